@@ -16,7 +16,7 @@ from fuzz.program.render import render
 from fuzz.program.structure import FuzzProgram, Items, OpCall, Ref
 from fuzz.tests.opspec_samples import TRIES, Sample, draw_sample, tallies, tensors_of
 from fuzz.vocabulary.operators import OPERATORS
-from fuzz.vocabulary.operators.overflow import can_overflow
+from fuzz.vocabulary.operators.build import can_overflow
 
 _CATEGORIES = {
     "pointwise", "comparison", "complex", "operator", "special", "cast", "reduction", "scan", "sort", "matmul", "linalg", "index",

@@ -1,13 +1,16 @@
 """A function that is compiled for every kind of call once, and the calls that what was compiled serves.
 
-Counterpart: torch/_functorch/aot_autograd.py aot_function
+Counterpart: torch/_functorch/aot_autograd.py aot_function; the reconstruction of outputs in torch/_dynamo (bytecode);
+  upstream's AOT autograd refuses such results
 Differs: every call is checked against what was compiled (`CallKey`), and compiled anew where it differs.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import threading
+import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +25,6 @@ from refimpl.aot.compile_program import CompiledProgram, FunctionalProgram, comp
 from refimpl.aot.flat_function import unflattener
 from refimpl.aot.functional_call import parameters_and_buffers
 from refimpl.aot.options import AOTConfig
-from refimpl.aot.runtime.plain_results import split_plain, with_sizes
 from refimpl.aot.runtime.wrapper import FlatCall
 from refimpl.trace.options import DecompositionTable
 
@@ -178,3 +180,45 @@ def _compiled_by_call(
         return entry.unflatten(entry.call(leaves))
 
     return compiled
+
+
+# Results of a program that no graph gives: Python objects without tensors, and sizes, which pytree gives back as tuples.
+
+# Values that hold no tensor and never change: what the trace saw is what every run gives.
+_PLAIN = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.NotImplementedType,
+    enum.Enum,
+    range,
+    bytes,
+    torch.finfo,
+    torch.iinfo,
+)
+
+
+class _Size(list[Any]):
+    """Stands for a torch.Size in the structure of a result."""
+
+
+pytree.register_pytree_node(_Size, lambda size: (list(size), None), lambda numbers, _: torch.Size(list(numbers)))
+
+
+def split_plain(leaves: Sequence[Any]) -> tuple[list[Any], dict[int, Any]]:
+    """The leaves for the graph, with None for plain objects; and these, by position."""
+    plain = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, _PLAIN)}
+    return [None if i in plain else leaf for i, leaf in enumerate(leaves)], plain
+
+
+def with_sizes(spec: pytree.TreeSpec) -> pytree.TreeSpec:
+    """The structure that gives sizes back as sizes; the very same where there are none."""
+    if spec.is_leaf():
+        return spec
+    children = spec.children()
+    mended = [with_sizes(child) for child in children]
+    if spec.type is torch.Size:
+        return pytree.TreeSpec(_Size, spec.context, mended)
+    if all(new is old for new, old in zip(mended, children, strict=True)):
+        return spec
+    return pytree.TreeSpec(spec.type, spec.context, mended)

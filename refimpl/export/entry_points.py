@@ -1,27 +1,33 @@
 """`export`: the whole of a module as one graph.
 
-Counterpart: torch/export/__init__.py export; torch/export/_trace.py _export, _export_for_training
+Counterpart: torch/export/__init__.py export; torch/export/_trace.py _export, _export_for_training;
+  torch/export/_trace.py _get_params_buffers_to_node_meta; torch/export/_trace.py ExportDynamoConfig,
+  DEFAULT_EXPORT_DYNAMO_CONFIG
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import fx
 
 from refimpl._torch import exporting_flags, is_opaque_object, pytree, without_fake_mode
 from refimpl.aot.attribute_assignment import _detect_attribute_assignment
+from refimpl.capture.config import ConfigPatch, config
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.capture.public.running import capturing
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.caller_fakes import with_sizes_as_numbers
-from refimpl.export.configuration import DEFAULT_EXPORT_DYNAMO_CONFIG
 from refimpl.export.errors import invalid_input, translated
 from refimpl.export.exported_program import ExportedProgram
 from refimpl.export.functional_graph import composite_decompositions
+from refimpl.export.graph_signature import ExportGraphSignature, InputKind
 from refimpl.export.lifted_graph import lifted
 from refimpl.export.module_call_graph import module_call_graph
 from refimpl.export.non_strict import non_strict_program
@@ -29,7 +35,6 @@ from refimpl.export.outside_containers import containers_kept
 from refimpl.export.shapes.collection import ShapesCollection
 from refimpl.export.shapes.policies import argument_names, input_leaves, signature_of
 from refimpl.export.shapes.range_constraints import call_conditions, check_promises, range_constraints
-from refimpl.export.state_metadata import note_users
 from refimpl.export.statistics import logged
 from refimpl.export.strict.export import strict_program
 from refimpl.export.strict.signatures import take_signatures
@@ -218,3 +223,56 @@ def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict
 def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:
     """Make a dataclass a container of inputs and results, with its fields for children."""
     pytree.register_dataclass(cls, serialized_type_name=serialized_type_name)
+
+
+# What placeholders of parameters and buffers say of the calls that use them. Differs: looked up in the final graph, in both
+# modes.
+
+_FIELDS = ("source_fn_stack", "torch_fn", "quantization_tag")
+
+
+def note_users(graph_module: fx.GraphModule, signature: ExportGraphSignature) -> None:
+    """Puts what the first call that uses it says of its function into the meta of every parameter and buffer."""
+    placeholders = graph_module.graph.find_nodes(op="placeholder")
+    for spec, node in zip(signature.input_specs, placeholders, strict=True):
+        if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER) or not node.users:
+            continue
+        user = next(iter(node.users))
+        for key in _FIELDS:
+            if key in user.meta:
+                node.meta.setdefault(key, user.meta[key])
+
+
+# Settings that export has of its own for reading bytecode. Differs: calls of functions that only log are left out of the
+# program; upstream makes them after the graph, which an exported program does not keep either.
+
+
+@dataclass
+class ExportDynamoConfig:
+    """allow_rnn: accepted; recurrent modules are captured like others. reorderable_logging_functions: functions whose calls do
+    not end the graph."""
+
+    allow_rnn: bool = True
+    reorderable_logging_functions: set[Callable[..., Any]] = field(default_factory=set)
+
+    def patched(self) -> ConfigPatch:
+        """Within it capture has these settings."""
+        return config.patch(
+            allow_rnn=self.allow_rnn,
+            ignore_logging_functions=config.ignore_logging_functions | self.reorderable_logging_functions,
+        )
+
+
+DEFAULT_EXPORT_DYNAMO_CONFIG = ExportDynamoConfig(
+    reorderable_logging_functions={
+        logging.critical,
+        logging.debug,
+        logging.error,
+        logging.exception,
+        logging.info,
+        logging.log,
+        logging.warning,
+        print,
+        warnings.warn,
+    }
+)

@@ -1,6 +1,7 @@
 """The graph of an exported program made functional and decomposed: no operator writes, updates are outputs.
 
-Counterpart: torch/export/exported_program.py _decompose_exported_program, _decompose_and_get_gm_with_new_signature_constants
+Counterpart: torch/export/exported_program.py _decompose_exported_program,
+  _decompose_and_get_gm_with_new_signature_constants; none; upstream's functional graphs are for inference
 Differs: one road for all tables, through refimpl.aot. Where composite operators are to stay whole, that is where a table says
 which operators to decompose, the graph is traced above autograd; with the default table below it. What the program computes
 without gradients, it computes so in the functional graph (upstream loses that): regions are kept, and `detach` is no alias.
@@ -33,9 +34,13 @@ from refimpl.export.graph_signature import (
 from refimpl.export.lifted_graph import argument_of
 from refimpl.export.module_stacks import with_root_entry
 from refimpl.export.placeholder_names import PREFIXES, TakenNames
-from refimpl.export.region_operators import noting_grad_modes, wrap_with_autocast
+from refimpl.export.region_operators import (
+    REGION_OPERATORS,
+    noting_grad_modes,
+    wrap_with_autocast,
+    wrap_with_set_grad_enabled,
+)
 from refimpl.export.regions import with_noted_regions, with_regions
-from refimpl.export.written_inputs import inputs_with_history
 from refimpl.trace.decompositions import decomposition_table
 from refimpl.trace.options import DecompositionTable
 
@@ -344,3 +349,52 @@ def _root_entries(graph_module: fx.GraphModule) -> Mapping[str, tuple[str, str]]
     stacks: Iterable[Any] = (node.meta.get("nn_module_stack") for node in graph_module.graph.nodes)
     first = next((stack for stack in stacks if stack), {})
     return dict(list(first.items())[:1])
+
+
+# Which inputs a graph writes to with something that has a history: the update of a functional graph is to have it as well.
+
+
+def inputs_with_history(graph: fx.Graph) -> set[fx.Node]:
+    """Placeholders that are written to and require gradients then: by themselves, through views, in regions with gradients."""
+    state = _WritesState()
+    placeholders = graph.find_nodes(op="placeholder")
+    state.look_at(graph, {node: node for node in placeholders})
+    return state.found
+
+
+class _WritesState:
+    """Mutable; one per graph and those of its regions."""
+
+    def __init__(self) -> None:
+        self.found: set[fx.Node] = set()
+
+    def look_at(self, graph: fx.Graph, inputs: dict[fx.Node, fx.Node]) -> None:
+        """inputs: from nodes of the graph to the placeholder whose memory they are."""
+        owners = dict(inputs)
+        for node in graph.nodes:
+            if node.op != "call_function":
+                continue
+            if node.target in REGION_OPERATORS:
+                self._look_into(node, owners)
+            elif isinstance(node.target, OpOverload):
+                self._look_at_operator(node, owners)
+
+    def _look_at_operator(self, node: fx.Node, owners: dict[fx.Node, fx.Node]) -> None:
+        schema: Any = node.target._schema  # type: ignore[union-attr]
+        for argument, value in zip(schema.arguments, node.args, strict=False):
+            if argument.alias_info is None or not isinstance(value, fx.Node) or value not in owners:
+                continue
+            owners[node] = owners[value]
+            made = node.meta.get("tensor_meta")
+            if argument.alias_info.is_write and getattr(made, "requires_grad", False):
+                self.found.add(owners[value])
+
+    def _look_into(self, node: fx.Node, owners: dict[fx.Node, fx.Node]) -> None:
+        if node.target is wrap_with_set_grad_enabled and node.args[0] is False:
+            return
+        place = next(i for i, arg in enumerate(node.args) if isinstance(arg, fx.Node) and arg.op == "get_attr")
+        function: Any = node.args[place]
+        body = getattr(node.graph.owning_module, str(function.target))
+        inner = body.graph.find_nodes(op="placeholder")
+        operands = zip(inner, node.args[place + 1 :], strict=True)
+        self.look_at(body.graph, {mine: owners[given] for mine, given in operands if given in owners})

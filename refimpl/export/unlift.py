@@ -1,6 +1,7 @@
 """An exported program as a module that is called like the one it was made of.
 
-Counterpart: torch/export/_unlift.py _unlift_exported_program_lifted_states
+Counterpart: torch/export/_unlift.py _unlift_exported_program_lifted_states; torch/_functorch/_aot_autograd/utils.py
+  unlift_tokens, as torch/export/_unlift.py uses it
 Differs: inputs are checked before the graph runs, by a hook, not by a node. What was passed by position may be passed by name and
 the other way round, as in forward.
 """
@@ -14,12 +15,11 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from refimpl._torch import PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl._torch import OpOverload, PyTreeCodeGen, PyTreeInfo, pytree, with_effects
 from refimpl.export.errors import StructureMismatch
 from refimpl.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
 from refimpl.export.input_contract import InputContract
 from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry
-from refimpl.export.tokens import made_token, run_in_order
 
 _UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
@@ -259,3 +259,28 @@ def placed(
     if set(kwargs) == set(keywords):
         kwargs = {name: kwargs[name] for name in keywords}
     return tuple(positional), kwargs
+
+
+# Tokens among the inputs and outputs of a functional program, and what its module does without them. Differs: a module runs
+# its nodes in their order, so that operators with effects are called themselves, with their gradients.
+
+
+@fx.has_side_effect
+def call_in_order(token: torch.Tensor, operator: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    """The token, and what the operator gives; as `with_effects`, of which this is the form for graphs that are run in order."""
+    result = operator(*args, **kwargs)
+    has_several = isinstance(operator, OpOverload) and len(operator._schema.returns) > 1
+    return (token, *result) if has_several else (token, result)
+
+
+def made_token(graph: fx.Graph, like: fx.Node) -> fx.Node:
+    """The token before anything has happened."""
+    made = graph.call_function(torch.ops.prims._make_token.default, (), name=like.name)
+    made.meta = dict(like.meta)
+    return made
+
+
+def run_in_order(node: fx.Node) -> None:
+    """Makes a call of `with_effects` one of the operator. Other nodes are left as they are."""
+    if node.target is with_effects:
+        node.target = call_in_order

@@ -2,7 +2,7 @@
 
 Counterpart: aten/src/ATen/FunctionalInverses.cpp
 Differs: written from what each view means. Where a view needs nothing of what it does not show, the old value is not read. A view
-op without a row here is written through by index (refimpl.functionalize.index_scatter).
+op without a row here is written through by index (refimpl.functionalize.memory).
 
 A rule is `rule(write, v)`: `write` knows the step, `v` is the new value of the view; it gives the new value of the source.
 """

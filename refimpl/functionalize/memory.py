@@ -1,6 +1,7 @@
 """What every piece of memory holds at a point of the program, as nodes of the new graph: reading and writing tensors.
 
-Counterpart: FunctionalStorageImpl, FunctionalTensorWrapper::sync_, regenerate_from_base
+Counterpart: FunctionalStorageImpl, FunctionalTensorWrapper::sync_, regenerate_from_base; none; torch inverts views one
+  by one
 Differs: values are kept per tensor and version, so that a view is regenerated only when it is stale and used.
 
 The state of a base is the node of its value and a version, which counts the writes. A tensor's value may be used while its
@@ -11,6 +12,7 @@ construction; they are kept where their layout is the tensor's own, and no two o
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -20,7 +22,6 @@ from refimpl.functionalize.aliases import REINTERPRETING, AliasMap, ViewStep
 from refimpl.functionalize.emitter import EmitterState
 from refimpl.functionalize.errors import CannotFunctionalize
 from refimpl.functionalize.geometry import has_symbols, is_dense, is_same_layout, may_overlap_itself
-from refimpl.functionalize.index_scatter import write_by_index
 from refimpl.functionalize.inverse_views import INVERSES, ViewWrite
 from refimpl.functionalize.views import ViewWriter
 
@@ -242,3 +243,34 @@ def _is_as_good(value: Node, tensor: Node) -> bool:
     if like.is_conj() != now.is_conj() or like.is_neg() != now.is_neg():
         return False
     return is_same_layout(like, now) and not may_overlap_itself(like)
+
+
+# Writing through any chain of views by index: the views are replayed on the numbers of the elements. Differs: needs nothing
+# but the views themselves. The reference that the table of inverses is compared with, and the way to write through a view
+# that the table does not have. The elements of the source are numbered row by row; the numbers are laid out in memory as
+# the source is, so that `as_strided` finds the right ones; what the views make of them says where each element of the new
+# value goes.
+
+_aten = torch.ops.aten
+
+
+def write_by_index(
+    views: ViewWriter, steps: Sequence[ViewStep], source: torch.fx.Node, value: torch.fx.Node
+) -> torch.fx.Node:
+    """The value of the tensor that `steps` begin at, `source` before the write, after their last view got `value`.
+
+    The steps change no elements (no other dtype, no conjugation). Where views overlap, the last of equal numbers counts. The
+    value lies in memory as the tensor does: what reads it next may lay out its result alike, or draw numbers in that order.
+    """
+    emit = views.emit
+    like = steps[0].source.meta["val"]
+    shape = emit.number(like.shape)
+    numbers = emit.call(_aten.arange.default, emit.number(like.numel()), device=like.device)
+    numbers = views.reshape(numbers, shape)
+    for step in steps:
+        numbers = views.apply(step, numbers, step.source.meta["val"])
+        if step.output_index is not None:
+            numbers = emit.element(numbers, step.output_index)
+    flat = views.reshape(source, [-1])
+    written = emit.call(_aten.index_put.default, flat, [views.reshape(numbers, [-1])], views.reshape(value, [-1]))
+    return views.with_layout(views.reshape(written, shape), like)

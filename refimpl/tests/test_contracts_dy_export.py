@@ -15,8 +15,7 @@ from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 import refimpl
 from refimpl.capture.compile import optimize
 from refimpl.capture.config import config
-from refimpl.capture.entry_points.export import ExportResult, argument_names
-from refimpl.capture.entry_points.export_free_tensors import check_signature_rewritable
+from refimpl.capture.entry_points.export import ExportResult, argument_names, check_signature_rewritable
 from refimpl.capture.entry_points.reset import cache_entries
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
 from refimpl.errors import BadParameter

@@ -12,7 +12,7 @@ from torch import nn
 from refimpl.capture.config import config
 from refimpl.capture.public.errors import UserError
 from refimpl.export import export
-from refimpl.export.configuration import DEFAULT_EXPORT_DYNAMO_CONFIG, ExportDynamoConfig
+from refimpl.export.entry_points import DEFAULT_EXPORT_DYNAMO_CONFIG, ExportDynamoConfig
 from refimpl.export.statistics import Export, ExportEvent, export_under_way, get_ep_stats, listening
 
 

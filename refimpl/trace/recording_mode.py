@@ -302,7 +302,7 @@ class RecordingMode(TorchDispatchMode):
             return tuple(map(self.node_of, value))
         if isinstance(value, LITERALS):
             return value
-        if isinstance(value, torch.fx.Proxy):  # what a module among the inputs gave, see refimpl.trace.module_inputs
+        if isinstance(value, torch.fx.Proxy):  # what a module among the inputs gave, see refimpl.trace.tracing
             return value.node
         if isinstance(value, torch.Generator):  # a graph cannot print it: an attribute
             return self.builder.constant(value)

@@ -1,6 +1,7 @@
 """One trace: inputs are made fake and tracked, the function runs under the recording mode, its result becomes the output.
 
-Counterpart: torch/fx/experimental/proxy_tensor.py _MakefxTracer, dispatch_trace, wrap_key
+Counterpart: torch/fx/experimental/proxy_tensor.py _MakefxTracer, dispatch_trace, wrap_key;
+  make_fx(proxy_module_inputs=True) in torch/fx/experimental/proxy_tensor.py wrap_key
 Differs: no fx tracer runs the function a second way; the dispatcher alone says what happens. A size that nothing uses has no
 node, so that nothing has to be removed afterwards.
 """
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.fx.proxy import GraphAppendingTracer
 
 from refimpl._torch import (
     FakeScriptObject,
@@ -31,13 +33,13 @@ from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.higher_order import Subgraph
 from refimpl.trace.higher_order.calls import copy_of, in_plain_containers
 from refimpl.trace.higher_order.direct_calls import operators_called_directly
-from refimpl.trace.module_inputs import module_proxy
 from refimpl.trace.module_stack import ModuleStackState
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.pre_dispatch import PreDispatchRecordingMode, calls_that_are_no_ops
 from refimpl.trace.provenance import StackTraceState, TorchFunctionState, emits_stack_traces
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.side_effects import warned_of_globals
+from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 
 class Trace:
@@ -249,3 +251,33 @@ def _without_autocast_cache() -> Iterator[None]:
         yield
     finally:
         torch.set_autocast_cache_enabled(was_enabled)
+
+
+# Modules among the inputs as proxies: what is done with one is recorded, and the graph does it with the module it is given.
+# Differs: a tensor of the trace that goes into such a call is its node; upstream makes it a constant. A call through a
+# proxy is not run, and its result is a proxy too: of what follows from it, torch functions are recorded by fx's rules, as
+# they were called, without aten ops and without `val`.
+
+
+def module_proxy(recording: RecordingMode, node: torch.fx.Node) -> torch.fx.Proxy:
+    """Stands for the module that the placeholder `node` will be given."""
+    return torch.fx.Proxy(node, _ModuleTracer(recording))
+
+
+class _ModuleTracer(GraphAppendingTracer):
+    """Adds what proxies record to the graph of the trace."""
+
+    def __init__(self, recording: RecordingMode) -> None:
+        super().__init__(recording.builder.graph)
+        self._recording = recording
+
+    def create_arg(self, a: Any) -> Any:
+        if isinstance(a, (torch.Tensor, *SYMBOLIC_TYPES)):
+            return self._recording.node_of(a)
+        return super().create_arg(a)
+
+    def create_node(self, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        node = super().create_node(*args, **kwargs)
+        for annotate in self._recording.builder.annotators:
+            annotate(node)
+        return node

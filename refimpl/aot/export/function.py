@@ -1,6 +1,7 @@
 """The graph of a function, exported: functional, without code around it, and what such a graph cannot say refused.
 
-Counterpart: torch/_functorch/aot_autograd.py _aot_export_function; aot_stage2_export of _aot_autograd/graph_compile.py
+Counterpart: torch/_functorch/aot_autograd.py _aot_export_function; aot_stage2_export of _aot_autograd/graph_compile.py;
+  none by name; upstream traces such an output as two
 Differs: the joint graph is made once; upstream traces it a second time to flatten it.
 """
 
@@ -14,10 +15,10 @@ import torch
 
 from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
 from refimpl.aot import options as aot_options
+from refimpl.aot.analysis.records import OutputKind, ProgramAnalysis
 from refimpl.aot.compile_program import FunctionalProgram, functional_program
 from refimpl.aot.effects import thread_tokens
 from refimpl.aot.export.bans import check_exportable, refuse_random_state, refuse_subclass
-from refimpl.aot.export.repeated_outputs import add_tangents_of_repeated_outputs
 from refimpl.aot.export.view_and_mutation import ViewAndMutationMeta, view_and_mutation_meta
 from refimpl.aot.export_errors import MemoryBeyondInput
 from refimpl.aot.functional_call import create_tree_flattened_fn
@@ -195,3 +196,43 @@ def _take_primals_and_tangents(exported: ExportedFunction) -> None:
     graph.set_codegen(PyTreeCodeGen(PyTreeInfo(["primals", "tangents"], in_spec, out_spec)))
     output.args = (returned,)
     exported.graph_module.recompile()
+
+
+# A tangent for every differentiable output, also for one that is an earlier output once more. Differs: around a compiled
+# function a repeated output is one object with one gradient, and needs one tangent. Only the caller of an exported joint
+# graph passes a gradient for each.
+
+_add = torch.ops.aten.add.Tensor
+
+
+def add_tangents_of_repeated_outputs(graph: torch.fx.Graph, analysis: ProgramAnalysis) -> None:
+    """Adds placeholders, and puts those of all tangents in the order of the outputs: `tangents_1`, ..."""
+    outputs = analysis.outputs
+    if not any(info.kind is OutputKind.REPEATED for info in outputs):
+        return
+    placeholders = graph.find_nodes(op="placeholder")
+    first_op = placeholders[-1].next
+    given = placeholders[len(placeholders) - len(analysis.differentiable) :]
+    tangents = dict(zip(analysis.differentiable, given, strict=True))
+    ordered: list[torch.fx.Node] = []
+    sums: list[torch.fx.Node] = []
+    totals = {node: node for node in given}  # what backward reads for a tangent
+    for info in outputs:
+        source = info if info.kind is not OutputKind.REPEATED or info.source is None else outputs[info.source]
+        tangent = tangents.get(source.position)
+        if tangent is None:
+            continue
+        if source is not info:
+            with graph.inserting_before(first_op):
+                second = graph.placeholder("tangents")
+                total = graph.call_function(_add, (totals[tangent], second))
+            second.meta, total.meta = dict(tangent.meta), dict(tangent.meta)
+            totals[tangent].replace_all_uses_with(total, delete_user_cb=lambda user, total=total: user is not total)
+            totals[tangent] = total
+            sums.append(total)
+            tangent = second
+        ordered.append(tangent)
+    for node in (*ordered, *(node for node in given if node not in ordered), *sums):
+        first_op.prepend(node)
+    for number, node in enumerate(graph.find_nodes(op="placeholder")[len(placeholders) - len(given) :], start=1):
+        node.name = node.target = f"tangents_{number}"

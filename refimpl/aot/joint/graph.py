@@ -41,14 +41,13 @@ from refimpl.aot.joint.backward import IS_BACKWARD, Backward, trace_backward
 from refimpl.aot.joint.constant_gradients import note_constants
 from refimpl.aot.joint.decomposed_layouts import noted_layouts
 from refimpl.aot.joint.decomposed_views import DecomposedViewsState
-from refimpl.aot.joint.detached_bases import DetachedBasesMode
 from refimpl.aot.joint.eager_results import EagerResultsMode, eager_gradients
 from refimpl.aot.joint.gradient_dependences import AnswersState, given_unread
 from refimpl.aot.joint.gradient_histories import note_history
 from refimpl.aot.joint.outer_graph import OuterGraphMode, WrapperResult
 from refimpl.aot.joint.provenance import copy_forward_provenance, note_autograd_step
+from refimpl.aot.joint.refused_calls import DetachedBasesMode, refuse_retained
 from refimpl.aot.joint.repeated_draws import mark_draw, start_draws
-from refimpl.aot.joint.retained_gradients import refuse_retained
 from refimpl.aot.joint.scalar_masks import ScalarMasksMode, refuse_bool_read
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap

@@ -1,6 +1,8 @@
 """Save what is cheapest in all: bytes that cross, and the price of what the backward runs once more.
 
-Counterpart: torch/_functorch/partitioners.py min_cut_rematerialization_partition, solve_min_cut, choose_saved_values_set
+Counterpart: torch/_functorch/partitioners.py min_cut_rematerialization_partition, solve_min_cut,
+  choose_saved_values_set; the knapsack of torch/_functorch/partitioners.py choose_saved_values_set,
+  torch/_functorch/_activation_checkpointing/knapsack.py
 Differs: recomputing has a price per op (see rules) and is one more kind of edge of the cut, where upstream forbids it by
 heuristics. Views are always made again from the memory they lie in, and memory counts once. A memory budget scales the prices.
 """
@@ -14,7 +16,6 @@ import torch
 
 from refimpl.aot.compile_utils import equivalent_nodes
 from refimpl.aot.joint.sides import GIVEN_WITH, read_joint
-from refimpl.aot.partition.budget import solve_within
 from refimpl.aot.partition.cut_problem import CutProblem
 from refimpl.aot.partition.options import budget_of_graph, current_options
 from refimpl.aot.partition.rules import OpKind, kind_of
@@ -60,3 +61,35 @@ def _may_merge(earlier: torch.fx.Node, later: torch.fx.Node) -> bool:
     is_late = later.meta.get("partitioner_tag") == "is_backward"
     is_early = earlier.meta.get("partitioner_tag") != "is_backward"
     return not (is_early and is_late) or kind_of(later.target) not in (OpKind.HEAVY, OpKind.OTHER)
+
+
+# Saving less than is cheapest, down to a memory budget. Differs: one factor on all prices of recomputation. Of the choices
+# that save as little, the cut at that factor is the one that recomputes least (a Lagrange multiplier), and bytes only fall
+# with it, so that a smaller budget never saves more.
+
+# Factors, as powers of two: at the first everything that may be recomputed is, at the last hardly anything.
+_FIRST, _LAST = -24.0, 12.0
+_STEPS = 14
+
+
+def solve_within(problem: CutProblem, budget: float) -> frozenset[int]:
+    """What to save so that its bytes are at most `budget` of the way from the least possible to what is saved by default."""
+    default = problem.solve()
+    least = problem.solve_scaled(2.0**_FIRST)
+    most_bytes, least_bytes = _crossing(problem, default), _crossing(problem, least)
+    if budget == 1 or most_bytes <= least_bytes:
+        return default
+    allowed = least_bytes + budget * (most_bytes - least_bytes)
+    best, low, high = least, _FIRST, _LAST
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        choice = problem.solve_scaled(2.0**middle)
+        if _crossing(problem, choice) <= allowed:
+            best, low = choice, middle
+        else:
+            high = middle
+    return best
+
+
+def _crossing(problem: CutProblem, saved: frozenset[int]) -> float:
+    return problem.bytes_of(plan_split(problem.joint, saved).saved)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+import types
 import typing
 from collections.abc import Callable
 from types import CellType, CodeType, FunctionType, GeneratorType, MethodType
@@ -13,7 +14,6 @@ from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.bytecode.normalize import normalize
 from refimpl.capture.interpreter import native_helpers
 from refimpl.capture.interpreter.arguments import bind, surplus_slots
-from refimpl.capture.interpreter.class_bodies import build_class
 from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.frame_builtins import special_call, super_arguments
@@ -215,3 +215,29 @@ def frame_of(function: FunctionType, args: Any, kwargs: dict[str, Any]) -> Frame
     return FrameState(
         code=code, slots=slots, globals=function.__globals__, builtins=getattr(function, "__builtins__"), names=None
     )
+
+
+# Class statements whose bodies are interpreted: what `__build_class__` does, with a body that is run by the caller.
+
+
+def build_class(run_body: Callable[[Any], Any], name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """The class. `run_body` fills a mapping of names and returns the cell of `__class__`, or None. Raises as `class` does."""
+    resolved = types.resolve_bases(bases)
+    meta, namespace, rest = types.prepare_class(name, resolved, keywords)
+    if not hasattr(type(namespace), "__getitem__"):
+        kind = meta.__name__ if isinstance(meta, type) else "<metaclass>"
+        raise TypeError(f"{kind}.__prepare__() must return a mapping, not {type(namespace).__name__}")
+    cell = run_body(namespace)
+    if resolved is not bases:
+        namespace["__orig_bases__"] = bases
+    made = meta(name, resolved, namespace, **rest)
+    if isinstance(made, type) and isinstance(cell, types.CellType):
+        try:
+            contents = cell.cell_contents
+        except ValueError:
+            raise RuntimeError(
+                f"__class__ not set defining {name!r} as {made!r}. Was __classcell__ propagated to type.__new__?"
+            ) from None
+        if contents is not made:
+            raise TypeError(f"__class__ set to {contents!r} defining {name!r} as {made!r}")
+    return made

@@ -1,10 +1,12 @@
 """Refuses `detach_` of what the program made and has views of: they keep histories that a view made again does not have.
 
-Counterpart: none; torch's aot_autograd gives views of a result the history of the result
+Counterpart: none; torch's aot_autograd gives views of a result the history of the result; torch's aot_autograd gives
+  results that retain nothing
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -41,3 +43,16 @@ def _is_made_in_program(tensor: torch.Tensor) -> bool:
     """Or written to: its history goes on behind what an argument's begins with."""
     step: Any = history_of(tensor)
     return step is not None and not getattr(function_of(step), "begins_history", False)
+
+
+# Refuses `retain_grad` of what is seen behind the call: a graph has no gradient of a result with all its uses.
+
+
+def refuse_retained(values: Iterable[Any]) -> None:
+    """Raises UnsupportedByRefimpl where a result or argument with a history retains its gradient. Leaves have theirs anyway."""
+    if any(isinstance(value, torch.Tensor) and value.retains_grad for value in values):
+        raise UnsupportedByRefimpl(
+            seen="retain_grad() of a tensor with a history, in the program",
+            supported="retain_grad() of leaves, and of results behind the call",
+            do="capture the program, which breaks the graph there, or return the tensor and compile what comes behind apart",
+        )
