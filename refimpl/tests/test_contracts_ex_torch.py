@@ -11,8 +11,8 @@ from torch import nn
 from refimpl.capture.public.errors import Unsupported, UserError, UserErrorType
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import Dim, export
-from refimpl.export.torch_graph import _export_to_torch_ir, note_values_of_attributes
 from refimpl.tests.export_modules import EverythingModule, Normalised
+from refimpl.upstream.torch_ir_export import _export_to_torch_ir, note_values_of_attributes
 
 X = torch.arange(12.0).reshape(4, 3)
 

@@ -20,7 +20,7 @@ from torch._dynamo import utils as upstream
 
 from refimpl._torch import FakeTensorMode
 from refimpl.capture.config import config
-from refimpl.capture.public import predicates, small
+from refimpl.capture.public import predicates
 from refimpl.capture.public.cloning import (
     checkpoint_params,
     clone_input,
@@ -29,9 +29,10 @@ from refimpl.capture.public.cloning import (
     defake,
     preserve_rng_state,
 )
-from refimpl.capture.public.measuring import is_on_cuda, timed, torchscript
 from refimpl.symbolic.fake_inputs import fake_input, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.upstream import small
+from refimpl.upstream.measuring import is_on_cuda, timed, torchscript
 
 Tensor = torch.Tensor
 

@@ -20,9 +20,10 @@ from torch.nn.modules.module import register_module_forward_hook
 import refimpl
 from refimpl._torch import FakeTensorMode
 from refimpl.capture.config import config
-from refimpl.capture.public import metrics, modules, platforms, timing
+from refimpl.capture.public import metrics, platforms, timing
 from refimpl.capture.public.counters import counters
-from refimpl.capture.public.debugging import (
+from refimpl.upstream import modules
+from refimpl.upstream.debugging import (
     format_bytecode,
     gen_record_file_name,
     get_debug_dir,
@@ -31,9 +32,9 @@ from refimpl.capture.public.debugging import (
     setup_log_file,
     write_record_to_file,
 )
-from refimpl.capture.public.nested_inputs import flatten_graph_inputs, get_locals_to_steal, set_locals_to_steal
-from refimpl.capture.public.profiler import CompileProfiler, disable_cache_limit, format_func_info
-from refimpl.capture.public.weak import CleanupHook, CleanupManager, ExactWeakKeyDictionary
+from refimpl.upstream.nested_inputs import flatten_graph_inputs, get_locals_to_steal, set_locals_to_steal
+from refimpl.upstream.profiler import CompileProfiler, disable_cache_limit, format_func_info
+from refimpl.upstream.weak import CleanupHook, CleanupManager, ExactWeakKeyDictionary
 
 Tensor = torch.Tensor
 

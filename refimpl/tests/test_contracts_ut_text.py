@@ -19,7 +19,6 @@ from torch.autograd.graph import saved_tensors_hooks
 import refimpl
 from refimpl._torch import upstream_shape_error
 from refimpl.capture.config import config
-from refimpl.capture.public import guard_text, positions
 from refimpl.capture.public.static_shapes import (
     TensorStaticReason,
     tensor_always_has_static_shape,
@@ -31,6 +30,7 @@ from refimpl.capture.symbolic.values import ArrayValue, ConstantValue, NumberVal
 from refimpl.symbolic.fake_inputs import fake_int
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.tests.contract_backend import Backend, backend, nothing_is_left
+from refimpl.upstream import guard_text, positions
 
 __all__ = ["backend", "nothing_is_left"]  # fixtures
 

@@ -13,7 +13,7 @@ from refimpl.aot.export_errors import BadLoss, GradientMissing, SecondDifferenti
 from refimpl.capture.public.errors import UserError
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import Dim, ExportedProgram, OutputKind, export, load, save
-from refimpl.export.experimental import _export_forward_backward, _sticky_export
+from refimpl.upstream.experimental_export import _export_forward_backward, _sticky_export
 
 
 class Losing(nn.Module):

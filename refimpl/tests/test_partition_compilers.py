@@ -1,4 +1,4 @@
-"""memory_efficient_fusion and the compilers of refimpl.aot.compilers, against eager."""
+"""memory_efficient_fusion and the compilers of refimpl.upstream.compilers, against eager."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from refimpl.aot.aot_function import aot_function
-from refimpl.aot.compilers import (
+from refimpl.tests.joint_graphs import calls
+from refimpl.upstream.compilers import (
     default_decompositions,
     make_boxed_compiler,
     make_boxed_func,
@@ -20,7 +21,6 @@ from refimpl.aot.compilers import (
     simple_ts_compile,
     ts_compile,
 )
-from refimpl.tests.joint_graphs import calls
 
 aten = torch.ops.aten
 

@@ -19,9 +19,9 @@ import refimpl
 from refimpl.errors import NoTraceRunning, NotTracked
 from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
-from refimpl.trace import proxy_tensor
 from refimpl.trace.recording_mode import RecordingMode
 from refimpl.trace.tracing import current_trace
+from refimpl.upstream import proxy_tensor
 
 MODES = ("real", "fake", "symbolic")
 IS_NEWEST = torch.__version__ >= "2.13"  # of those that refimpl's signatures follow

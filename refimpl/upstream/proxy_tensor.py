@@ -5,9 +5,6 @@ Counterpart: torch/fx/experimental/proxy_tensor.py __all__, and the helpers that
 
 from __future__ import annotations
 
-from refimpl.trace.dispatch_trace import ProxyTorchDispatchMode, dispatch_trace, fake_signature, wrap_key
-from refimpl.trace.interpreter import DecompositionInterpreter, selective_decompose
-from refimpl.trace.isolated import get_isolated_graphmodule, wrapper_and_args_for_make_fx
 from refimpl.trace.make_fx import make_fx
 from refimpl.trace.modes import (
     decompose,
@@ -36,6 +33,9 @@ from refimpl.trace.proxies import (
     track_tensor,
     track_tensor_tree,
 )
+from refimpl.upstream.dispatch_trace import ProxyTorchDispatchMode, dispatch_trace, fake_signature, wrap_key
+from refimpl.upstream.interpreters import DecompositionInterpreter, selective_decompose
+from refimpl.upstream.isolated import get_isolated_graphmodule, wrapper_and_args_for_make_fx
 
 __all__ = [
     "DecompositionInterpreter",
