@@ -35,7 +35,10 @@ _PASSING = (
     (re.compile(r"\b\d{14,15}\b"), "<id>"),
     (re.compile(r"(ac_graph_id: |hooks\[?)\d+"), r"\1<number>"),
     (re.compile(r"(hooks \[)[\d, ]+"), r"\1<numbers>"),
-    (re.compile(rf"File: {re.escape(str(_ROOT))}.*"), "File: <torch-oracle>"),
+    (
+        re.compile(rf'"?{re.escape(str(_ROOT))}/(refimpl|oracle|fuzz|suites|results)/[\w./]*"?(, line \d+|:\d+)?'),
+        "<torch-oracle>",
+    ),
     (re.compile(r"^KEYS G\['sys'\]\.modules .*", re.MULTILINE), "KEYS G['sys'].modules <all>"),
 )
 

@@ -53,6 +53,13 @@ def test_addresses_and_numbers_of_instances_are_no_differences() -> None:
     assert normalised("f32[3, 4]") == "f32[3, 4]"
 
 
+def test_places_in_the_files_of_this_project_are_no_differences() -> None:
+    root = Path(__file__).parents[2]
+    assert normalised(f'File "{root}/oracle/case.py", line 12, in f') == "File <torch-oracle>, in f"
+    assert normalised(f"File: {root}/suites/opinfo/calls.py:87 in f") == "File: <torch-oracle> in f"
+    assert normalised('File "<program one>", line 12, in f') == 'File "<program one>", line 12, in f'
+
+
 def test_the_same_texts_do_not_differ() -> None:
     texts = {("a", "graphs"): "x = 1\ny = 2"}
     assert compare(texts, dict(texts)) == []
