@@ -69,7 +69,7 @@ def test_files_are_chosen_by_what_they_import_also_through_modules_of_tests(tmp_
     files = {
         "direct": "from oracle.reruns.noise import RoundingNoise",
         "below": "from refimpl.trace.decompositions.promotion import cast",
-        "member": "from oracle import partial_sums",
+        "member": "from oracle.reruns import partial_sums",
         "other": "from oracle.noises import one; import torch",
         "through": "from oracle.tests.helper import one",
         "helper": "from oracle.tests.helper_of_helper import one",

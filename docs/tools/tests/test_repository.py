@@ -14,7 +14,7 @@ import contracts
 ROOT = contracts.ROOT
 PACKAGES = ("refimpl", "oracle", "fuzz", "suites", "results")
 MODULES = sorted(path for package in (*PACKAGES, "docs") for path in (ROOT / package).rglob("*.py"))
-LINE_LIMIT = 600
+LINE_LIMIT = 800
 RULE_TABLES: frozenset[str] = frozenset()  # paths of rule tables, which alone may be longer
 
 
