@@ -1,11 +1,10 @@
 """Gradients whose formula takes another way under a dispatch mode than in eager mode, laid out as eager mode's.
 
 There autograd writes into memory that is like an argument, or, for a product without zeros among its factors, divides by them;
-in a trace it joins results of operators instead. Which way a product takes is known only when it runs: the numbers are that way's
-(refimpl.aot.joint.gradient_layouts), the layout is the common one's.
+in a trace it joins results of operators instead. Which way a product takes is known only when it runs: the numbers are that
+way's, the layout is the common one's.
 
-Counterpart: none; torch's traces give strides of their own there; torch's traces have products of the other factors
-  only
+Counterpart: none; torch's traces give strides of their own there, and have products of the other factors only
 """
 
 from __future__ import annotations
