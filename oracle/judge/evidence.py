@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from oracle.judge.findings import SECTIONS, Section
-from oracle.observe.outcome import CallObservation, Leaf, Outcome, Raised, Returned
+from oracle.observe.outcome import CallObservation, ExceptionFacts, Leaf, Outcome, Raised, Returned
 from oracle.program import ComparePolicy
 
 Place = tuple[int, Section, str]  # of a leaf: number of the call, section, path
@@ -64,6 +64,7 @@ class LeavesOfRuns:
         self._runs = runs
         self._digests = None if like is None else [call.rng_digest for call in calls_of(like)]
         self._found: dict[str, list[dict[tuple[int, str, str], Leaf]]] = {}
+        self._outcomes: dict[str, list[Outcome]] = {}
 
     def truth(self, at: Place) -> Leaf | None:
         return next(self._leaves("truth", at, lambda: [self._runs.truth()]), None)
@@ -91,12 +92,21 @@ class LeavesOfRuns:
     def many_seeds(self, at: Place) -> list[Leaf]:
         return list(self._leaves("many seeds", at, self._runs.many_seeds, is_like=False))
 
+    def raised_before(self, call: int) -> Iterator[tuple[str, ExceptionFacts]]:
+        """Kinds of runs that were asked for and all raised before they returned from this call, and what one of them raised."""
+        for name, text in (("truth", "eager in fp64"), ("noise", "eager under rounding noise")):
+            outcomes = self._outcomes.get(name, ())
+            raised = [outcome for outcome in outcomes if isinstance(outcome, Raised) and len(outcome.calls) <= call]
+            if raised and len(raised) == len(outcomes):
+                yield text, raised[0].exception
+
     def _leaves(
         self, name: str, at: Place, start: Callable[[], Sequence[Outcome | None]], *, is_like: bool = True
     ) -> Iterator[Leaf]:
         if name not in self._found:
             digests = self._digests if is_like else None
-            self._found[name] = [_leaves_by_key(outcome, digests) for outcome in start() if outcome is not None]
+            self._outcomes[name] = [outcome for outcome in start() if outcome is not None]
+            self._found[name] = [_leaves_by_key(outcome, digests) for outcome in self._outcomes[name]]
         call, section, path = at
         found = (leaves.get((call, section.name, path)) for leaves in self._found[name])
         return (leaf for leaf in found if leaf is not None)

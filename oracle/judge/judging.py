@@ -76,6 +76,8 @@ def judge(evidence: Evidence) -> Verdict:
     ):
         ending = rounded_ending(ending, subject.exception, builder)
     result = _verdict(builder, ending, number_of_calls=len(calls_of(eager)) + isinstance(eager, Raised))
+    if result.worst is not None and result.call is not None and result.call < len(calls_of(eager)):
+        result = replace(result, explained=(*result.explained, *_missing_witnesses(settings.leaves, result.call)))
     if result.status is Status.PASS and evidence.graphs == 0 and not isinstance(eager, Raised):
         return _with(result, Status.PASS_DUE_TO_SKIP, "the subject compiled no graph: that it agrees says nothing")
     return result
@@ -445,6 +447,14 @@ def _verdict(builder: FindingsBuilder, ending: Ending | None, *, number_of_calls
             f"too little was compared: eager does not determine a digit of {share} numbers",
         )
     return verdict
+
+
+def _missing_witnesses(leaves: LeavesOfRuns, call: int) -> list[str]:
+    """What a reader of a finding should know: a run that would have said how far eager itself moves was never finished."""
+    return [
+        f"call {call}: {run} raised {exception_text(exception)}: nothing is known from it"
+        for run, exception in leaves.raised_before(call)
+    ]
 
 
 def _worst_of(first: Finding, ordered: Sequence[Finding]) -> WorstElement | None:

@@ -32,6 +32,7 @@ from oracle.observe.outcome import (
     TensorFacts,
 )
 from oracle.program.build import PROGRAM_MODULE, Instance
+from oracle.program.clone import bytes_of
 
 TRACEBACK_LINES = 40
 DOUBLE_BACKWARD = "double backward"  # the phase
@@ -399,13 +400,9 @@ def _still_holds(tensor: torch.Tensor, held: torch.Tensor) -> bool:
         if torch.equal(tensor, held):
             return True
     try:
-        return torch.equal(_bits(tensor), _bits(held))
+        return torch.equal(bytes_of(tensor), bytes_of(held))
     except RuntimeError:
         return True
-
-
-def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _exception_facts(error: BaseException, call: int, phase: str) -> ExceptionFacts:

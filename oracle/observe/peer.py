@@ -21,6 +21,7 @@ from oracle.observe import observe
 from oracle.observe.outcome import Outcome, Raised, Returned
 from oracle.program import Program
 from oracle.program.build import instantiate
+from oracle.program.clone import bytes_of
 
 
 class Peer:
@@ -69,7 +70,7 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor) and obj.dtype in _NEWER_DTYPES and obj.layout is torch.strided:
-            data = obj.detach().resolve_conj().contiguous().reshape(-1).view(torch.uint8)
+            data = bytes_of(obj)
             return _unpacked_tensor, (data, str(obj.dtype).removeprefix("torch."), tuple(obj.shape))
         if isinstance(obj, (torch.memory_format, torch.layout)):
             return _torch_constant, (str(obj).removeprefix("torch."),)

@@ -61,6 +61,14 @@ def clone_tensor(tensor: torch.Tensor) -> torch.Tensor:
     return _Cloner().clone(tensor)
 
 
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """The numbers of a strided tensor of any strides, in row-major order, as a flat uint8 tensor: a view where memory allows."""
+    flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
+    if flat.stride() != (1,):  # `contiguous` keeps the stride of a single element, which `view` then refuses
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8)
+
+
 def rebuild(value: Any, *, leaf: Leaf, unknown: Unknown) -> Any:
     """Rebuild a tree of containers, keeping identities: one original object gives one new object."""
     return _rebuild(value, leaf, unknown, {})

@@ -22,6 +22,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
+from oracle.program.clone import bytes_of
+
 _WIDE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128, torch.complex128: torch.complex128}
 _HAVE_NO_WIDER = (torch.float64, torch.complex128)
 # Where a call has numbers of float64, all its dtypes are asked about one step narrower.
@@ -241,7 +243,7 @@ class _Asked:
         self.unsaid |= {
             at
             for at, old in zip(self.floats, before, strict=True)
-            if at not in self.written and not torch.equal(_bytes(old), _bytes(leaves[at]))
+            if at not in self.written and not torch.equal(bytes_of(old), bytes_of(leaves[at]))
         }
         found = {id(leaf): leaf for leaf in [*(leaves[at] for at in self.written), *tree_leaves(result)]}
         floats = [leaf.detach() for leaf in found.values() if is_plain_float(leaf)]
@@ -469,10 +471,6 @@ def _are_finite(results: Sequence[Tensor]) -> bool:
 
 def _rolled(number: Tensor) -> Tensor:
     return number.reshape(-1).roll(1).reshape(number.shape)
-
-
-def _bytes(number: Tensor) -> Tensor:
-    return number.reshape(-1).view(torch.uint8)
 
 
 def _flat(number: Tensor) -> Tensor:

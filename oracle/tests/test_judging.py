@@ -156,6 +156,17 @@ def test_of_many_symptoms_twenty_are_kept(wrong: int, also: int, last: str | Non
         assert verdict.also[-1] == last
 
 
+def test_a_finding_says_which_run_of_eager_was_not_finished() -> None:
+    eager, subject = returned(torch.ones(2)), returned(torch.tensor([1.0, 1.001]))
+    verdict = judged(eager, subject, noise=[raised(ValueError("not like this"))])
+    assert verdict.status is Status.FAIL_ACCURACY
+    assert verdict.explained[-1].startswith(
+        "call 0: eager under rounding noise raised ValueError in call ('not like this')"
+    )
+    for noise in ([], [raised(ValueError("not like this")), eager]):  # nothing was tried; one run got through
+        assert judged(eager, subject, noise=noise).explained == ()
+
+
 def test_the_worst_element_is_that_of_the_first_finding_that_has_one() -> None:
     x = torch.ones(2, 3)
     one, two = (torch.tensor([1.0, number]) for number in (3.0, 4.0))

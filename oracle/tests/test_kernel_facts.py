@@ -217,6 +217,15 @@ def test_asking_changes_neither_operands_nor_generators() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize(
+    "operand",
+    [torch.ones(1).expand(4), torch.ones(8)[::2], torch.empty_strided((1,), (2,)).fill_(1.0)],
+    ids=["expanded", "every second element", "one element of a stride of 2"],
+)
+def test_operands_of_any_strides_are_asked_about(operand: torch.Tensor) -> None:
+    assert not of(aten.exp.default, operand).is_exact
+
+
 def test_an_operator_that_refuses_every_stand_in_is_taken_to_round() -> None:
     facts = of(aten.linalg_cholesky.default, torch.ones(0, 3))
     assert not facts.is_exact

@@ -229,8 +229,12 @@ def one_buffer_for_all_calls(gm: torch.fx.GraphModule, example_inputs: list[Any]
     return run
 
 
-def test_a_result_that_a_later_call_overwrites_is_found() -> None:
-    source = "def inputs(call): return (torch.randn(3),), {}\ndef program(x): return x.sin()\n"
+@pytest.mark.parametrize(("value", "body"), [
+    ("torch.randn(3)", "x.sin()"),
+    ("torch.empty_strided((1,), (2,)).normal_()", "x.clone()"),  # a stride that views of bytes refuse
+])  # fmt: skip
+def test_a_result_that_a_later_call_overwrites_is_found(value: str, body: str) -> None:
+    source = f"def inputs(call): return ({value},), {{}}\ndef program(x): return {body}\n"
     verdict = verdict_on(source, one_buffer_for_all_calls)
     assert verdict.status is Status.FAIL_GUARD
     assert verdict.symptom == "call 2: output of call 0 is overwritten by a later call, but should not be"
