@@ -3,7 +3,8 @@
 Eager's runs under many seeds are draws of one distribution, and so is a right subject's run. To exchange it for any of them
 must then change nothing that can be measured. Each element is replaced by its rank among the other runs' values of that
 element, which is uniform whatever the distribution, and the ranks of all elements are summed up in a few numbers. The
-subject's number may be far out only as far as those of eager's own runs are.
+subject's number may be far out only as far as those of eager's own runs are. Values within the tolerance row of each other
+share a rank: what dropout keeps is one number in all runs of eager, and a right subject may round it otherwise.
 
 That sees what a comparison of two samples does not: elements in another order or of the other sign, one draw shared by
 neighbours, by rows or by calls, a few elements of a wrong value, or of one value. It does not see an error that is small
@@ -16,6 +17,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+
+from oracle.judge.tolerance import TABLE
 
 FEWEST = 8  # runs
 _ENOUGH = 32  # elements below which ranks of few runs say nothing
@@ -45,11 +48,11 @@ def stands_out(tensors: Sequence[Tensor], others: Mapping[str, Sequence[Tensor]]
     if len(tensors) <= FEWEST or tensors[0].numel() < _ENOUGH:
         return ""
     everything = _sampled(tensors)
-    ranks = _ranks(everything)
+    ranks = _ranks(everything, tensors[0].dtype)
     seen = _measured(everything, ranks, tensors[0].shape)
     for name, more in others.items():
         if len(more) == len(tensors) and more[0].shape == tensors[0].shape:
-            products = ranks * _ranks(_sampled(more))
+            products = ranks * _ranks(_sampled(more), more[0].dtype)
             seen[f"elements are too much like those of {name}, or too little"] = products.mean(1)
     for what, numbers in seen.items():
         mine, eager = numbers[0].item(), numbers[1:]
@@ -76,13 +79,18 @@ def _sampled(tensors: Sequence[Tensor]) -> Tensor:
     return torch.stack([row[::step] for row in rows]).nan_to_num(0.0, 0.0, 0.0)
 
 
-def _ranks(rows: Tensor) -> Tensor:
-    """Of each element among the same element of eager's other runs, from -0.5 to 0.5. Row 0 is the subject's."""
+def _ranks(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Of each element among the same element of eager's other runs, from -0.5 to 0.5. Row 0 is the subject's.
+
+    Values of the tensors' `dtype` within its tolerance row of each other are equal.
+    """
+    tolerance = TABLE.get(dtype)
     ranks = torch.empty_like(rows)
     for number, row in enumerate(rows):
         others = _without(rows, number)
-        below, same = (others < row).sum(0), (others == row).sum(0)
-        ranks[number] = (below + 0.5 * same) / len(others) - 0.5
+        around = torch.zeros_like(row) if tolerance is None else tolerance.rtol * row.abs() + tolerance.atol
+        below, above = (others < row - around).sum(0), (others > row + around).sum(0)
+        ranks[number] = 0.5 * (below - above) / len(others)
     return ranks
 
 

@@ -54,6 +54,8 @@ WRONG: dict[str, tuple[str, Callable[[Draw, torch.Generator], Tensor]]] = {
     "neighbours alike": ("factor", lambda draw, g: X * torch.rand(40, 25, generator=g).repeat_interleave(2, -1)),
     "40 elements of 4": ("normal numbers", lambda draw, g: filled(draw(g), torch.arange(40), 4.0)),
     "30 elements of one ordinary number": ("normal numbers", lambda draw, g: filled(draw(g), torch.arange(30), 0.3)),
+    "a hundredth larger": ("mask", lambda draw, g: draw(g) * 1.01),
+    "too many are kept": ("mask", lambda draw, g: X * (torch.rand(X.shape, generator=g) < 0.85)),
     "what is not random": ("no draw", lambda draw, g: filled(draw(g), torch.arange(30))),
 }  # fmt: skip
 
@@ -76,6 +78,16 @@ def test_a_wrong_run_stands_out(name: str) -> None:
     for trial in range(3):
         runs = drawn(RIGHT[base], range(100 * trial, 100 * trial + 17))
         assert stands_out([spoil(RIGHT[base], torch.Generator().manual_seed(7000 + trial)), *runs]) != ""
+
+
+def test_what_dropout_keeps_may_be_rounded_otherwise() -> None:
+    """All of eager's runs keep the same numbers, bit by bit. A right subject may round every fifth otherwise."""
+    eager = drawn(RIGHT["mask"], range(40))
+    subject = RIGHT["mask"](torch.Generator().manual_seed(99))
+    rounded = subject.clone()
+    rounded.view(-1)[::5] *= 1 + 2**-21
+    assert not torch.equal(rounded, subject)
+    assert stands_out([rounded, *eager]) == ""
 
 
 def test_a_generator_of_more_digits_than_eagers_does_not_stand_out() -> None:
