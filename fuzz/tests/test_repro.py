@@ -240,6 +240,17 @@ def test_whether_an_empty_tensor_is_the_argument_is_seen(tmp_path: Path) -> None
     assert _run(script.replace(_STOCK, "lambda a: a.clone()"), tmp_path).returncode == 1
 
 
+def test_where_a_view_begins_in_the_memory_that_it_shares_is_seen(tmp_path: Path) -> None:
+    program = program_of("def program(a):\n    r = a[2:]\n    return r\n", [_tensor(6)])
+    script = repro_script(
+        program, resolve("dynamo"), Verdict(status=Status.FAIL_ALIAS, symptom="output.storage_offset")
+    )
+    assert _run(script, tmp_path).returncode == 0
+    ended = _run(script.replace(_STOCK, "lambda a: a[1:5]"), tmp_path)
+    assert ended.returncode == 1
+    assert "aliases" in ended.stdout
+
+
 @pytest.mark.parametrize("lazy", ["neg", "conj"])
 def test_lazy_bits_of_arguments_are_in_the_script(lazy: str) -> None:
     spec = _tensor(2, 3, dtype="complex64", stride=[1, 2], **{lazy: True})

@@ -362,8 +362,15 @@ def look(seen, call, leaves):
             leaf.requires_grad, leaf.is_leaf, leaf.is_conj(), leaf.is_neg(), leaf.is_inference(),
         )
         memory = leaf.untyped_storage()
-        storages.setdefault(memory.data_ptr() if memory.nbytes() else (id(leaf),), []).append((path, id(leaf)))
-    groups = [[(path, [same for _, same in paths].index(mine)) for path, mine in paths] for paths in storages.values()]
+        begins = leaf.storage_offset() if leaf.numel() else None
+        storages.setdefault(memory.data_ptr() if memory.nbytes() else (id(leaf),), []).append((path, id(leaf), begins))
+    groups = []
+    for paths in storages.values():
+        first = min((begins for _, _, begins in paths if begins is not None), default=0)
+        same = [mine for _, mine, _ in paths]
+        groups.append(
+            [(path, same.index(mine), 0 if begins is None else begins - first) for path, mine, begins in paths]
+        )
     seen[f"{call}aliases"] = sorted(paths for paths in groups if len(paths) > 1)
 '''
 _COMPARE = """
