@@ -86,7 +86,7 @@ def symptom_of(verdict: Verdict) -> Symptom:
 
 
 def with_relation(name: str, text: str) -> str:
-    """The symptom of a program that is wrong beside a related one that is right (`fuzz.judge.relations`), or the kind of it."""
+    """The symptom of a program that is wrong beside a related one that is right (`fuzz.judge.metamorphic`), or the kind of it."""
     return f'relation "{name}": {text}'
 
 

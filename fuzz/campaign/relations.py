@@ -1,4 +1,4 @@
-"""Relations in a campaign: which programs are asked one, and what comes of it. Torch-free; relations: `fuzz.judge.relations`.
+"""Relations in a campaign: which programs are asked one, and what comes of it. Torch-free; relations: `fuzz.judge.metamorphic`.
 
 A program that was judged alone and agrees is asked one relation if its number is a multiple of `every`; which one is a function
 of the number. A relation that the subject breaks goes the way of every finding: judged again in another task, reduced (each

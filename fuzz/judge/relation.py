@@ -18,9 +18,9 @@ from typing import Any
 from fuzz.builds.inductor import in_turn
 from fuzz.draw.inputs.source import shown_inputs
 from fuzz.judge.fresh import judge_in_fresh_process
+from fuzz.judge.metamorphic import RELATIONS, Related, Relation, Road, drawn_relations, relation_named
 from fuzz.judge.observing import prepared_subject
 from fuzz.judge.refusal import refusal_of
-from fuzz.judge.relations import RELATIONS, Related, Relation, Road, drawn_relations, relation_named
 from fuzz.judge.single import judge as judge_program
 from fuzz.program.render import to_program
 from fuzz.program.structure import FuzzProgram

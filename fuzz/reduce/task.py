@@ -11,7 +11,7 @@ from typing import Any
 
 from fuzz.builds.inductor import in_turn
 from fuzz.draw.inputs.source import shown_inputs
-from fuzz.judge.relations import Road, relation_named
+from fuzz.judge.metamorphic import Road, relation_named
 from fuzz.program.render import render
 from fuzz.program.structure import FuzzProgram
 from fuzz.reduce import Hint, reduce_counted

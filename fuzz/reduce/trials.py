@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
+from fuzz.judge.metamorphic import relation_named
 from fuzz.judge.observing import prepare_process
 from fuzz.judge.relation import judge_relation
-from fuzz.judge.relations import relation_named
 from fuzz.judge.single import judge
 from fuzz.program.render import to_program
 from fuzz.program.structure import FuzzProgram
@@ -41,7 +41,7 @@ class TrialProcess:
     """
 
     def __init__(self, *, timeout_s: float = _TIMEOUT_S, relation: str = "") -> None:
-        """`relation`: not the program alone is judged, but that (`fuzz.judge.relations`)."""
+        """`relation`: not the program alone is judged, but that (`fuzz.judge.metamorphic`)."""
         self.timeout_s = timeout_s
         self._relation = relation
         self.judged = 0

@@ -23,8 +23,8 @@ from fuzz.campaign.state import CampaignState, FoundBucket, Work, new_state
 from fuzz.campaign.summary import bucket_json, summary_json, summary_lines
 from fuzz.campaign.work import selected_work, task_of
 from fuzz.judge.fresh import asked_in_fresh_process
+from fuzz.judge.metamorphic import RELATIONS, drawn_relations, relation_named
 from fuzz.judge.relation import judge_relation, judge_relations
-from fuzz.judge.relations import RELATIONS, drawn_relations, relation_named
 from fuzz.program.parsing import program_of
 from fuzz.program.render import render, to_program
 from fuzz.program.structure import FuzzProgram

@@ -8,8 +8,8 @@ import pytest
 
 from fuzz.draw.choices import RandomDraw
 from fuzz.draw.settings import Settings
+from fuzz.judge.metamorphic import RELATIONS, Road, relation_named
 from fuzz.judge.relation import judge_relation, judge_relations
-from fuzz.judge.relations import RELATIONS, Road, relation_named
 from fuzz.program.parsing import program_of
 from fuzz.program.render import render
 from fuzz.program.structure import Definition, FuzzProgram, OpCall, Ref
