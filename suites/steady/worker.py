@@ -23,16 +23,16 @@ from oracle.subjects.start_up import load_warm
 from oracle.verdict import Verdict
 
 Progress = Callable[[str], None]
-_LINE = 1000  # characters of a line: guards on modules print all that is in them
+_GUARD_WIDTH = 1000  # characters of a line of guards: those on modules print all that is in them
 _ROOT = Path(__file__).parents[2]
 
 # What says nothing of the program: addresses, the numbers that instances, hooks and files of code have in a process, places in
-# the files of this project, and which modules are loaded.
+# the files of this project, and which modules are loaded. Constants of the program stay: hexadecimal ones, decimals of floats.
 _PASSING = (
-    (re.compile(r"0x[0-9a-f]{6,}"), "0x..."),
+    (re.compile(r"\b(at )0x[0-9a-f]+"), r"\g<1>0x..."),
     (re.compile(r"(torch_oracle_program)_\d+"), r"\1"),
     (re.compile(r"(<eval_with_key>\.)\d+"), r"\1"),
-    (re.compile(r"\b\d{14,15}\b"), "<id>"),
+    (re.compile(r"(?<![\w.])\d{14,15}(?!\w|\.\d)"), "<id>"),
     (re.compile(r"(ac_graph_id: |hooks\[?)\d+"), r"\1<number>"),
     (re.compile(r"(hooks \[)[\d, ]+"), r"\1<numbers>"),
     (
@@ -53,7 +53,7 @@ def run_case(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     texts = {"verdict": _verdict_text(result.verdict), **subject.transcript.by_kind()}
     subject.reset()
     return {
-        "texts": {kind: normalised(text) for kind, text in texts.items()},
+        "texts": {kind: normalised(text, kind) for kind, text in texts.items()},
         "replace_worker": bool(result.leaked),
     }
 
@@ -67,11 +67,11 @@ def draw(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     return {"programs": [program.to_json() for program in drawn]}
 
 
-def normalised(text: str) -> str:
+def normalised(text: str, kind: str) -> str:
     """The text without what differs between two runs of the same code."""
     for pattern, replacement in _PASSING:
         text = pattern.sub(replacement, text)
-    return "\n".join(line[:_LINE] for line in text.splitlines())
+    return "\n".join(line[:_GUARD_WIDTH] if kind == "guards" else line for line in text.splitlines())
 
 
 @functools.cache

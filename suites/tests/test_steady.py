@@ -49,15 +49,35 @@ def test_a_case_is_recorded_the_same_way_again() -> None:
 def test_addresses_and_numbers_of_instances_are_no_differences() -> None:
     one = "ID <f at 0x7f0012345678> torch_oracle_program_12 hooks[3] 140123456789012"
     other = "ID <f at 0x7f00abcdef12> torch_oracle_program_7 hooks[41] 140000000000000"
-    assert normalised(one) == normalised(other)
-    assert normalised("f32[3, 4]") == "f32[3, 4]"
+    assert normalised(one, "guards") == normalised(other, "guards")
+    assert normalised("f32[3, 4]", "graphs") == "f32[3, 4]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mul.Tensor(div, 6.283185307179586)",
+        "mul.Tensor(div, 6.28318530717958)",
+        "mul.Tensor(div, 12345678901234.5)",
+        "t8 = t7 ^ 0x9e3779b9",
+        "EQUALS L['n'] 0xdeadbeef",
+        f"def forward(self, {', '.join(f'arg{number}_1' for number in range(500))}):",
+    ],
+)
+@pytest.mark.parametrize("kind", ["graphs", "kernels", "programs", "verdict"])
+def test_constants_and_long_lines_are_kept(text: str, kind: str) -> None:
+    assert normalised(text, kind) == text
+
+
+def test_a_line_of_guards_is_cut() -> None:
+    assert normalised(f"ID {'x' * 2000}\nnext", "guards") == f"ID {'x' * 997}\nnext"
 
 
 def test_places_in_the_files_of_this_project_are_no_differences() -> None:
     root = Path(__file__).parents[2]
-    assert normalised(f'File "{root}/oracle/case.py", line 12, in f') == "File <torch-oracle>, in f"
-    assert normalised(f"File: {root}/suites/opinfo/calls.py:87 in f") == "File: <torch-oracle> in f"
-    assert normalised('File "<program one>", line 12, in f') == 'File "<program one>", line 12, in f'
+    assert normalised(f'File "{root}/oracle/case.py", line 12, in f', "guards") == "File <torch-oracle>, in f"
+    assert normalised(f"File: {root}/suites/opinfo/calls.py:87 in f", "graphs") == "File: <torch-oracle> in f"
+    assert normalised('File "<program one>", line 12, in f', "guards") == 'File "<program one>", line 12, in f'
 
 
 def test_the_same_texts_do_not_differ() -> None:
