@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import difflib
 import re
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 _NUMBER = re.compile(r"\d+")
 _MOST_LINES = 24  # of a change, where it is shown
@@ -27,7 +27,7 @@ class Change:
         more = [f"  ... {len(self.lines) - len(shown)} lines more"] if len(shown) < len(self.lines) else []
         count = f"{len(self.cases)} case{'s' if len(self.cases) > 1 else ''}"
         first = f"{self.kind}: {count}, such as {next(iter(self.cases))}"
-        return "\n".join([first, *(f"  {textwrap.shorten(line, _WIDTH)}" for line in shown), *more])
+        return "\n".join([first, *(f"  {_cut(line)}" for line in shown), *more])
 
 
 TextsOfCases = Mapping[tuple[str, str], str]  # (case, kind) -> text
@@ -58,4 +58,9 @@ def _differing(old: TextsOfCases, new: TextsOfCases) -> Iterator[tuple[str, str,
 def changed_lines(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
     """The lines of a diff without those that stay."""
     diff: Iterable[str] = difflib.unified_diff(before, after, lineterm="", n=0)
-    return tuple(line for line in diff if line[:1] in "+-" and line[:3] not in ("+++", "---"))
+    return tuple(line for line in islice(diff, 2, None) if not line.startswith("@@"))  # the first two name files
+
+
+def _cut(line: str) -> str:
+    """What is shown of a line; blanks are kept, since they may be all that changed."""
+    return line if len(line) <= _WIDTH else f"{line[:_WIDTH]}..."

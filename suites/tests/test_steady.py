@@ -97,6 +97,21 @@ def test_cases_with_the_same_change_are_listed_together() -> None:
     assert str(second) == "verdict: 1 case, such as other\n  -pass\n  +fail_accuracy"
 
 
+def test_a_change_of_blanks_is_shown() -> None:
+    (change,) = compare({("a", "kernels"): "if x:\n    y"}, {("a", "kernels"): "if x:\n  y"})
+    assert str(change) == "kernels: 1 case, such as a\n  -    y\n  +  y"
+
+
+def test_a_changed_line_that_begins_like_the_head_of_a_diff_is_a_difference() -> None:
+    (change,) = compare({("a", "verdict"): "-- x"}, {("a", "verdict"): "++ x"})
+    assert change.lines == ("--- x", "+++ x")
+
+
+def test_a_long_line_is_cut_where_it_is_shown() -> None:
+    (change,) = compare({("a", "graphs"): "x"}, {("a", "graphs"): "y" * 1000})
+    assert str(change).splitlines()[-1] == f"  +{'y' * 299}..."
+
+
 def test_a_text_or_a_case_that_is_gone_is_a_difference() -> None:
     old = {("a", "verdict"): "pass", ("a", "kernels"): "k", ("b", "verdict"): "pass"}
     kinds = [(change.kind, change.lines) for change in compare(old, {("a", "verdict"): "pass"})]
