@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import cast
 
@@ -17,6 +18,7 @@ from oracle.errors import TorchOracleError
 from oracle.isolate import IsolateError
 
 COMMAND_GROUP = "torch_oracle.commands"
+_NAME = "torch-oracle"
 # click's base of all usage errors; typer brings its own click since 0.26 and names only the leaves of it
 _CommandLineError = cast(
     "type[typer.BadParameter]", next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
@@ -26,7 +28,7 @@ _CommandLineError = cast(
 def build_app() -> typer.Typer:
     """The application with every installed command, sorted by name."""
     app = typer.Typer(
-        name="torch-oracle",
+        name=_NAME,
         help="Does the compiled program mean what the eager program means, and is it faster?",
         no_args_is_help=True,
         add_completion=False,
@@ -44,12 +46,15 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
+    """Run one command line of `torch-oracle`; returns the exit code."""
+    return run_app(build_app, arguments, name=_NAME)
+
+
+def run_app(make_app: Callable[[], typer.Typer], arguments: list[str], *, name: str) -> int:
     """Run one command line; returns the exit code. The process edge: every error becomes a message and a code here."""
     err = Console(stderr=True, soft_wrap=True)
     try:
-        result = typer.main.get_command(build_app()).main(
-            args=arguments, prog_name="torch-oracle", standalone_mode=False
-        )
+        result = typer.main.get_command(make_app()).main(args=arguments, prog_name=name, standalone_mode=False)
         return result if isinstance(result, int) else 0
     except typer.Exit as exit_:
         return exit_.exit_code
@@ -62,13 +67,13 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         return 2
     except TorchOracleError as error:
-        err.print(f"torch-oracle: {error}", markup=False, highlight=False)
+        err.print(f"{name}: {error}", markup=False, highlight=False)
         return error.exit_code
     except IsolateError as error:
-        err.print(f"torch-oracle: {error}", markup=False, highlight=False)
+        err.print(f"{name}: {error}", markup=False, highlight=False)
         return 3
     except Exception:
-        err.print("torch-oracle: internal error, please report it with the text below", markup=False)
+        err.print(f"{name}: internal error, please report it with the text below", markup=False)
         err.print(traceback.format_exc(), markup=False, highlight=False)
         return 3
 

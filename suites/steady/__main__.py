@@ -2,6 +2,8 @@
 
 `python -m suites.steady record FILE` records the tree that it runs in; `compare OLD NEW` lists the differences of two recordings;
 `against COMMIT` does both, with a recording of that commit, made in a worktree of its own the first time and kept.
+
+Exit codes: 0 no differences, 1 differences, 2 usage or environment, 3 internal error.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from typing import Annotated, Any, cast
 import typer
 from rich.console import Console
 
-from oracle.errors import UsageError
+from oracle.cli import run_app
+from oracle.errors import InternalError, UsageError
 from oracle.isolate import Completed, Pool, Task
 from suites.base import Selection
 from suites.planning import make_plan
@@ -94,8 +97,8 @@ def against(
     match: Annotated[list[str] | None, typer.Option(help="Glob on cases; repeatable. Default: all.")] = None,
 ) -> None:
     """Record this tree and, unless that was done before, the commit; list the differences."""
-    sha = _git("rev-parse", "--verify", f"{commit}^{{commit}}")[:12]
-    suffix = "" if not match else "-part"
+    sha = _sha(commit)
+    suffix = "-part" if match else ""
     old, new = FOLDER / f"{sha}{suffix}.db", FOLDER / f"now{suffix}.db"
     words = [word for glob in match or [] for word in ("--match", glob)]
     if match or not old.exists():
@@ -105,7 +108,8 @@ def against(
 
 
 def _record_commit(sha: str, file: Path, words: Sequence[str]) -> None:
-    """In a worktree of that commit, with this Python. Raises UsageError for a commit without this package."""
+    """In a worktree of that commit, with this Python. Raises UsageError for a commit without this package, and where its own
+    command says that the input is bad; InternalError where it fails."""
     tree = FOLDER.resolve() / f"tree-{sha}"
     shutil.rmtree(tree, ignore_errors=True)
     _git("worktree", "prune")
@@ -119,18 +123,31 @@ def _record_commit(sha: str, file: Path, words: Sequence[str]) -> None:
             )
         err.print(f"recording {sha}")
         command = [sys.executable, "-m", "suites.steady", "record", str(file.resolve()), *words]
-        subprocess.run(command, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)}, check=True)
+        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        code = subprocess.run(command, cwd=tree, env=environment, check=False).returncode
     finally:
         _git("worktree", "remove", "--force", str(tree))
+    if code == UsageError.exit_code:
+        raise UsageError(
+            seen=f"commit {sha} refuses to be recorded", expected="a corpus that it has too", do="see its message above"
+        )
+    if code:
+        raise InternalError(f"recording commit {sha} ended with exit code {code}; its message stands above")
+
+
+def _sha(commit: str) -> str:
+    """Raises UsageError where git knows no such commit."""
+    try:
+        return _git("rev-parse", "--verify", f"{commit}^{{commit}}")[:12]
+    except InternalError as error:
+        raise UsageError(seen=str(error), expected="a commit", do="name another one") from error
 
 
 def _git(*words: str) -> str:
-    """What git prints. Raises UsageError with its complaint."""
+    """What git prints. Raises InternalError with its complaint."""
     done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise UsageError(
-            seen=f"git {' '.join(words)}: {done.stderr.strip()}", expected="a commit", do="name another one"
-        )
+        raise InternalError(f"git {' '.join(words)}: {done.stderr.strip()}")
     return done.stdout.strip()
 
 
@@ -155,7 +172,7 @@ def _planned(pool: Pool, globs: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _draw(pool: Pool, count: int) -> dict[str, dict[str, Any]]:
-    """The drawn programs. Raises UsageError where the fuzzer cannot draw them."""
+    """The drawn programs. Raises InternalError where the fuzzer cannot draw them."""
     tasks = [
         Task(
             key=f"draw {first}",
@@ -170,13 +187,13 @@ def _draw(pool: Pool, count: int) -> dict[str, dict[str, Any]]:
     programs: list[dict[str, Any]] = []
     for result in pool.run(tasks):
         if not isinstance(result.end, Completed):
-            raise UsageError(seen=f"{result.task.key}: {result.end}", expected="drawn programs", do="mend the fuzzer")
+            raise InternalError(f"programs are not drawn: {result.task.key}: {how_it_ended(result.end)[1]}")
         programs += cast("dict[str, Any]", result.end.value)["programs"]
     return {program["name"]: _drawn_entry(program) for program in sorted(programs, key=lambda one: one["name"])}
 
 
 def _drawn_of(file: Path) -> dict[str, dict[str, Any]]:
-    with opened(file) as recording:
+    with opened(_existing(file)) as recording:
         return {name: _drawn_entry(program) for name, program in recording.drawn().items()}
 
 
@@ -213,15 +230,21 @@ def _run(pool: Pool, tasks: Sequence[Task], recording: Recording) -> None:
 
 
 def _texts(file: Path) -> TextsOfCases:
-    if not file.exists():
-        raise UsageError(seen=f"no file {file}", expected="a recording", do="make it with `record`")
-    with opened(file) as recording:
+    with opened(_existing(file)) as recording:
         return {(case_id, kind): text for case_id, kind, text in recording.texts()}
 
 
+def _existing(file: Path) -> Path:
+    """The file. Raises UsageError where there is none; SQLite would make an empty one."""
+    if not file.exists():
+        raise UsageError(seen=f"no file {file}", expected="a recording", do="make it with `record`")
+    return file
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command line; returns the exit code."""
+    return run_app(lambda: app, arguments, name="steady")
+
+
 if __name__ == "__main__":
-    try:
-        app()
-    except UsageError as error:
-        err.print(str(error))
-        sys.exit(2)
+    sys.exit(main(sys.argv[1:]))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from oracle.errors import UsageError
+from oracle.isolate import Failed, Pool, Task, TaskResult
 from oracle.program import Program
+from suites.steady import __main__ as command
 from suites.steady.comparing import compare
 from suites.steady.recording import opened
 from suites.steady.worker import normalised, run_case
@@ -133,6 +136,60 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
         pass
 
 
+@pytest.fixture
+def commit_that_ends_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Makes the working directory a repository whose one commit ends with this exit code when it is to record itself."""
+
+    def make(code: int) -> None:
+        package = tmp_path / "suites/steady"
+        package.mkdir(parents=True)
+        (package / "__init__.py").touch()
+        (package.parent / "__init__.py").touch()
+        (package / "__main__.py").write_text(f"raise SystemExit({code})\n")
+        git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+        for words in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
+            subprocess.run([*git, *words], check=True)
+        monkeypatch.chdir(tmp_path)
+
+    return make
+
+
+@pytest.mark.parametrize(("code", "expected"), [(1, 3), (2, 2), (3, 3)])
+def test_a_commit_that_cannot_be_recorded_is_no_difference(
+    code: int, expected: int, commit_that_ends_with: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    commit_that_ends_with(code)
+    assert command.main(["against", "HEAD"]) == expected
+    told = capsys.readouterr().err
+    assert "steady: " in told
+    assert "message" in told
+    assert "Traceback" not in told
+
+
+def test_a_program_that_cannot_be_drawn_is_an_error_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run(pool: Pool, tasks: Sequence[Task]) -> Iterator[TaskResult]:
+        for task in tasks:
+            yield TaskResult(task=task, end=Failed(error="ValueError: no operators"), worker_pid=0, tasks_before=0)
+
+    monkeypatch.setattr(Pool, "run", run)
+    assert command.main(["record", str(tmp_path / "r.db"), "--match", "drawn/*", "--drawn", "1", "--workers", "1"]) == 3
+    assert "steady: programs are not drawn: draw 0: internal error: ValueError: no operators" in capsys.readouterr().err
+    assert not (tmp_path / "r.db").exists()
+
+
+def test_an_error_nobody_foresaw_is_no_difference(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(command, "compare", lambda old, new: 1 // 0)
+    opened_once = tmp_path / "r.db"
+    with opened(opened_once):
+        pass
+    assert command.main(["compare", str(opened_once), str(opened_once)]) == 3
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
 def _steady(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "suites.steady", *words], capture_output=True, text=True, check=False)
 
@@ -157,6 +214,8 @@ def test_the_command_records_compares_and_names_the_case_that_differs(tmp_path: 
     [
         (("compare", "none.db", "none.db"), "expected: a recording"),
         (("record", "none.db", "--match", "nothing/*"), "expected: a glob on suite/program@subject"),
+        (("record", "new.db", "--like", "none.db"), "expected: a recording"),
+        (("record", "none.db", "--no-such-option"), "No such option"),
         (("against", "no-such-commit"), "expected: a commit"),
     ],
 )
