@@ -9,12 +9,14 @@ Exit codes: 0 no differences, 1 differences, 2 usage or environment, 3 internal 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -99,12 +101,17 @@ def against(
     """Record this tree and, unless that was done before, the commit; list the differences."""
     sha = _sha(commit)
     suffix = "-part" if match else ""
-    old, new = FOLDER / f"{sha}{suffix}.db", FOLDER / f"now{suffix}.db"
+    old, new = recording_of(sha, suffix), FOLDER / f"now{suffix}.db"
     words = [word for glob in match or [] for word in ("--match", glob)]
     if match or not old.exists():
         _record_commit(sha, old, words)
     record(new, like=old, match=match, drawn=DRAWN, workers=None)
     compare_recordings(old, new)
+
+
+def recording_of(sha: str, suffix: str = "") -> Path:
+    """Where the recording of a commit is kept: one for each torch and Python, since texts and verdicts depend on them."""
+    return FOLDER / f"{sha}-torch-{version('torch')}-python-{platform.python_version()}{suffix}.db"
 
 
 def _record_commit(sha: str, file: Path, words: Sequence[str]) -> None:

@@ -136,6 +136,15 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_a_recording_of_a_commit_is_kept_for_one_torch_and_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = command.recording_of("0123456789ab")
+    assert one.name.startswith("0123456789ab-torch-")
+    monkeypatch.setattr(command, "version", lambda package: "9.9")
+    another = command.recording_of("0123456789ab")
+    monkeypatch.setattr(command.platform, "python_version", lambda: "3.99")
+    assert len({one, another, command.recording_of("0123456789ab")}) == 3
+
+
 @pytest.fixture
 def commit_that_ends_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Makes the working directory a repository whose one commit ends with this exit code when it is to record itself."""
