@@ -13,6 +13,8 @@ EXTRAS  ?= models,dev$(TRITON)
 JOBS    ?= 2
 ARGS    ?=
 CXX     ?= g++
+# The commit that `make steady` compares with.
+BASE    ?= HEAD
 
 BIN      = $(VENV)/bin
 PIP      = $(BIN)/python -m pip --disable-pip-version-check
@@ -63,9 +65,8 @@ bench: $(READY) compiler-check  ## every benchmark of every package, one after t
 battery: $(READY)  ## the judge's two error rates: wrong subjects found, right ones passed, the smallest bias found (ARGS=...)
 	@$(BIN)/python -m oracle.tests.battery.run $(ARGS)
 
-BASE ?= HEAD
 steady: $(READY)  ## what refimpl gives for a fixed corpus, here and at the commit BASE; every difference (docs/steady.md)
-	@PYTHONHASHSEED=0 $(BIN)/python -m suites.steady against $(BASE) $(ARGS)
+	@$(BIN)/python -m suites.steady against $(BASE) $(ARGS)
 
 check: lint test  ## lint, test, and the slow tests and those for a GPU
 	@$(PYTEST) -m "slow or gpu" $(ARGS) || [ $$? -eq 5 ]  # 5: there are none

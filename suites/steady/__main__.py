@@ -39,6 +39,7 @@ _TIMEOUT_S = 300.0
 _MEMORY_BYTES = 6 * 2**30
 _LINE_EVERY_S = 20.0
 _DRAWN_IN_ONE_TASK = 100
+_ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # of workers: the order of a set of strings shows in texts
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -58,7 +59,8 @@ def record(
     partial.unlink(missing_ok=True)
     file.parent.mkdir(parents=True, exist_ok=True)
     given = _drawn_of(like) if like else {}
-    with Pool(workers=workers or len(os.sched_getaffinity(0)), preload=_PRELOAD) as pool, opened(partial) as recording:
+    count = workers or len(os.sched_getaffinity(0))
+    with Pool(workers=count, preload=_PRELOAD, environment=_ENVIRONMENT) as pool, opened(partial) as recording:
         globs = match or ["*"]
         programs = _planned(pool, globs)
         if any(fnmatchcase("drawn", glob.split("/")[0]) for glob in globs):
@@ -130,7 +132,8 @@ def _record_commit(sha: str, file: Path, words: Sequence[str]) -> None:
             )
         err.print(f"recording {sha}")
         command = [sys.executable, "-m", "suites.steady", "record", str(file.resolve()), *words]
-        environment = {**os.environ, "PYTHONPATH": str(tree)}
+        # the hash seed for commits whose `record` does not set it
+        environment = {**os.environ, **_ENVIRONMENT, "PYTHONPATH": str(tree)}
         code = subprocess.run(command, cwd=tree, env=environment, check=False).returncode
     finally:
         _git("worktree", "remove", "--force", str(tree))

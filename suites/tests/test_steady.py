@@ -7,10 +7,11 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from oracle.errors import UsageError
+from oracle.errors import InternalError, UsageError
 from oracle.isolate import Failed, Pool, Task, TaskResult
 from oracle.program import Program
 from suites.steady import __main__ as command
@@ -143,6 +144,18 @@ def test_a_recording_of_a_commit_is_kept_for_one_torch_and_python(monkeypatch: p
     another = command.recording_of("0123456789ab")
     monkeypatch.setattr(command.platform, "python_version", lambda: "3.99")
     assert len({one, another, command.recording_of("0123456789ab")}) == 3
+
+
+def test_workers_have_one_order_of_sets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given: dict[str, Any] = {}
+
+    def pool(**options: Any) -> Pool:
+        given.update(options)
+        raise InternalError("no workers are started here")
+
+    monkeypatch.setattr(command, "Pool", pool)
+    assert command.main(["record", str(tmp_path / "r.db")]) == 3
+    assert given["environment"] == {"PYTHONHASHSEED": "0"}
 
 
 @pytest.fixture
