@@ -47,7 +47,8 @@ def run_case(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Task function: {"program": Program, "subject": name} -> {"texts": kind -> text, "replace_worker": bool}."""
     subject = _subject(payload["subject"], progress)
     progress("load")
-    result = judge_subject(eager=_eager(json.dumps(payload["program"])), subject=subject, options=CaseOptions())
+    eager = _eager(json.dumps(payload["program"]))
+    result = judge_subject(eager=eager, subject=subject, options=CaseOptions(), progress=progress)
     if isinstance(subject, RefimplCapture):
         subject.note_segments()
     texts = {"verdict": _verdict_text(result.verdict), **subject.transcript.by_kind()}
@@ -74,16 +75,17 @@ def normalised(text: str, kind: str) -> str:
     return "\n".join(line[:_GUARD_WIDTH] if kind == "guards" else line for line in text.splitlines())
 
 
-@functools.cache
-def _loaded(name: str) -> Any:
-    subject: Any = load_warm(resolve(name))
-    subject.transcript.is_kept = True
-    return subject
+_SUBJECTS: dict[str, Any] = {}
 
 
 def _subject(name: str, progress: Progress) -> Any:
-    progress(START_UP)
-    return _loaded(name)
+    """Loaded and warmed up by the first case in this process, in a stage that no case is charged for."""
+    if name not in _SUBJECTS:
+        progress(START_UP)
+        subject: Any = load_warm(resolve(name))
+        subject.transcript.is_kept = True
+        _SUBJECTS[name] = subject
+    return _SUBJECTS[name]
 
 
 @functools.lru_cache(maxsize=1)

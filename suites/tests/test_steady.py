@@ -6,13 +6,14 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from oracle.errors import InternalError, UsageError
-from oracle.isolate import Failed, Pool, Task, TaskResult
+from oracle.isolate import START_UP, Failed, Pool, Task, TaskResult
 from oracle.program import Program
 from suites.steady import __main__ as command
 from suites.steady.comparing import compare
@@ -44,6 +45,17 @@ def test_a_case_gives_graphs_guards_kernels_and_a_verdict() -> None:
 )
 def test_every_stage_of_refimpl_is_recorded(subject: str, kind: str) -> None:
     assert kind in _texts(subject)
+
+
+def test_a_case_says_its_stages_and_loads_a_subject_once() -> None:
+    case = {"program": replace(_PROGRAM, name="stages").to_json(), "subject": "refimpl.joint"}
+    first: list[str] = []
+    run_case(case, first.append)
+    assert first[:2] == [START_UP, "load"]
+    assert {"eager", "subject", "judge"} <= set(first)
+    second: list[str] = []
+    run_case(case, second.append)
+    assert START_UP not in second
 
 
 def test_a_case_is_recorded_the_same_way_again() -> None:
