@@ -41,6 +41,9 @@ _LINE_EVERY_S = 20.0
 _DRAWN_IN_ONE_TASK = 100
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # of workers: the order of a set of strings shows in texts
 
+_Match = Annotated[list[str] | None, typer.Option(help="Glob on cases; repeatable. Default: all.")]
+_Names = Annotated[bool, typer.Option("--names", help="Name all cases of a change, not only the first.")]
+
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
@@ -49,7 +52,7 @@ err = Console(stderr=True, soft_wrap=True, highlight=False)
 def record(
     file: Annotated[Path, typer.Argument(help="The recording to make; a file there is replaced.")],
     like: Annotated[Path | None, typer.Option(help="Take the drawn programs of this recording.")] = None,
-    match: Annotated[list[str] | None, typer.Option(help="Glob on cases; repeatable. Default: all.")] = None,
+    match: _Match = None,
     drawn: Annotated[int, typer.Option(help="So many drawn programs.")] = DRAWN,
     workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
 ) -> None:
@@ -83,12 +86,13 @@ def record(
 def compare_recordings(
     old: Annotated[Path, typer.Argument(help="The recording before.")],
     new: Annotated[Path, typer.Argument(help="The recording after.")],
+    names: _Names = False,
 ) -> None:
     """List the differences of two recordings; exit code 1 where there are any."""
     before, after = _texts(old), _texts(new)
     changes = compare(before, after)
     for change in changes:
-        print(change, end="\n\n")
+        print(change.text(names=names), end="\n\n")
     cases = {case_id for change in changes for case_id in change.cases}
     total = len({case_id for case_id, _ in after})
     print(f"{total} cases, {len(after)} texts: {len(cases)} cases differ, by {len(changes)} different changes")
@@ -98,7 +102,8 @@ def compare_recordings(
 @app.command()
 def against(
     commit: Annotated[str, typer.Argument(help="What to compare with: a commit, branch or tag.")],
-    match: Annotated[list[str] | None, typer.Option(help="Glob on cases; repeatable. Default: all.")] = None,
+    match: _Match = None,
+    names: _Names = False,
 ) -> None:
     """Record this tree and, unless that was done before, the commit; list the differences."""
     sha = _sha(commit)
@@ -108,7 +113,7 @@ def against(
     if match or not old.exists():
         _record_commit(sha, old, words)
     record(new, like=old, match=match, drawn=DRAWN, workers=None)
-    compare_recordings(old, new)
+    compare_recordings(old, new, names=names)
 
 
 def recording_of(sha: str, suffix: str = "") -> Path:

@@ -23,11 +23,16 @@ class Change:
     cases: tuple[str, ...]
 
     def __str__(self) -> str:
+        return self.text()
+
+    def text(self, *, names: bool = False) -> str:
+        """The change as it is printed; `names`: with all its cases below, not only the first."""
         shown = self.lines[:_MOST_LINES]
         more = [f"  ... {len(self.lines) - len(shown)} lines more"] if len(shown) < len(self.lines) else []
         count = f"{len(self.cases)} case{'s' if len(self.cases) > 1 else ''}"
         first = f"{self.kind}: {count}, such as {next(iter(self.cases))}"
-        return "\n".join([first, *(f"  {_cut(line)}" for line in shown), *more])
+        cases = [f"  in {case_id}" for case_id in self.cases] if names else []
+        return "\n".join([first, *(f"  {_cut(line)}" for line in shown), *more, *cases])
 
 
 TextsOfCases = Mapping[tuple[str, str], str]  # (case, kind) -> text

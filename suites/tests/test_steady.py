@@ -113,6 +113,13 @@ def test_cases_with_the_same_change_are_listed_together() -> None:
     assert str(second) == "verdict: 1 case, such as other\n  -pass\n  +fail_accuracy"
 
 
+def test_all_cases_of_a_change_are_named_on_request() -> None:
+    old = {(f"case{n}", "verdict"): "pass" for n in range(2)}
+    (change,) = compare(old, dict.fromkeys(old, "crash"))
+    assert str(change) == "verdict: 2 cases, such as case0\n  -pass\n  +crash"
+    assert change.text(names=True) == f"{change}\n  in case0\n  in case1"
+
+
 def test_a_change_of_blanks_is_shown() -> None:
     (change,) = compare({("a", "kernels"): "if x:\n    y"}, {("a", "kernels"): "if x:\n  y"})
     assert str(change) == "kernels: 1 case, such as a\n  -    y\n  +  y"
@@ -241,6 +248,8 @@ def test_the_command_records_compares_and_names_the_case_that_differs(tmp_path: 
     other = _steady("compare", str(old), str(new))
     assert other.returncode == 1
     assert "corpus: 1 case, such as features/another@triton" in other.stdout
+    assert "  in features/another@triton" not in other.stdout
+    assert "  in features/another@triton" in _steady("compare", "--names", str(old), str(new)).stdout
 
 
 @pytest.mark.parametrize(
