@@ -5,17 +5,20 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from oracle.errors import InternalError, UsageError
 from oracle.isolate import START_UP, Failed, Pool, Task, TaskResult
 from oracle.program import Program
+from oracle.subjects.base import CompileRequest
 from suites.steady import __main__ as command
+from suites.steady import worker
 from suites.steady.comparing import compare
 from suites.steady.recording import opened
 from suites.steady.worker import normalised, run_case
@@ -26,8 +29,14 @@ _PROGRAM = Program(
 )
 
 
-def _texts(subject: str) -> dict[str, str]:
-    return run_case({"program": _PROGRAM.to_json(), "subject": subject}, lambda stage: None)["texts"]
+def _texts(subject: str, program: Program = _PROGRAM) -> dict[str, str]:
+    return run_case({"program": program.to_json(), "subject": subject}, lambda stage: None)["texts"]
+
+
+def _changed_kinds(old: Mapping[str, str], new: Mapping[str, str]) -> set[str]:
+    """The kinds of text in which two recordings of one case differ."""
+    before, after = ({("case", kind): text for kind, text in texts.items()} for texts in (old, new))
+    return {change.kind for change in compare(before, after)}
 
 
 def test_a_case_gives_graphs_guards_kernels_and_a_verdict() -> None:
@@ -60,6 +69,57 @@ def test_a_case_says_its_stages_and_loads_a_subject_once() -> None:
 
 def test_a_case_is_recorded_the_same_way_again() -> None:
     assert _texts("triton") == _texts("triton")
+
+
+_SIN, _INPUT = "x.sin() * 2", "torch.ones(4)"
+
+
+@pytest.mark.parametrize(
+    ("subject", "right", "wrong", "kinds"),
+    [
+        ("triton", _SIN, "x.cos() * 2", {"graphs", "kernels"}),
+        ("triton", _SIN, "x.sin() * 2.0000000000000004", {"graphs", "kernels"}),
+        ("triton", _SIN, "(x.sin() * 2).detach()", {"graphs", "kernels"}),
+        ("triton", _INPUT, "torch.ones(5)", {"graphs", "guards", "kernels"}),
+        ("triton", _INPUT, "torch.ones(8)[::2]", {"graphs", "guards", "kernels"}),
+        ("triton", _INPUT, "torch.ones(4, dtype=torch.float64)", {"graphs", "guards", "kernels"}),
+        ("triton", _SIN, "x.sin() * (2 if x.sum() > 0 else 3)", {"graphs", "guards", "kernels"}),
+        ("refimpl.partitioned", _SIN, "x.cos() * 2", {"graphs"}),
+        ("refimpl.make_fx[mode=symbolic]", _SIN, "x.cos() * 2", {"graphs"}),
+        ("refimpl.make_fx[mode=symbolic]", _SIN, "x.sin() * (2 if x.numel() > 3 else 3)", {"guards"}),
+        ("refimpl.export", _SIN, "x.cos() * 2", {"programs"}),
+        ("refimpl.export", _SIN, "x.sin() * (2 if x.sum() > 0 else 3)", {"programs", "verdict"}),
+        ("refimpl.export[strict=false]", _SIN, "x.cos() * 2", {"programs"}),
+    ],
+)
+def test_a_program_with_another_meaning_differs(subject: str, right: str, wrong: str, kinds: set[str]) -> None:
+    other = replace(_PROGRAM, source=_PROGRAM.source.replace(right, wrong))
+    assert _changed_kinds(_texts(subject), _texts(subject, other)) == kinds
+
+
+def _refuse(result: torch.Tensor) -> torch.Tensor:
+    raise ValueError(f"a result of {result.dim()} dimensions")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "verdict"),
+    [(torch.Tensor.cos, "fail_accuracy"), (torch.Tensor.double, "fail_metadata"), (_refuse, "fail_to_run")],
+)
+def test_a_compiler_that_is_wrong_differs(
+    spoil: Callable[[torch.Tensor], torch.Tensor], verdict: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = _texts("triton")
+    subject = worker._SUBJECTS["triton"]
+    compile_rightly = subject.compile
+
+    def compile_wrongly(request: CompileRequest) -> Callable[..., Any]:
+        compiled = compile_rightly(request)
+        return lambda *args, **kwargs: spoil(compiled(*args, **kwargs))
+
+    monkeypatch.setattr(subject, "compile", compile_wrongly)
+    wrong = _texts("triton")
+    assert wrong["verdict"].startswith(verdict)
+    assert _changed_kinds(right, wrong) == {"verdict"}
 
 
 def test_addresses_and_numbers_of_instances_are_no_differences() -> None:
