@@ -1,5 +1,7 @@
-"""Steady: what refimpl gives for a fixed corpus of programs, recorded and compared, so that a change of form that
-changes behaviour shows. `make steady` is the command. Torch-free at this level: workers trace, the parent stores and compares.
+"""Records what refimpl gives for a fixed corpus of programs, and compares two recordings.
+
+A refactoring should change nothing; what it changes shows. `make steady` is the command. This package imports no torch: workers
+trace, the parent stores and compares.
 
 A recording has, for each program and subject, the verdict of the judge and texts by kind: graphs with the metadata of every
 tensor, guards, kernels, exported programs. Refusals are verdicts. What two runs of the same code print differently (addresses,
