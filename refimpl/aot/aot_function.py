@@ -1,7 +1,8 @@
 """aot_function, aot_module, aot_module_simplified: functions and modules compiled ahead of time, with their gradients.
 
-Counterpart: torch/_functorch/aot_autograd.py aot_function, aot_module, aot_module_simplified; none; torch's
-  aot_function keeps the graph of its first call, and loses gradients if that was made under no_grad
+Counterpart: torch/_functorch/aot_autograd.py aot_function, aot_module, aot_module_simplified
+Differs: a call under gradient modes or autocast that were not seen so far compiles once more; torch's aot_function keeps the
+graph of its first call, and loses gradients if that was made under no_grad.
 """
 
 from __future__ import annotations
@@ -217,8 +218,8 @@ def _as_sequence(result: Any) -> Sequence[Any]:
     return result
 
 
-# What a function compiled once per mode depends on besides its arguments: gradient modes, autocast. Differs: a call under
-# other modes than those seen so far compiles once more. Sizes are no part of it (AO-25).
+# Modes that a compiled function depends on besides its arguments: gradient modes and autocast. A call under modes that were not
+# seen so far compiles once more. Sizes are no part of this (AO-25).
 
 Entry = TypeVar("Entry")
 _DEVICE_TYPES = ("cpu", "cuda")

@@ -225,8 +225,8 @@ def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = Non
     pytree.register_dataclass(cls, serialized_type_name=serialized_type_name)
 
 
-# What placeholders of parameters and buffers say of the calls that use them. Differs: looked up in the final graph, in both
-# modes.
+# Placeholders of parameters and buffers say which function uses them first. Strict and non-strict export look that up in the
+# final graph.
 
 _FIELDS = ("source_fn_stack", "torch_fn", "quantization_tag")
 
@@ -243,8 +243,8 @@ def note_users(graph_module: fx.GraphModule, signature: ExportGraphSignature) ->
                 node.meta.setdefault(key, user.meta[key])
 
 
-# Settings that export has of its own for reading bytecode. Differs: calls of functions that only log are left out of the
-# program; upstream makes them after the graph, which an exported program does not keep either.
+# Settings that export has of its own for reading bytecode. Calls of functions that only log are left out of the program.
+# Upstream makes them after the graph, which an exported program does not keep either.
 
 
 @dataclass

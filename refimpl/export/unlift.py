@@ -261,8 +261,8 @@ def placed(
     return tuple(positional), kwargs
 
 
-# Tokens among the inputs and outputs of a functional program, and what its module does without them. Differs: a module runs
-# its nodes in their order, so that operators with effects are called themselves, with their gradients.
+# A functional program has tokens among its inputs and outputs; its module has none. The module runs its nodes in their order, so
+# that it calls operators with effects themselves, with their gradients.
 
 
 @fx.has_side_effect

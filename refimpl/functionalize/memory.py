@@ -1,8 +1,8 @@
 """What every piece of memory holds at a point of the program, as nodes of the new graph: reading and writing tensors.
 
-Counterpart: FunctionalStorageImpl, FunctionalTensorWrapper::sync_, regenerate_from_base; none; torch inverts views one
-  by one
-Differs: values are kept per tensor and version, so that a view is regenerated only when it is stale and used.
+Counterpart: FunctionalStorageImpl, FunctionalTensorWrapper::sync_, regenerate_from_base
+Differs: values are kept per tensor and version, so that a view is regenerated only when it is stale and used. Views
+that the table of inverses lacks are written through by index, a whole chain at once; torch inverts views one by one.
 
 The state of a base is the node of its value and a version, which counts the writes. A tensor's value may be used while its
 version is the base's. After a write the new values of the view, and of what lies between it and the base, are known by
@@ -245,11 +245,10 @@ def _is_as_good(value: Node, tensor: Node) -> bool:
     return is_same_layout(like, now) and not may_overlap_itself(like)
 
 
-# Writing through any chain of views by index: the views are replayed on the numbers of the elements. Differs: needs nothing
-# but the views themselves. The reference that the table of inverses is compared with, and the way to write through a view
-# that the table does not have. The elements of the source are numbered row by row; the numbers are laid out in memory as
-# the source is, so that `as_strided` finds the right ones; what the views make of them says where each element of the new
-# value goes.
+# Writing through any chain of views by index. It needs nothing but the views themselves: they are replayed on the numbers of the
+# elements. A view without a row in the table of inverses is written through this way, and tests compare the table with it.
+# The elements of the source are numbered row by row. The numbers have the strides of the source, so that `as_strided` finds the
+# right ones. What the views make of the numbers says where each element of the new value goes.
 
 _aten = torch.ops.aten
 

@@ -1,8 +1,8 @@
 """The graph of a function, exported: functional, without code around it, and what such a graph cannot say refused.
 
-Counterpart: torch/_functorch/aot_autograd.py _aot_export_function; aot_stage2_export of _aot_autograd/graph_compile.py;
-  none by name; upstream traces such an output as two
-Differs: the joint graph is made once; upstream traces it a second time to flatten it.
+Counterpart: torch/_functorch/aot_autograd.py _aot_export_function; aot_stage2_export of _aot_autograd/graph_compile.py
+Differs: the joint graph is made once; upstream traces it a second time to flatten it. An output that is an earlier one once more
+gets its tangent afterwards; upstream traces it as two outputs.
 """
 
 from __future__ import annotations
@@ -198,9 +198,8 @@ def _take_primals_and_tangents(exported: ExportedFunction) -> None:
     exported.graph_module.recompile()
 
 
-# A tangent for every differentiable output, also for one that is an earlier output once more. Differs: around a compiled
-# function a repeated output is one object with one gradient, and needs one tangent. Only the caller of an exported joint
-# graph passes a gradient for each.
+# Tangents of outputs that are an earlier output once more. The caller of an exported joint graph passes a gradient for each
+# output. Around a compiled function a repeated output is one object with one gradient, and needs no second tangent.
 
 _add = torch.ops.aten.add.Tensor
 

@@ -1,7 +1,7 @@
-"""Results of functions whose kernels go another way for tensors without data than for those with: made what eager mode gives.
+"""Gives functions eager's results in a trace, where kernels in Python, or those for tensors without data, give others.
 
-Counterpart: none; torch's traces give copies, strides, random numbers and gradients of their own there;
-  torch/_decomp/decompositions.py dropout, _rnn_helper are what is put right
+Counterpart: none; torch's traces keep the results of the Python kernels (torch/_decomp/decompositions.py dropout, _rnn_helper),
+which have other copies, strides, random numbers and gradients than eager's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Refuses `detach_` of what the program made and has views of: they keep histories that a view made again does not have.
+"""Refuses two calls that a graph cannot follow: `detach_` of a tensor with views, and `retain_grad` of a result.
 
-Counterpart: none; torch's aot_autograd gives views of a result the history of the result; torch's aot_autograd gives
-  results that retain nothing
+After `detach_` of a base its views keep their histories; a view that is made again from the base has none. A result that retains
+its gradient adds up all its uses, and the graph does not see those behind the call.
+
+Counterpart: none; torch's aot_autograd gives views of a result the history of that result, and results that retain no gradient.
 """
 
 from __future__ import annotations
@@ -43,9 +45,6 @@ def _is_made_in_program(tensor: torch.Tensor) -> bool:
     """Or written to: its history goes on behind what an argument's begins with."""
     step: Any = history_of(tensor)
     return step is not None and not getattr(function_of(step), "begins_history", False)
-
-
-# Refuses `retain_grad` of what is seen behind the call: a graph has no gradient of a result with all its uses.
 
 
 def refuse_retained(values: Iterable[Any]) -> None:

@@ -63,9 +63,9 @@ def _may_merge(earlier: torch.fx.Node, later: torch.fx.Node) -> bool:
     return not (is_early and is_late) or kind_of(later.target) not in (OpKind.HEAVY, OpKind.OTHER)
 
 
-# Saving less than is cheapest, down to a memory budget. Differs: one factor on all prices of recomputation. Of the choices
-# that save as little, the cut at that factor is the one that recomputes least (a Lagrange multiplier), and bytes only fall
-# with it, so that a smaller budget never saves more.
+# Saving less than is cheapest, down to a memory budget. Upstream solves a knapsack; here one factor scales all prices of
+# recomputation (a Lagrange multiplier). Of the choices that save as little, the cut at that factor recomputes least. Bytes only
+# fall with the factor, so that a smaller budget never saves more.
 
 # Factors, as powers of two: at the first everything that may be recomputed is, at the last hardly anything.
 _FIRST, _LAST = -24.0, 12.0
