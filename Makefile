@@ -57,10 +57,8 @@ accept: $(READY)  ## rewrite goldens from what the code does now; read the diff 
 	$(PYTEST) --accept -m "not slow and not gpu" $(ARGS)
 	@git --no-pager diff --stat -- '*/goldens/*' || true
 
-bench: $(READY) compiler-check  ## every benchmark of every package, one after the other
-	@set -e; for file in $$(ls refimpl/benchmarks/*.py oracle/benchmarks/*.py fuzz/benchmarks/*.py \
-	    suites/benchmarks/*.py results/benchmarks/*.py 2>/dev/null | grep -v '__init__\.py$$'); do \
-	  module=$$(echo "$${file%.py}" | tr / .); echo "== $$module"; $(BIN)/python -m "$$module" $(ARGS); done
+bench: $(READY) compiler-check  ## every benchmark, ours beside its peers (ARGS='NAME... --repeat N --json FILE', ARGS=--list)
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 battery: $(READY)  ## the judge's two error rates: wrong subjects found, right ones passed, the smallest bias found (ARGS=...)
 	@$(BIN)/python -m oracle.tests.battery.run $(ARGS)

@@ -62,21 +62,14 @@ def parts(output: Path, tables: Path, *, is_cpu: bool) -> list[Part]:
         chosen = ("-m", "not gpu and not slow", "-k", narrow) if is_cpu else ("-m", "gpu")
         return Part(name=name, minutes=minutes, command=(python, "-m", "pytest", "-q", *chosen, *paths))
 
-    def speed(name: str, minutes: float, dtype: str, peers: str, *more: str) -> Part:
-        file = tables / f"{name}.csv"
-        small = ("--cpu", "--rounds", "1", "--only", "softmax") if is_cpu else ()
-        peers = "eager,ours" if is_cpu else peers
+    def speed(name: str, minutes: float, dtype: str, sides: str, *more: str) -> Part:
+        file = str(tables / name)
+        small = ("--set", "cpu=true", "--repeat", "1", "--only", "softmax") if is_cpu else ()
+        sides = "eager,ours" if is_cpu else sides
         command = (
-            python,
-            "-m",
-            "refimpl.benchmarks.codegen_speed",
-            "--dtype",
-            dtype,
-            "--peers",
-            peers,
-            "--csv",
-            str(file),
-        )
+            python, "-m", "benchmarks", "codegen_speed", "--set", f"dtype={dtype}", "--sides", sides,
+            "--json", f"{file}.json", "--csv", f"{file}.csv",
+        )  # fmt: skip
         return Part(
             name=name, minutes=minutes, command=(*command, "--resume", *more, *small), needs=(*ALWAYS, "pandas"), goes_on=True,
             again=3,
@@ -105,8 +98,8 @@ def parts(output: Path, tables: Path, *, is_cpu: bool) -> list[Part]:
         )  # fmt: skip
 
     ours = "triton" if is_cpu else "triton[level=device]"
-    quick = "eager,ours,inductor"
-    errors = (python, "-m", "refimpl.benchmarks.function_errors", "--csv", str(tables / "codegen-function-errors.csv"))
+    quick, only_models = "eager,ours,inductor", ("--only", "model: ")
+    errors = (python, "-m", "refimpl.tests.function_errors", "--csv", str(tables / "codegen-function-errors.csv"))
     return [
         tests("tests-kernels", 3, "levels", narrow="launches"),
         tests("tests-programs", 4, "programs", "contractions", narrow="softmax"),
@@ -122,7 +115,7 @@ def parts(output: Path, tables: Path, *, is_cpu: bool) -> list[Part]:
             command=(*errors, "--levels", "emulator" if is_cpu else "device", *(("--count", "64") if is_cpu else ())),
         ),
         sweep("opinfo-half", 6, "opinfo", ours, "--max-samples", "2", "--dtype", "bfloat16,float16,int64", narrow=["softmax"]),
-        speed("codegen-speed-models-float32", 8, "float32", quick, "--models", *(() if is_cpu else ("--only", "model: "))),
+        speed("codegen-speed-models-float32", 8, "float32", quick, "--set", "models=true", *(() if is_cpu else only_models)),
         sweep("inductor", 6, "opinfo", "inductor", "--max-samples", "1", narrow=["softmax"]),
     ]  # fmt: skip
 

@@ -25,6 +25,10 @@ Progress = Callable[[str], None]
 _state: dict[str, Any] = {}
 
 
+def nothing(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    return {}
+
+
 def echo(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
     return {"payload": payload, "pid": os.getpid()}
 

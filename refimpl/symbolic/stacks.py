@@ -29,7 +29,7 @@ def is_user_file(filename: str) -> bool:
     """Whether code of this file is the user's: not torch's, refimpl's (whose tests are users) or Python's."""
     known = _is_user_code.get(filename)
     if known is None:
-        inside = filename.startswith(_REFIMPL) and not {"tests", "benchmarks"} & set(Path(filename).parts)
+        inside = filename.startswith(_REFIMPL) and "tests" not in Path(filename).parts
         is_python = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
         wraps = filename.endswith("typing_extensions.py")  # deprecated functions of torch run through it
         known = not (inside or is_python or wraps or filename.startswith((_TORCH, "<")))

@@ -7,10 +7,10 @@ import math
 import pytest
 import torch
 
-from refimpl.benchmarks.function_errors import DTYPES, ONE, TWO, distance, measure, right_results
 from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.printing.error_bounds import ERROR_BOUNDS
 from refimpl.codegen.printing.functions import FUNCTIONS
+from refimpl.tests.function_errors import DTYPES, ONE, TWO, distance, measure, right_results
 
 
 def test_every_function_has_a_bound() -> None:

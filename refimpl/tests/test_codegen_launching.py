@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.benchmarks import codegen_overhead
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.kernel import Kernel, KernelError, Level, Parameter
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.device import DeviceLevel
 from refimpl.pipeline import compile_aot
+from refimpl.tests.launch_graphs import NothingLevel, graph_of
 
 
 def _compiled(function: Callable[..., Any], level: Level | None = None) -> tuple[Any, list[CompiledGraph]]:
@@ -120,16 +120,11 @@ def _python_calls(call: Callable[..., Any], x: torch.Tensor) -> int:
 def test_a_launch_is_one_call_and_its_allocations(*, reuse: bool) -> None:
     beside = set()
     for length in (8, 24):
-        graph = codegen_overhead.graph_of(length, codegen_overhead.NothingLevel(), reuse=reuse)
+        graph = graph_of(length, NothingLevel(), reuse=reuse)
         own = len(graph.printed) + graph.source.count(" = empty(") + graph.source.count(" = as_strided(")
         beside.add(_python_calls(graph.call, torch.ones(8, 8)) - own)
     (constant,) = beside
     assert constant <= 2
-
-
-def test_the_benchmark_of_overhead_gives_microseconds(capsys: pytest.CaptureFixture[str]) -> None:
-    codegen_overhead.main(["--launches", "2", "--rounds", "1"])
-    assert capsys.readouterr().out.count("us for each launch") == 4
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float64])

@@ -12,9 +12,9 @@ import torch
 import torch.nn.functional as F
 
 import refimpl
-from refimpl.benchmarks.decomposition_calls import Call
-from refimpl.benchmarks.decomposition_verdicts import Verdict, expect, judge
-from refimpl.benchmarks.decompositions import ComparisonState, compare
+from refimpl.tests.decompositions.calls import Call
+from refimpl.tests.decompositions.compare import ComparisonState, compare
+from refimpl.tests.decompositions.verdicts import Verdict, expect, judge
 from refimpl.trace.decompositions import CORE_OPS, decomposition_table, get_decompositions
 from refimpl.trace.decompositions.promotion import common_dtype
 from refimpl.trace.decompositions.registry import DecompositionError, register

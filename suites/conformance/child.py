@@ -131,7 +131,7 @@ def _source_digest() -> str:
 
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(refimpl.SOURCE_FOLDER.rglob("*.py")):
-        if not {"tests", "benchmarks"} & set(path.relative_to(refimpl.SOURCE_FOLDER).parts):
+        if "tests" not in path.relative_to(refimpl.SOURCE_FOLDER).parts:
             digest.update(str(path.relative_to(refimpl.SOURCE_FOLDER)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

@@ -105,5 +105,7 @@ def test_the_files_and_modules_of_every_part_are_there(tmp_path: Path, *, is_cpu
         for word in part.command:
             if word.startswith("refimpl/"):
                 assert (gpu.ROOT / word).exists()
+            if word == "benchmarks":
+                assert (gpu.ROOT / word / "__main__.py").exists()
             if word.startswith("refimpl.") or word == "oracle.cli":
                 assert (gpu.ROOT / (word.replace(".", "/") + ".py")).exists()

@@ -82,7 +82,7 @@ _DATA_DEPENDENT = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_depe
 class Prices:
     """Bytes paid per byte of traffic. A saved byte costs 1.
 
-    The defaults weigh memory first, and pay for it with what is nearly free; see docs of the benchmark partition_memory.
+    The defaults weigh memory first, and pay for it with what is nearly free; see `benchmarks/measurements/partition_memory.py`.
     """
 
     fused: float = 0.04  # an elementwise op fused into what reads it: arithmetic, and inputs that are read anyway

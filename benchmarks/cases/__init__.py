@@ -1,0 +1,1 @@
+"""The benchmarks, by subject: each function marked `@benchmark` yields its cases."""

@@ -1,1 +1,0 @@
-"""Benchmarks of the fuzzer: run by hand, never as tests."""

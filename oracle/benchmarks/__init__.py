@@ -1,1 +1,0 @@
-"""Benchmarks of the oracle itself, run by `make bench`."""

@@ -1,1 +1,0 @@
-"""Benchmarks of refimpl beside the systems it stands in for."""

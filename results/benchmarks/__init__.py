@@ -1,1 +1,0 @@
-"""Benchmarks of results: run by hand or by `make bench`."""

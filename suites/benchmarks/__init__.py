@@ -1,1 +1,0 @@
-"""Benchmarks of suites: what a sweep costs."""
