@@ -7,10 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
+import refimpl
 from refimpl.trace import eager_facts
 
 aten = torch.ops.aten
@@ -74,3 +79,83 @@ def test_rules_follow_kernels_without_fused_multiplications() -> None:
         env={**os.environ, "ATEN_CPU_CAPABILITY": "default"}, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
+
+
+def _x(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape)
+
+
+ASKED = {
+    "transposed operand": (aten.mul.Tensor, (_x(3, 4).t(), 2.0)),
+    "channels last": (
+        aten._adaptive_avg_pool2d.default,
+        (_x(1, 3, 4, 4).to(memory_format=torch.channels_last), [2, 2]),
+    ),
+    "no elements": (aten.sum.dim_IntList, (_x(2, 0, 5), [0], True)),
+    "several results": (aten.native_layer_norm.default, (_x(3, 4).t(), [3], None, None, 1e-5)),
+    "a list of results": (aten._foreach_add.Scalar, ([_x(3, 4).t(), _x(2, 2)], 1)),
+    "an index": (aten.index.Tensor, (_x(4, 3, 2).transpose(0, 2), [None, torch.tensor([0, 2])])),
+    "zeros are refused": (aten.multinomial.default, (_x(4).abs(), 2)),
+    "a lazily conjugated operand": (aten.add.Tensor, (torch.randn(3, 4, dtype=torch.complex64).t().conj(), 1)),
+}
+NOT_ASKED = {
+    "a view": (aten.t.default, (_x(3, 4),)),
+    "a write": (aten.add_.Tensor, (_x(3, 4), 1)),
+    "views that the schema calls new": (aten.unsafe_split.Tensor, (_x(4, 3), 2)),
+    "many elements": (aten.mul.Tensor, (_x(65, 65), 2.0)),
+    "a shape that depends on data": (aten.nonzero.default, (_x(3),)),
+    "no tensor": (aten.ones.default, ([2],)),
+    "a generator, which the draw would move on": (aten.bernoulli.default, (_x(3).abs().clamp(max=1),)),
+    "another layout": (aten.abs.default, (_x(3, 4).to_sparse(),)),
+}
+
+
+def _fakes(value: Any) -> Any:
+    mode = FakeTensorMode()
+    return pytree.tree_map_only(torch.Tensor, mode.from_tensor, value)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_strides_are_those_that_the_kernel_gives_for_any_numbers(name: str) -> None:
+    func, args = ASKED[name]
+    expected = [tuple(leaf.stride()) for leaf in pytree.tree_leaves(func(*args))]
+    given = _fakes(args)
+    assert eager_facts.result_strides(func, given, {}, func(*given)) == expected
+
+
+@pytest.mark.parametrize("name", NOT_ASKED)
+def test_the_kernel_is_not_asked_where_it_would_not_answer_for_the_call(name: str) -> None:
+    func, args = NOT_ASKED[name]
+    kwargs = {"generator": torch.Generator()} if "generator" in name else {}
+    assert eager_facts.result_strides(func, args, kwargs, func(*args, **kwargs)) is None
+
+
+def test_a_result_that_the_fake_kernel_gives_another_shape_has_no_strides() -> None:
+    x = _x(3, 4)
+    assert eager_facts.result_strides(aten.abs.default, (x,), {}, x.new_empty(4, 3)) is None
+
+
+def test_asking_draws_no_random_numbers_and_is_seen_by_no_mode() -> None:
+    class Seen(TorchDispatchMode):
+        calls = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            Seen.calls += 1
+            return func(*args, **(kwargs or {}))
+
+    args = (_x(3, 4).t(), 0.5, True)
+    result = aten.native_dropout.default(*args)
+    state = torch.get_rng_state()
+    with Seen():
+        strides = eager_facts.result_strides(aten.native_dropout.default, args, {}, result)
+    assert strides == [tuple(leaf.stride()) for leaf in result]
+    assert Seen.calls == 0
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_trace_has_the_kernels_strides_where_fake_kernels_have_others() -> None:
+    """The sum over a transposed tensor without elements: a fake kernel gives it another stride than eager does."""
+    x = torch.ones(1, 0, 5)
+    graph_module = refimpl.make_fx(lambda x: x.eq(1).sum([0], True), tracing_mode="fake")(x)
+    (node,) = (node for node in graph_module.graph.nodes if "sum" in node.name)
+    assert node.meta["val"].stride() == x.eq(1).sum([0], True).stride()

@@ -29,8 +29,10 @@ from refimpl._torch import (
     set_bits,
     storage_key,
 )
+from refimpl.trace.eager_facts import result_strides
 from refimpl.trace.fakes.empty_gradients import of_empty_groups, without_division
-from refimpl.trace.layouts.elementwise import result_strides, strides_along_ones
+from refimpl.trace.layouts.elementwise import result_strides as elementwise_result_strides
+from refimpl.trace.layouts.elementwise import strides_along_ones
 from refimpl.trace.layouts.expanded import expanded_strides
 from refimpl.trace.layouts.indexing import indexed_strides
 from refimpl.trace.layouts.kernels import kernel_strides
@@ -206,6 +208,8 @@ class FakeKernelsState:
                 out.as_strided_(shape, stride, offset)  # what has the right size keeps its layout
         if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor:
             result = _dropped_out(result, args[0])
+        if not layouts and (asked := result_strides(func, args, kwargs, result)) is not None:
+            return self._as_asked(result, asked)
         if func in NORMS and type(result[0]) is FakeTensor:
             return type(result)((self._with_strides(result[0], normalised_strides(func, args)), *result[1:]))
         if type(result) in (tuple, list) and (known := kernel_strides(func, result, args)) is not None:
@@ -222,7 +226,7 @@ class FakeKernelsState:
             return self._view_with_strides(result, args[0], strides)
         strides = (
             (kernel_strides(func, [result], args) or [None])[0]
-            or result_strides(func, result.shape, args)
+            or elementwise_result_strides(func, result.shape, args)
             or indexed_strides(func, result.shape, args)
             or transformed_strides(func, result.shape, args)
             or rolled_strides(func, result.shape, args)
@@ -231,6 +235,20 @@ class FakeKernelsState:
             or (None if is_given else strides_along_ones(func, result, args, kwargs))
         )
         return self._with_strides(result, strides)
+
+    def _as_asked(self, result: Any, strides: Sequence[Any]) -> Any:
+        """The result with these strides for each tensor in it."""
+        if type(result) in (tuple, list):
+            remaining = iter(strides)
+            return type(result)(
+                self._with_strides(item, next(remaining)) if isinstance(item, torch.Tensor) else item for item in result
+            )
+        if type(result) is not FakeTensor or result.constant is not None:
+            return result
+        if result.requires_grad and result.grad_fn is None:
+            # That is autograd's to say; kernels in Python ask for it (pad).
+            result = result.detach()
+        return self._with_strides(result, strides[0])
 
     def _with_strides(self, result: Any, strides: Any) -> Any:
         if strides is None or type(result) is not FakeTensor or strides == result.stride():
