@@ -85,6 +85,10 @@ def _x(*shape: int) -> torch.Tensor:
     return torch.randn(*shape)
 
 
+def _channels_last() -> torch.Tensor:
+    return _x(1, 8, 30, 30).to(memory_format=torch.channels_last)
+
+
 ASKED = {
     "transposed operand": (aten.mul.Tensor, (_x(3, 4).t(), 2.0)),
     "channels last": (
@@ -95,6 +99,12 @@ ASKED = {
     "several results": (aten.native_layer_norm.default, (_x(3, 4).t(), [3], None, None, 1e-5)),
     "a list of results": (aten._foreach_add.Scalar, ([_x(3, 4).t(), _x(2, 2)], 1)),
     "an index": (aten.index.Tensor, (_x(4, 3, 2).transpose(0, 2), [None, torch.tensor([0, 2])])),
+    "many elements": (aten.mul.Tensor, (_x(65, 80).t(), 2.0)),
+    "many elements and a plain number": (
+        aten.native_group_norm.default,
+        (_channels_last(), None, None, 1, 8, 900, 4, 1e-5),
+    ),
+    "a size among the arguments": (aten._adaptive_avg_pool2d.default, (_channels_last(), [20, 10])),
     "zeros are refused": (aten.multinomial.default, (_x(4).abs(), 2)),
     "a lazily conjugated operand": (aten.add.Tensor, (torch.randn(3, 4, dtype=torch.complex64).t().conj(), 1)),
 }
@@ -102,7 +112,15 @@ NOT_ASKED = {
     "a view": (aten.t.default, (_x(3, 4),)),
     "a write": (aten.add_.Tensor, (_x(3, 4), 1)),
     "views that the schema calls new": (aten.unsafe_split.Tensor, (_x(4, 3), 2)),
-    "many elements": (aten.mul.Tensor, (_x(65, 65), 2.0)),
+    "many elements and a layout by sizes": (
+        aten.convolution.default,
+        (_x(1, 2, 65, 65), _x(2, 2, 3, 3), None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1),
+    ),
+    "many elements that overlap": (aten.roll.default, (_x(40000).as_strided((200, 200), (1, 1)), [7, 5], [0, 1])),
+    "pivots, which the kernel trusts": (
+        aten.linalg_lu_solve.default,
+        (_x(2, 2), torch.ones(2, dtype=torch.int32), _x(2, 2)),
+    ),
     "a shape that depends on data": (aten.nonzero.default, (_x(3),)),
     "no tensor": (aten.ones.default, ([2],)),
     "a generator, which the draw would move on": (aten.bernoulli.default, (_x(3).abs().clamp(max=1),)),

@@ -1,0 +1,156 @@
+"""Tensors of numbers that lie in memory as the traced ones do, and what the strides of a result mean for the traced sizes.
+
+Counterpart: none; upstream's kernels in Python work strides out
+Differs: a stand-in has the sizes of this call (of symbolic ones the hints), or smaller ones in the same order: sizes up to 4 and
+equal sizes stay what they are, larger ones become 5, 6, ... Dimensions have the same order in memory, gaps stay gaps, and what is
+expanded stays so.
+
+Strides of a result are translated by its order of dimensions: a stride is the product of the sizes inside of it. The law ends
+where a kernel goes by a size itself (convolutions), and at results that are not dense, which have no translation.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from refimpl._torch import set_bits
+
+KEPT = 4  # sizes up to this stand for themselves
+
+
+def hints(numbers: Iterable[Any]) -> tuple[int, ...] | None:
+    """The numbers of this call; None if one of them is known only to a run of the graph."""
+    found = []
+    for number in numbers:
+        if type(number) is not int:
+            if not number.node.has_hint():
+                return None
+            number = int(number.node.hint)
+        found.append(number)
+    return tuple(found)
+
+
+def smaller_sizes(shapes: Iterable[Sequence[int]]) -> dict[int, int]:
+    """By size, the size of a stand-in."""
+    sizes = sorted({size for shape in shapes for size in shape if size > KEPT})
+    return {**{size: size for size in range(KEPT + 1)}, **{size: KEPT + 1 + at for at, size in enumerate(sizes)}}
+
+
+def smaller_strides(shape: Sequence[int], strides: Sequence[int], sizes: Mapping[int, int]) -> tuple[int, ...] | None:
+    """Strides of a stand-in of smaller sizes; None if elements share memory otherwise than by expansion, or there are none."""
+    if 0 in shape:
+        return None
+    marks, end, end_of_stand_in = (
+        {0: 0, 1: 1},
+        1,
+        1,
+    )  # strides and what lies inside of them: of the tensor, of the stand-in
+    for stride, size in sorted((t, s) for s, t in zip(shape, strides, strict=True) if s != 1 and t != 0):
+        if stride < end:
+            return None
+        marks[stride] = end_of_stand_in if stride == end else 2 * end_of_stand_in
+        end, end_of_stand_in = stride * size, marks[stride] * sizes[size]
+        marks[end] = end_of_stand_in
+    for stride in sorted({t for s, t in zip(shape, strides, strict=True) if s == 1 and t not in marks}):
+        # Along a size of 1: between the same two.
+        known = sorted(marks)
+        at = bisect.bisect(known, stride)
+        marks[stride] = marks[known[at - 1]] + 1
+        if at < len(known) and marks[stride] >= marks[known[at]]:
+            return None
+    return tuple(marks[stride] for stride in strides)
+
+
+class StandIns:
+    """Of one call. `sizes`: by size, that of the stand-in; None where they have the sizes of the call."""
+
+    def __init__(self, sizes: Mapping[int, int] | None) -> None:
+        self.sizes = sizes
+        self._geometries: list[tuple[tuple[int, ...], Sequence[Any]]] = []  # strides of a stand-in, and the operand's
+
+    def geometry(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+        """Shape and strides of the stand-in for a tensor of known sizes; None if there is none."""
+        shape, strides = hints(tensor.shape), hints(tensor.stride())
+        assert shape is not None
+        assert strides is not None
+        if self.sizes is not None:
+            smaller = smaller_strides(shape, strides, self.sizes)
+            if smaller is None:
+                return None
+            shape, strides = tuple(self.sizes[size] for size in shape), smaller
+        self._geometries.append((strides, tensor.stride()))
+        return shape, strides
+
+    def number(self, number: int | torch.SymInt) -> int:
+        (known,) = hints([number]) or (0,)
+        return known if self.sizes is None else self.sizes.get(known, known)
+
+    def strides_of(self, made: torch.Tensor, result: torch.Tensor) -> tuple[Any, ...] | None:
+        """What the strides of a kernel's result are for the result of the traced call; None if they are not of one kind."""
+        shape = hints(result.shape)
+        if (
+            shape is None
+            or made.layout is not torch.strided
+            or made.dtype is not result.dtype
+            or made.ndim != len(shape)
+        ):
+            return None
+        if self.sizes is None:
+            if tuple(made.shape) != shape:
+                return None
+            if made.stride() == hints(result.stride()):
+                return result.stride()
+            if all(type(size) is int for size in result.shape) and self._are_numbers():
+                return made.stride()
+        elif any((a in (0, 1) or b in (0, 1)) and a != b for a, b in zip(shape, made.shape, strict=True)):
+            return None
+        found = self._translated(made, result.shape)
+        return result.stride() if found is not None and hints(found) == hints(result.stride()) else found
+
+    def _are_numbers(self) -> bool:
+        return all(type(stride) is int for _, strides in self._geometries for stride in strides)
+
+    def _translated(self, made: torch.Tensor, shape: Sequence[Any]) -> tuple[Any, ...] | None:
+        places = [dim for dim, size in enumerate(made.shape) if size != 1]
+        products: dict[int, Any] = {0: 0, 1: 1}
+        end: int = 1
+        real: Any = 1
+        for dim in sorted(places, key=lambda dim: (made.stride(dim), made.shape[dim])):
+            if made.stride(dim) != end:
+                return None
+            if made.shape[dim] != 0:  # what has no elements counts as 1
+                end, real = end * made.shape[dim], real * shape[dim]
+                products[end] = real
+        found = []
+        for dim, (size, stride) in enumerate(zip(made.shape, made.stride(), strict=True)):
+            if stride in products and (size == 1 or stride != 0):
+                found.append(products[stride])
+                continue
+            # Along a size of 1 it may be an operand's.
+            kept = [
+                theirs[at]
+                for own, theirs in self._geometries
+                if (at := dim - made.ndim + len(own)) >= 0 and own[at] == stride
+            ]
+            if size != 1 or not kept:
+                return None
+            found.append(kept[0])
+        return tuple(found)
+
+
+def filled(shape: Sequence[int], strides: Sequence[int], like: torch.Tensor, number: int) -> torch.Tensor:
+    """A tensor of one number, also in its gaps."""
+    made = torch.empty_strided(shape, strides, dtype=like.dtype, device="cpu")
+    if 0 not in shape:
+        made.as_strided((reach(shape, strides),), (1,)).fill_(number)
+    set_bits(made, is_conj=like.is_conj(), is_neg=like.is_neg())
+    return made
+
+
+def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements of memory from the first of the tensor to its last."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True) if size > 1)
