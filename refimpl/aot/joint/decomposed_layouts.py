@@ -14,22 +14,11 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload, pytree
-from refimpl.trace.layouts.elementwise import follows_operands
+from refimpl.trace.eager_facts import gives_new_tensors
 from refimpl.trace.recording_mode import RecordingMode
 
-# Entries of meta: numbers of uses; the number of this result's gradient; whether no gradient has a say; the call that gives it.
-LAYS_OUT, LAID_OUT_BY, IS_LAID_OUT_ALONE = "lays_out", "laid_out_by", "is_laid_out_alone"
-DECOMPOSED = "decomposed"
-
-_aten = torch.ops.aten
-_CHANNELS_LAST_OR_NOT = frozenset({
-    _aten.channel_shuffle, _aten.pixel_shuffle, _aten.pixel_unshuffle, _aten.roll, _aten.upsample_nearest2d_backward,
-    _aten._upsample_nearest_exact2d_backward, _aten.upsample_bilinear2d_backward, _aten.upsample_trilinear3d_backward,
-})  # fmt: skip
-_BY_NO_GRADIENT = frozenset({
-    _aten.batch_norm_backward, _aten.native_batch_norm_backward, _aten.native_group_norm_backward,
-    _aten.native_layer_norm_backward, _aten._softmax_backward_data, _aten._log_softmax_backward_data, _aten.tril, _aten.triu,
-})  # fmt: skip
+# Entries of meta: numbers of uses; the call that gives it.
+LAYS_OUT, DECOMPOSED = "lays_out", "decomposed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +31,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Decomposed:
-    """An elementwise call, with operands in the place of tensors that are nodes. `index`: which of its results this one is."""
+    """A call, with operands in the place of tensors that are nodes. `index`: which of its results this one is."""
 
     func: OpOverload
     args: tuple[Any, ...]
@@ -66,24 +55,13 @@ def noted_layouts(recording: RecordingMode) -> Iterator[None]:
 
     def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         nonlocal count
-        packet = getattr(func, "overloadpacket", None)
-        is_elementwise = packet not in _BY_NO_GRADIENT and follows_operands(func)
-        if packet not in _CHANNELS_LAST_OR_NOT and packet not in _BY_NO_GRADIENT and not is_elementwise:
+        read = set(_nodes(recording, (args, kwargs)).values())
+        found = _nodes(recording, result)
+        if not gives_new_tensors(func) or not read.isdisjoint(found.values()):
             return
-        read, found = _nodes(recording, args), _nodes(recording, result)
-        if any(node in read for node in found):
-            return
-        if packet in _BY_NO_GRADIENT:
-            for node in found:
-                node.meta[IS_LAID_OUT_ALONE] = True
-        elif is_elementwise:
-            given, named = pytree.tree_map_only(torch.Tensor, operand, (args, kwargs))
-            for index, node in enumerate(found):
-                node.meta[DECOMPOSED] = Decomposed(func, given, named, index)
-        elif read and found:
-            read[0].meta[LAYS_OUT] = (*read[0].meta.get(LAYS_OUT, ()), count)
-            found[0].meta[LAID_OUT_BY] = count
-            count += 1
+        given, named = pytree.tree_map_only(torch.Tensor, operand, (args, kwargs))
+        for index, node in found.items():
+            node.meta[DECOMPOSED] = Decomposed(func, given, named, index)
 
     assert recording.on_decomposed is None
     recording.on_decomposed = note
@@ -93,6 +71,8 @@ def noted_layouts(recording: RecordingMode) -> Iterator[None]:
         recording.on_decomposed = None
 
 
-def _nodes(recording: RecordingMode, values: Any) -> list[torch.fx.Node]:
-    leaves = [value for value in pytree.tree_leaves(values) if isinstance(value, torch.Tensor)]
-    return [tracked.node for tracked in map(recording.tracker.find, leaves) if tracked is not None]
+def _nodes(recording: RecordingMode, values: Any) -> dict[int, torch.fx.Node]:
+    """Of the tensors that have one, by place among the leaves."""
+    leaves = enumerate(pytree.tree_leaves(values))
+    tracked = ((at, recording.tracker.find(leaf)) for at, leaf in leaves if isinstance(leaf, torch.Tensor))
+    return {at: found.node for at, found in tracked if found is not None}

@@ -15,8 +15,6 @@ import torch
 from refimpl._torch import pytree
 from refimpl.aot.joint.decomposed_layouts import (
     DECOMPOSED,
-    IS_LAID_OUT_ALONE,
-    LAID_OUT_BY,
     LAYS_OUT,
     Decomposed,
     Operand,
@@ -37,7 +35,6 @@ from refimpl.functionalize.writes import LIES_AS_FIRST
 from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sym_node import SymNode
-from refimpl.trace.decompositions.layouts import suggested_format
 
 _aten = torch.ops.aten
 # Beside pointwise operators: kernels that ask for no layout, and views that there are of any.
@@ -210,17 +207,8 @@ class _Pruning:
             written = self._read(first).meta["val"]
             is_whole = is_same_shape(written.shape, new.meta["val"].shape)
             return self.views.with_layout(new, written) if is_whole else new
-        if node.meta.get(IS_LAID_OUT_ALONE) and not is_same_places(node.meta["val"], new.meta["val"]):
-            return self.views.with_layout(new, node.meta["val"])
         call = node.meta.get(DECOMPOSED)
-        if call is not None:
-            return self._laid_out_by_operands(call, new)
-        gradient = self.uses.get(node.meta.get(LAID_OUT_BY))
-        if gradient is None or gradient in self.absent or self._is_traced(gradient):
-            return new
-        is_copy = new.target is _aten.clone.default
-        memory_format = suggested_format(self._read(gradient).meta["val"])
-        return self.emit.call(_aten.clone.default, new.args[0] if is_copy else new, memory_format=memory_format)
+        return new if call is None else self._laid_out_by_operands(call, new)
 
     def _laid_out_by_operands(self, call: Decomposed, new: torch.fx.Node) -> torch.fx.Node:
         """As the kernel lays it out, in one step, for the operands that there are now."""
