@@ -13,8 +13,9 @@ from refimpl._torch import has_composite_kernel
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.pipeline import compile_aot
+from refimpl.trace import eager_facts
 from refimpl.trace.decompositions import decomposition_table
-from refimpl.trace.layouts.elementwise import elementwise_strides, result_strides
+from refimpl.trace.layouts.elementwise import elementwise_strides
 from refimpl.trace.make_fx import make_fx
 
 aten = torch.ops.aten
@@ -69,6 +70,7 @@ _OPERATORS: list[tuple[Any, int, tuple[Any, ...], dict[str, Any]]] = [
 _ON_NUMBERS = [(aten.pow.Scalar, 2), (aten.normal.float_Tensor, 2.0)]
 _OF_FLOATS = ("logaddexp", "hypot", "backward", "normal", "poisson", "_standard_gamma", "uniform", "addcdiv")
 _OF_INTEGERS = (aten.gcd.default, aten.lcm.default)
+_SIZES, _LARGER = (1, 2, 3, 1, 2), (1, 6, 9, 1, 5)
 _OF_ONE_SHAPE = (
     aten.binary_cross_entropy.default,
     aten.binary_cross_entropy_backward.default,
@@ -107,8 +109,10 @@ def _like(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.ones(length, dtype=dtype).as_strided(x.shape, x.stride())
 
 
-def _operands(rng: random.Random, count: int, *, is_whole: bool = False) -> list[torch.Tensor]:
-    shape = [rng.choice([1, 2, 3, 1, 2]) for _ in range(rng.randrange(1, 5))]
+def _operands(
+    rng: random.Random, count: int, *, is_whole: bool = False, sizes: tuple[int, ...] = _SIZES
+) -> list[torch.Tensor]:
+    shape = [rng.choice(sizes) for _ in range(rng.randrange(1, 5))]
     return [_operand(rng, shape, is_whole=is_whole) for _ in range(count)]
 
 
@@ -132,10 +136,10 @@ def test_results_without_elements_and_of_channels_last() -> None:
         assert elementwise_strides(x.shape, [(tuple(x.shape), x.stride())] * 2) == (x + x).stride()
 
 
-def _cases(rng: random.Random, count: int) -> Any:
+def _cases(rng: random.Random, count: int, sizes: tuple[int, ...] = _SIZES) -> Any:
     for operator, arity, rest, kwargs in _OPERATORS:
         for _ in range(count):
-            operands = _operands(rng, arity, is_whole=operator in _OF_ONE_SHAPE)
+            operands = _operands(rng, arity, is_whole=operator in _OF_ONE_SHAPE, sizes=sizes)
             if operator in _OF_INTEGERS:
                 operands = [_like(x, torch.int16) for x in operands]
             yield operator, [*operands, *rest], kwargs
@@ -162,15 +166,30 @@ def _telling(x: torch.Tensor) -> list[int]:
     return [stride for size, stride in zip(x.shape, x.stride(), strict=True) if size != 1]
 
 
-def test_the_table_of_operators_is_eagers() -> None:
-    for operator, args, kwargs in _cases(random.Random(1), 200):
+@pytest.fixture
+def only_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No stand-in has the sizes of the call."""
+    monkeypatch.setattr(eager_facts, "_FEW_ELEMENTS", -1)
+
+
+@pytest.mark.usefixtures("only_smaller")
+def test_smaller_operands_tell_the_order_of_dimensions() -> None:
+    asked = 0
+    for operator, args, kwargs in _cases(random.Random(1), 60, _LARGER):
         expected = operator(*args, **kwargs)
-        assert result_strides(operator, expected.shape, args) == expected.stride(), (operator, args)
+        found = eager_facts.result_strides(operator, args, kwargs, expected)
+        assert found in (None, [expected.stride()]), (
+            operator,
+            [(x.shape, x.stride()) for x in args if isinstance(x, torch.Tensor)],
+        )
+        asked += found is not None
+    assert asked > 2000
 
 
+@pytest.mark.usefixtures("only_smaller")
 def test_operands_of_several_dtypes_keep_their_word() -> None:
     rng = random.Random(3)
-    for operator, args, kwargs in _cases(rng, 150):
+    for operator, args, kwargs in _cases(rng, 60, _LARGER):
         if operator in _OF_ONE_SHAPE or operator in (aten.lerp.Scalar, aten.lerp.Tensor, aten.heaviside.default):
             continue  # of one dtype only
         if any(name in str(operator) for name in _OF_FLOATS):
@@ -178,7 +197,10 @@ def test_operands_of_several_dtypes_keep_their_word() -> None:
         mixed = [_like(a, torch.int64) if isinstance(a, torch.Tensor) and rng.random() < 0.5 else a for a in args]
         expected = operator(*mixed, **kwargs)
         given = [(a.dtype, a.shape, a.stride()) for a in mixed if isinstance(a, torch.Tensor)]
-        assert result_strides(operator, expected.shape, mixed) == expected.stride(), (operator, given)
+        assert eager_facts.result_strides(operator, mixed, kwargs, expected) in (None, [expected.stride()]), (
+            operator,
+            given,
+        )
 
 
 @pytest.mark.parametrize(
@@ -257,7 +279,6 @@ def test_integer_exponents_keep_the_layout_of_what_they_scale() -> None:
         x, other = _operands(rng, 2)
         other = _like(other, torch.int64)
         expected = torch.ldexp(x, other)
-        assert result_strides(aten.ldexp.Tensor, expected.shape, (x, other)) == expected.stride()
         if case < 12:
             assert _telling(compiled(x, other)) == _telling(expected), (x.stride(), other.stride())
 

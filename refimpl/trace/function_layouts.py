@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from refimpl.trace.decompositions.layouts import in_format, row_major
+from refimpl.trace.eager_facts import result_strides
 from refimpl.trace.layouts.elementwise import contiguous_strides
-from refimpl.trace.layouts.rolled import rolled_strides
 
 _FUNCTIONAL = torch.nn.functional
 _ROW_MAJOR = (_FUNCTIONAL.one_hot,)
@@ -46,8 +46,8 @@ def _is_without_gradient(result: torch.Tensor) -> bool:
 
 def _rolled(result: torch.Tensor, input: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
     numbers = [[each] if isinstance(each, (int, torch.SymInt)) else each or () for each in (shifts, dims)]
-    strides = rolled_strides(torch.ops.aten.roll.default, result.shape, (input, *numbers))
-    if strides is None or strides == contiguous_strides(result.shape):
+    strides = result_strides(torch.ops.aten.roll.default, (input, *numbers), {}, result)
+    if strides is None or strides[0] == contiguous_strides(result.shape):
         return result
     return in_format(result, torch.channels_last if result.dim() == 4 else torch.channels_last_3d)
 

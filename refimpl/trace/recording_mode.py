@@ -428,7 +428,7 @@ class RecordingMode(TorchDispatchMode):
             check_outputs(func, args, kwargs)
             result = known_result(func, args, kwargs)
             if result is not NotImplemented:
-                return result
+                return self._kernels.laid_out(func, args, kwargs, result)
             return self._kernels.run(func, args, kwargs, list(tensors), self.tracker)
         except DataDependentOutputException as error:
             raise DataDependentFakeRead(func) from error

@@ -12,7 +12,7 @@ import torch
 
 from refimpl.trace.decompositions.activations import logit_limits
 from refimpl.trace.decompositions.followed_kernels import follows_cpu
-from refimpl.trace.decompositions.layouts import row_major
+from refimpl.trace.decompositions.layouts import in_layout_of, row_major
 from refimpl.trace.decompositions.promotion import (
     FLOATS_AND_COMPLEX,
     REALS,
@@ -22,7 +22,6 @@ from refimpl.trace.decompositions.promotion import (
 )
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.dtypes import common_dtype
-from refimpl.trace.layouts.elementwise import in_layout_of
 
 Tensor = torch.Tensor
 
@@ -158,7 +157,7 @@ def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     inner = dtype if follows_cpu(grad.device) else computation_dtype(dtype)
     limits = None if eps is None else logit_limits(eps, dtype)
     out = _logit_gradient(cast(cast(grad, dtype), inner), cast(cast(x, dtype), inner), limits)
-    return in_layout_of(aten.logit_backward.default, cast(out, dtype), (grad, x))
+    return in_layout_of(aten.logit_backward.default, cast(out, dtype), (grad, x, eps))
 
 
 def _logit_gradient(grad: Tensor, x: Tensor, limits: tuple[float, float] | None) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refimpl.trace.decompositions.followed_kernels import follows_cpu
-from refimpl.trace.decompositions.layouts import row_major
+from refimpl.trace.decompositions.layouts import in_layout_of, row_major
 from refimpl.trace.decompositions.promotion import (
     FLOATS_AND_COMPLEX,
     REALS,
@@ -25,7 +25,6 @@ from refimpl.trace.decompositions.promotion import (
 )
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.dtypes import rounded_number
-from refimpl.trace.layouts.elementwise import in_layout_of
 from refimpl.trace.refusals.operand_numbers import number_fits
 
 Tensor = torch.Tensor

@@ -7,10 +7,15 @@ sizes of 1, count as in eager.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
+from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import aten
-from refimpl.trace.layouts.rolled import is_like_channels_last
+from refimpl.trace.eager_facts import result_strides
+from refimpl.trace.layouts.elementwise import agree_but_for_ones
 from refimpl.trace.size_checks import is_known
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
@@ -25,7 +30,50 @@ def suggested_format(x: torch.Tensor) -> torch.memory_format:
 def _is_like_channels_last(x: torch.Tensor) -> bool:
     if x.is_contiguous() and x.stride(1) != 1:  # spares the comparisons their guards
         return False
-    return is_like_channels_last(x.shape, x.stride())
+    return _grows_from_channels(x.shape, x.stride())
+
+
+def _grows_from_channels(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether each dimension, from the channels outwards, steps over all of the one before. A size of 1 counts by its stride.
+
+    Of four or five dimensions; else it is not.
+    """
+    if len(shape) not in (4, 5) or strides[1] == 0:
+        return False
+    least = 0
+    for dim in (1, *range(len(shape) - 1, 1, -1), 0):
+        if shape[dim] == 0 or strides[dim] < least:
+            return False
+        if dim == 0 and least == strides[1]:  # of one channel and one position: as well contiguous
+            return False
+        least = strides[dim] * (shape[dim] if shape[dim] > 1 else 1)
+    return True
+
+
+def in_layout_of(func: OpOverload, out: torch.Tensor, args: Sequence[Any], **kwargs: Any) -> torch.Tensor:
+    """What a decomposition of the operator gave, in the layout that the operator gives."""
+    if _are_contiguous([out, *args]):
+        return out  # in whatever order operands decide
+    asked = result_strides(func, args, kwargs, out)
+    if asked is None or out.numel() == 0:
+        return out
+    (strides,) = asked
+    if agree_but_for_ones(out.shape, out.stride(), strides):
+        if torch.Tag.pointwise in func.tags or out.stride() == strides:
+            return out
+        return aten.copy.default(
+            aten.empty_strided.default(out.shape, strides, dtype=out.dtype, device=out.device), out
+        )
+    order = sorted(range(out.ndim), key=lambda dim: -strides[dim])
+    inverse = [order.index(dim) for dim in range(out.ndim)]
+    return out.permute(order).contiguous().permute(inverse)
+
+
+def _are_contiguous(values: Sequence[Any]) -> bool:
+    """Of symbolic sizes nothing is asked."""
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    numbers = (number for tensor in tensors for number in (*tensor.shape, *tensor.stride()))
+    return all(type(number) is int for number in numbers) and all(tensor.is_contiguous() for tensor in tensors)
 
 
 def laid_out_as(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ import torch
 
 from refimpl._torch import has_composite_kernel
 from refimpl.trace.decompositions.followed_kernels import fuses_products
-from refimpl.trace.decompositions.layouts import row_major
+from refimpl.trace.decompositions.layouts import in_layout_of, row_major
 from refimpl.trace.decompositions.promotion import (
     ANY,
     COMPLEX,
@@ -30,7 +30,6 @@ from refimpl.trace.decompositions.promotion import (
 )
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.dtypes import rounded_number
-from refimpl.trace.layouts.elementwise import in_layout_of
 
 Tensor = torch.Tensor
 INF = math.inf

@@ -18,9 +18,9 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.layouts import in_layout_of
 from refimpl.trace.decompositions.registry import RuleT, aten, rule
 from refimpl.trace.dtypes import BOOL, COMPLEX, FLOAT, INT, common_dtype, kind_of, rounded_number
-from refimpl.trace.layouts.elementwise import in_layout_of
 
 FLOATS = frozenset({FLOAT})
 FLOATS_AND_COMPLEX = frozenset({FLOAT, COMPLEX})
@@ -113,8 +113,18 @@ def pointwise(
                 return NotImplemented
             if isinstance(out, tuple):
                 return tuple(cast(x, final) for x in out)
-            return in_layout_of(overloads[0], cast(out, final), args)
+            return in_layout_of(_overload_of(overloads, args), cast(out, final), args, **kwargs)
 
         return rule(*overloads)(promoted)  # type: ignore[return-value]
 
     return decorate
+
+
+def _overload_of(overloads: Sequence[OpOverload], args: Sequence[Any]) -> OpOverload:
+    """The first that takes tensors where there are some."""
+
+    def takes(overload: OpOverload) -> bool:
+        named = zip(overload._schema.arguments, args, strict=False)
+        return all("Tensor" in str(argument.type) for argument, x in named if isinstance(x, torch.Tensor))
+
+    return next(filter(takes, overloads))

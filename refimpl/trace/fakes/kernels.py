@@ -14,7 +14,7 @@ import functools
 import operator
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -31,15 +31,7 @@ from refimpl._torch import (
 )
 from refimpl.trace.eager_facts import result_strides
 from refimpl.trace.fakes.empty_gradients import of_empty_groups, without_division
-from refimpl.trace.layouts.elementwise import result_strides as elementwise_result_strides
-from refimpl.trace.layouts.elementwise import strides_along_ones
 from refimpl.trace.layouts.expanded import expanded_strides
-from refimpl.trace.layouts.indexing import indexed_strides
-from refimpl.trace.layouts.kernels import kernel_strides
-from refimpl.trace.layouts.norms import NORMS, normalised_strides
-from refimpl.trace.layouts.padding import padded_strides
-from refimpl.trace.layouts.rolled import rolled_strides, shuffled_strides
-from refimpl.trace.layouts.transforms import transformed_strides
 from refimpl.trace.layouts.views import viewed_strides
 from refimpl.trace.scalar_dtypes import with_plain_scalars
 from refimpl.trace.size_checks import check_sizes
@@ -209,11 +201,7 @@ class FakeKernelsState:
         if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor:
             result = _dropped_out(result, args[0])
         if not layouts and (asked := result_strides(func, args, kwargs, result)) is not None:
-            return self._as_asked(result, asked)
-        if func in NORMS and type(result[0]) is FakeTensor:
-            return type(result)((self._with_strides(result[0], normalised_strides(func, args)), *result[1:]))
-        if type(result) in (tuple, list) and (known := kernel_strides(func, result, args)) is not None:
-            return type(result)(map(self._with_strides, result, known))
+            return self._with_all_strides(result, asked)
         if type(result) is not FakeTensor or result.constant is not None:
             return result
         if (strides := viewed_strides(func, result.shape, args)) is not None:
@@ -221,22 +209,17 @@ class FakeKernelsState:
         is_given = any(result is argument for argument in (*args, *kwargs.values()))
         if not is_given and result.requires_grad and result.grad_fn is None:
             # That is autograd's to say; kernels in Python ask for it (pad).
-            result = cast("FakeTensor", result.detach())
+            result = result.detach()
         if (strides := expanded_strides(func, result, args)) is not None:
             return self._view_with_strides(result, args[0], strides)
-        strides = (
-            (kernel_strides(func, [result], args) or [None])[0]
-            or elementwise_result_strides(func, result.shape, args)
-            or indexed_strides(func, result.shape, args)
-            or transformed_strides(func, result.shape, args)
-            or rolled_strides(func, result.shape, args)
-            or shuffled_strides(func, result.shape, args)
-            or padded_strides(func, result.shape, args)
-            or (None if is_given else strides_along_ones(func, result, args, kwargs))
-        )
-        return self._with_strides(result, strides)
+        return result
 
-    def _as_asked(self, result: Any, strides: Sequence[Any]) -> Any:
+    def laid_out(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """The result of a call as the kernel lays it out, where the kernel can be asked."""
+        asked = result_strides(func, args, kwargs, result)
+        return result if asked is None else self._with_all_strides(result, asked)
+
+    def _with_all_strides(self, result: Any, strides: Sequence[Any]) -> Any:
         """The result with these strides for each tensor in it."""
         if type(result) in (tuple, list):
             remaining = iter(strides)

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.layouts.elementwise import result_strides
-
 aten = torch.ops.aten
 
 
@@ -82,21 +80,11 @@ def _grouped_mm(
             return NotImplemented
 
 
-def _hardshrink_backward(grad: torch.Tensor, x: torch.Tensor, lambd: float) -> Any:
-    return _elementwise(aten.hardshrink_backward.default, grad, x)
-
-
-def _softshrink_backward(grad: torch.Tensor, x: torch.Tensor, lambd: float) -> Any:
-    return _elementwise(aten.softshrink_backward.default, grad, x)
-
-
-def _elementwise(func: Any, x: torch.Tensor, y: torch.Tensor) -> Any:
+def _shrink_backward(x: torch.Tensor, y: torch.Tensor, lambd: float) -> Any:
     """Upstream's kernels of some operators are made for integers only."""
     if x.dtype is not y.dtype or not x.is_floating_point():
         return NotImplemented
-    shape = torch.broadcast_shapes(x.shape, y.shape)
-    strides = result_strides(func, shape, (x, y))
-    return NotImplemented if strides is None else x.new_empty_strided(shape, strides)
+    return x.new_empty(torch.broadcast_shapes(x.shape, y.shape))
 
 
 def _upsample_aa_backward(
@@ -115,16 +103,6 @@ def _upsample_backward(
     if all(type(size) is int for size in (*grad_output.shape, *output_size, *input_size)):
         return NotImplemented
     return grad_output.new_empty(tuple(input_size))
-
-
-def _upsample_trilinear_backward(
-    grad_output: torch.Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *others: Any
-) -> Any:
-    """As above; alone among those of three dimensions, channels that are last stay there."""
-    result = _upsample_backward(grad_output, output_size, input_size)
-    last = torch.channels_last_3d
-    is_last = grad_output.is_contiguous(memory_format=last) and not grad_output.is_contiguous()
-    return result.contiguous(memory_format=last) if is_last and result is not NotImplemented else result
 
 
 def _upsample_nearest(x: torch.Tensor, output_size: Sequence[Any], *others: Any, **named: Any) -> Any:
@@ -148,8 +126,8 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
         aten.linalg_lstsq.default: _linalg_lstsq,
         aten._ctc_loss.default: _ctc_loss,
         aten._grouped_mm.default: _grouped_mm,
-        aten.hardshrink_backward.default: _hardshrink_backward,
-        aten.softshrink_backward.default: _softshrink_backward,
+        aten.hardshrink_backward.default: _shrink_backward,
+        aten.softshrink_backward.default: _shrink_backward,
         **dict.fromkeys(
             (
                 aten.upsample_nearest1d.default,
@@ -165,6 +143,7 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
             (
                 aten.upsample_linear1d_backward.default,
                 aten.upsample_bilinear2d_backward.default,
+                aten.upsample_trilinear3d_backward.default,
                 aten.upsample_bicubic2d_backward.default,
                 aten.upsample_nearest1d_backward.default,
                 aten.upsample_nearest3d_backward.default,
@@ -173,7 +152,6 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
             ),
             _upsample_backward,
         ),
-        aten.upsample_trilinear3d_backward.default: _upsample_trilinear_backward,
         aten._upsample_bicubic2d_aa_backward.default: _upsample_aa_backward,
         aten._upsample_bilinear2d_aa_backward.default: _upsample_aa_backward,
         aten.multi_margin_loss_backward.default: _margin_loss_backward,

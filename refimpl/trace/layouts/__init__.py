@@ -1,1 +1,1 @@
-"""Strides of results, for operators whose fake kernels or decompositions order dimensions otherwise than the kernel does."""
+"""Strides of results that fake kernels order otherwise than the kernels do: by stand-ins, and by rules for views."""

@@ -15,7 +15,6 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.dtypes import BOOL, COMPLEX, FLOAT, INT, kind_of
-from refimpl.trace.layouts.rolled import PADDING_BACKWARD
 from refimpl.trace.refusals.operand_numbers import numbers_fit
 
 # By the name of an operand: its dtype. Operands that are not given, lists and numbers other than truth values are left out.
@@ -194,12 +193,17 @@ _BATCH_NORMS = (
     aten._native_batch_norm_legit_no_training.default,
     aten.native_batch_norm.default,
 )
+_PADDING_BACKWARD = tuple(
+    getattr(aten, f"{kind}_pad{count}d_backward").default
+    for kind in ("reflection", "replication")
+    for count in (1, 2, 3)
+)
 _OF_STATISTICS = "weight running_mean running_var save_mean"
 
 CONDITIONS: Mapping[Any, Condition] = {
     **dict.fromkeys(_OF_ONE_DTYPE, _same()),
     **dict.fromkeys(_FLOATS_OF_ONE_DTYPE, _all_of(_first_is(FLOAT), _same())),
-    **dict.fromkeys(PADDING_BACKWARD, _all_of(_first_is(FLOAT, COMPLEX), _same())),
+    **dict.fromkeys(_PADDING_BACKWARD, _all_of(_first_is(FLOAT, COMPLEX), _same())),
     **dict.fromkeys(_OF_FLOATS, _first_is(FLOAT)),
     **dict.fromkeys(_NEAREST, _first_of(*_FLOATS, torch.uint8)),
     **dict.fromkeys(_OF_NUMBERS, _first_is(INT, FLOAT, COMPLEX)),
