@@ -100,12 +100,15 @@ def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple
     found = next((made for fill in (0, 1) if (made := _run(func, args, kwargs, stand_ins, fill)) is not None), None)
     if found is None or len(found) != len(results):
         return None
-    strides = [stand_ins.strides_of(made, fake) for made, fake in zip(found, results, strict=True)]
-    if any(each is None for each in strides):
-        return None
-    if any(each is not fake.stride() and each != fake.stride() for each, fake in zip(strides, results, strict=True)):
+    strides = []
+    for made, fake in zip(found, results, strict=True):
+        known = stand_ins.strides_of(made, fake)
+        if known is None:
+            return None
+        strides.append(known)
+    if any(hints(known) != hints(fake.stride()) for known, fake in zip(strides, results, strict=True)):
         _guard_orders(tensors)
-    return strides  # type: ignore[return-value]
+    return strides
 
 
 @functools.cache
@@ -184,9 +187,9 @@ def _guard_orders(tensors: Sequence[torch.Tensor]) -> None:
         known = hints(strides)
         if known is None or all(type(stride) is int for stride in strides):
             continue
-        order = sorted(range(len(strides)), key=lambda dim: known[dim])
-        for inner, outer in pairwise(order):
-            bool(strides[inner] <= strides[outer])
+        ordered = [stride for _, stride in sorted(zip(known, strides, strict=True), key=lambda pair: pair[0])]
+        for inner, outer in pairwise(ordered):
+            bool(inner <= outer)
 
 
 def _leaves(value: Any) -> list[Any]:

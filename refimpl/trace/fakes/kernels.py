@@ -14,7 +14,7 @@ import functools
 import operator
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -209,7 +209,7 @@ class FakeKernelsState:
         is_given = any(result is argument for argument in (*args, *kwargs.values()))
         if not is_given and result.requires_grad and result.grad_fn is None:
             # That is autograd's to say; kernels in Python ask for it (pad).
-            result = result.detach()
+            result = cast("FakeTensor", result.detach())
         if (strides := expanded_strides(func, result, args)) is not None:
             return self._view_with_strides(result, args[0], strides)
         return result
