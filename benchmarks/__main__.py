@@ -229,14 +229,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for module, why in left_out.items():
             print(f"left out: {module}: {why}", file=sys.stderr)
         chosen = parameters_of(names, options.set)
-        torch.set_num_threads(1)
-        warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
         return run(chosen, options, ReportState(options.json, options.csv, is_resumed=options.resume))
     except UsageError as error:
         print(error, file=sys.stderr)
         return error.exit_code
 
 
+def _set_up_process() -> None:
+    """For as long as it lives: one thread, and no word of the compilers between the rows."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+
+
 if __name__ == "__main__":
+    _set_up_process()
     sys.exit(main())

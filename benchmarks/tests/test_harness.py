@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 from functools import partial
 from pathlib import Path
@@ -152,6 +153,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch, clock: ClockState) -> dict[str, 
 def test_a_table_and_a_file_with_the_machine_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file, table = tmp_path / "out.json", tmp_path / "out.csv"
     assert main(["quick", "--json", str(file), "--csv", str(table)]) == 0
+    assert logging.root.manager.disable == logging.NOTSET, "who calls main keeps the settings of the process"
     written = json.loads(file.read_text())
     assert written["machine"]["versions"]["torch"]
     assert [row["case"] for row in written["rows"]] == ["one", "two"]
