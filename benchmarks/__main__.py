@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _set_up_process() -> None:
-    """For as long as it lives: one thread, and no word of the compilers between the rows."""
+    """Settings of this process: one thread, and no warnings of the compilers between the rows of a table."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)

@@ -55,7 +55,7 @@ class Case:
     clock: Literal["wall", "processor"] = "wall"  # `processor`: with child processes; other work does not lengthen it
     before: Callable[[], Any] | None = None  # called before each timing, not timed
     derive: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None  # columns from medians and figures, by name
-    bound_s: float | None = None  # our side is reported as too slow above it
+    bound_s: float | None = None  # seconds above which our side is reported as too slow
     parts: tuple[str, ...] = ()  # sides that are no peers: only `derive` reads them
     bench: Callable[[Sequence[Side]], Sequence[float]] | None = None  # seconds of each side, by another clock
 

@@ -90,7 +90,7 @@ def split(
 
 
 def run_graphs(graphs: Graphs, program: JointProgram, primals: Sequence[Any]) -> list[Any]:
-    """Outputs and gradients of a partition, run operator by operator; `primals` may be written."""
+    """Outputs and gradients of a partition, run operator by operator. The graphs may write to `primals`."""
     forward, backward = graphs
     names = [getattr(o, "name", None) for o in list(forward.graph.nodes)[-1].args[0][program.outputs :]]
     placeholders = [node.name for node in backward.graph.nodes if node.op == "placeholder"]

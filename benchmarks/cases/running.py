@@ -180,7 +180,7 @@ def _summary(words: list[str], option: str, file: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / file
         if path.suffix == ".toml":
-            path.write_text("")  # an empty ledger: known issues are looked at before a campaign, at any length
+            path.write_text("")  # an empty ledger: a campaign first runs the program of every known issue
         command = [sys.executable, "-m", "oracle.cli", *words, "--json", option, str(path)]
         done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1) or not done.stdout:

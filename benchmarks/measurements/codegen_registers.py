@@ -1,4 +1,4 @@
-"""What kernels of models take of a GPU: `python -m benchmarks.measurements.codegen_registers [--only TEXT] [--csv FILE]`.
+"""Registers and shared memory that generated kernels of models need: `python -m benchmarks.measurements.codegen_registers`.
 
 The models of benchmarks.models, in training, every kernel in its default configuration compiled for sm_80 and sm_90, neither of
 which has to be there. A row for each graph and capability: kernels, those that spill, and the most of what ptxas says of one:

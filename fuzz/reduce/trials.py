@@ -41,7 +41,7 @@ class TrialProcess:
     """
 
     def __init__(self, *, timeout_s: float = _TIMEOUT_S, relation: str = "") -> None:
-        """`relation`: not the program alone is judged, but that (`fuzz.judge.metamorphic`)."""
+        """`relation`: the name of a relation in `fuzz.judge.metamorphic` that is judged in place of the program alone."""
         self.timeout_s = timeout_s
         self._relation = relation
         self.judged = 0

@@ -167,7 +167,7 @@ def _stand_ins(
 
 
 def _are_sizes_or_dims(func: Any, args: Any, kwargs: Any, sizes: Mapping[int, int]) -> bool:
-    """Whether all integers keep their meaning beside smaller sizes."""
+    """Whether the integer arguments of a call mean the same for stand-ins of smaller sizes: each is a dimension or a size."""
     for at, argument in enumerate(func._schema.arguments):
         value = args[at] if at < len(args) else kwargs.get(argument.name)
         numbers = [leaf for leaf in _leaves(value) if isinstance(leaf, (int, torch.SymInt)) and type(leaf) is not bool]

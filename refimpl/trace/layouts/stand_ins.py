@@ -23,7 +23,7 @@ KEPT = 4  # sizes up to this stand for themselves
 
 
 def hints(numbers: Iterable[Any]) -> tuple[int, ...] | None:
-    """The numbers of this call; None if one of them is known only to a run of the graph."""
+    """Sizes or strides as integers, symbolic ones by their hints; None if one has no hint (a size that depends on data)."""
     found = []
     for number in numbers:
         if type(number) is not int:
@@ -35,20 +35,17 @@ def hints(numbers: Iterable[Any]) -> tuple[int, ...] | None:
 
 
 def smaller_sizes(shapes: Iterable[Sequence[int]]) -> dict[int, int]:
-    """By size, the size of a stand-in."""
+    """Maps each size of the call to the size that a stand-in has in its place."""
     sizes = sorted({size for shape in shapes for size in shape if size > KEPT})
     return {**{size: size for size in range(KEPT + 1)}, **{size: KEPT + 1 + at for at, size in enumerate(sizes)}}
 
 
 def smaller_strides(shape: Sequence[int], strides: Sequence[int], sizes: Mapping[int, int]) -> tuple[int, ...] | None:
-    """Strides of a stand-in of smaller sizes; None if elements share memory otherwise than by expansion, or there are none."""
+    """Strides of a stand-in of smaller sizes. None for a tensor without elements, and for one that overlaps itself unexpanded."""
     if 0 in shape:
         return None
-    marks, end, end_of_stand_in = (
-        {0: 0, 1: 1},
-        1,
-        1,
-    )  # strides and what lies inside of them: of the tensor, of the stand-in
+    marks = {0: 0, 1: 1}  # by stride of the tensor, that of the stand-in
+    end, end_of_stand_in = 1, 1  # elements that the dimensions so far reach over
     for stride, size in sorted((t, s) for s, t in zip(shape, strides, strict=True) if s != 1 and t != 0):
         if stride < end:
             return None
@@ -66,7 +63,7 @@ def smaller_strides(shape: Sequence[int], strides: Sequence[int], sizes: Mapping
 
 
 class StandIns:
-    """Of one call. `sizes`: by size, that of the stand-in; None where they have the sizes of the call."""
+    """The stand-ins of one call. `sizes` maps each size of the call to that of the stand-in; None: as in the call."""
 
     def __init__(self, sizes: Mapping[int, int] | None) -> None:
         self.sizes = sizes
