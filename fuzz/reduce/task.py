@@ -54,10 +54,12 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
             program, verdict = _called_once(program, subject, verdict, trials)
             symptom = symptom_of(verdict)
             progress("localise")
-            rung = first_wrong(program, subject, symptom, judge_on=trials.judge)
-            progress("reduce")
-            program, verdict, rung, count, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
-            symptom = symptom_of(verdict)
+            rung, looked_at = first_wrong(program, subject, symptom, judge_on=trials.judge), None
+            while rung != looked_at:  # a rung that was too slow for the large program may show the symptom of the reduced one
+                progress("reduce")
+                program, verdict, more, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
+                symptom, count, looked_at = symptom_of(verdict), count + more, rung
+                rung = first_wrong(program, subject, symptom, judge_on=trials.judge)
         shown_on, shown_by = subject, verdict
         if is_reproduced and rung != subject:  # the script shows it where it begins, without what comes after
             seen = trials.judge(program, rung)
@@ -133,8 +135,11 @@ def _reduced(
     verdict: Verdict,
     trials: TrialProcess,
     deadline: float,
-) -> tuple[FuzzProgram, Verdict, SubjectSpec, int, bool]:
-    """The reduced program and its verdict on the subject; searched on the first wrong rung, which is cheaper."""
+) -> tuple[FuzzProgram, Verdict, int, bool]:
+    """The reduced program, its verdict on the subject, the number of trials, and whether the search ended by itself.
+
+    The search runs on the first wrong rung, which is cheaper.
+    """
     symptom, hint = symptom_of(verdict), hint_of(verdict)
     count = 0
     for asked in (rung, subject) if rung != subject else (subject,):
@@ -152,8 +157,8 @@ def _reduced(
         count += found.trials
         last = trials.judge(found.program, subject)
         if matches(symptom, symptom_of(last)):
-            return found.program, last, asked, count, found.is_finished
-    return program, verdict, rung, count, False
+            return found.program, last, count, found.is_finished
+    return program, verdict, count, False
 
 
 def hint_of(verdict: Verdict) -> Hint:

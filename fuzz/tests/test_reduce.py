@@ -14,7 +14,9 @@ from fuzz.reduce.task import reduce_finding
 from fuzz.reduce.trials import TrialProcess
 from oracle.program import Call
 from oracle.subjects.registry import resolve
+from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, symptom_of
+from oracle.verdict import Status, Verdict
 
 
 def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
@@ -177,3 +179,26 @@ def test_a_symptom_that_the_program_does_not_show_gives_the_program_back() -> No
         found = reduce_finding({**payload, "budget_s": 30.0}, lambda stage: None)
         assert not found["reproduced"]
         assert program == FuzzProgram.from_json(found["program"])
+
+
+def test_a_rung_that_was_too_slow_once_is_still_named_and_reduced_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = "x = torch.stack([c, c])", "torch._foreach_copy_([a, c], [c, a])", "[a, c]"
+    program = _program(*lines, args=[_tensor(6, 7), _tensor(7), _ARGUMENTS[2]])
+    subject, slow = resolve("aot_eager_decomp_partition"), ["aot_eager"]
+
+    class OnceSlow(TrialProcess):
+        def judge(self, program: FuzzProgram, subject: SubjectSpec) -> Verdict:
+            if subject.name in slow:
+                slow.remove(subject.name)
+                return Verdict(status=Status.TIMEOUT, symptom="no end within 60 s")
+            return super().judge(program, subject)
+
+    monkeypatch.setattr("fuzz.reduce.task.TrialProcess", OnceSlow)
+    with TrialProcess() as trials:
+        symptom = symptom_of(trials.judge(program, subject))
+    assert symptom.status in ("fail_mutation", "fail_accuracy"), symptom
+    payload = {"program": program.to_json(), "subject": subject.to_json(), "symptom": symptom.to_json(), "budget_s": 60.0}
+    found = reduce_finding(payload, lambda stage: None)
+    assert not slow
+    assert found["rung"] == "aot_eager"
+    assert "stack" not in found["source"], found["source"]
