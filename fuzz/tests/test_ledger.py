@@ -103,6 +103,22 @@ def test_one_of_several_operators_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
+    ("culprit", "kind", "expected"),
+    [
+        ("lowering: aten.expm1, vector code", "output: number", "pytorch-189803-expm1-near-zero"),
+        ("lowering: aten.expm1, vector code", "output: sign of zero", "pytorch-189803-expm1-near-zero"),
+        ("lowering: aten.expm1, vector code", "output: nan for number", None),
+        ("lowering: aten.exp", "output: number", None),
+        ("codegen: vector code", "output: number", None),
+        ("", "output: number", None),
+    ],
+)
+def test_the_lowering_at_fault_is_known_from_whatever_reaches_it(culprit: str, kind: str, expected: str | None) -> None:
+    found = _bucket(kind=kind, culprit=culprit, operators=("add", "celu", "chunk", "sigmoid"))
+    assert known_issue(found, load_ledger().issues, today=_TODAY) == (expected and _ISSUES[expected])
+
+
+@pytest.mark.parametrize(
     ("lists", "expected"),
     [("[a0, a1], [a1, a0]", "foreach-to-each-other"), ("[a0, a1], [a2, a3]", None), ("[a0, a1], [a0, a1]", None)],
 )

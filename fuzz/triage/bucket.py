@@ -128,7 +128,8 @@ def _called_in(text: str) -> set[str]:
 
 
 def _spelled(target: str) -> str:
-    last = target.rpartition(".")[2]
+    parts = target.split(".")
+    last = parts[3] if target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]  # not the overload's name
     plain = last if last.startswith("__") else last.rstrip("_") or last
     return _ALIASES.get(plain, plain)
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -80,7 +81,11 @@ class ReducedFinding(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingPattern:
-    """Which reduced programs are a bug. What is left out may be anything, but for `operators` and `extra`."""
+    """Which reduced programs are a bug. What is left out may be anything, but for `operators` and `extra`.
+
+    Where `culprits` says that the lowering or the decomposition of one of `operators` is at fault, a finding with that culprit
+    may hold any operators: `celu` reaches the lowering of `expm1` as `torch.expm1` does, and what else there is only feeds it.
+    """
 
     operators: tuple[str, ...]  # all of these are in the program, in the spelling of fuzz.triage.bucket
     extra: int = 0  # operators it may have beside them
@@ -96,13 +101,16 @@ class FindingPattern:
 
     def matches(self, finding: ReducedFinding) -> bool:
         operators, extra = set(self.operators), set(finding.operators) - set(self.operators)
+        has_operators = (
+            operators <= set(finding.operators)
+            and (not self.one_of or not extra.isdisjoint(self.one_of))
+            and len(extra) <= self.extra
+        ) or any(fnmatchcase(finding.culprit, glob) and _operator_of(glob) in operators for glob in self.culprits)
         calls = finding.program.get("calls", [])
         texts = [line.strip() for call in calls for line in call.get("before", "").splitlines()]
         return (
             any(fnmatchcase(finding.kind, kind) for kind in self.kinds)
-            and operators <= set(finding.operators)
-            and (not self.one_of or not extra.isdisjoint(self.one_of))
-            and len(extra) <= self.extra
+            and has_operators
             and (not finding.culprit or any(fnmatchcase(finding.culprit, glob) for glob in self.culprits))
             and (not self.before or any(fnmatchcase(text, glob) for text in texts for glob in self.before))
             and all(any(fnmatchcase(line.strip(), glob) for line in finding.source.splitlines()) for glob in self.lines)
@@ -352,6 +360,12 @@ def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
 
 def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def _operator_of(culprit: str) -> str:
+    """The operator that a culprit names: "expm1" of "lowering: aten.expm1, vector code"; "" where it names none."""
+    found = re.match(r"(?:lowering|decomposition): aten\.(\w+)", culprit)
+    return found[1] if found else ""
 
 
 def _fits(spec: Mapping[str, Any], globs: Sequence[str]) -> bool:
