@@ -55,7 +55,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
             symptom = symptom_of(verdict)
             progress("localise")
             rung, looked_at = first_wrong(program, subject, symptom, judge_on=trials.judge), None
-            while rung != looked_at:  # a rung that was too slow for the large program may show the symptom of the reduced one
+            while rung != looked_at:  # a rung too slow for the large program may show the symptom of the reduced one
                 progress("reduce")
                 program, verdict, more, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
                 symptom, count, looked_at = symptom_of(verdict), count + more, rung
