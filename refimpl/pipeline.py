@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from refimpl.aot.compiled_calls import compile_calls
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
-from refimpl.aot.partition.no_partition import split_joint
+from refimpl.aot.partition.default import split_joint
 from refimpl.backends import Backend, lookup_backend
 from refimpl.errors import BadParameter
 from refimpl.trace.options import DecompositionTable

@@ -17,8 +17,8 @@ import torch
 
 from refimpl._torch import FakeTensor, is_any_autocast_enabled, pytree
 from refimpl.aot import options as aot_options
-from refimpl.aot.call_key import memory_guard
 from refimpl.aot.compile_program import compile_program
+from refimpl.aot.compiled_calls import memory_guard
 from refimpl.aot.errors import GradientNotExpected
 from refimpl.aot.flat_function import flattened, leaves_of, unflattener
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers

@@ -18,39 +18,32 @@ from refimpl._torch import FakeTensor, FakeTensorMode, has_saved_tensors_hooks
 from refimpl.aot.analysis.captured_inputs import CapturedTensor
 from refimpl.aot.analysis.data_assignments import DataAssigned
 from refimpl.aot.analysis.fake_arguments import fake_mode_for, fake_slots
-from refimpl.aot.analysis.geometry_changes import GeometryChanged
 from refimpl.aot.analysis.input_plan import InputPlan, alias_groups, base_of, plan_for, storage_groups
-from refimpl.aot.analysis.records import ProgramAnalysis
+from refimpl.aot.analysis.metadata import ProgramAnalysis
+from refimpl.aot.analysis.remade_views import GeometryChanged
 from refimpl.aot.analysis.subclasses import dense_count
 from refimpl.aot.compilation_context import graph_being_compiled
 from refimpl.aot.effects import thread_tokens, unlift_tokens
-from refimpl.aot.in_graph_mutations import with_mutations_in_graph
-from refimpl.aot.joint.constant_gradients import constants_behind
-from refimpl.aot.joint.gradient_dependences import gradient_dependences
-from refimpl.aot.joint.gradient_histories import gradient_histories
+from refimpl.aot.in_graph_mutations import with_flat_writes, with_mutations_in_graph
+from refimpl.aot.joint.gradient_dependences import constants_behind, gradient_dependences, gradient_histories
 from refimpl.aot.joint.graph import FlatFunction, TracedProgram, trace_program
 from refimpl.aot.joint.outer_graph import WrapperResult
 from refimpl.aot.joint.partial_backward import is_divisible, tangents_behind, without_new_guards, without_tangents
 from refimpl.aot.joint.repeated_draws import merge_repeated_draws
 from refimpl.aot.joint.scalar_masks import BoolRead
 from refimpl.aot.joint.zero_gradients import refuse_zeros
-from refimpl.aot.options import AOTConfig
+from refimpl.aot.options import AOTConfig, current_settings
 from refimpl.aot.partition import default_partition
-from refimpl.aot.partition.exposed import IS_WRITABLE
+from refimpl.aot.partition.cut_problem import IS_WRITABLE
 from refimpl.aot.rng import RandomStates, functionalize_random, with_backward_states, with_forward_states
 from refimpl.aot.runtime.autograd_function import differentiable_call
-from refimpl.aot.runtime.flat_bases import with_flat_bases
-from refimpl.aot.runtime.flat_writes import with_flat_writes
 from refimpl.aot.runtime.forward_mode import as_it_is_in_forward_mode
-from refimpl.aot.runtime.gradient_queries import with_answers
-from refimpl.aot.runtime.graph_call import BoxedCall, boxed
+from refimpl.aot.runtime.graph_call import BoxedCall, boxed, with_answers, with_flat_bases, with_traced_strides
 from refimpl.aot.runtime.kept_values import Keeping, keeping_of
 from refimpl.aot.runtime.memoryless_zeros import is_memoryless
-from refimpl.aot.runtime.output_strides import with_traced_strides
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.watched_views import as_it_is_with_watched_views
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
-from refimpl.aot.settings import current_settings
 from refimpl.errors import DataDependentFakeRead
 from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.errors import NewGuard

@@ -1,32 +1,197 @@
-"""A function that is compiled for every kind of call once, and the calls that what was compiled serves.
+"""A function that is compiled at its first call, and again at calls that differ: the key of a call, its guards, the cache.
 
-Counterpart: torch/_functorch/aot_autograd.py aot_function; the reconstruction of outputs in torch/_dynamo (bytecode);
-  upstream's AOT autograd refuses such results
-Differs: every call is checked against what was compiled (`CallKey`), and compiled anew where it differs.
+Counterpart: torch/_functorch/aot_autograd.py aot_function; the guards of TorchDynamo
+Differs: every call is checked against what was compiled: one value, `CallKey`, is compared as a whole. Python state that a
+function reads besides its arguments is not known here.
 """
 
 from __future__ import annotations
 
-import enum
 import functools
 import threading
-import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from refimpl._torch import is_inside_function_transform, pytree
+from refimpl._torch import (
+    is_any_autocast_enabled,
+    is_inside_function_transform,
+    is_traceable_wrapper_subclass,
+    pytree,
+    storage_key,
+)
 from refimpl.aot import options as aot_options
+from refimpl.aot.analysis.input_plan import base_of, storage_groups
 from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
-from refimpl.aot.call_key import CallKey, base_guard, call_key, memory_guard, shape_guard
 from refimpl.aot.compile_program import CompiledProgram, FunctionalProgram, compile_program
-from refimpl.aot.flat_function import unflattener
+from refimpl.aot.flat_function import split_plain, unflattener, with_sizes
 from refimpl.aot.functional_call import parameters_and_buffers
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.runtime.wrapper import FlatCall
+from refimpl.functionalize import AliasMap
+from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import DecompositionTable
+
+_DEVICE_TYPES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True)
+class CallKey:
+    """Equal keys, equal graphs; where sizes are symbols the guards of the shape env decide too (`shape_guard`), and where
+    arguments are made of their bases, those (`base_guard`)."""
+
+    modes: Hashable
+    structure: Hashable
+    leaves: tuple[Hashable, ...]
+    shared: Hashable
+
+
+def call_key(
+    leaves: Sequence[Any],
+    in_spec: pytree.TreeSpec,
+    state_names: tuple[str, ...],
+    module: torch.nn.Module | None,
+    *,
+    num_static: int,
+) -> CallKey:
+    """Of a call: of every tensor its geometry (for the first `num_static` leaves), dtype, device and place in autograd; which
+    share memory; modes that are on."""
+    training = None if module is None else tuple([m.training for m in module.modules()])
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast(), training
+    found = tuple([_leaf_key(leaf, is_static=index < num_static) for index, leaf in enumerate(leaves)])
+    return CallKey(modes, (in_spec, state_names), found, _shared(leaves))
+
+
+def shape_guard(
+    program: FunctionalProgram, example: Sequence[Any], num_static: int
+) -> Callable[[Sequence[Any]], bool] | None:
+    """Whether sizes and strides of the other arguments take the course that was traced. None if any do."""
+    if program.is_specialized:
+        found = [_leaf_key(leaf, is_static=True) for leaf in example]
+        return lambda leaves: [_leaf_key(leaf, is_static=True) for leaf in leaves] == found
+    shape_env = program.traced.fake_mode.shape_env
+    if not isinstance(shape_env, ShapeEnv):
+        return None
+    placeholders = [n for n in program.traced.graph_module.graph.nodes if n.op == "placeholder"]
+    plan = program.traced.plan
+    values = [n.meta["val"] for n in placeholders]
+    if plan.is_trivial and program.traced.layout is None:
+        checked = values[num_static : len(plan.arguments)]
+    else:  # bases and inner tensors are no arguments: only those that are both are known here
+        return lambda leaves: False
+    code = shape_env.produce_guards_expression(checked, ignore_static=False)
+    if code is None:
+        return None
+
+    def admits(leaves: Sequence[Any]) -> bool:
+        return shape_env.evaluate_guards_expression(code, leaves[num_static:])
+
+    return admits
+
+
+def base_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
+    """Whether the autograd bases of arguments that are made of their bases lie as those that were traced. None if none is."""
+    positions = [p for slot in program.traced.plan.slots if slot.is_base for p in slot.members]
+    if not positions:
+        return None
+    found = [_leaf_key(base_of(example[p]), is_static=True) for p in positions]
+    return lambda leaves: [_leaf_key(base_of(leaves[p]), is_static=True) for p in positions] == found
+
+
+def memory_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
+    """Whether arguments lie in memory as those that were traced, as far as what was compiled depends on it. None if not at all.
+
+    A write counts which arguments share a storage, and where these lie in it; `as_strided`, and a new geometry of an argument,
+    where its elements begin. For callers that know everything else of the arguments but storages and offsets.
+    """
+    analysis, plan = program.analysis, program.traced.plan
+    if program.is_specialized or (program.traced.layout is not None and analysis.mutated_inputs):
+        found, shared = [_leaf_key(leaf, is_static=True) for leaf in example], _shared(example)
+        return lambda leaves: (
+            _shared(leaves) == shared and [_leaf_key(leaf, is_static=True) for leaf in leaves] == found
+        )
+    guards = [guard for guard in (base_guard(program, example),) if guard is not None]
+    held = _held_offsets(program)
+    if analysis.mutated_inputs:
+        shared = _shared(example)
+        guards.append(lambda leaves: _shared(leaves) == shared)
+        if shared is not None:
+            held |= {p for group in storage_groups(example) for p in group}
+    offsets = {p: example[p].storage_offset() for p in sorted(held) if p < len(plan.arguments)}
+    if offsets:
+        guards.append(lambda leaves: all(leaves[p].storage_offset() == offset for p, offset in offsets.items()))
+    return (lambda leaves: all(guard(leaves) for guard in guards)) if guards else None
+
+
+def _held_offsets(program: FunctionalProgram) -> set[int]:
+    """Arguments whose offset counts in what was compiled."""
+    traced = program.traced
+    if traced.layout is not None:
+        return set()
+    aliases = AliasMap(traced.graph_module)
+    placeholders = [node for node in traced.graph_module.graph.nodes if node.op == "placeholder"]
+    held: set[int] = set()
+    for slot, info, node in zip(traced.plan.slots, program.analysis.inputs, placeholders, strict=False):
+        is_moved = info.mutation is not None and info.mutation.geometry is not None
+        if info.is_tensor and not slot.is_base and (is_moved or aliases.strided_views_of(node)):
+            held |= {*slot.members}
+    return held
+
+
+def _autocast() -> Hashable:
+    if not is_any_autocast_enabled():
+        return None
+    return tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICE_TYPES)
+
+
+def _leaf_key(leaf: Any, *, is_static: bool) -> Hashable:
+    if isinstance(leaf, float | complex):
+        return type(leaf), repr(leaf)  # 0.0 and -0.0 are equal, and programs tell them apart
+    if not isinstance(leaf, torch.Tensor):
+        return type(leaf), leaf if isinstance(leaf, Hashable) else id(leaf)
+    has_strides = leaf.layout is torch.strided and not leaf.is_nested and not is_traceable_wrapper_subclass(leaf)
+    geometry = (leaf.stride(), leaf.storage_offset()) if has_strides and is_static else None
+    shape = leaf.shape if is_static or not has_strides else leaf.dim()
+    return (
+        type(leaf), leaf.dtype, leaf.device, leaf.layout, shape, geometry, leaf.requires_grad, leaf.is_leaf,
+        leaf.is_conj(), leaf.is_neg(), leaf._is_zerotensor(), leaf._base is None,
+        _parts_key(leaf) if is_traceable_wrapper_subclass(leaf) else None,
+    )  # fmt: skip
+
+
+def _parts_key(wrapper: torch.Tensor) -> Hashable:
+    """What a wrapper subclass is made of."""
+    names, context = wrapper.__tensor_flatten__()  # type: ignore[attr-defined]
+    parts = tuple([_leaf_key(getattr(wrapper, name), is_static=True) for name in names])
+    try:
+        hash(context)
+    except TypeError:
+        context = repr(context)
+    return tuple(names), context, parts
+
+
+def _shared(leaves: Sequence[Any]) -> Hashable:
+    """Which tensors are one object, and which share a storage or an autograd base."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if len({id(t) for t in tensors}) == len(tensors):
+        keys = [storage_key(t) for t in tensors if t.layout is torch.strided and not is_traceable_wrapper_subclass(t)]
+        if len(set(keys)) == len(keys):
+            return None
+    first: dict[Hashable, int] = {}
+    found: list[Hashable] = []
+    for index, tensor in enumerate(tensors):
+        is_plain = tensor.layout is torch.strided and not is_traceable_wrapper_subclass(tensor)
+        base = None if tensor._base is None else first.setdefault(("base", id(tensor._base)), index)
+        found.append(
+            (
+                first.setdefault(("object", id(tensor)), index),
+                first.setdefault(("storage", storage_key(tensor)), index) if is_plain else None,
+                base,
+            )
+        )
+    return tuple(found)
 
 
 def compile_calls(
@@ -180,45 +345,3 @@ def _compiled_by_call(
         return entry.unflatten(entry.call(leaves))
 
     return compiled
-
-
-# Results of a program that no graph gives: Python objects without tensors, and sizes, which pytree gives back as tuples.
-
-# Values that hold no tensor and never change: what the trace saw is what every run gives.
-_PLAIN = (
-    type,
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    types.NotImplementedType,
-    enum.Enum,
-    range,
-    bytes,
-    torch.finfo,
-    torch.iinfo,
-)
-
-
-class _Size(list[Any]):
-    """Stands for a torch.Size in the structure of a result."""
-
-
-pytree.register_pytree_node(_Size, lambda size: (list(size), None), lambda numbers, _: torch.Size(list(numbers)))
-
-
-def split_plain(leaves: Sequence[Any]) -> tuple[list[Any], dict[int, Any]]:
-    """The leaves for the graph, with None for plain objects; and these, by position."""
-    plain = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, _PLAIN)}
-    return [None if i in plain else leaf for i, leaf in enumerate(leaves)], plain
-
-
-def with_sizes(spec: pytree.TreeSpec) -> pytree.TreeSpec:
-    """The structure that gives sizes back as sizes; the very same where there are none."""
-    if spec.is_leaf():
-        return spec
-    children = spec.children()
-    mended = [with_sizes(child) for child in children]
-    if spec.type is torch.Size:
-        return pytree.TreeSpec(_Size, spec.context, mended)
-    if all(new is old for new, old in zip(mended, children, strict=True)):
-        return spec
-    return pytree.TreeSpec(spec.type, spec.context, mended)

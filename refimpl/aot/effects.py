@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensorMode, OpOverload, registered_effect, with_effects
-from refimpl.aot.joint.nodes import backward_nodes
+from refimpl.aot.joint.backward import backward_nodes
 
 TOKEN = "tokens_"
 BACKWARD_TOKEN = "tangents_token"  # as upstream names it; partitioners take it for an incoming gradient

@@ -15,11 +15,11 @@ from typing import Any, Literal
 import torch
 
 from refimpl._torch import pytree
-from refimpl.aot.analysis.records import OutputInfo, OutputKind, ProgramAnalysis
+from refimpl.aot.analysis.metadata import OutputInfo, OutputKind, ProgramAnalysis
 from refimpl.aot.compile_program import FunctionalProgram, functional_program
 from refimpl.aot.functional_call import create_tree_flattened_fn
 from refimpl.aot.options import AOTConfig
-from refimpl.aot.runtime.flat_bases import with_flat_bases
+from refimpl.aot.runtime.graph_call import with_flat_bases
 from refimpl.aot.runtime.wrapper import runtime_wrapper
 from refimpl.errors import BadParameter
 from refimpl.functionalize import functionalize_graph

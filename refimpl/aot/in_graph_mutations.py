@@ -1,23 +1,28 @@
-"""Inference graphs that write to their inputs themselves.
+"""Writes that change what a graph returns: inference graphs that write to their inputs, and flat bases that are written back.
 
 Counterpart: keep_inference_input_mutations of torch/_functorch/_aot_autograd/graph_capture_wrappers.py
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from refimpl.aot.analysis.records import (
+from refimpl._torch import storage_key
+from refimpl.aot.analysis.metadata import (
+    FlatWrite,
     ForwardOutput,
+    Geometry,
     InputMutation,
     OutputInfo,
     OutputKind,
     ProgramAnalysis,
     ReplayStep,
 )
+from refimpl.functionalize import AliasGroup
 
 Node = torch.fx.Node
 
@@ -111,3 +116,55 @@ class _Moved:
         if isinstance(value, ForwardOutput):
             return ForwardOutput(self.position(value.position))
         return tuple(map(self._argument, value)) if isinstance(value, tuple) else value
+
+
+_MOST_ADDRESSES = 65_536
+
+
+def with_flat_writes(
+    graph_module: torch.fx.GraphModule,
+    analysis: ProgramAnalysis,
+    replaced: Sequence[AliasGroup],
+    slots: Sequence[Any],
+) -> ProgramAnalysis:
+    """Add the final values of flat bases to the forward outputs, where writes to the arguments would leave something out: memory
+    that the program writes to, and no argument shows.
+
+    slots: the real values. A base in whose storage another slot lies is left alone: it does not know what is written there.
+    A base that the program enlarges knows the whole storage, and is always written.
+    """
+    geometries = [Geometry.of(slot) if isinstance(slot, torch.Tensor) else None for slot in slots]
+    storages = [storage_key(s) if g is not None else None for s, g in zip(slots, geometries, strict=True)]
+    output = graph_module.graph.output_node()
+    returned: Any = list(output.args[0])  # type: ignore[arg-type]
+    writes: list[FlatWrite] = []
+    for group in replaced:
+        if group.value is None or (group.value.op == "placeholder" and not group.enlarges):
+            continue
+        others = {s for i, s in enumerate(storages) if i not in group.members}
+        is_alone = storages[group.members[0]] not in others
+        if group.enlarges or (is_alone and _leaves_out(group, analysis, geometries)):
+            position = analysis.num_forward_outputs + len(writes)
+            returned.insert(position, group.value)
+            writes.append(FlatWrite(group=group, position=position))
+    if not writes:
+        return analysis
+    output.args = (tuple(returned),)
+    graph_module.recompile()
+    count = analysis.num_forward_outputs + len(writes)
+    return replace(analysis, num_forward_outputs=count, flat_writes=tuple(writes))
+
+
+def _leaves_out(group: AliasGroup, analysis: ProgramAnalysis, geometries: Sequence[Geometry | None]) -> bool:
+    if type(group.numel) is not int or type(group.offset) is not int:
+        return False
+    if group.numel > _MOST_ADDRESSES:
+        return True
+    written = [m for m in group.members if (found := analysis.inputs[m].mutation) is not None and found.writes_data]
+    covered: set[int] = set()
+    for member in written:
+        geometry = geometries[member]
+        if geometry is None or any(type(n) is not int for n in (*geometry.size, *geometry.stride, geometry.offset)):
+            return False
+        covered |= geometry.places()
+    return not covered.issuperset(range(group.offset, group.offset + group.numel))

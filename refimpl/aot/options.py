@@ -1,13 +1,15 @@
-"""What one ahead-of-time compile is asked for.
+"""Options of an ahead-of-time compile: those of one compile, and those of every compile within a block.
 
-Counterpart: torch/_functorch/_aot_autograd/schemas.py AOTConfig
+Counterpart: torch/_functorch/_aot_autograd/schemas.py AOTConfig; torch/_functorch/config.py functionalize_rng_ops
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from refimpl.trace.options import DecompositionTable
@@ -43,3 +45,30 @@ class AOTConfig:
     specializes_integers: bool = False  # with symbolic sizes, integers among the arguments are constants all the same
     is_followed: bool = False  # by more of the program, which may write to leaves before the backward
     merges_duplicates: bool = False  # two arguments that are one tensor are one placeholder even if nothing is written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AOTSettings:
+    """functionalize_rng_ops: random ops become functions of the generator's state, an input of the graph (refimpl.aot.rng)."""
+
+    functionalize_rng_ops: bool = False
+
+
+_SETTINGS: contextvars.ContextVar[AOTSettings] = contextvars.ContextVar("refimpl_aot_settings")
+_DEFAULT = AOTSettings()
+
+
+def current_settings() -> AOTSettings:
+    """The settings of the innermost `aot_settings` block."""
+    return _SETTINGS.get(_DEFAULT)
+
+
+@contextlib.contextmanager
+def aot_settings(**changes: Any) -> Iterator[AOTSettings]:
+    """A block in which these fields of AOTSettings are changed, for compiles and exports alike."""
+    settings = replace(current_settings(), **changes)
+    token = _SETTINGS.set(settings)
+    try:
+        yield settings
+    finally:
+        _SETTINGS.reset(token)

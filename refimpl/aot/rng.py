@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensorMode, HigherOrderOperator, OpOverload
-from refimpl.aot.joint.nodes import backward_nodes
+from refimpl.aot.joint.backward import backward_nodes
 from refimpl.aot.op_facts import facts_of
 from refimpl.aot.random_ops import default_generator, device_of, functional_random_op
 from refimpl.aot.runtime.graph_call import BoxedCall

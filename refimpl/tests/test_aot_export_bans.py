@@ -12,7 +12,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from refimpl.aot.export.joint_simple import aot_export_joint_simple
 from refimpl.aot.export.module import aot_export_module
 from refimpl.aot.export_errors import ExportError, GradientMissing
-from refimpl.aot.settings import aot_settings
+from refimpl.aot.options import aot_settings
 from refimpl.errors import RefimplError
 
 Tensor = torch.Tensor

@@ -11,9 +11,8 @@ import torch
 
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, rules
 from refimpl.aot.partition.flow import FlowNetworkBuilder
-from refimpl.aot.partition.peak_memory import peak_bytes
+from refimpl.aot.partition.memory import bytes_of, peak_bytes
 from refimpl.aot.partition.rules import OpKind, kind_of
-from refimpl.aot.partition.sizes import bytes_of
 from refimpl.tests.joint_graphs import Joint, joint_of
 from refimpl.trace.make_fx import make_fx
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import function_of, set_grad_enabled
-from refimpl.aot.analysis.records import ForwardOutput, ReplayStep
+from refimpl.aot.analysis.metadata import ForwardOutput, ReplayStep
 from refimpl.functionalize.aliases import VIEWED, ViewStep
 
 Replay = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]

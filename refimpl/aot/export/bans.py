@@ -14,7 +14,7 @@ import torch
 
 from refimpl._torch import is_traceable_wrapper_subclass
 from refimpl.aot.analysis.input_plan import alias_groups, duplicate_groups
-from refimpl.aot.analysis.records import InputMutation
+from refimpl.aot.analysis.metadata import InputMutation
 from refimpl.aot.export_errors import (
     AliasedMutatedInput,
     DifferentiableInputMutation,
@@ -26,7 +26,7 @@ from refimpl.aot.export_errors import (
     WrittenConstant,
 )
 from refimpl.aot.joint.graph import TracedProgram
-from refimpl.aot.settings import current_settings
+from refimpl.aot.options import current_settings
 from refimpl.functionalize.aliases import AliasMap
 
 

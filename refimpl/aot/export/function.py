@@ -15,7 +15,7 @@ import torch
 
 from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
 from refimpl.aot import options as aot_options
-from refimpl.aot.analysis.records import OutputKind, ProgramAnalysis
+from refimpl.aot.analysis.metadata import OutputKind, ProgramAnalysis
 from refimpl.aot.compile_program import FunctionalProgram, functional_program
 from refimpl.aot.effects import thread_tokens
 from refimpl.aot.export.bans import check_exportable, refuse_random_state, refuse_subclass

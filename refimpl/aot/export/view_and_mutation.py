@@ -2,8 +2,8 @@
 
 Counterpart: torch/_functorch/_aot_autograd/schemas.py ViewAndMutationMeta, InputAliasInfo, OutputAliasInfo, MutationType,
 OutputType; collect_metadata_analysis.py run_functionalized_fw_and_collect_metadata
-Differs: these records are a summary for callers; refimpl itself reads refimpl.aot.analysis.records. Subclasses, tokens and random
-states have records of their own.
+Differs: these records are a summary for callers; refimpl itself reads refimpl.aot.analysis.metadata. Subclasses, tokens and
+random states have records of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.analysis.records import InputInfo, OutputInfo, OutputKind
+from refimpl.aot.analysis.metadata import InputInfo, OutputInfo, OutputKind
 from refimpl.aot.compile_program import functional_program
 from refimpl.aot.joint.graph import TracedProgram
 from refimpl.aot.options import AOTConfig

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from refimpl._torch import autograd_sequence_number, running_autograd_node
 from refimpl.errors import RefimplError
 
 IS_BACKWARD = "is_backward"
@@ -84,3 +85,62 @@ def _erase(graph: torch.fx.Graph, forget_tangents: Callable[[], None]) -> None:
         if node.op == "call_function" and node.meta.get("partitioner_tag") == IS_BACKWARD:
             graph.erase_node(node)
     forget_tangents()
+
+
+_FIELD = "autograd_step"
+# Field of a forward node -> of the backward nodes it belongs to.
+_COPIED = {
+    "stack_trace": "stack_trace",
+    "nn_module_stack": "fwd_nn_module_stack",
+    "source_fn_stack": "fwd_source_fn_stack",
+}
+
+
+# Nodes of the backward carry the stack trace of the forward op whose gradient they compute. The two are matched by the sequence
+# number that autograd gives each of its nodes.
+
+
+def note_autograd_step(node: torch.fx.Node, *, is_backward: bool) -> None:
+    """Note on a recorded node the number of its autograd node: the last one given out, or the one of the node that runs."""
+    if not is_backward:
+        node.meta[_FIELD] = autograd_sequence_number() - 1
+        return
+    running = running_autograd_node()
+    if running is not None:
+        node.meta[_FIELD] = running._sequence_nr()
+
+
+def step_number(node: torch.fx.Node) -> int | None:
+    """The sequence number of the autograd node that a graph node was recorded for; gone once the provenance is copied."""
+    return node.meta.get(_FIELD)
+
+
+def copy_forward_provenance(graph: torch.fx.Graph) -> None:
+    """Copy stack traces and module stacks of forward nodes to their backward nodes, when the trace is finished.
+
+    Counterpart: torch/_functorch/_aot_autograd/utils.py copy_fwd_metadata_to_bw_nodes
+    """
+    forward: dict[int, torch.fx.Node] = {}
+    for node in graph.nodes:
+        step = node.meta.pop(_FIELD, None)
+        if step is None:
+            continue
+        if node.meta.get("partitioner_tag") != "is_backward":
+            forward.setdefault(step, node)  # ops after it with the number have no gradient
+        elif step in forward:
+            origin = forward[step].meta
+            node.meta.update({name: origin[field] for field, name in _COPIED.items() if origin.get(field)})
+
+
+def backward_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """The nodes of a joint graph that depend on tangents, or were recorded while gradients were computed.
+
+    Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py, where ops are tagged "is_backward"
+    """
+    found: set[torch.fx.Node] = set()
+    for node in graph.nodes:
+        is_tangent = node.op == "placeholder" and "tangents" in str(node.target)
+        is_tagged = node.meta.get("partitioner_tag") == "is_backward"
+        if is_tangent or is_tagged or not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found

@@ -1,4 +1,4 @@
-"""Gives functions eager's results in a trace, where kernels in Python, or those for tensors without data, give others.
+"""Functions that a program calls in a trace: eager's results where Python kernels or fake kernels give others; refused calls.
 
 Counterpart: none; torch's traces keep the results of the Python kernels (torch/_decomp/decompositions.py dropout, _rnn_helper),
 which have other copies, strides, random numbers and gradients than eager's.
@@ -7,21 +7,49 @@ which have other copies, strides, random numbers and gradients than eager's.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from refimpl._torch import TorchDispatchMode, has_python_kernels, no_python_dispatcher, pytree, running_autograd_node
-from refimpl.aot.analysis.history import steps_behind
-from refimpl.aot.joint.eager_interpolation import (
-    INTERPOLATIONS,
-    PythonKernelsBelowAutogradMode,
-    interpolation_by_operator,
+from refimpl._torch import (
+    TorchDispatchMode,
+    enable_python_dispatcher,
+    function_of,
+    has_python_kernels,
+    no_python_dispatcher,
+    pytree,
+    running_autograd_node,
 )
+from refimpl.aot.analysis.history import history_of, steps_behind
 from refimpl.aot.joint.gradient_layouts import eager_layouts
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.function_layouts import is_pooled_without_gradient, laid_out
+from refimpl.trace.tracker import TrackerState
+
+_aten = torch.ops.aten
+_OPERATOR_OF_MODE = MappingProxyType(
+    {
+        ("nearest", 3): _aten.upsample_nearest1d.default,
+        ("nearest", 4): _aten.upsample_nearest2d.default,
+        ("nearest", 5): _aten.upsample_nearest3d.default,
+        ("nearest-exact", 3): _aten._upsample_nearest_exact1d.default,
+        ("nearest-exact", 4): _aten._upsample_nearest_exact2d.default,
+        ("nearest-exact", 5): _aten._upsample_nearest_exact3d.default,
+        ("linear", 3): _aten.upsample_linear1d.default,
+        ("bilinear", 4): _aten.upsample_bilinear2d.default,
+        ("bicubic", 4): _aten.upsample_bicubic2d.default,
+        ("trilinear", 5): _aten.upsample_trilinear3d.default,
+    }
+)
+# The operators as a program calls them itself.
+INTERPOLATIONS = tuple(
+    call
+    for operator in _OPERATOR_OF_MODE.values()
+    for call in (operator, operator.overloadpacket, operator.overloadpacket.vec)
+)
 
 _FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
 _DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
@@ -47,6 +75,7 @@ _OPERATORS = frozenset(
 )
 _PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 _GRADIENTS = (torch.autograd.grad, torch.Tensor.backward)
+_DETACHING = (torch.detach_, torch.Tensor.detach_)
 
 _STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1", "MedianBackward0", "NanmedianBackward0")  # of whole tensors
 
@@ -58,15 +87,20 @@ class EagerResultsMode(TorchFunctionMode):
     Strides are those of refimpl.trace.function_layouts. What `stft` takes its frames of is memory, so that the elements of an
     expanded tensor share one gradient. `tensor_split` reads numbers of a tensor. Interpolation and margin losses are operators.
 
-    on_own: told of results that are no views of what nobody sees, as they are for tensors without data.
+    on_own: called with results that own their memory in eager mode, and are views for fake tensors.
+    Raises UnsupportedByRefimpl for `detach_` of a tensor with views, which are looked for in the trace's `tracker`: in eager mode
+    a view has no history any more if the base was written to after the view was made, and the view's history not read since.
     """
 
-    def __init__(self, on_own: Callable[[torch.Tensor], None]) -> None:
+    def __init__(self, on_own: Callable[[torch.Tensor], None], tracker: TrackerState) -> None:
         super().__init__()
         self._on_own = on_own
+        self._tracker = tracker
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func in _DETACHING and args:
+            _refuse_detached_base(args[0], self._tracker)
         if func in _DROPOUTS:
             is_functional = func is _FUNCTIONAL_DROPOUT
             result = sure_dropout(*args, **kwargs) if is_functional else sure_dropout(*_in_order(args, kwargs))
@@ -168,6 +202,59 @@ def _is_masked_gradient(mask: Any, gradient: Any) -> bool:
     return is_mask and running is not None and running.name() in _STEPS_OF_EXTREMA
 
 
+# Interpolation as one operator, as in eager mode. torch's Python kernels, which traces with symbolic sizes use, compute
+# differences of neighbours instead: these overflow where no weighted sum of them does.
+
+
+class PythonKernelsBelowAutogradMode(TorchDispatchMode):
+    """Skips the Python kernel that an operator has for autograd (in two dimensions), but not the one that is its fake kernel."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # as RecordingMode
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with enable_python_dispatcher():
+            return func(*args, **(kwargs or {}))
+
+
+def interpolation_by_operator(
+    input: Any,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+    antialias: bool = False,
+) -> Any:
+    """The result of torch.nn.functional.interpolate by the operator; None for other modes, and for arguments that do not fit.
+
+    Counterpart: none; torch/_decomp/decompositions.py _upsample_linear_vec, upsample_bicubic2d_default, _upsample_nearest are
+    what is corrected
+    Differs: in two dimensions the Python kernels are the operators' own; they are not called.
+    """
+    operator = _OPERATOR_OF_MODE.get((mode, input.dim())) if isinstance(input, torch.Tensor) else None
+    is_nearest = mode.startswith("nearest")
+    if (
+        operator is None
+        or antialias
+        or (size is None) is (scale_factor is None)
+        or (is_nearest and align_corners is not None)
+    ):
+        return None
+    count = input.dim() - 2
+    given = scale_factor if size is None else size
+    given = list(given) if isinstance(given, (tuple, list)) else [given] * count
+    if len(given) != count or (size is not None and recompute_scale_factor):
+        return None
+    factors = [] if size is not None or recompute_scale_factor else given
+    sizes = given
+    if size is None:
+        sizes = [torch.sym_int(extent * factor) for extent, factor in zip(input.shape[2:], given, strict=True)]
+    with no_python_dispatcher(), PythonKernelsBelowAutogradMode():
+        return operator(input, sizes, *([] if is_nearest else [bool(align_corners)]), *factors)
+
+
 # Dropout as eager mode has it, where torch's Python kernels, which traces with symbolic sizes take, have another.
 
 
@@ -227,3 +314,32 @@ def by_layers(func: Any, args: Sequence[Any]) -> Any:
             sure = sure_dropout(values, p)
             values = torch.dropout(values, p, True) if sure is None else sure
     return (values.transpose(0, 1) if is_by_batch else values, *(torch.cat(parts) for parts in zip(*last, strict=True)))
+
+
+# Calls that a graph cannot follow. After `detach_` of a base its views keep their histories, and a view that is made again from
+# the base has none. A result that retains its gradient adds up all its uses, and the graph does not see those after the call.
+
+
+def _refuse_detached_base(base: torch.Tensor, tracker: TrackerState) -> None:
+    if _is_made_in_program(base) and any(t._base is base and t.requires_grad for t, _ in tracker.items()):
+        raise UnsupportedByRefimpl(
+            seen="detach_() of a tensor with a history, and with views that have it too",
+            supported="detach_() of tensors without views",
+            do="use detach(), or compile what comes before apart",
+        )
+
+
+def _is_made_in_program(tensor: torch.Tensor) -> bool:
+    """Whether it has a history that the program made, or wrote: one that is longer than an argument's."""
+    step: Any = history_of(tensor)
+    return step is not None and not getattr(function_of(step), "begins_history", False)
+
+
+def refuse_retained(values: Iterable[Any]) -> None:
+    """Raises UnsupportedByRefimpl where a result or argument with a history retains its gradient. Leaves have theirs anyway."""
+    if any(isinstance(value, torch.Tensor) and value.retains_grad for value in values):
+        raise UnsupportedByRefimpl(
+            seen="retain_grad() of a tensor with a history, in the program",
+            supported="retain_grad() of leaves, and of results behind the call",
+            do="capture the program, which breaks the graph there, or return the tensor and compile what comes behind apart",
+        )

@@ -1,4 +1,4 @@
-"""Which incoming gradients each gradient depends on.
+"""Which tangents each gradient depends on, and with which of them it is a constant, or requires a gradient itself.
 
 Counterpart: none; torch's aot_autograd gives zeros where eager mode gives None
 """
@@ -16,8 +16,10 @@ import torch
 from refimpl.aot.analysis.history import steps_behind
 from refimpl.aot.analysis.replay import has_custom_function
 from refimpl.aot.analysis.subclasses import build, dense_parts, layout_of
-from refimpl.aot.joint.sides import is_tangent
+from refimpl.aot.joint.backward import IS_BACKWARD, step_number
+from refimpl.aot.joint.sides import GIVEN_WITH, IS_GIVEN_FOR_SURE, is_tangent
 from refimpl.aot.joint.zero_gradients import is_made_as_zeros, zeros_of_zeros
+from refimpl.trace.recording_mode import RecordingMode
 from refimpl.trace.tracker import Tracked
 
 
@@ -231,3 +233,105 @@ def _read(graph: torch.fx.Graph, sources: dict[Any, int]) -> dict[Any, int]:
                 found |= bits.get(argument, 0)
             bits[node] = found
     return bits
+
+
+# Which gradients require a gradient in eager mode: those that a backward computes of values that depend on the inputs.
+
+# In the meta of a node of the backward: it reads a tensor that requires a gradient.
+_READS_HISTORY = "reads_history"
+# And: it is part of the decomposition of an op whose result would require one.
+IS_DECOMPOSED = "is_decomposed_gradient"
+_DETACHED = frozenset({torch.ops.aten.detach.default, torch.ops.aten.detach_.default})
+
+
+def note_history(node: torch.fx.Node, recording: RecordingMode) -> None:
+    """Note on a recorded node of the backward whether it reads a tensor that requires a gradient."""
+    if any(tensor.requires_grad for tensor in recording.operands):
+        node.meta[_READS_HISTORY] = True
+    if recording.decomposed is not None:
+        node.meta[IS_DECOMPOSED] = True
+
+
+def gradient_histories(
+    joint: torch.fx.GraphModule, tangents: Sequence[torch.fx.Node], first_gradient: int, num_gradients: int
+) -> tuple[frozenset[int], ...]:
+    """Of every gradient that the joint graph returns, the indices of the tangents whose arrival lets it require a gradient in
+    eager mode, also if they themselves do not: what is computed with them reads values that do.
+
+    Counterpart: none; upstream asks whether saved tensors require gradients, and of what a compiled forward has made none does
+    """
+    reads = {node: 1 << index for index, node in enumerate(tangents)}
+    found: dict[torch.fx.Node, int] = {}
+    has_history: set[torch.fx.Node] = set()  # that no tangent has a part in
+    for node in joint.graph.nodes:
+        if node.op != "call_function":
+            continue
+        sources = node.all_input_nodes
+        bits = histories = 0
+        for source in sources:
+            bits |= reads.get(source, 0)
+            histories |= found.get(source, 0)
+        if bits:
+            reads[node] = bits
+        if not _is_differentiable(node):
+            continue
+        if _READS_HISTORY in node.meta or not has_history.isdisjoint(sources):
+            histories |= bits
+            if not bits:
+                has_history.add(node)
+        if histories:
+            found[node] = histories
+    returned: Any = joint.graph.output_node().args[0]
+    everything = (1 << len(tangents)) - 1
+    gradients = returned[first_gradient : first_gradient + num_gradients]
+    by_gradient = [everything if g in has_history else found.get(g, 0) for g in gradients]
+    return tuple(frozenset(i for i in range(len(tangents)) if bits >> i & 1) for bits in by_gradient)
+
+
+def _is_differentiable(node: torch.fx.Node) -> bool:
+    """Whether a result has the history of what it is computed from."""
+    if IS_DECOMPOSED in node.meta:
+        return True
+    value = node.meta.get("val")
+    is_number = isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
+    return node.target not in _DETACHED and not is_number
+
+
+_SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
+
+
+def note_constants(graph: torch.fx.Graph, outputs: Sequence[torch.Tensor]) -> None:
+    """Note on gradients that are constants, as the zeros of `sgn`, which tangents must arrive before autograd produces them.
+
+    The graph does not tell: it adds them to gradients computed of other tangents. outputs: the results that the backward begins
+    at. To be called before provenance is copied.
+    """
+    of_tangents: set[torch.fx.Node] = set()
+    constants: dict[torch.fx.Node, set[int | None]] = {}  # of the backward: numbers of the steps that make them
+    summands: dict[torch.fx.Node, set[int | None]] = {}
+    for node in graph.nodes:
+        if is_tangent(node) or not of_tangents.isdisjoint(node.all_input_nodes):
+            of_tangents.add(node)
+            if node.target in _SUMS:
+                summands.update((read, constants[read]) for read in node.all_input_nodes if read in constants)
+        elif node.op == "call_function" and node.meta.get("partitioner_tag") == IS_BACKWARD:
+            made = [constants[read] for read in node.all_input_nodes if read in constants]
+            constants[node] = set().union(*made) if made else {step_number(node)}
+    if not summands:
+        return
+    behind = [{step._sequence_nr() for step in steps_behind([output])} for output in outputs]
+    is_sure = not any(has_custom_function(step, 1) for step in steps_behind(outputs))
+    for node, steps in summands.items():
+        with_all = [frozenset(i for i, numbers in enumerate(behind) if step in numbers) for step in steps]
+        if all(with_all):
+            node.meta[GIVEN_WITH] = frozenset().union(*with_all)
+            node.meta[IS_GIVEN_FOR_SURE] = is_sure
+
+
+def constants_behind(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[int]]:
+    """Of every node of a backward graph: the tangents with which autograd surely produces the constants it is computed of."""
+    behind: dict[torch.fx.Node, frozenset[int]] = {}
+    for node in graph.nodes:
+        own = node.meta[GIVEN_WITH] if node.meta.get(IS_GIVEN_FOR_SURE) else frozenset()
+        behind[node] = own.union(*(behind[read] for read in node.all_input_nodes))
+    return behind

@@ -20,12 +20,19 @@ from refimpl._torch import FakeTensorMode, PlainCodeGen, without_saved_tensors_h
 from refimpl.aot.analysis.captured_inputs import CapturedInputsMode, refuse_captured
 from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
-from refimpl.aot.analysis.geometry_changes import GeometryChangesMode, is_reread, refuse_geometry_changes
 from refimpl.aot.analysis.history import freed_together, is_new_leaf
+from refimpl.aot.analysis.input_mutations import (
+    Start,
+    geometry_change_of,
+    is_same,
+    make_gradients_plain,
+    mutation_of,
+    name_writes,
+    version_of,
+    view_of_left_places,
+)
 from refimpl.aot.analysis.input_plan import InputPlan, view_of_base
-from refimpl.aot.analysis.inputs import Start, geometry_change_of, is_same, mutation_of, version_of, view_of_left_places
-from refimpl.aot.analysis.outputs import ForwardOutputsState, OutputAnalysisState, owned_outputs
-from refimpl.aot.analysis.records import (
+from refimpl.aot.analysis.metadata import (
     ForwardOutput,
     Geometry,
     InputInfo,
@@ -34,19 +41,21 @@ from refimpl.aot.analysis.records import (
     ProgramAnalysis,
     TangentInfo,
 )
+from refimpl.aot.analysis.outputs import ForwardOutputsState, OutputAnalysisState, owned_outputs
+from refimpl.aot.analysis.remade_views import RemadeViewsMode, is_reread, refuse_geometry_changes
 from refimpl.aot.analysis.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
-from refimpl.aot.analysis.unannotated_writes import make_gradients_plain, name_writes
 from refimpl.aot.errors import GradientInProgram
-from refimpl.aot.joint.backward import IS_BACKWARD, Backward, trace_backward
-from refimpl.aot.joint.constant_gradients import note_constants
-from refimpl.aot.joint.decomposed_layouts import noted_layouts
-from refimpl.aot.joint.decomposed_views import DecomposedViewsState
-from refimpl.aot.joint.eager_results import EagerResultsMode, eager_gradients
-from refimpl.aot.joint.gradient_dependences import AnswersState, given_unread
-from refimpl.aot.joint.gradient_histories import note_history
+from refimpl.aot.joint.backward import (
+    IS_BACKWARD,
+    Backward,
+    copy_forward_provenance,
+    note_autograd_step,
+    trace_backward,
+)
+from refimpl.aot.joint.decomposed_calls import DecomposedViewsState, noted_layouts
+from refimpl.aot.joint.eager_results import EagerResultsMode, eager_gradients, refuse_retained
+from refimpl.aot.joint.gradient_dependences import AnswersState, given_unread, note_constants, note_history
 from refimpl.aot.joint.outer_graph import OuterGraphMode, WrapperResult
-from refimpl.aot.joint.provenance import copy_forward_provenance, note_autograd_step
-from refimpl.aot.joint.refused_calls import DetachedBasesMode, refuse_retained
 from refimpl.aot.joint.repeated_draws import mark_draw, start_draws
 from refimpl.aot.joint.scalar_masks import ScalarMasksMode, refuse_bool_read
 from refimpl.errors import UnsupportedByRefimpl
@@ -291,12 +300,11 @@ class _JointTraceState:
     def _run_program(self, arguments: list[Any]) -> list[Any]:
         assignments = self._assignments = DataAssignmentsMode(None if self.outer is not None else self.recording)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(EagerResultsMode(self._decomposed.own))
-            stack.enter_context(DetachedBasesMode(self.recording.tracker))
+            stack.enter_context(EagerResultsMode(self._decomposed.own, self.recording.tracker))
             if self.records_assignments:
                 stack.enter_context(assignments)
             if self.follows_geometry:
-                stack.enter_context(GeometryChangesMode(self.recording))
+                stack.enter_context(RemadeViewsMode(self.recording))
             if self.assigns_by_masks:
                 stack.enter_context(ScalarMasksMode())
             results = self._run_function(arguments)

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 
 from refimpl._torch import pytree
-from refimpl.aot.joint.decomposed_layouts import (
+from refimpl.aot.joint.decomposed_calls import (
     DECOMPOSED,
     LAYS_OUT,
     Decomposed,
     Operand,
 )
-from refimpl.aot.joint.gradient_histories import IS_DECOMPOSED
+from refimpl.aot.joint.gradient_dependences import IS_DECOMPOSED
 from refimpl.aot.joint.sides import GIVEN_WITH, IS_GIVEN_FOR_SURE, SYM_TYPES, is_tangent
 from refimpl.errors import NotTracked
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes

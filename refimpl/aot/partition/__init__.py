@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from refimpl.aot.partition.default import default_partition
+from refimpl.aot.partition.memory import SavedBytes, saved_bytes
 from refimpl.aot.partition.min_cut import min_cut_rematerialization_partition
-from refimpl.aot.partition.options import PartitionOptions, partition_options
-from refimpl.aot.partition.saved_bytes import SavedBytes, saved_bytes
+from refimpl.aot.partition.rules import PartitionOptions, partition_options
 from refimpl.aot.partition.verify import verify_partition
 
 __all__ = [

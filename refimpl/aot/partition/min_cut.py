@@ -17,8 +17,7 @@ import torch
 from refimpl.aot.compile_utils import equivalent_nodes
 from refimpl.aot.joint.sides import GIVEN_WITH, read_joint
 from refimpl.aot.partition.cut_problem import CutProblem
-from refimpl.aot.partition.options import budget_of_graph, current_options
-from refimpl.aot.partition.rules import OpKind, kind_of
+from refimpl.aot.partition.rules import OpKind, budget_of_graph, current_options, kind_of
 from refimpl.aot.partition.split import plan_split, without_derived_numbers, write_graphs
 from refimpl.aot.partition.verify import verify_partition
 

@@ -13,9 +13,16 @@ import torch
 
 from refimpl.aot.joint.sides import JointGraph
 from refimpl.aot.partition.flow import INFINITE
-from refimpl.aot.partition.rules import SLOW_POINTWISE_OPS, OpKind, Prices, is_fusible, kind_of
-from refimpl.aot.partition.sizes import bytes_of, hint_of
-from refimpl.aot.partition.tags import asked_to_recompute, asked_to_save
+from refimpl.aot.partition.memory import bytes_of, hint_of
+from refimpl.aot.partition.rules import (
+    SLOW_POINTWISE_OPS,
+    OpKind,
+    Prices,
+    asked_to_recompute,
+    asked_to_save,
+    is_fusible,
+    kind_of,
+)
 
 # Arithmetic done in the time it takes to move one byte: between a CPU's (5 to 20) and an accelerator's (100 to 300).
 _FLOPS_PER_BYTE = 50.0

@@ -1,25 +1,32 @@
-"""What running a forward op once more in the backward costs, by kind of op.
+"""What may run again in the backward, and at what price: by kind of op, by what the program asks for, by options.
 
-Counterpart: torch/_functorch/partitioners.py get_default_op_list, OpTypes, and the heuristics of solve_min_cut
+Counterpart: torch/_functorch/partitioners.py get_default_op_list, OpTypes, and the heuristics of solve_min_cut;
+must_recompute, cleanup_recompute_tags; the entries of torch/_functorch/config.py about partitioning
 Differs: a kind has a price in bytes, and an op is recomputed where that is cheaper than the memory it saves. Upstream forbids
 recomputation by lists, distances and chain lengths; here a long chain is dear because each of its ops is paid for, and what is
-used far apart is dear because both uses pay.
+used far apart is dear because both uses pay. A random op that is tagged for recomputation is saved all the same, where upstream
+rewrites it with a saved generator state; the graph's own meta is not changed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import enum
 import functools
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import CheckpointPolicy
 
 from refimpl._torch import HigherOrderOperator, OpOverload
+from refimpl.aot.joint.sides import JointGraph
 from refimpl.aot.op_facts import facts_of
 from refimpl.aot.random_ops import RANDOM_LIBRARY
+from refimpl.errors import BadParameter
 
 
 class OpKind(enum.Enum):
@@ -131,3 +138,107 @@ _TABLES: Sequence[tuple[OpKind, frozenset[str]]] = (
 def is_fusible(kind: OpKind) -> bool:
     """Whether a compiler runs such an op inside of the kernel of its neighbours."""
     return kind in (OpKind.FREE, OpKind.POINTWISE, OpKind.MOVE, OpKind.FACTORY, OpKind.REDUCTION)
+
+
+# Both ask for the same: plain checkpointing tags with PREFER_RECOMPUTE, and whoever writes it expects it to happen.
+_RECOMPUTE = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
+_SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
+
+
+def asked_to_recompute(joint: JointGraph) -> frozenset[int]:
+    """Nodes that the program asks to recompute, by policies of torch.utils.checkpoint in node.meta["recompute"]."""
+    tagged = _tagged(joint)
+    return frozenset(i for i in tagged if not _ends_region(joint, i, tagged))
+
+
+def asked_to_save(joint: JointGraph) -> frozenset[int]:
+    """Nodes that such a policy asks to save, and those at the ends of checkpointed regions."""
+    tagged = _tagged(joint)
+    ends = {i for i in tagged if _ends_region(joint, i, tagged)}
+    return frozenset(ends | {i for i, node in enumerate(joint.nodes) if node.meta.get("recompute") in _SAVE})
+
+
+def _tagged(joint: JointGraph) -> set[int]:
+    return {
+        i
+        for i, node in enumerate(joint.nodes)
+        if node.meta.get("recompute") in _RECOMPUTE
+        and node.op == "call_function"
+        and not joint.is_backward[i]
+        and not _runs_once(node)
+    }
+
+
+def _runs_once(node: torch.fx.Node) -> bool:
+    """Whether it is computed once, or is a result of what is: that one is not saved by itself."""
+    source = node.args[0] if node.target is operator.getitem else node
+    return isinstance(source, torch.fx.Node) and kind_of(source.target) is OpKind.ONCE
+
+
+def _ends_region(joint: JointGraph, number: int, tagged: set[int]) -> bool:
+    """Whether the next checkpointed region starts right there: what passes from one to the next is saved, else the second
+    would have the first recomputed too. So is a region's result with a backward hook, which waits for that very gradient."""
+    meta = joint.nodes[number].meta
+    region = meta.get("ac_graph_id")
+    users = [u for u in joint.users[number] if u in tagged]
+    if region is not None and any(joint.nodes[u].meta.get("ac_graph_id", region) > region for u in users):
+        return True
+    return bool(meta.get("has_backward_hook")) and not users
+
+
+# Where torch.autograd.graph.region_activation_memory_budget leaves its number, in meta["custom"].
+_REGION_BUDGET = "_region_activation_memory_budget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionOptions:
+    """memory_budget: 1 recomputes what is nearly free; 0 all that may be recomputed, whatever it costs; between them, bytes saved
+    are that share of the way from the least to what 1 saves. `verifies`: whether partitions are verified."""
+
+    memory_budget: float = 1.0
+    prices: Prices = field(default_factory=Prices)
+    merges_common_subexpressions: bool = True
+    verifies: bool = True
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.memory_budget <= 1:
+            raise BadParameter(
+                seen=f"memory budget {self.memory_budget}",
+                expected="a number from 0 to 1",
+            )
+
+
+_OPTIONS: contextvars.ContextVar[PartitionOptions] = contextvars.ContextVar("partition options")
+_DEFAULT = PartitionOptions()
+
+
+def current_options() -> PartitionOptions:
+    """The options of the innermost `partition_options` block."""
+    return _OPTIONS.get(_DEFAULT)
+
+
+@contextlib.contextmanager
+def partition_options(**changes: Any) -> Iterator[PartitionOptions]:
+    """A block in which partitions are made with these fields of PartitionOptions changed."""
+    token = _OPTIONS.set(replace(current_options(), **changes))
+    try:
+        yield _OPTIONS.get()
+    finally:
+        _OPTIONS.reset(token)
+
+
+def budget_of_graph(graph: torch.fx.Graph, default: float) -> float:
+    """The memory budget that the program asks for in its nodes' meta, else `default`. Raises BadParameter for two budgets."""
+    asked: dict[float, str] = {}
+    for node in graph.nodes:
+        custom = node.meta.get("custom")
+        budget = custom.get(_REGION_BUDGET) if isinstance(custom, dict) else None
+        budget = node.meta.get("memory_budget") if budget is None else budget
+        if isinstance(budget, float):
+            asked.setdefault(budget, node.name)
+    if len(asked) > 1:
+        raise BadParameter(
+            seen=f"conflicting budgets within a single joint graph: {asked}",
+            expected="one budget per graph; a graph break separates regions of different budgets",
+        )
+    return next(iter(asked), default)

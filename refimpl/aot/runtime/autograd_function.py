@@ -16,14 +16,13 @@ import torch
 
 from refimpl._torch import function_of, has_saved_tensors_hooks, is_any_autocast_enabled, without_autocast
 from refimpl.aot.analysis.history import history_of
-from refimpl.aot.analysis.records import ProgramAnalysis
+from refimpl.aot.analysis.metadata import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
 from refimpl.aot.runtime.forward_mode import refuse_dual
-from refimpl.aot.runtime.graph_call import BoxedCall
+from refimpl.aot.runtime.graph_call import BoxedCall, coerce_tangent, zeros_like_later
 from refimpl.aot.runtime.kept_values import Keeping, KeptValuesState
 from refimpl.aot.runtime.memoryless_zeros import in_memory, is_memoryless, refuse_nan
 from refimpl.aot.runtime.subclass_call import WrapperTangents
-from refimpl.aot.runtime.tangents import coerce_tangent, zeros_like_later
 
 DifferentiableCall = Callable[[list[Any], list[Any]], tuple[torch.Tensor, ...]]
 

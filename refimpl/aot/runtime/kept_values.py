@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import has_saved_tensors_hooks, keeps_autograd_graph
-from refimpl.aot.analysis.records import ProgramAnalysis
+from refimpl.aot.analysis.metadata import ProgramAnalysis
 from refimpl.aot.errors import FreedGraph, StaleValue
 from refimpl.aot.joint.partial_backward import tangents_behind
 from refimpl.aot.joint.sides import is_tangent

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.analysis.records import ForwardOutput, Geometry, InputMutation
+from refimpl.aot.analysis.metadata import ForwardOutput, Geometry, InputMutation
 
 Apply = Callable[[torch.Tensor, torch.Tensor], None]
 Step = Callable[[torch.Tensor, Sequence[Any]], Any]  # of the real input, and all forward outputs

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.analysis.records import Geometry, ProgramAnalysis, TangentInfo
+from refimpl.aot.analysis.metadata import Geometry, ProgramAnalysis, TangentInfo
 from refimpl.aot.analysis.subclasses import (
     Layout,
     ProgramLayout,
@@ -26,8 +26,7 @@ from refimpl.aot.analysis.subclasses import (
     same_context,
 )
 from refimpl.aot.errors import StaleWrapper, UnexpectedSubclass
-from refimpl.aot.runtime.graph_call import BoxedCall
-from refimpl.aot.runtime.tangents import coerce_tangent
+from refimpl.aot.runtime.graph_call import BoxedCall, coerce_tangent
 
 
 class WatchedWrappers:

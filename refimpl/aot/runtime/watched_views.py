@@ -15,7 +15,7 @@ import torch
 
 from refimpl._torch import storage_key
 from refimpl.aot.analysis.input_plan import InputPlan
-from refimpl.aot.analysis.records import Geometry
+from refimpl.aot.analysis.metadata import Geometry
 from refimpl.aot.joint.graph import FlatFunction
 from refimpl.aot.runtime.wrapper import FlatCall
 

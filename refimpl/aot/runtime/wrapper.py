@@ -15,12 +15,11 @@ from torch.autograd.graph import increment_version
 from refimpl._torch import is_any_autocast_enabled, set_creation_of_view, set_grad_enabled, without_autocast
 from refimpl.aot.analysis.history import history_of
 from refimpl.aot.analysis.input_plan import InputPlan
-from refimpl.aot.analysis.records import InputMutation, OutputInfo, OutputKind, ProgramAnalysis
+from refimpl.aot.analysis.metadata import InputMutation, OutputInfo, OutputKind, ProgramAnalysis
 from refimpl.aot.analysis.replay import common_call, replayer, shared_replayer
 from refimpl.aot.errors import DuplicatesExpected, GradientNotExpected
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
-from refimpl.aot.runtime.flat_bases import enlarge_storage
-from refimpl.aot.runtime.graph_call import BoxedCall
+from refimpl.aot.runtime.graph_call import BoxedCall, enlarge_storage
 from refimpl.aot.runtime.mutations import Step, as_inference, in_memory, place, steps_of_mutation
 
 FlatCall = Callable[[list[Any]], list[Any]]

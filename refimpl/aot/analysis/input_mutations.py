@@ -1,20 +1,20 @@
-"""What a program has done to its inputs: compared with what they were before it ran.
+"""How a program has changed its inputs: which it wrote to, gave another geometry, or put into other memory.
 
 Counterpart: torch/_functorch/_aot_autograd/collect_metadata_analysis.py (mutations), schemas.py InputAliasInfo
-Differs: read off tensors that really were written to, by their versions, histories and places in memory.
+Differs: read off fake tensors that the program has written to, by their versions, histories and places in memory.
 """
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from refimpl._torch import storage_key
-from refimpl.aot.analysis.input_plan import base_of
-from refimpl.aot.analysis.overlap import overlaps_itself
-from refimpl.aot.analysis.records import Geometry, InputMutation
+from refimpl.aot.analysis.input_plan import base_of, overlaps_itself
+from refimpl.aot.analysis.metadata import Geometry, InputMutation
 
 _RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
 
@@ -144,3 +144,47 @@ def _same_number(x: Any, y: Any) -> bool:
     if type(x) is int and type(y) is int:
         return x == y
     return x is y or getattr(getattr(x, "node", None), "expr", x) == getattr(getattr(y, "node", None), "expr", y)
+
+
+_aten = torch.ops.aten
+_CUDNN = _aten.cudnn_batch_norm.default
+_CUDNN_BACKWARD = _aten.cudnn_batch_norm_backward.default
+_RESERVE = 3  # the place among its results of what cuDNN saves for itself
+
+
+# Batch normalization writes to arguments that its schema calls read-only. cuDNN's has no overload that says so, and saves a
+# tensor whose size its fake kernel does not know: PyTorch's own operator stands for it, whose results differ in rounding only.
+
+
+def name_writes(graph: torch.fx.Graph) -> None:
+    """Make batch normalization in training the overload whose schema says that it updates the running statistics.
+
+    Counterpart: native_batch_norm_decomposition in torch/_decomp/decompositions.py, which runs in autograd's place
+    Differs: the graph is corrected after the program has run, so that autograd is eager's own.
+    """
+    for node in graph.find_nodes(op="call_function", target=_CUDNN, sort=False):
+        _make_plain(node)
+    for node in graph.find_nodes(op="call_function", target=_aten.native_batch_norm.default, sort=False):
+        has_statistics = node.args[3] is not None and node.args[4] is not None
+        is_training = node.args[5]
+        if has_statistics and is_training:
+            node.target = _aten._native_batch_norm_legit.default
+
+
+def make_gradients_plain(graph: torch.fx.Graph) -> None:
+    """Make the backward of cuDNN's batch normalization that of PyTorch's operator, which `name_writes` has put in its place."""
+    for node in graph.find_nodes(op="call_function", target=_CUDNN_BACKWARD, sort=False):
+        x, grad, weight, mean, var, saved_mean, saved_rstd, eps, _ = node.args
+        node.target = _aten.native_batch_norm_backward.default
+        node.args = (grad, x, weight, mean, var, saved_mean, saved_rstd, True, eps, [True, True, True])
+
+
+def _make_plain(node: torch.fx.Node) -> None:
+    """PyTorch's operator takes what cuDNN's does, and gives all but the last of its results."""
+    node.target = _aten.native_batch_norm.default
+    if isinstance(node.meta.get("val"), tuple):
+        node.meta["val"] = node.meta["val"][:_RESERVE]
+    for user in list(node.users):
+        if user.target is operator.getitem and user.args[1] == _RESERVE:
+            user.target = _aten.new_zeros.default
+            user.args, user.kwargs = (node.args[0], [0]), {"dtype": torch.uint8}

@@ -1,10 +1,10 @@
-"""`x.t_()` and its like in a trace: views of a tensor whose geometry changes are made again, by their places in memory.
+"""Makes views again, by their places in memory, when an op such as `x.t_()` changes the geometry of their base in a trace.
 
 Counterpart: none; torch's AOT autograd replays such views on what their base has become
 Differs: autograd knows a view of a real tensor by its size, stride and offset, which hold whatever becomes of its base. Of a fake
 tensor it calls the view op again, which fails on a base of another geometry, or gives other elements; also on gradients of the
 base, whose memory begins at 0, so that an offset into the memory of a base that begins elsewhere is another place there. The
-program is traced again under a mode of functions, so that autograd does what it does in eager mode.
+program is traced again under a function mode, so that autograd does what it does in eager mode.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _begins_inside(node: Any) -> bool:
     return type(offset) is int and offset != 0
 
 
-class GeometryChangesMode(TorchFunctionMode):
+class RemadeViewsMode(TorchFunctionMode):
     """Makes views again, in place: the objects that the program holds stay."""
 
     def __init__(self, recording: RecordingMode) -> None:

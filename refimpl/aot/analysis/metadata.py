@@ -1,4 +1,4 @@
-"""What is known of a program once it has been traced: what it writes to, what its outputs are, what has a gradient.
+"""Metadata of a traced program: which inputs it writes to, which outputs are views and of what, which of them have gradients.
 
 Counterpart: torch/_functorch/_aot_autograd/schemas.py ViewAndMutationMeta, InputAliasInfo, OutputAliasInfo, MutationType,
 OutputType
