@@ -5,7 +5,6 @@ Counterpart: torch/_functorch/_aot_autograd/graph_compile.py aot_stage1_graph_ca
 
 from __future__ import annotations
 
-import functools
 import inspect
 import threading
 from collections.abc import Callable, Sequence
@@ -15,22 +14,18 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, has_saved_tensors_hooks
-from refimpl.aot.analysis.captured_inputs import CapturedTensor
-from refimpl.aot.analysis.data_assignments import DataAssigned
 from refimpl.aot.analysis.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.analysis.input_plan import InputPlan, alias_groups, base_of, plan_for, storage_groups
 from refimpl.aot.analysis.metadata import ProgramAnalysis
-from refimpl.aot.analysis.remade_views import GeometryChanged
 from refimpl.aot.analysis.subclasses import dense_count
+from refimpl.aot.analysis.trace_needs import NeedsMore, TraceNeeds
 from refimpl.aot.compilation_context import graph_being_compiled
 from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.in_graph_mutations import with_flat_writes, with_mutations_in_graph
 from refimpl.aot.joint.gradient_dependences import constants_behind, gradient_dependences, gradient_histories
-from refimpl.aot.joint.graph import FlatFunction, TracedProgram, trace_program
-from refimpl.aot.joint.outer_graph import WrapperResult
+from refimpl.aot.joint.graph import FlatFunction, JointOptions, TracedProgram, TraceInputs, trace_program
 from refimpl.aot.joint.partial_backward import is_divisible, tangents_behind, without_new_guards, without_tangents
 from refimpl.aot.joint.repeated_draws import merge_repeated_draws
-from refimpl.aot.joint.scalar_masks import BoolRead
 from refimpl.aot.joint.zero_gradients import refuse_zeros
 from refimpl.aot.options import AOTConfig, current_settings
 from refimpl.aot.partition import default_partition
@@ -44,7 +39,6 @@ from refimpl.aot.runtime.memoryless_zeros import is_memoryless
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.watched_views import as_it_is_with_watched_views
 from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
-from refimpl.errors import DataDependentFakeRead
 from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -222,9 +216,9 @@ def _trace(
     config: AOTConfig,
     wants_backward: bool | None,
 ) -> TracedProgram:
+    """The trace of a program, made again until it is prepared for what the program needs."""
     values = plan.slot_values(args)
-    fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
-    options = TraceOptions(
+    trace_options = TraceOptions(
         decompositions=config.decompositions,
         tracing_mode="symbolic" if _is_symbolic(fake_mode, config) else "fake",
         allow_non_fake_inputs=True,
@@ -234,40 +228,22 @@ def _trace(
         decomposes_aliases=True,
         pre_dispatch=config.pre_dispatch,
     )
-    is_leaf = [not isinstance(v, torch.Tensor) or v.is_leaf for v in values]
-    trace = functools.partial(
-        trace_program,
-        function,
-        plan=plan,
-        fake_mode=fake_mode,
-        is_leaf=is_leaf,
+    options = JointOptions(
+        trace=trace_options,
         wants_backward=wants_backward,
         has_tangents=not config.no_tangents,
-        real_slots=values,
         keeps_captured=config.is_export,
     )
-    asked: dict[str, Any] = {}
+    needs = TraceNeeds()
     is_inference, has_gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
     while True:
+        fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
+        inputs = TraceInputs(plan=plan, values=tuple(values), fakes=tuple(fakes), fake_mode=fake_mode)
         try:  # a trace that is given up may have left these modes, or entered them
             with torch.inference_mode(is_inference), torch.set_grad_enabled(has_gradients):
-                return trace(fakes, options=options, **asked)
-        except DataDependentFakeRead:
-            if options.uses_python_kernels or options.tracing_mode == "symbolic":
-                raise
-            # Of some composite ops the kernels in C++ check values, and those in Python do not: istft.
-            options = replace(options, uses_python_kernels=True)
-        except CapturedTensor:
-            asked["lifts_captured"] = True
-        except WrapperResult:
-            asked["has_wrappers"] = True
-        except DataAssigned:
-            asked["records_assignments"] = True
-        except GeometryChanged:
-            asked["follows_geometry"] = True
-        except BoolRead:
-            asked["assigns_by_masks"] = True
-        fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
+                return trace_program(function, inputs, options, needs)
+        except NeedsMore as more:
+            needs = more.needs
 
 
 def _is_symbolic(fake_mode: FakeTensorMode, config: AOTConfig) -> bool:

@@ -13,21 +13,9 @@ from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import FakeTensor, FakeTensorMode, is_traceable_wrapper_subclass, pytree, without_torch_function
 from refimpl.aot.analysis.fake_arguments import fake_slots
-from refimpl.aot.errors import UnexpectedFake
 from refimpl.trace.recording_mode import paused_recordings
 
 _FIRST_SOURCE = 1_000_000  # names of captured tensors in guards must not be those of arguments
-
-
-class CapturedTensor(Exception):
-    """The program uses a tensor that is no argument. Not an error: it is traced again with captured tensors as inputs."""
-
-
-def refuse_captured(tensor: torch.Tensor) -> None:
-    """Raises CapturedTensor, or UnexpectedFake for a tensor without data."""
-    if isinstance(tensor, FakeTensor):
-        raise UnexpectedFake(tensor)
-    raise CapturedTensor
 
 
 class Inputs(Protocol):

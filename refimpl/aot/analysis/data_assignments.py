@@ -28,15 +28,6 @@ _NO_WRITES = frozenset(op._schema.name.partition("::")[2] for op in (*METADATA_O
 _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
-class DataAssigned(Exception):
-    """A tensor is in other memory than any op has put it in. Not an error: it is traced again with assignments recorded."""
-
-
-def refuse_assigned(tensor: torch.Tensor) -> None:
-    """Raises DataAssigned."""
-    raise DataAssigned
-
-
 def refuse_unseen(tensor: torch.Tensor) -> None:
     """Raises UnsupportedByRefimpl: the mode has not seen what put the tensor elsewhere."""
     raise UnsupportedByRefimpl(

@@ -22,31 +22,12 @@ from refimpl._torch import (
     storage_key,
     swap_tensor_impl,
 )
+from refimpl.aot.analysis.trace_needs import GEOMETRY_CHANGES
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.geometry import extent
-from refimpl.functionalize.schemas import METADATA_OPS
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 
-_AS_STRIDED = torch.ops.aten.as_strided.default
-_CHANGES = frozenset(op for op in METADATA_OPS if op is not torch.ops.aten.detach_.default)
-_NAMES = frozenset(op._schema.name.partition("::")[2] for op in _CHANGES)
-
-
-class GeometryChanged(Exception):
-    """An op has changed the geometry of a tensor in place, or looked at memory that begins elsewhere than at 0. Not an error: it
-    is traced again with such views made again."""
-
-
-def refuse_geometry_changes(node: torch.fx.Node) -> None:
-    """Raises GeometryChanged if the recorded call is one."""
-    if node.target in _CHANGES or (node.target is _AS_STRIDED and _begins_inside(node.args[0])):
-        raise GeometryChanged
-
-
-def _begins_inside(node: Any) -> bool:
-    value = node.meta.get("val")
-    offset = value.storage_offset() if isinstance(value, torch.Tensor) else 0
-    return type(offset) is int and offset != 0
+_NAMES = frozenset(op._schema.name.partition("::")[2] for op in GEOMETRY_CHANGES)
 
 
 class RemadeViewsMode(TorchFunctionMode):
@@ -111,7 +92,7 @@ class RemadeViewsMode(TorchFunctionMode):
         return again
 
 
-def is_reread(view: torch.Tensor) -> bool:
+def is_read_otherwise(view: torch.Tensor) -> bool:
     """Whether a view reads its base as another dtype, or conjugated: autograd does not know it by its places."""
     return view._base is not None and not _is_known_by_places(view, view._base)
 

@@ -74,6 +74,7 @@ _OPERATORS = frozenset(
     }
 )
 _PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+_ASSIGN = torch.Tensor.__setitem__
 _GRADIENTS = (torch.autograd.grad, torch.Tensor.backward)
 _DETACHING = (torch.detach_, torch.Tensor.detach_)
 
@@ -314,6 +315,35 @@ def by_layers(func: Any, args: Sequence[Any]) -> Any:
             sure = sure_dropout(values, p)
             values = torch.dropout(values, p, True) if sure is None else sure
     return (values.transpose(0, 1) if is_by_batch else values, *(torch.cat(parts) for parts in zip(*last, strict=True)))
+
+
+class ScalarMasksMode(TorchFunctionMode):
+    """`x[mask] = y` with a mask that is one bool, as a choice between `y` and what `x` holds.
+
+    Python's indexing asks such a mask for its value, which a trace does not know. What cannot be assigned to such a place is left
+    to Python's indexing, which says why.
+    Counterpart: none; torch's dynamo sees such an assignment before Python's indexing reads the mask
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _ASSIGN and _is_mask(args[1]):
+            target, mask, value = args
+            if not isinstance(value, torch.Tensor):
+                value = torch.full_like(target.detach(), value)
+            if value.dtype is target.dtype and value.device == target.device:
+                target.copy_(torch.where(mask, _without_leading_ones(value, target.dim()), target))
+                return None
+        return func(*args, **(kwargs or {}))
+
+
+def _is_mask(index: Any) -> bool:
+    return isinstance(index, torch.Tensor) and index.dtype is torch.bool and index.dim() == 0
+
+
+def _without_leading_ones(value: torch.Tensor, rank: int) -> torch.Tensor:
+    while value.dim() > rank and value.shape[0] == 1:
+        value = value[0]
+    return value
 
 
 # Calls that a graph cannot follow. After `detach_` of a base its views keep their histories, and a view that is made again from

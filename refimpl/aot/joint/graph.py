@@ -12,13 +12,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
-from refimpl._torch import FakeTensorMode, PlainCodeGen, without_saved_tensors_hooks
-from refimpl.aot.analysis.captured_inputs import CapturedInputsMode, refuse_captured
-from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_assigned, refuse_unseen
+from refimpl._torch import FakeTensor, FakeTensorMode, PlainCodeGen, without_saved_tensors_hooks
+from refimpl.aot.analysis.captured_inputs import CapturedInputsMode
+from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_unseen
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
 from refimpl.aot.analysis.history import freed_together, is_new_leaf
 from refimpl.aot.analysis.input_mutations import (
@@ -42,9 +42,10 @@ from refimpl.aot.analysis.metadata import (
     TangentInfo,
 )
 from refimpl.aot.analysis.outputs import ForwardOutputsState, OutputAnalysisState, owned_outputs
-from refimpl.aot.analysis.remade_views import RemadeViewsMode, is_reread, refuse_geometry_changes
+from refimpl.aot.analysis.remade_views import RemadeViewsMode, is_read_otherwise
 from refimpl.aot.analysis.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
-from refimpl.aot.errors import GradientInProgram
+from refimpl.aot.analysis.trace_needs import NeedsMore, TraceNeeds, with_needs_of
+from refimpl.aot.errors import GradientInProgram, UnexpectedFake
 from refimpl.aot.joint.backward import (
     IS_BACKWARD,
     Backward,
@@ -53,12 +54,11 @@ from refimpl.aot.joint.backward import (
     trace_backward,
 )
 from refimpl.aot.joint.decomposed_calls import DecomposedViewsState, noted_layouts
-from refimpl.aot.joint.eager_results import EagerResultsMode, eager_gradients, refuse_retained
+from refimpl.aot.joint.eager_results import EagerResultsMode, ScalarMasksMode, eager_gradients, refuse_retained
 from refimpl.aot.joint.gradient_dependences import AnswersState, given_unread, note_constants, note_history
-from refimpl.aot.joint.outer_graph import OuterGraphMode, WrapperResult
+from refimpl.aot.joint.outer_graph import OuterGraphMode
 from refimpl.aot.joint.repeated_draws import mark_draw, start_draws
-from refimpl.aot.joint.scalar_masks import ScalarMasksMode, refuse_bool_read
-from refimpl.errors import UnsupportedByRefimpl
+from refimpl.errors import DataDependentFakeRead, UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.schemas import SET_OPS
 from refimpl.trace.options import TraceOptions
@@ -100,118 +100,142 @@ class TracedProgram:
         return self.analysis.num_forward_outputs if self.layout is None else self.layout.num_dense_outputs
 
 
-def trace_program(
-    function: FlatFunction,
-    slots: Sequence[Any],
-    plan: InputPlan,
-    fake_mode: FakeTensorMode,
-    options: TraceOptions,
-    *,
-    is_leaf: Sequence[bool],
-    wants_backward: bool | None = None,
-    has_tangents: bool = True,
-    real_slots: Sequence[Any] = (),
-    lifts_captured: bool = False,
-    records_assignments: bool = False,
-    follows_geometry: bool = False,
-    assigns_by_masks: bool = False,
-    keeps_captured: bool = False,
-    has_wrappers: bool = False,
-) -> TracedProgram:
-    """Trace `function(*arguments)`, which returns a flat sequence.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceInputs:
+    """What the slots of the plan hold: the caller's values, and fake tensors for the tensors among them.
 
-    slots: fake tensors (see refimpl.aot.analysis.fake_arguments) and other values; is_leaf: of each slot, whether the real one is
-    a leaf; wants_backward: whether gradients are traced, None for "if anything has one"; has_tangents: False where the one
-    differentiable output is a scalar whose incoming gradient is 1.
-    real_slots: what the slots were made from. lifts_captured: tensors of closures and globals become inputs as well;
-    records_assignments: `x.data = y` is recorded; follows_geometry: views are made again when `x.t_()` and its like change x;
-    assigns_by_masks: `x[mask] = y` with a mask that is one bool is recorded.
-    keeps_captured: they are constants of the graph, as an exported one has them.
-    has_wrappers: traceable wrapper subclasses may be among the results; they may be among the slots in any case.
-    Whatever the program raises goes through; WrapperResult, if it returns one and that was not said; CapturedTensor, if it uses
-    one and neither was asked for; DataAssigned, if it assigns to `x.data`, GeometryChanged, if it changes the geometry of a
-    tensor in place, and BoolRead, if a bool is read, where that was not asked for.
+    A trace changes the fake tensors: every trace gets new ones."""
+
+    plan: InputPlan
+    values: tuple[Any, ...]
+    fakes: tuple[Any, ...]
+    fake_mode: FakeTensorMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointOptions:
+    """trace: options of the tracer.
+    wants_backward: whether gradients are traced; None for "if anything has one".
+    has_tangents: False where the one differentiable output is a scalar whose tangent is 1.
+    keeps_captured: tensors of closures and globals are constants of the graph, as an exported one has them."""
+
+    trace: TraceOptions
+    wants_backward: bool | None = None
+    has_tangents: bool = True
+    keeps_captured: bool = False
+
+
+def trace_program(
+    function: FlatFunction, inputs: TraceInputs, options: JointOptions, needs: TraceNeeds
+) -> TracedProgram:
+    """Trace `function(*arguments)`, which returns a flat sequence, together with its backward.
+
+    Raises NeedsMore where the program needs more of the trace than `needs`; whatever the program raises goes through.
     """
-    state = _JointTraceState(function, plan, is_leaf, wants_backward=wants_backward, has_tangents=has_tangents)
-    state.keeps_captured = keeps_captured
-    if has_wrappers or any(layout_of(slot) is not None for slot in slots):
-        state.wrapped_slots = list(slots)
-    state.records_assignments = records_assignments
-    state.inference_slots = frozenset(
-        i for i, value in enumerate(real_slots) if isinstance(value, torch.Tensor) and value.is_inference()
-    )
-    state.follows_geometry = follows_geometry
-    state.assigns_by_masks = assigns_by_masks
-    state.is_view = [isinstance(real, torch.Tensor) and real._base is not None for real in real_slots]
-    state.reread_slots = frozenset(i for i, real in enumerate(real_slots) if state.is_view[i] and is_reread(real))
-    if lifts_captured:
-        state.captured = CapturedInputsMode(state, fake_mode, real_slots)
+    state = _JointTraceState(function, inputs, options, needs)
 
     def run(primals: list[Any]) -> list[Any]:
         return state.run(primals)
 
     if hasattr(function, "_orig_mod"):  # the module whose calls the trace notes
         run._orig_mod = function._orig_mod  # type: ignore[attr-defined]
-    with _surroundings():
-        dense = [part for slot in slots for part in dense_parts(slot)]
-        graph_module = Trace(options).run(run, (dense,))
-    graph = graph_module.graph
-    graph.set_codegen(PlainCodeGen())
-    copy_forward_provenance(graph)
-    assert state.analysis is not None
-    if not state.analysis.has_backward:
-        _rename_placeholders(graph, "arg{}_1")
-    elif state.analysis.refused:  # names of what was erased are not given again
-        first = dense_count([layout_of(leaf) for leaf in state.leaves])
-        _rename_placeholders(graph, "tangents_{}", first=first, start=1)
-    graph_module.recompile()
-    return TracedProgram(
-        graph_module=graph_module,
-        analysis=state.analysis,
-        plan=plan,
-        example_inputs=tuple(state.leaves),
-        example_tangents=tuple([part for tangent in state.tangents for part in dense_parts(tangent)]),
-        layout=None if state.outer is None else state.outer.layout,
-        fake_mode=fake_mode,
-        captured=() if state.captured is None else tuple(state.captured.tensors),
-    )
+    trace_options = replace(options.trace, uses_python_kernels=needs.python_kernels)
+    try:
+        with _surroundings():
+            dense = [part for slot in inputs.fakes for part in dense_parts(slot)]
+            graph_module = Trace(trace_options).run(run, (dense,))
+    except DataDependentFakeRead as error:
+        if needs.python_kernels or trace_options.tracing_mode == "symbolic":
+            raise
+        raise NeedsMore(replace(needs, python_kernels=True)) from error
+    return state.traced(graph_module)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Gradients:
+    """What the trace recorded of the backward; the default is that of a program without one."""
+
+    backward: Backward | None = None
+    by_leaf: tuple[torch.Tensor | None, ...] = ()
+    tangents: tuple[TangentInfo, ...] = ()
+    given_unread: tuple[frozenset[int], ...] = ()
+    adding: tuple[frozenset[int], ...] = ()
+    freed_together: tuple[frozenset[int], ...] = ()
+
+    @property
+    def returned(self) -> list[torch.Tensor]:
+        """The gradients that the graph returns."""
+        return [gradient for gradient in self.by_leaf if gradient is not None]
 
 
 class _JointTraceState:
     """Runs inside of the trace. Mutable; one per trace."""
 
-    def __init__(
-        self,
-        function: FlatFunction,
-        plan: InputPlan,
-        is_leaf: Sequence[bool],
-        *,
-        wants_backward: bool | None,
-        has_tangents: bool,
-    ) -> None:
+    def __init__(self, function: FlatFunction, inputs: TraceInputs, options: JointOptions, needs: TraceNeeds) -> None:
+        values = inputs.values
         self.function = function
-        self.plan = plan
-        self.is_leaf = list(is_leaf)
-        self.wants_backward = wants_backward
-        self.has_tangents = has_tangents
+        self.inputs = inputs
+        self.options = options
+        self.needs = needs
+        self.plan = inputs.plan
+        self.is_leaf = [not isinstance(value, torch.Tensor) or value.is_leaf for value in values]
         self.analysis: ProgramAnalysis | None = None
         self.tangents: list[torch.Tensor] = []
         self.leaves: list[Any] = []
-        self.captured: CapturedInputsMode | None = None
-        self.keeps_captured = False
-        self.records_assignments = False
-        self.inference_slots: frozenset[int] = frozenset()
-        self.follows_geometry = False
-        self.assigns_by_masks = False
-        self.is_view: list[bool] = []
-        self.reread_slots: frozenset[int] = frozenset()
-        self.wrapped_slots: list[Any] | None = None  # where wrapper subclasses may be among inputs and results
+        self.captured = CapturedInputsMode(self, inputs.fake_mode, values) if needs.captured_tensors else None
+        self.has_wrappers = needs.wrappers or any(layout_of(slot) is not None for slot in inputs.fakes)
         self.outer: OuterGraphMode | None = None
+        self.is_view = [isinstance(value, torch.Tensor) and value._base is not None for value in values]
+        self.reread_slots = frozenset(
+            i for i, value in enumerate(values) if self.is_view[i] and is_read_otherwise(value)
+        )
+        self._assignments: DataAssignmentsMode | None = None
         self._is_in_backward = False
         self._enables_gradients = False  # anywhere, also where they were enabled before
         self._forward = ForwardOutputsState()
 
     def run(self, primals: list[Any]) -> list[Any]:
+        """The program and its backward, recorded; what the graph returns."""
+        self._watch_recording()
+        self._prepare_inputs(primals)
+        arguments, derived = self._make_arguments()
+        results = self._run_program(arguments)
+        if not self.options.keeps_captured:
+            refuse_retained([*results, *self._inputs])
+        self._put = set() if self.outer is not None else self._put_inputs()
+        self._left = self._left_places()
+        with paused_recordings():
+            infos, changes, outputs = self._analyse(results, arguments, derived)
+        gradients = self._record_gradients()
+        self.analysis = self._program_analysis(infos, changes, outputs, gradients)
+        if self.outer is not None:
+            return self.outer.flattened(self.leaves, self._forward.values, gradients.returned, self.tangents)
+        return [*self._forward.values, *gradients.returned]
+
+    def traced(self, graph_module: torch.fx.GraphModule) -> TracedProgram:
+        """The finished trace, whose graph `graph_module` is."""
+        graph = graph_module.graph
+        graph.set_codegen(PlainCodeGen())
+        copy_forward_provenance(graph)
+        assert self.analysis is not None
+        if not self.analysis.has_backward:
+            _rename_placeholders(graph, "arg{}_1")
+        elif self.analysis.refused:  # names of what was erased are not given again
+            first = dense_count([layout_of(leaf) for leaf in self.leaves])
+            _rename_placeholders(graph, "tangents_{}", first=first, start=1)
+        graph_module.recompile()
+        return TracedProgram(
+            graph_module=graph_module,
+            analysis=self.analysis,
+            plan=self.plan,
+            example_inputs=tuple(self.leaves),
+            example_tangents=tuple([part for tangent in self.tangents for part in dense_parts(tangent)]),
+            layout=None if self.outer is None else self.outer.layout,
+            fake_mode=self.inputs.fake_mode,
+            captured=() if self.captured is None else tuple(self.captured.tensors),
+        )
+
+    def _watch_recording(self) -> None:
         trace = current_trace()
         assert trace is not None
         assert trace.recording is not None
@@ -220,69 +244,85 @@ class _JointTraceState:
         self.builder.annotators.append(self._annotate)
         self._decomposed = DecomposedViewsState(self.recording)
         self.recording.on_decomposed = self._decomposed.record
-        self.recording.on_moved = refuse_unseen if self.records_assignments else refuse_assigned
+        self.recording.on_moved = refuse_unseen if self.needs.assignments else self._need_assignments
         for tensor, tracked in self.recording.tracker.items():  # placeholders, tracked before anybody watched
             self.recording.track(tensor, tracked.node)
-        self._prepare_inputs(primals)
+
+    def _need_assignments(self, moved: torch.Tensor) -> NoReturn:
+        raise NeedsMore(replace(self.needs, assignments=True))
+
+    def _need_captured(self, tensor: torch.Tensor) -> NoReturn:
+        """Raises UnexpectedFake for a tensor without data, which is no constant of the program."""
+        if isinstance(tensor, FakeTensor):
+            raise UnexpectedFake(tensor)
+        raise NeedsMore(replace(self.needs, captured_tensors=True))
+
+    def _make_arguments(self) -> tuple[list[Any], list[tuple[int, torch.Tensor, Start]]]:
+        """The program's arguments; of those that are views of an input, also the position and how they start."""
         with self._outer_recording(), self._mode_of_views():
             arguments = [
                 view_of_base(self._inputs[d.slot], d) if d.geometry is not None else self._inputs[d.slot]
                 for d in self.plan.arguments
             ]
-        derived = [
-            (i, a, Start.of(a))
-            for i, (a, d) in enumerate(zip(arguments, self.plan.arguments, strict=True))
-            if d.geometry
-        ]
-        results = self._run_program(arguments)
-        if not self.keeps_captured:
-            refuse_retained([*results, *self._inputs])
-        self._put = set() if self.outer is not None else self._put_inputs()
-        self._left = self._left_places()
-        with paused_recordings():
-            infos, changes, outputs = self._analyse(results, arguments, derived)
+        pairs = enumerate(zip(arguments, self.plan.arguments, strict=True))
+        return arguments, [(i, argument, Start.of(argument)) for i, (argument, d) in pairs if d.geometry]
+
+    def _record_gradients(self) -> _Gradients:
         answers = AnswersState(self.recording.tracker.find, self.builder.root)
-        with answers.recorded(self._forward.differentiable.values()):
+        differentiable = self._forward.differentiable
+        with answers.recorded(differentiable.values()):
             backward = self._backward()
         make_gradients_plain(self.builder.graph)
-        gradients: list[Any] = [None] * len(infos)
-        if backward is not None:
-            remaining = iter(backward.gradients)
-            gradients = [next(remaining) if _has_gradient(leaf) else None for leaf in self.leaves]
-        returned = [g for g in gradients if g is not None]
+        if backward is None:
+            return _Gradients(by_leaf=(None,) * len(self.leaves))
+        remaining = iter(backward.gradients)
+        by_leaf = tuple([next(remaining) if _has_gradient(leaf) else None for leaf in self.leaves])
+        positions = [list(differentiable)[o] for o in backward.outputs]
+        outs = [differentiable[position] for position in positions]
         unread: tuple[frozenset[int], ...] = ()
-        outs = [] if backward is None else [list(self._forward.differentiable.values())[o] for o in backward.outputs]
         if len(outs) > 1 and self.tangents:
             note_constants(self.builder.graph, outs)
-            pairs = [(leaf, g) for leaf, g in zip(self.leaves, gradients, strict=True) if g is not None]
+            pairs = [(leaf, g) for leaf, g in zip(self.leaves, by_leaf, strict=True) if g is not None]
             with paused_recordings():
                 unread = given_unread(self.builder.graph, outs, self.tangents, pairs, self.recording.node_of, answers)
-        index = iter(range(len(returned)))
-        differentiable = tuple(self._forward.differentiable)
-        tangents = [] if backward is None else [differentiable[o] for o in backward.outputs]
-        self.analysis = ProgramAnalysis(
-            inputs=tuple(infos),
-            outputs=tuple(outputs),
-            bases=tuple(self._forward.bases),
-            differentiable=() if backward is None else differentiable,
+        return _Gradients(
+            backward=backward,
+            by_leaf=by_leaf,
             tangents=tuple(
                 TangentInfo(position=p, geometry=Geometry.of(t), dtype=t.dtype)
-                for p, t in zip(tangents, self.tangents, strict=False)
+                for p, t in zip(positions, self.tangents, strict=False)
             ),
-            gradients=tuple(None if g is None else next(index) for g in gradients),
-            num_forward_outputs=len(self._forward.values),
-            has_backward=backward is not None and bool(backward.outputs),
-            enables_gradients=backward is not None and not torch.is_grad_enabled() and self._enables_gradients,
             given_unread=unread,
             adding=answers.adding(outs),
             freed_together=freed_together(outs),
+        )
+
+    def _program_analysis(
+        self,
+        infos: Sequence[InputInfo],
+        changes: Sequence[tuple[int, InputMutation | None]],
+        outputs: Sequence[OutputInfo],
+        gradients: _Gradients,
+    ) -> ProgramAnalysis:
+        backward, index = gradients.backward, iter(range(len(gradients.by_leaf)))
+        differentiable = () if backward is None else tuple(self._forward.differentiable)
+        return ProgramAnalysis(
+            inputs=tuple(infos),
+            outputs=tuple(outputs),
+            bases=tuple(self._forward.bases),
+            differentiable=differentiable,
+            tangents=gradients.tangents,
+            gradients=tuple(None if g is None else next(index) for g in gradients.by_leaf),
+            num_forward_outputs=len(self._forward.values),
+            has_backward=backward is not None and bool(backward.outputs),
+            enables_gradients=backward is not None and not torch.is_grad_enabled() and self._enables_gradients,
+            given_unread=gradients.given_unread,
+            adding=gradients.adding,
+            freed_together=gradients.freed_together,
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
             owned=() if self.outer is not None else owned_outputs(outputs),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )
-        if self.outer is not None:
-            return self.outer.flattened(self.leaves, self._forward.values, returned, self.tangents)
-        return [*self._forward.values, *returned]
 
     def _prepare_inputs(self, primals: list[Any]) -> None:
         self._inputs: list[Any] = []
@@ -290,25 +330,26 @@ class _JointTraceState:
         self._accumulated: list[Any] = []
         self._placeholders = [n for n in self.builder.graph.nodes if n.op == "placeholder"]
         self._known: RecordingMode | OuterGraphMode = self.recording
-        if self.wrapped_slots is not None:
+        if self.has_wrappers:
             self.outer = self._known = OuterGraphMode(self.recording)
-            primals = self.outer.slots_of(self.wrapped_slots, primals)
+            primals = self.outer.slots_of(list(self.inputs.fakes), primals)
             self._placeholders = [self.outer.placeholder(slot) for slot in primals]
         for leaf, is_leaf in zip(primals, self.is_leaf, strict=True):
             self._add_input(leaf, is_leaf)
 
     def _run_program(self, arguments: list[Any]) -> list[Any]:
-        assignments = self._assignments = DataAssignmentsMode(None if self.outer is not None else self.recording)
         with contextlib.ExitStack() as stack:
             stack.enter_context(EagerResultsMode(self._decomposed.own, self.recording.tracker))
-            if self.records_assignments:
-                stack.enter_context(assignments)
-            if self.follows_geometry:
+            if self.needs.assignments:
+                mode = DataAssignmentsMode(None if self.outer is not None else self.recording)
+                self._assignments = stack.enter_context(mode)
+            if self.needs.remade_views:
                 stack.enter_context(RemadeViewsMode(self.recording))
-            if self.assigns_by_masks:
+            if self.needs.scalar_masks:
                 stack.enter_context(ScalarMasksMode())
             results = self._run_function(arguments)
-        assignments.update_views()
+        if self._assignments is not None:
+            self._assignments.update_views()
         self.recording.check_memory([t for t, _ in self.recording.tracker.items()])  # what backward reads among them
         self.recording.on_moved = self.recording.on_decomposed = None
         return results
@@ -316,7 +357,7 @@ class _JointTraceState:
     def _run_function(self, arguments: list[Any]) -> list[Any]:
         self._enables_gradients = False  # making views of bases is not the program's
         if self.captured is None:
-            self.recording.on_captured = None if self.keeps_captured else refuse_captured
+            self.recording.on_captured = None if self.options.keeps_captured else self._need_captured
             with self._outer_recording():
                 results = list(self.function(*arguments))
         else:
@@ -326,7 +367,7 @@ class _JointTraceState:
         if self.outer is not None:
             self.outer.node_of(results)
         elif any(layout_of(result) is not None for result in results):
-            raise WrapperResult
+            raise NeedsMore(replace(self.needs, wrappers=True))
         return results
 
     def _analyse(
@@ -357,8 +398,10 @@ class _JointTraceState:
             self._known.node_of,
             self._known.tracker,
             torch.fx.Proxy if self.outer is None else self.outer.value_of,
-            replays=self.has_tangents,
-            inference_slots=self.inference_slots,
+            replays=self.options.has_tangents,
+            inference_slots=frozenset(
+                i for i, v in enumerate(self.inputs.values) if isinstance(v, torch.Tensor) and v.is_inference()
+            ),
             gradient_slots=frozenset(i for i, leaf in enumerate(self.leaves) if _has_gradient(leaf)),
             inputs=self._inputs if self.outer is None else None,
             reread_slots=self.reread_slots,
@@ -398,10 +441,9 @@ class _JointTraceState:
             return
         self._enables_gradients |= torch.is_grad_enabled()
         if self.outer is None:
-            if not self.follows_geometry:
-                refuse_geometry_changes(node)
-            if not self.assigns_by_masks:
-                refuse_bool_read(node)
+            needs = with_needs_of(node, self.needs)
+            if needs is not self.needs:
+                raise NeedsMore(needs)
 
     def is_known(self, tensor: torch.Tensor) -> bool:
         """Whether the trace has a node for the tensor."""
@@ -425,7 +467,7 @@ class _JointTraceState:
 
     def _add_input(self, leaf: Any, is_leaf: bool) -> Any:
         value = self._program_input(leaf, is_leaf)
-        if self.follows_geometry and len(self.leaves) < len(self.is_view) and self.is_view[len(self.leaves)]:
+        if self.needs.remade_views and len(self.leaves) < len(self.is_view) and self.is_view[len(self.leaves)]:
             value = self._as_view(value)  # of which as_strided_ shows another part, and the rest is there as before
         self.leaves.append(leaf)
         self._inputs.append(value)
@@ -467,7 +509,7 @@ class _JointTraceState:
         if mutation is not None:
             self._forward.add(tensor)
             is_written = mutation.writes_data or mutation.sets_storage
-            before = self._assignments.before(tensor) if mutation.sets_storage and tensor.requires_grad else None
+            before = self._before_assignment(tensor) if mutation.sets_storage and tensor.requires_grad else None
             if before is not None and is_same(Geometry.of(before), start.geometry):
                 mutation = replace(mutation, is_visible_after_move=False)
                 self._left[position] = before if mutation.is_visible_to_autograd else self._left[position]
@@ -487,6 +529,9 @@ class _JointTraceState:
             becomes_leaf=is_new_leaf(tensor) and not start.requires_grad,
             mutation=mutation,
         )
+
+    def _before_assignment(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        return None if self._assignments is None else self._assignments.before(tensor)
 
     def _with_numbers(self, mutation: InputMutation) -> InputMutation:
         geometry = mutation.geometry
@@ -540,7 +585,7 @@ class _JointTraceState:
                 supported="gradients that end at arguments and captured tensors",
                 do="pass that tensor as an argument",
             )
-        if self.wants_backward is False or not outputs:
+        if self.options.wants_backward is False or not outputs:
             return None
         self._is_in_backward = True
         try:
@@ -549,7 +594,7 @@ class _JointTraceState:
                     outputs,
                     targets,
                     self.builder.graph,
-                    self._tangent if self.has_tangents else None,
+                    self._tangent if self.options.has_tangents else None,
                     self._forget_tangents,
                 )
         finally:

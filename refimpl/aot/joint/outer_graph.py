@@ -21,10 +21,6 @@ from refimpl.trace.recording_mode import RecordingMode
 from refimpl.trace.tracker import TrackerState
 
 
-class WrapperResult(Exception):
-    """A program without wrappers among its arguments returns one. Not an error: it is traced again with an outer graph."""
-
-
 class DenseNodes:
     """A value of which only its nodes in the dense graph are known."""
 
