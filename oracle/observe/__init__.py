@@ -13,7 +13,7 @@ import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from oracle.observe.outcome import (
     Returned,
     TensorFacts,
 )
+from oracle.program import Call
 from oracle.program.build import PROGRAM_MODULE, Instance
 from oracle.program.clone import bytes_of
 
@@ -59,87 +60,121 @@ def observe(
     seed of every call, and those that the program itself gives to `torch.manual_seed`. `leaves_out` says which tensors are not
     to be observed.
     """
-    target = instance.target
-    phase, call = "compile", 0
-    observed: CallObservation | None = None
-    done: list[CallObservation] = []
-    kept: list[
-        tuple[str, torch.Tensor, torch.Tensor]
-    ] = []  # results that the caller still has: path, tensor, what it held
+    run = _Run(instance, prepare_inputs, around_call, seed_offset, leaves_out)
     try:
-        run = compile_target(target) if compile_target is not None else target
-        for call, plan in enumerate(instance.program.calls):
-            phase = "call"
-            instance.prepare(call)
-            args, kwargs = instance.inputs(call)
-            if prepare_inputs is not None:
-                args, kwargs = prepare_inputs(args, kwargs)
-            if isinstance(target, torch.nn.Module):
-                target.zero_grad(set_to_none=True)
-            seed_everything(instance.program.seed + call + seed_offset)
-            with around_call(), _seeds_moved(seed_offset):
-                inputs = (args, kwargs)
-                args, kwargs, is_derived = instance.arguments(args, kwargs)
-                named_inputs = _named(args, kwargs, inputs if is_derived else None)
-                started = time.perf_counter()
-                with _grad_mode(plan.grad_mode):
-                    result = run(*args, **kwargs)
-                _synchronize(instance.device)
-                seconds = time.perf_counter() - started
-            outputs, structure = flatten(result, "output")
-            state = list(_state(instance))
-            after_inputs = _named(args, kwargs, inputs if is_derived else None)
-            seen_outputs, seen_inputs, seen_state = (
-                tuple(map(_leaf, _without(found, leaves_out))) for found in (outputs, after_inputs, state)
-            )
-            aliases = _alias_graph([*named_inputs, *outputs, *state])
-            is_last = call == len(instance.program.calls) - 1
-            if not is_last and leaves_out is None:
-                kept += _kept(outputs, seen_outputs, call)
-            digest = rng_digest()
-            observed = CallObservation(
-                structure=structure,
-                outputs=seen_outputs,
-                inputs_after=seen_inputs,
-                gradients=(),
-                module_state=seen_state,
-                aliases=aliases,
-                rng_digest=digest,
-                seconds=seconds,
-            )
+        called = compile_target(instance.target) if compile_target is not None else instance.target
+        for number, plan in enumerate(instance.program.calls):
+            leaves = run.call(called, number, plan)
             if plan.backward:
-                phase = DOUBLE_BACKWARD if plan.double_backward else "backward"
-                seed = instance.program.seed + call
-                tangents = _tangents(outputs, seed)
-                leaves = [*named_inputs, *state]
-                with around_call():
-                    started = time.perf_counter()
-                    if plan.double_backward:
-                        found = _differentiated_twice(tangents, leaves, seed)
-                    else:
-                        if tangents:
-                            torch.autograd.backward([t for t, _ in tangents], [g for _, g in tangents])
-                        found = _gradients_of(leaves)
-                    _synchronize(instance.device)
-                    seconds += time.perf_counter() - started
-                gradients = tuple(map(_leaf, found))
-                if not is_last:
-                    kept += _kept(found, gradients, call)
-                digest = _with_backward(digest, rng_digest())
-                observed = replace(observed, gradients=gradients, rng_digest=digest, seconds=seconds)
-            done.append(observed)
+                run.backward(leaves, number, plan)
+            run.done.append(run.observed)
     except BaseException as error:  # whatever a subject raises is an observation
         if isinstance(error, KeyboardInterrupt):
             raise
         return Raised(
-            exception=_exception_facts(error, call, phase),
-            calls=tuple(done),
-            undifferentiated=observed if phase == DOUBLE_BACKWARD else None,
+            exception=_exception_facts(error, run.number, run.phase),
+            calls=tuple(run.done),
+            undifferentiated=run.observed if run.phase == DOUBLE_BACKWARD else None,
         )
-    if len(done) > 1:
-        overwritten = tuple(path for path, tensor, held in kept if not _still_holds(tensor, held))
-        done[-1] = replace(done[-1], aliases=replace(done[-1].aliases, overwritten=overwritten))
-    return Returned(calls=tuple(done))
+    if len(run.done) > 1:
+        overwritten = tuple(path for path, tensor, held in run.kept if not _still_holds(tensor, held))
+        run.done[-1] = replace(run.done[-1], aliases=replace(run.done[-1].aliases, overwritten=overwritten))
+    return Returned(calls=tuple(run.done))
+
+
+@dataclass(slots=True)
+class _Leaves:
+    """What of a call can be differentiated: its outputs, and what they may depend on."""
+
+    outputs: list[RawLeaf]
+    sources: list[RawLeaf]  # arguments and module state
+
+
+@dataclass(slots=True)
+class _Run:
+    """A plan on its way: the call and the phase it is in, and what was observed so far. Mutable."""
+
+    instance: Instance
+    prepare_inputs: Prepare | None
+    around_call: Callable[[], contextlib.AbstractContextManager[Any]]
+    seed_offset: int
+    leaves_out: Callable[[torch.Tensor], bool] | None
+    number: int = 0
+    phase: str = "compile"
+    observed: CallObservation = field(init=False)  # of the last call
+    done: list[CallObservation] = field(default_factory=list)
+    # results that the caller still has: path, tensor, what it held
+    kept: list[tuple[str, torch.Tensor, torch.Tensor]] = field(default_factory=list)
+
+    def call(self, called: Callable[..., Any], number: int, plan: Call) -> _Leaves:
+        """One call, without its backward. Notes what can be seen after it."""
+        self.number, self.phase = number, "call"
+        instance = self.instance
+        instance.prepare(number)
+        args, kwargs = instance.inputs(number)
+        if self.prepare_inputs is not None:
+            args, kwargs = self.prepare_inputs(args, kwargs)
+        if isinstance(instance.target, torch.nn.Module):
+            instance.target.zero_grad(set_to_none=True)
+        seed_everything(instance.program.seed + number + self.seed_offset)
+        with self.around_call(), _seeds_moved(self.seed_offset):
+            inputs = (args, kwargs)
+            args, kwargs, is_derived = instance.arguments(args, kwargs)
+            named_inputs = _named(args, kwargs, inputs if is_derived else None)
+            started = time.perf_counter()
+            with _grad_mode(plan.grad_mode):
+                result = called(*args, **kwargs)
+            _synchronize(instance.device)
+            seconds = time.perf_counter() - started
+        outputs, structure = flatten(result, "output")
+        state = list(_state(instance))
+        after_inputs = _named(args, kwargs, inputs if is_derived else None)
+        seen_outputs, seen_inputs, seen_state = (
+            tuple(map(_leaf, _without(found, self.leaves_out))) for found in (outputs, after_inputs, state)
+        )
+        aliases = _alias_graph([*named_inputs, *outputs, *state])
+        if self.leaves_out is None:
+            self._keep(outputs, seen_outputs)
+        self.observed = CallObservation(
+            structure=structure,
+            outputs=seen_outputs,
+            inputs_after=seen_inputs,
+            gradients=(),
+            module_state=seen_state,
+            aliases=aliases,
+            rng_digest=rng_digest(),
+            seconds=seconds,
+        )
+        return _Leaves(outputs, [*named_inputs, *state])
+
+    def backward(self, leaves: _Leaves, number: int, plan: Call) -> None:
+        """The gradients of the call, and where the plan says so the gradients of these."""
+        self.phase = DOUBLE_BACKWARD if plan.double_backward else "backward"
+        seed = self.instance.program.seed + number
+        tangents = _tangents(leaves.outputs, seed)
+        with self.around_call():
+            started = time.perf_counter()
+            if plan.double_backward:
+                found = _differentiated_twice(tangents, leaves.sources, seed)
+            else:
+                if tangents:
+                    torch.autograd.backward([t for t, _ in tangents], [g for _, g in tangents])
+                found = _gradients_of(leaves.sources)
+            _synchronize(self.instance.device)
+            seconds = time.perf_counter() - started
+        gradients = tuple(map(_leaf, found))
+        self._keep(found, gradients)
+        self.observed = replace(
+            self.observed,
+            gradients=gradients,
+            rng_digest=_with_backward(self.observed.rng_digest, rng_digest()),
+            seconds=self.observed.seconds + seconds,
+        )
+
+    def _keep(self, found: list[RawLeaf], seen: tuple[Leaf, ...]) -> None:
+        """Of every call but the last: later calls may overwrite it."""
+        if self.number < len(self.instance.program.calls) - 1:
+            self.kept += _kept(found, seen, self.number)
 
 
 def _grad_mode(name: str) -> contextlib.AbstractContextManager[Any]:
