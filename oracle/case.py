@@ -335,94 +335,15 @@ def judge_subject(
             traceback=_cause_text(error),
             measurements=Measurements(wall_s=time.perf_counter() - started),
         )
-    assert eager.first is not None
-    assert eager.second is not None
-    assert eager.is_random is not None
-    progress("subject")
-    subject.reset()
-    instance, promised = _as_promised(eager.instance(), subject.spec)
-    plan = instance.program.calls
-    compile_seconds = 0.0
-
-    def compile_target(target: Callable[..., Any]) -> Callable[..., Any]:
-        nonlocal compile_seconds
-        args, kwargs, _ = instance.arguments(*clone_tree(instance.inputs(0)))
-        at = time.perf_counter()
-        compiled = subject.compile(
-            CompileRequest(
-                target=target,
-                args=args,
-                kwargs=kwargs,
-                dynamic=instance.program.dynamic,
-                sizes=instance.program.sizes,
-                backward=any(c.backward for c in plan),
-            )
-        )
-        compile_seconds = time.perf_counter() - at
-        return compiled
-
-    def observed(instance: Instance, more_config: Mapping[str, Any]) -> Outcome:
-        config = {**instance.program.config, **more_config}
-        with configured(config), unwritten_memory(LARGE):  # what it leaves unwritten shows
-            return observe(instance, compile_target=compile_target)
-
-    if subject.spec.kind == "eager" and subject.spec.options.get("process") == "second":
-        seen = observe_in_second_process(instance.program, device=options.device)
-    else:
-        seen = observed(instance, {})
+    case = _SubjectCase(eager, subject, progress, before)
+    seen = case.run(options.device)
     leaked = tuple(text for text in _restored(before) if text not in eager.leaks)
     counters = subject.counters()
-    progress("judge")
-    first, second, is_random = eager.first, eager.second, eager.is_random
-    explained = eager.explained
-    refusal = refusal_of_double_backward(seen, is_promised=subject.spec.double_backward)
-    if refusal is not None:
-        number, text = refusal
-        first, second, seen = (up_to_gradients(outcome, number) for outcome in (first, second, seen))
-        explained = (*explained, f"gradients of call {number} are not judged, double backward is refused: {text}")
-
-    def judged(count: int | None, outcome: Outcome, *, own_stream: bool = subject.spec.rng == "own") -> Verdict:
-        evidence = Evidence(
-            eager=_first_calls(first, count),
-            again=_first_calls(second, count),
-            subject=outcome,
-            runs=eager.further_runs(progress, before),
-            promises=Promises(
-                policy=instance.program.policy,
-                raises=instance.program.expects_raise,
-                own_stream=own_stream,
-            ),
-            draws=_draws(instance.program, first),
-            is_random=is_random,
-            graphs=counters.graphs,
-        )
-        return judge(evidence)
-
-    if plan[-1].outside and subject.spec.ranges:
-        verdict = judge_outside(len(plan) - 1, seen, judged)
-    else:
-        verdict = judged(promised, seen)
-    if is_random and subject.spec.rng == "own" and not verdict.status.is_finding:
-        by_values = None
-        if subject.spec.eager_stream:
-            progress("subject")
-            subject.reset()
-            by_values = observed(_as_promised(eager.instance(), subject.spec)[0], subject.spec.eager_stream)
-            if refusal is not None:
-                by_values = up_to_gradients(by_values, refusal[0])
-            _restored(before)
-            progress("judge")
-        verdict = _with_values(verdict, by_values, _first_calls(first, promised), functools.partial(judged, promised))
-    if promised is not None:
-        verdict = dataclasses.replace(
-            verdict, explained=(*verdict.explained, f"calls from {promised} on: {_NO_GUARDS}")
-        )
-    if explained:
-        verdict = dataclasses.replace(verdict, explained=(*verdict.explained, *explained))
+    verdict = case.verdict(seen, counters.graphs)
     if leaked:
         verdict = _with_leak(verdict, leaked)
     measurements = Measurements(
-        bare_s=_bare_seconds(seen) + compile_seconds + eager.seconds - seconds_before,
+        bare_s=_bare_seconds(seen) + case.compile_seconds + eager.seconds - seconds_before,
         graphs=counters.graphs,
         graph_breaks=counters.graph_breaks,
         recompiles=counters.recompiles,
@@ -432,19 +353,123 @@ def judge_subject(
     )
     if options.speed and verdict.status is Status.PASS:
         progress("speed")
-        first_call_s = compile_seconds + (seen.calls[0].seconds if isinstance(seen, Returned) else 0.0)
         measurements = measure_speed(
             make=eager.instance,
             subject=subject,
             budget_s=options.speed_budget_s,
             device=options.device,
-            first_call_s=first_call_s,
+            first_call_s=case.compile_seconds + (seen.calls[0].seconds if isinstance(seen, Returned) else 0.0),
             base=measurements,
         )
         _restored(before)
     trace = seen.exception.traceback if isinstance(seen, Raised) and verdict.status is not Status.PASS else ""
     measurements = dataclasses.replace(measurements, wall_s=time.perf_counter() - started)
     return CaseResult(verdict=verdict, measurements=measurements, traceback=trace, leaked=leaked)
+
+
+class _SubjectCase:
+    """One subject on one program whose eager runs are there: runs the subject and judges what it gave. Mutable; used once."""
+
+    _program: Program  # that of the last run
+    _owed: int | None  # calls of the plan that the subject owes something on; None: all of them
+
+    def __init__(self, eager: EagerState, subject: Subject, progress: Progress, before: ProcessState) -> None:
+        self._eager = eager
+        self._subject = subject
+        self._progress = progress
+        self._before = before
+        self.compile_seconds = 0.0  # of the last compile
+
+    def run(self, device: str) -> Outcome:
+        """What the subject does with the plan."""
+        spec, instance = self._subject.spec, self._instance()
+        if spec.kind == "eager" and spec.options.get("process") == "second":
+            return observe_in_second_process(instance.program, device=device)
+        return self._observed(instance, {})
+
+    def verdict(self, seen: Outcome, graphs: int | None) -> Verdict:
+        """The judge's verdict on a run, with why parts of the plan are not judged."""
+        self._progress("judge")
+        spec, is_random = self._subject.spec, self._eager.is_random
+        first, second = self._eager.first, self._eager.second
+        assert first is not None
+        assert second is not None
+        assert is_random is not None
+        explained = self._eager.explained
+        refusal = refusal_of_double_backward(seen, is_promised=spec.double_backward)
+        if refusal is not None:
+            number, text = refusal
+            first, second, seen = (up_to_gradients(outcome, number) for outcome in (first, second, seen))
+            explained += (f"gradients of call {number} are not judged, double backward is refused: {text}",)
+
+        def judged(count: int | None, outcome: Outcome, *, own_stream: bool = spec.rng == "own") -> Verdict:
+            evidence = Evidence(
+                eager=_first_calls(first, count),
+                again=_first_calls(second, count),
+                subject=outcome,
+                runs=self._eager.further_runs(self._progress, self._before),
+                promises=Promises(
+                    policy=self._program.policy, raises=self._program.expects_raise, own_stream=own_stream
+                ),
+                draws=_draws(self._program, first),
+                is_random=is_random,
+                graphs=graphs,
+            )
+            return judge(evidence)
+
+        calls = self._program.calls
+        if calls[-1].outside and spec.ranges:
+            verdict = judge_outside(len(calls) - 1, seen, judged)
+        else:
+            verdict = judged(self._owed, seen)
+        if is_random and spec.rng == "own" and not verdict.status.is_finding:
+            by_values = self._with_eager_stream()
+            if by_values is not None and refusal is not None:
+                by_values = up_to_gradients(by_values, refusal[0])
+            owed = functools.partial(judged, self._owed)
+            verdict = _with_values(verdict, by_values, _first_calls(first, self._owed), owed)
+        if self._owed is not None:
+            explained = (f"calls from {self._owed} on: {_NO_GUARDS}", *explained)
+        return dataclasses.replace(verdict, explained=(*verdict.explained, *explained))
+
+    def _with_eager_stream(self) -> Outcome | None:
+        """A run with eager's random numbers, where the subject says how to have them."""
+        if not self._subject.spec.eager_stream:
+            return None
+        seen = self._observed(self._instance(), self._subject.spec.eager_stream)
+        _restored(self._before)
+        self._progress("judge")
+        return seen
+
+    def _observed(self, instance: Instance, more_config: Mapping[str, Any]) -> Outcome:
+        config = {**instance.program.config, **more_config}
+        compile_target = functools.partial(self._compiled, instance)
+        with configured(config), unwritten_memory(LARGE):  # what it leaves unwritten shows
+            return observe(instance, compile_target=compile_target)
+
+    def _compiled(self, instance: Instance, target: Callable[..., Any]) -> Callable[..., Any]:
+        args, kwargs, _ = instance.arguments(*clone_tree(instance.inputs(0)))
+        at = time.perf_counter()
+        compiled = self._subject.compile(
+            CompileRequest(
+                target=target,
+                args=args,
+                kwargs=kwargs,
+                dynamic=instance.program.dynamic,
+                sizes=instance.program.sizes,
+                backward=any(call.backward for call in instance.program.calls),
+            )
+        )
+        self.compile_seconds = time.perf_counter() - at
+        return compiled
+
+    def _instance(self) -> Instance:
+        """A fresh one for a subject that is reset, with the part of the call plan that the subject owes something on."""
+        self._progress("subject")
+        self._subject.reset()
+        instance, self._owed = _as_promised(self._eager.instance(), self._subject.spec)
+        self._program = instance.program
+        return instance
 
 
 def _with_values(verdict: Verdict, seen: Outcome | None, eager: Outcome, judged: Callable[..., Verdict]) -> Verdict:
