@@ -177,3 +177,74 @@ def test_a_trace_has_the_kernels_strides_where_fake_kernels_have_others() -> Non
     graph_module = refimpl.make_fx(lambda x: x.eq(1).sum([0], True), tracing_mode="fake")(x)
     (node,) = (node for node in graph_module.graph.nodes if "sum" in node.name)
     assert node.meta["val"].stride() == x.eq(1).sum([0], True).stride()
+
+
+_DTYPES = (
+    torch.bool,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.float16,
+    torch.bfloat16,
+    torch.float32,
+    torch.float64,
+)
+_SQUARE = torch.eye(4)
+_PLACES = torch.tensor([0, 2, 1, 3])
+_ROWS = (_SQUARE, [4], None, None, 1e-5)
+_CALLS: dict[str, tuple[Any, tuple[Any, ...], int]] = {
+    # operator, arguments, the argument whose dtype changes
+    "one operand of several": (aten.addmv.default, (_SQUARE[0], _SQUARE, _SQUARE[0]), 1),
+    "a gradient": (aten._softmax_backward_data.default, (_SQUARE, _SQUARE, 0, torch.float32), 0),
+    "an input": (aten.native_layer_norm.default, _ROWS, 0),
+    "a weight": (aten.native_layer_norm.default, (_SQUARE, [4], _SQUARE[0], None, 1e-5), 2),
+    "an index": (aten.index_select.default, (_SQUARE, 0, _PLACES), 2),
+    "an index of 64 bits": (aten.take.default, (_SQUARE, _PLACES), 1),
+    "a target": (aten.nll_loss_forward.default, (_SQUARE, _PLACES, None, 1, -100), 1),
+    "an operand with a target": (
+        aten.nll_loss_backward.default,
+        (torch.tensor(1.0), _SQUARE, _PLACES, None, 1, -100, torch.tensor(4.0)),
+        1,
+    ),
+    "integers alone": (aten.bitwise_not.default, (_PLACES,), 0),
+    "numbers": (aten.trunc.default, (_SQUARE,), 0),
+    "wide floats": (aten.polar.default, (_SQUARE, _SQUARE), 0),
+    "pixels": (aten.upsample_nearest2d.default, (_SQUARE.reshape(1, 1, 4, 4), [8, 8]), 0),
+}
+
+
+@pytest.mark.parametrize("dtype", _DTYPES, ids=str)
+@pytest.mark.parametrize("what", _CALLS)
+def test_dtypes_are_refused_that_the_kernel_refuses(what: str, dtype: torch.dtype) -> None:
+    func, given, changed = _CALLS[what]
+    args = tuple(arg.to(dtype) if at == changed else arg for at, arg in enumerate(given))
+    try:
+        func(*args)
+    except (RuntimeError, IndexError):
+        is_refused = True
+    else:
+        is_refused = False
+    assert eager_facts.refuses_dtypes(func, args, {}) is is_refused
+
+
+def test_sizes_that_a_kernel_refuses_say_nothing_of_dtypes() -> None:
+    with pytest.raises(RuntimeError):
+        aten.addmv.default(torch.ones(3), torch.ones(2, 5), torch.ones(3))
+    assert not eager_facts.refuses_dtypes(aten.addmv.default, (torch.ones(3), torch.ones(2, 5), torch.ones(3)), {})
+    assert eager_facts.refuses_dtypes(aten.addmv.default, (torch.ones(2), torch.ones(2, 5), torch.ones(5).double()), {})
+
+
+def test_no_kernel_gets_narrow_integers_beside_floats_that_are_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[torch.dtype, ...]] = []
+    original = eager_facts._called
+
+    def called(func: Any, args: Any, kwargs: Any, stand_ins: Any, fill: int, dtypes: Any = None) -> Any:
+        asked.append(tuple(dtypes))
+        return original(func, args, kwargs, stand_ins, fill, dtypes)
+
+    monkeypatch.setattr(eager_facts, "_called", called)
+    monkeypatch.setattr(eager_facts, "_REFUSED", {})
+    bag = torch.ones(5, 3), torch.tensor([1, 2]), torch.tensor([0], dtype=torch.int32)
+    eager_facts.refuses_dtypes(aten._embedding_bag.default, bag, {})
+    assert asked
+    assert all(torch.int32 not in dtypes for dtypes in asked)

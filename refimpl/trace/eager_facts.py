@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -111,6 +111,81 @@ def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple
     return strides
 
 
+# Dtypes that a kernel refuses. Fake kernels and decompositions convert, and accept some of these.
+
+_INDICES = frozenset(
+    ["index", "indices", "target"]
+)  # names of operands whose zeros are in range of all that has elements
+_REFUSED: dict[Any, bool] = {}
+
+
+def refuses_dtypes(func: Any, args: Any, kwargs: Any) -> bool:
+    """Whether the CPU's kernel raises for operands of these dtypes, and runs for other dtypes of the same sizes.
+
+    The kernel is asked once for each combination of dtypes and numbers of dimensions, on stand-ins as in `result_strides`.
+    False where it is not asked: no stand-ins, operators of the user's.
+
+    An integer of fewer than 64 bits beside floating point numbers may be an address that the kernel trusts. It is asked with
+    int64 in its place, unless the schema calls it an index: what refuses int64 there refuses narrower integers as well. So a
+    kernel that takes int64 and no narrower integers, for an operand that is no index, is taken to accept them.
+    """
+    if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES:
+        return False
+    given = _leaves((*args, *kwargs.values()))
+    key = func, tuple(_kind_of(leaf) for leaf in given), tuple(kwargs)
+    if key not in _REFUSED:
+        _REFUSED[key] = _refuses(func, args, kwargs, given)
+    return _REFUSED[key]
+
+
+def _kind_of(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype, leaf.dim()
+    return leaf if isinstance(leaf, (torch.dtype, bool)) else type(leaf)
+
+
+def _refuses(func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> bool:
+    tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+    if not tensors or not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in given):
+        return False
+    if not all(map(_is_dense, tensors)):
+        return False
+    stand_ins = _stand_ins(func, args, kwargs, given, tensors)
+    if stand_ins is None:
+        return False
+    is_index = _are_indices(func, args, kwargs, tensors)
+    dtypes = [tensor.dtype for tensor in tensors]
+    if torch.Tag.pointwise not in func.tags and any(map(_has_fractions, dtypes)):
+        pairs = zip(dtypes, is_index, strict=True)
+        dtypes = [torch.int64 if dtype in _NARROW and not may_be_any else dtype for dtype, may_be_any in pairs]
+    if _runs(func, args, kwargs, stand_ins, dtypes):
+        return False
+    kinds = [torch.float32 if _has_fractions(dtype) else torch.int64 for dtype in dtypes]
+    others = (
+        kinds,
+        [torch.float32, *kinds[1:]],
+        [torch.int64 if index else torch.float32 for index in is_index],
+        [torch.int64] * len(tensors),
+    )
+    return any(_runs(func, args, kwargs, stand_ins, other) for other in others if other != dtypes)
+
+
+def _has_fractions(dtype: torch.dtype) -> bool:
+    return dtype.is_floating_point or dtype.is_complex
+
+
+def _are_indices(func: Any, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> list[bool]:
+    """Which of the tensors of a call are indices by the names in the schema."""
+    named = zip((argument.name for argument in func._schema.arguments), args, strict=False)
+    indices = {id(leaf) for name, value in (*named, *kwargs.items()) if name in _INDICES for leaf in _leaves(value)}
+    return [id(tensor) in indices for tensor in tensors]
+
+
+def _runs(func: Any, args: Any, kwargs: Any, stand_ins: StandIns, dtypes: Sequence[torch.dtype]) -> bool:
+    """Whether the kernel runs on stand-ins of these dtypes, all of zeros or all of ones."""
+    return any(_called(func, args, kwargs, stand_ins, fill, dtypes) is not None for fill in (0, 1))
+
+
 @functools.cache
 def gives_new_tensors(func: Any) -> bool:
     """Whether, by its schema, an operator writes nothing, gives no views, and needs no data to say what it gives."""
@@ -199,40 +274,62 @@ def _leaves(value: Any) -> list[Any]:
 
 def _run(func: Any, args: Any, kwargs: Any, stand_ins: StandIns, fill: int) -> list[torch.Tensor] | None:
     """The new tensors that the kernel gives for tensors of this number; None if it raises, or gives views."""
-    made: dict[int, torch.Tensor] = {}
+    called = _called(func, args, kwargs, stand_ins, fill)
+    if called is None:
+        return None
+    result, made = called
+    found = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
+    memory = {tensor.untyped_storage()._cdata for tensor in made}
+    return None if any(x.layout is torch.strided and x.untyped_storage()._cdata in memory for x in found) else found
+
+
+def _called(
+    func: Any, args: Any, kwargs: Any, stand_ins: StandIns, fill: int, dtypes: Sequence[torch.dtype] | None = None
+) -> tuple[Any, list[torch.Tensor]] | None:
+    """What the kernel gives for stand-ins of this number, and the stand-ins; None if it raises. `dtypes`: of the stand-ins, in
+    order; None: those of the operands."""
+    made = _Made(stand_ins, fill, None if dtypes is None else iter(dtypes))
     state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
     try:
         with without_dispatch(), below_autograd(), torch.no_grad():
-            given = [_stand_in(value, stand_ins, fill, made) for value in args]
-            named = {name: _stand_in(value, stand_ins, fill, made) for name, value in kwargs.items()}
+            given = [made.like(value) for value in args]
+            named = {name: made.like(value) for name, value in kwargs.items()}
             result = func(*given, **named)
     except (_NoStandInError, *_ERRORS):
         return None
     finally:
         if state is not None:
             torch.set_rng_state(state)
-    found = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
-    memory = {tensor.untyped_storage()._cdata for tensor in made.values()}
-    return None if any(x.layout is torch.strided and x.untyped_storage()._cdata in memory for x in found) else found
+    return result, list(made.tensors.values())
 
 
 class _NoStandInError(Exception):
     """Elements of a tensor share memory otherwise than by expansion, or there are too many."""
 
 
-def _stand_in(value: Any, stand_ins: StandIns, fill: int, made: dict[int, torch.Tensor]) -> Any:
-    """The same with real tensors of one number. `made`: those there are, by id of what they stand for."""
-    if isinstance(value, (list, tuple)):
-        return [_stand_in(item, stand_ins, fill, made) for item in value]
-    if isinstance(value, torch.Tensor):
-        if id(value) not in made:
-            geometry = stand_ins.geometry(value)
-            if geometry is None or (0 not in geometry[0] and reach(*geometry) > _MOST_ELEMENTS):
-                raise _NoStandInError
-            made[id(value)] = filled(*geometry, value, fill)
-        return made[id(value)]
-    if isinstance(value, torch.device):
-        return torch.device("cpu")
-    if isinstance(value, torch.SymInt) or type(value) is int:
-        return stand_ins.number(value)
-    return value
+class _Made:
+    """The arguments of a call on stand-ins. Mutable: grows argument by argument."""
+
+    def __init__(self, stand_ins: StandIns, fill: int, dtypes: Iterator[torch.dtype] | None) -> None:
+        self._stand_ins = stand_ins
+        self._fill = fill
+        self._dtypes = dtypes
+        self.tensors: dict[int, torch.Tensor] = {}  # by id of the operand
+
+    def like(self, value: Any) -> Any:
+        """The same with real tensors of one number."""
+        if isinstance(value, (list, tuple)):
+            return [self.like(item) for item in value]
+        if isinstance(value, torch.Tensor):
+            dtype = value.dtype if self._dtypes is None else next(self._dtypes)
+            if id(value) not in self.tensors:
+                geometry = self._stand_ins.geometry(value)
+                if geometry is None or (0 not in geometry[0] and reach(*geometry) > _MOST_ELEMENTS):
+                    raise _NoStandInError
+                self.tensors[id(value)] = filled(*geometry, value, self._fill, dtype)
+            return self.tensors[id(value)]
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        if isinstance(value, torch.SymInt) or type(value) is int:
+            return self._stand_ins.number(value)
+        return value

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import sympy
 import torch
+from torch.fx.node import map_arg
 
 from refimpl._torch import OpOverload, pytree
 from refimpl.codegen.indices import ONE, ZERO, product, to_index
@@ -242,7 +243,7 @@ class _GraphLowering:
             function, reason = None, "tensors on the meta device"
         if node in self.bases and getattr(node.target, "overloadpacket", None) in COPIES_OF_MEMORY:
             function, reason = None, "as_strided, which reads what lies around it"
-        if function is not None and not operands_fit(node.target, arguments, keywords):
+        if function is not None and not operands_fit(node.target, *_examples((node.args, node.kwargs))):
             function, reason = None, "operands that the operator refuses"
         if function is not None:
             mark = len(self.state.steps), len(self.state.buffers)
@@ -537,6 +538,11 @@ def _opaque(name: str, fake: Any) -> Opaque:
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether it is memory with strides, and nothing else."""
     return tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+
+
+def _examples(arguments: Any) -> Any:
+    """Arguments with the fake tensors and symbolic numbers of the trace in the place of nodes."""
+    return map_arg(arguments, lambda node: node.meta.get("val"))
 
 
 def _is_on_meta(value: Any) -> bool:

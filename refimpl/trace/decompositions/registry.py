@@ -18,8 +18,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.errors import RefimplError
-from refimpl.trace.refusals.operand_dtypes import CONDITIONS, are_common, operands_fit
-from refimpl.trace.refusals.operand_numbers import checked_numbers
+from refimpl.trace.refusals.operand_dtypes import are_common, operands_fit
 
 Rule = Callable[..., Any]
 RuleT = TypeVar("RuleT", bound=Rule)
@@ -44,11 +43,10 @@ def register(overload: OpOverload, function: Rule) -> None:
 def _for_fitting(overload: OpOverload, function: Rule) -> Rule:
     """The rule for operands of dtypes that the op takes, and numbers that these hold; of others it raises, as eager does.
     Dtypes that few kernels know are left to the op: a rule's own ops may know others of them."""
-    is_checked = overload in CONDITIONS or checked_numbers(overload)
 
     @functools.wraps(function)
     def of_fitting(*args: Any, **kwargs: Any) -> Any:
-        if not are_common(args, kwargs) or (is_checked and not operands_fit(overload, args, kwargs)):
+        if not are_common(args, kwargs) or not operands_fit(overload, args, kwargs):
             return NotImplemented
         return function(*args, **kwargs)
 

@@ -139,12 +139,15 @@ class StandIns:
         return tuple(found)
 
 
-def filled(shape: Sequence[int], strides: Sequence[int], like: torch.Tensor, number: int) -> torch.Tensor:
-    """A tensor of one number, also in its gaps."""
-    made = torch.empty_strided(shape, strides, dtype=like.dtype, device="cpu")
+def filled(
+    shape: Sequence[int], strides: Sequence[int], like: torch.Tensor, number: int, dtype: torch.dtype
+) -> torch.Tensor:
+    """A tensor of one number, also in its gaps, with the conjugate and negative bits of `like` where the dtype can have them."""
+    made = torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
     if 0 not in shape:
         made.as_strided((reach(shape, strides),), (1,)).fill_(number)
-    set_bits(made, is_conj=like.is_conj(), is_neg=like.is_neg())
+    if dtype == like.dtype:
+        set_bits(made, is_conj=like.is_conj(), is_neg=like.is_neg())
     return made
 
 
