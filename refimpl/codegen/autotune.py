@@ -24,7 +24,8 @@ from typing import Any
 import torch
 
 from refimpl.codegen.configurations import Configuration
-from refimpl.codegen.kernel import Kernel, KernelError, Launcher
+from refimpl.codegen.emulator import KernelError
+from refimpl.codegen.kernel import Kernel, Launcher
 from refimpl.codegen.levels.cubin import cache_folder, replace_file
 
 FORMAT = 1  # of the files

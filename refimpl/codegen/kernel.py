@@ -17,34 +17,10 @@ from typing import Any, Protocol
 
 import torch
 
+from refimpl.codegen.emulator import POINTER_TYPES, SCALAR_TYPES, KernelError
 from refimpl.errors import RefimplError
 
-# dtype of a tensor argument -> its type in a Triton signature
-POINTER_TYPES: Mapping[torch.dtype, str] = MappingProxyType(
-    {
-        torch.bool: "*i1", torch.uint8: "*u8", torch.int8: "*i8", torch.int16: "*i16", torch.int32: "*i32",
-        torch.int64: "*i64", torch.uint16: "*u16", torch.uint32: "*u32", torch.uint64: "*u64",
-        torch.float16: "*fp16", torch.bfloat16: "*bf16", torch.float32: "*fp32", torch.float64: "*fp64",
-    }
-)  # fmt: skip
 POINTEES: Mapping[str, torch.dtype] = MappingProxyType({name: dtype for dtype, name in POINTER_TYPES.items()})
-SCALAR_TYPES = ("i1", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "fp16", "bf16", "fp32", "fp64")
-
-
-class KernelError(RefimplError):
-    """A kernel, or a launch of one, that makes no sense."""
-
-    def __init__(self, kernel: str, *, seen: str, expected: str, do: str) -> None:
-        super().__init__(f"kernel {kernel!r}: {seen}\n  expected: {expected}\n  what to do: {do}")
-        self.kernel, self.seen, self.expected, self.do = kernel, seen, expected, do
-
-    def name_lines(self, lines: Sequence[str]) -> None:
-        """Say in the message which lines of a program the kernel computes."""
-        self.args = ("".join([self.args[0], *(f"\n  computes: {line}" for line in lines)]),)
-
-    def as_json(self) -> dict[str, str]:
-        """What `KernelError(**...)` makes it again from."""
-        return {"kernel": self.kernel, "seen": self.seen, "expected": self.expected, "do": self.do}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +96,14 @@ class Level(Protocol):
         does not fit the kernel.
         """
         ...
+
+
+class LevelUnavailable(RefimplError, RuntimeError):
+    """A level that this process cannot run kernels on."""
+
+    def __init__(self, level: str, *, seen: str, do: str) -> None:
+        super().__init__(f"level {level!r} is not available: {seen}\n  what to do: {do}")
+        self.seen, self.do = seen, do
 
 
 # A kernel with its constants: called with a grid and the values of `kernel.arguments`.

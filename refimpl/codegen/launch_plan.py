@@ -21,7 +21,8 @@ from refimpl._torch import pytree
 from refimpl.codegen.autotune import TunedLauncherState, TunerState, default_tuner
 from refimpl.codegen.configurations import Configuration
 from refimpl.codegen.cuda_graphs import CudaRecorder, RecordedCallState, Recorder, why_not
-from refimpl.codegen.kernel import Kernel, KernelError, Launcher, Level, bound
+from refimpl.codegen.emulator import KernelError
+from refimpl.codegen.kernel import Kernel, Launcher, Level, bound
 from refimpl.codegen.loop_ir import Attention, Buffer, Extern, Opaque, Operand, SizeExpression, Tiled, buffers_made
 from refimpl.codegen.lowering.graph import LoweredGraph
 from refimpl.codegen.memory_plan import (

@@ -10,10 +10,10 @@ from torch.utils import _pytree as pytree
 
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.kernel import Kernel, Level
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.levels.transport import Launch
 from refimpl.codegen.options import CodegenOptions

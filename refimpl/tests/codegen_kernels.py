@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Parameter
+from refimpl.codegen.emulator import POINTER_TYPES
+from refimpl.codegen.kernel import Kernel, Parameter
 
 HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n\n\n"
 

@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 import torch
 
-from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Level, Parameter
-from refimpl.codegen.level_errors import LevelUnavailable
+from refimpl.codegen.emulator import POINTER_TYPES
+from refimpl.codegen.kernel import Kernel, Level, LevelUnavailable, Parameter
 from refimpl.codegen.levels.choice import level_named
 from refimpl.codegen.printing.error_bounds import ERROR_BOUNDS, ErrorBound
 from refimpl.codegen.printing.functions import TRITON_DTYPES, expression

@@ -10,9 +10,9 @@ import torch
 from refimpl.backends.partition import partition_for_kernels
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.kernel import Level
 from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
 

@@ -12,10 +12,10 @@ import torch.nn.functional as F
 from refimpl import make_fx
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.kernel import Level
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import compile_to_cubin
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.printing.kernels import PrintedKernel

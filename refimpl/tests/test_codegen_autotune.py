@@ -16,9 +16,9 @@ from refimpl.codegen.autotune import ChoicesState, Machine, TunerState, by_turns
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.configurations import Configuration, configuration
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.emulator import EmulatorLevel
-from refimpl.codegen.kernel import KernelError
+from refimpl.codegen.emulator import KernelError
 from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
 

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
 from refimpl._torch import FakeTensorMode
-from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.kernel import Kernel
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.by_device import LevelByDevice
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.loop_ir import Nest
 from refimpl.codegen.lowering.contractions import MOST_EMULATED
 from refimpl.codegen.lowering.graph import lower_graph

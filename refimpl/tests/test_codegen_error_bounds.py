@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from refimpl.codegen.emulator import EmulatorLevel
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.printing.error_bounds import ERROR_BOUNDS
 from refimpl.codegen.printing.functions import FUNCTIONS
 from refimpl.tests.function_errors import DTYPES, ONE, TWO, distance, measure, right_results

@@ -11,7 +11,8 @@ import torch
 
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.kernel import Kernel, KernelError, Level, Parameter
+from refimpl.codegen.emulator import KernelError
+from refimpl.codegen.kernel import Kernel, Level, Parameter
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.device import DeviceLevel
 from refimpl.pipeline import compile_aot

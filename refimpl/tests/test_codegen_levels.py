@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.codegen.emulator import EmulatorLevel
-from refimpl.codegen.kernel import Kernel, KernelError, Parameter
-from refimpl.codegen.level_errors import AssertionFailed, LevelUnavailable, TooManySpills, WouldNotCompile
+from refimpl.codegen.emulator import AssertionFailed, KernelError, WouldNotCompile
+from refimpl.codegen.kernel import Kernel, LevelUnavailable, Parameter
 from refimpl.codegen.levels import choice
-from refimpl.codegen.levels.choice import AlsoCompiled
+from refimpl.codegen.levels.choice import AlsoCompiled, TooManySpills
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch, compile_to_cubin
 from refimpl.codegen.levels.device import DeviceLevel
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.levels.interpreter import InterpreterError, InterpreterLevel, run_in_interpreter
 from refimpl.codegen.levels.transport import Launch
 from refimpl.tests.codegen_kernels import CASES, KernelCase, make_kernel
@@ -392,3 +392,16 @@ def test_cubins_are_compiled_for_tensors_that_begin_where_those_of_the_launch_do
     for begin in (0, 4, 1, 2):  # in elements of four bytes
         level.launch(kernel, (1,), [memory[begin : begin + 1]], {})
     assert asked == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def k(:", "source that is no Python"),
+        ("import triton\n", "defines None under this name"),
+        ("import triton\n@triton.jit\ndef k(a):\n    pass\n", r"those of the function: \['a'\]"),
+    ],
+)
+def test_modules_that_hold_no_such_kernel_are_named(source: str, message: str) -> None:
+    with pytest.raises(KernelError, match=message):
+        EmulatorLevel().launch(Kernel("k", source, ()), (1,), [], {})

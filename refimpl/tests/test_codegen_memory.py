@@ -16,9 +16,9 @@ from refimpl.codegen import memory_plan
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.configurations import configuration
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.emulator import EmulatorLevel
+from refimpl.codegen.emulator import Race
 from refimpl.codegen.launch_plan import CompiledGraph
-from refimpl.codegen.level_errors import Race
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.loop_ir import Buffer
 from refimpl.codegen.memory_plan import BadMemoryPlan, MemoryPlan, Use, may_alias, plan_memory, verify
 from refimpl.codegen.options import CodegenOptions

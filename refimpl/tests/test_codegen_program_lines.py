@@ -14,7 +14,8 @@ import torch
 import refimpl
 from refimpl.backends.triton import triton
 from refimpl.codegen.compile import compile_graph
-from refimpl.codegen.kernel import Kernel, KernelError, Level
+from refimpl.codegen.emulator import KernelError
+from refimpl.codegen.kernel import Kernel, Level
 from refimpl.codegen.launch_plan import CompiledGraph
 
 _FILE = re.escape(str(Path(__file__)))

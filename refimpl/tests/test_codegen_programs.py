@@ -16,9 +16,8 @@ from torch.utils import _pytree as pytree
 from refimpl.backends.triton import triton
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.kernel import Kernel
+from refimpl.codegen.kernel import Kernel, LevelUnavailable
 from refimpl.codegen.launch_plan import CompiledGraph
-from refimpl.codegen.level_errors import LevelUnavailable
 from refimpl.codegen.levels.by_device import LevelByDevice
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot

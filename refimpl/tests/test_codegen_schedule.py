@@ -14,9 +14,9 @@ from refimpl._torch import FakeTensorMode
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.configurations import persistent_configurations, pointwise_configurations
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.kernel import Level
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.loop_ir import Buffer
 from refimpl.codegen.lowering.graph import LoweredGraph, lower_graph

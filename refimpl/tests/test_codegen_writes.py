@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from refimpl.codegen.emulator import EmulatorLevel
 from refimpl.codegen.levels.by_device import LevelByDevice
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.tests.codegen_checks import Compiler, check, check_agreement, check_levels

@@ -12,7 +12,7 @@ import oracle.checking
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize("path", ["docs/walkthrough.md"])
+@pytest.mark.parametrize("path", ["docs/emulator.md", "docs/walkthrough.md"])
 def test_examples_of_a_document(path: str) -> None:
     results = doctest.testfile(str(ROOT / path), module_relative=False)
     assert results.attempted > 0

@@ -1,34 +1,60 @@
-"""The emulator: a kernel's source on torch tensors, all programs of a grid at once, every access checked.
+"""The emulator: runs the source of Triton kernels on CPU tensors, without Triton or a GPU, and checks every access to memory.
 
 Counterpart: triton/runtime/interpreter.py
-Differs: one operation runs for all programs of the grid, which is two orders of magnitude faster than program after program.
+Differs: one operation runs for all programs of the grid at once, two orders of magnitude faster than program after program.
 
-Where device and interpreter differ it follows the device:
+    with triton_emulated():  # `import triton` gives the emulator
+        import my_kernels
+    my_kernels.add[(4,)](x, out, x.numel(), BLOCK=32)  # raises OutOfBounds, Race, WouldNotCompile ...
 
-| operation | here, as on the device | Triton's interpreter |
-|---|---|---|
-| `maximum`, `minimum`, `max`, `min`, `clamp` of a NaN and a number | the number (with PropagateNan.ALL: NaN) | NaN |
-| float to integer: NaN, too large, too small | 0, largest, smallest; 8 bits are cut off from 16 | as numpy |
-| float32 to bfloat16 | to nearest even | cut off |
-| bfloat16 arithmetic | each operation rounded to nearest | fails, or wrong |
-| `fma` | rounded once (fp64: twice) | rounded twice |
-| `x * -1.0` | the other sign, NaN's too | NaN keeps its sign |
-| integer division by zero | all bits set; the remainder is the dividend | 0 |
-| `dot` of fp32 without input_precision | operands cut off to tf32 | exact operands |
-| `dot` over less than 16 elements, a loop that changes a type | rejected, as by the compiler | accepted |
-| masked lanes of a load without `other` | undefined: NaN, or the bytes 0x5A | 0 |
-| sums of half types | rounded after each addition | rounded by numpy |
-| `a * b + c` | rounded twice: fusion off (enable_fp_fusion=False) | rounded twice |
-| transcendental functions | torch's: within 1 or 2 ULP; the device's are approximate | numpy's |
-| order of a float sum | torch's; any order is right | numpy's |
+What it runs
+    `triton_emulated` makes a module that imports Triton run on the emulator; `run_module` does it for a module's text. What
+    `@triton.jit` makes in them is a `JitFunction`: `kernel[grid](...)` is a launch, `options` says what it checks (`Options`).
+    `launch` is one whose arguments have types as in Triton's signatures (`POINTER_TYPES`, `SCALAR_TYPES`).
+What it raises
+    `KernelError` and its kinds: `OutOfBounds`, `Race`, `AssertionFailed`, `WouldNotCompile` (Triton's compiler would refuse the
+    kernel), `NotEmulated` (Triton has it, the emulator does not). Each names the kernel and its line.
+What it counts
+    the first bad lane of an access and how many there are (`BadAccess` has program, lane and element); each launch, for
+    those in `JitFunction.watchers`. It does not measure time, registers or traffic.
 
-Of two zeros `maximum` and `minimum` with PropagateNan.ALL take the first, as eager's scalar loops on a CPU; a device takes +0 for
-the larger one.
-
-Which programs run together shows nowhere: order between programs is open on a device as well (see memory.py, races).
-Of what Triton has it lacks: block pointers and tensor descriptors, inline assembly, dot_scaled, fp8, device_print.
+Where a device and Triton's interpreter differ, it computes as the device. These differences and what it lacks: docs/emulator.md.
 """
 
-from refimpl.codegen.emulator.level import EmulatorLevel
+from refimpl.codegen.emulator.errors import (
+    AssertionFailed,
+    BadAccess,
+    KernelError,
+    NotEmulated,
+    OutOfBounds,
+    Race,
+    WouldNotCompile,
+)
+from refimpl.codegen.emulator.jit import JitFunction
+from refimpl.codegen.emulator.launching import Options, launch
+from refimpl.codegen.emulator.mathematics import make_libdevice
+from refimpl.codegen.emulator.modules import run_module, triton_emulated
+from refimpl.codegen.emulator.types import POINTER_TYPES, SIGNATURE_TYPES, Type
+from refimpl.codegen.emulator.values import Value
 
-__all__ = ["EmulatorLevel"]
+SCALAR_TYPES = tuple(SIGNATURE_TYPES)
+
+__all__ = [
+    "POINTER_TYPES",
+    "SCALAR_TYPES",
+    "AssertionFailed",
+    "BadAccess",
+    "JitFunction",
+    "KernelError",
+    "NotEmulated",
+    "Options",
+    "OutOfBounds",
+    "Race",
+    "Type",
+    "Value",
+    "WouldNotCompile",
+    "launch",
+    "make_libdevice",
+    "run_module",
+    "triton_emulated",
+]

@@ -13,11 +13,10 @@ from typing import Any
 
 import torch
 
+from refimpl.codegen.emulator.errors import KernelError, WouldNotCompile
 from refimpl.codegen.emulator.launching import Options, launch
 from refimpl.codegen.emulator.rewriting import RewriteError, rewrite
-from refimpl.codegen.emulator.types import SIGNATURE_TYPES, integer_range
-from refimpl.codegen.kernel import POINTER_TYPES, KernelError
-from refimpl.codegen.level_errors import WouldNotCompile
+from refimpl.codegen.emulator.types import POINTER_TYPES, SIGNATURE_TYPES, integer_range
 
 _LAUNCH_OPTIONS = frozenset(
     {

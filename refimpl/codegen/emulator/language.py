@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from refimpl.codegen.emulator import arithmetic, blocks, mathematics, memory, random, reductions, types
+from refimpl.codegen.emulator.errors import AssertionFailed
 from refimpl.codegen.emulator.jit import JitFunction, autotune, heuristics, jit
 from refimpl.codegen.emulator.memory import Context
 from refimpl.codegen.emulator.values import (
@@ -26,7 +27,6 @@ from refimpl.codegen.emulator.values import (
     to_value,
     type_of_number,
 )
-from refimpl.codegen.level_errors import AssertionFailed
 
 # ------------------------------------------------------------------------------------------------------------ control flow
 
@@ -234,11 +234,7 @@ def _next_power_of_2(n: int) -> int:
 
 
 method("associative_scan")(reductions.associative_scan)
-_types = {
-    "int1": types.int1, "int8": types.int8, "int16": types.int16, "int32": types.int32, "int64": types.int64,
-    "uint8": types.uint8, "uint16": types.uint16, "uint32": types.uint32, "uint64": types.uint64, "float16": types.fp16,
-    "bfloat16": types.bf16, "float32": types.fp32, "float64": types.fp64,
-}  # fmt: skip
+_types = {type_.in_language: type_ for type_ in types.TYPES}
 _random = {
     name: getattr(random, name)
     for name in ("philox", "philox_impl", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x",

@@ -17,21 +17,26 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from refimpl.codegen.emulator.errors import KernelError, NotEmulated, WouldNotCompile
 from refimpl.codegen.emulator.memory import Buffer, Context, RaceState, Running, buffer_of, forget, roll_back
-from refimpl.codegen.emulator.types import SIGNATURE_TYPES, PointerType
+from refimpl.codegen.emulator.types import SIGNATURE_TYPES, PointerType, type_of_dtype
 from refimpl.codegen.emulator.values import Diverged, Rejected, Unsupported, Value, constant
-from refimpl.codegen.kernel import KernelError
-from refimpl.codegen.level_errors import NotEmulated, WouldNotCompile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a launch checks, and how much runs together."""
+    """What a launch checks, and how much runs together.
 
-    elements: int = 1 << 22  # of the largest value, over all programs of a chunk
-    poison: bool = True  # masked lanes of loads without `other` are NaN or a pattern, not 0
-    races: bool = False  # see the note in memory.py
-    asserts: bool = False  # device_assert is checked, as with debugging on
+    elements: so many has the largest value at most, over all programs that run together.
+    poison: a load without `other` gives NaN, or the bytes 0x5A, where its mask is off; else 0.
+    races: it is an error if two programs store different values to one element, or one loads what another one stores.
+    asserts: `device_assert` is checked, as with debugging on; else it does nothing.
+    """
+
+    elements: int = 1 << 22
+    poison: bool = True
+    races: bool = False
+    asserts: bool = False
 
 
 class Launchable(Protocol):
@@ -125,7 +130,7 @@ def _bound(arguments: Mapping[str, tuple[str, Any]], options: Options) -> list[A
     values: list[Any] = []
     for name, (kind, value) in arguments.items():
         if kind == "constexpr":
-            values.append(value)
+            values.append(type_of_dtype(value) if isinstance(value, torch.dtype) else value)
         elif kind.startswith("*"):
             element = SIGNATURE_TYPES[kind[1:]]
             buffer = buffer_of(name, value, element)

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from refimpl.codegen.emulator.errors import BadAccess, OutOfBounds, Race
 from refimpl.codegen.emulator.types import PointerType, Type, int1, int8
 from refimpl.codegen.emulator.values import (
     Rejected,
@@ -27,7 +28,6 @@ from refimpl.codegen.emulator.values import (
     method,
     to_value,
 )
-from refimpl.codegen.level_errors import BadAccess, OutOfBounds, Race
 
 _SAME_WIDTH = {torch.bool: torch.int8, torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _NOBODY, _MANY = -1, -2

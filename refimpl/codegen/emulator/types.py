@@ -7,8 +7,10 @@ values (reduced after every operation), uint64 as its bits.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -50,8 +52,23 @@ class Type:
         cls._known[name] = self
         return self
 
+    @classmethod
+    def known(cls) -> tuple[Type, ...]:
+        """Every type, in the order of definition."""
+        return tuple(cls._known.values())
+
     def __repr__(self) -> str:
         return self.name
+
+    @property
+    def in_signatures(self) -> str:
+        """How a kernel's signature writes it: `i32` for int32, `u8` for uint8, `fp16` for fp16."""
+        return self.name.replace("uint", "u").replace("int", "i")
+
+    @property
+    def in_language(self) -> str:
+        """Its name in triton.language: `int32` for int32, `float16` for fp16, `bfloat16` for bf16."""
+        return self.name.replace("fp", "float").replace("bf", "bfloat")
 
     # -- what kernels ask a dtype for, under Triton's names
 
@@ -123,10 +140,17 @@ bf16 = Type.define("bf16", _F, 16, True, torch.bfloat16)
 fp32 = Type.define("fp32", _F, 32, True, torch.float32)
 fp64 = Type.define("fp64", _F, 64, True, torch.float64)
 
-SIGNATURE_TYPES: dict[str, Type] = {
-    "i1": int1, "i8": int8, "i16": int16, "i32": int32, "i64": int64, "u8": uint8, "u16": uint16, "u32": uint32,
-    "u64": uint64, "fp16": fp16, "bf16": bf16, "fp32": fp32, "fp64": fp64,
-}  # fmt: skip
+TYPES: tuple[Type, ...] = Type.known()
+SIGNATURE_TYPES: Mapping[str, Type] = MappingProxyType({type_.in_signatures: type_ for type_ in TYPES})
+POINTER_TYPES: Mapping[torch.dtype, str] = MappingProxyType(
+    {type_.storage: f"*{type_.in_signatures}" for type_ in TYPES}
+)
+"""By the dtype of a tensor argument, its type in a Triton signature: `*fp32` for torch.float32."""
+
+
+def type_of_dtype(dtype: torch.dtype) -> Type:
+    """The type whose values a tensor of this dtype holds. KeyError for a dtype that Triton's kernels do not have."""
+    return SIGNATURE_TYPES[POINTER_TYPES[dtype][1:]]
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from refimpl.codegen.emulator import EmulatorLevel
-from refimpl.codegen.kernel import Kernel, Launcher, Level, bound
-from refimpl.codegen.level_errors import AssertionFailed, LevelUnavailable
+from refimpl.codegen.emulator import AssertionFailed
+from refimpl.codegen.kernel import Kernel, Launcher, Level, LevelUnavailable, bound
 from refimpl.codegen.levels.device import DeviceLevel
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.printing.functions import BOUNDS_MESSAGES
 
 

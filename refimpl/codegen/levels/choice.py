@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import torch
 
-from refimpl.codegen.emulator import EmulatorLevel
+from refimpl.codegen.emulator import KernelError
 from refimpl.codegen.kernel import Kernel, Level
-from refimpl.codegen.level_errors import TooManySpills
 from refimpl.codegen.levels.by_device import AsEager, LevelByDevice
 from refimpl.codegen.levels.cubin import compile_to_cubin
 from refimpl.codegen.levels.device import DeviceLevel
+from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.levels.interpreter import InterpreterLevel, check_interpreter
 
 LevelName = Literal["emulator", "interpreter", "device"]
@@ -20,6 +20,16 @@ LevelName = Literal["emulator", "interpreter", "device"]
 MOST_SPILLS = 1024
 # Of addresses, in bytes: what a GPU's launcher tells Triton of.
 ALIGNMENT = 16
+
+
+class TooManySpills(KernelError):
+    """A kernel compiles, and keeps more of its values in memory than any kernel should. Bytes for each thread."""
+
+    def __init__(self, kernel: str, spills: int, capability: int, most: int) -> None:
+        super().__init__(
+            kernel, seen=f"{spills} bytes spilled by each thread on a GPU of capability {capability}",
+            expected=f"at most {most}", do="make its blocks smaller, or split it",
+        )  # fmt: skip
 
 
 class AlsoCompiled:

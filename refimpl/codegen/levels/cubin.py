@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
-from refimpl.codegen.kernel import Kernel, KernelError
-from refimpl.codegen.level_errors import WouldNotCompile
+from refimpl.codegen.emulator import KernelError, WouldNotCompile
+from refimpl.codegen.kernel import Kernel
 from refimpl.codegen.levels.transport import constant_from_json, constant_to_json, kernel_from_json, kernel_to_json
 from refimpl.codegen.levels.triton_version import require_triton
 from refimpl.codegen.levels.worker import Worker, serve

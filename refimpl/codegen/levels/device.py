@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from refimpl.codegen.kernel import Kernel, KernelError, Launcher, Parameter, check_launch
-from refimpl.codegen.level_errors import LevelUnavailable, WouldNotCompile
+from refimpl.codegen.emulator import KernelError, WouldNotCompile
+from refimpl.codegen.kernel import Kernel, Launcher, LevelUnavailable, Parameter, check_launch
 from refimpl.codegen.levels.cubin import compile_source, language_constant
 from refimpl.codegen.levels.interpreter import is_interpreting
 from refimpl.codegen.levels.triton_version import require_triton

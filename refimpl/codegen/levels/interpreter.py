@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
-from refimpl.codegen.kernel import Kernel, KernelError, check_launch
-from refimpl.codegen.level_errors import AssertionFailed, LevelUnavailable
+from refimpl.codegen.emulator import AssertionFailed, KernelError
+from refimpl.codegen.kernel import Kernel, LevelUnavailable, check_launch
 from refimpl.codegen.levels.transport import Launch, read_launches, read_results, write_launches, write_results
 from refimpl.codegen.levels.triton_version import require_triton
 from refimpl.codegen.levels.worker import Worker, serve

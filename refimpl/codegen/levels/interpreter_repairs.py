@@ -34,9 +34,7 @@ import triton.language as tl
 from triton.runtime import autotuner
 from triton.runtime import interpreter as stock
 
-from refimpl.codegen.emulator.mathematics import make_libdevice
-from refimpl.codegen.emulator.types import Type
-from refimpl.codegen.emulator.values import Value
+from refimpl.codegen.emulator import Type, Value, make_libdevice
 
 Builder: Any = stock.InterpreterBuilder
 Handle: Any = stock.TensorHandle
@@ -346,19 +344,13 @@ def _library_function(function: Any) -> Any:
             else:
                 values.append(arg.value if isinstance(arg, tl.constexpr) else arg)
         result = function(*values)
-        kind = _LANGUAGE_TYPES[_signature_name(result.dtype)]
+        kind = _LANGUAGE_TYPES[result.dtype.in_signatures]
         data = result.data.squeeze(0).numpy().astype(stock._get_np_dtype(kind))
         is_block = like is not None and like.type.is_block()
         type_ = tl.block_type(kind, list(data.shape)) if is_block else kind
         return tl.tensor(Handle(data if is_block else data.reshape(1), kind), type_)
 
     return apply
-
-
-def _signature_name(type_: Any) -> str:
-    """int32 is i32 in signatures."""
-    names = {"int1": "i1", "int32": "i32", "int64": "i64", "uint32": "u32"}
-    return names.get(str(type_), str(type_))
 
 
 def repair() -> None:

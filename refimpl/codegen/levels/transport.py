@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
-from refimpl.codegen.kernel import Kernel, KernelError, Parameter
+from refimpl.codegen.emulator import KernelError
+from refimpl.codegen.kernel import Kernel, Parameter
 
 _JSON_NUMBERS = (bool, int, float)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import re
 
-from refimpl.codegen.level_errors import LevelUnavailable
+from refimpl.codegen.kernel import LevelUnavailable
 
 OLDEST = (3, 6)  # whose language kernels are written in
 

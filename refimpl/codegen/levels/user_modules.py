@@ -11,39 +11,13 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from refimpl.codegen.emulator.jit import JitFunction
-from refimpl.codegen.emulator.language import MODULES
-from refimpl.codegen.emulator.launching import Options
-from refimpl.codegen.kernel import KernelError
-from refimpl.codegen.level_errors import LevelUnavailable, NotEmulated, OutOfBounds, Race, WouldNotCompile
+from refimpl.codegen.emulator import JitFunction, KernelError, NotEmulated, OutOfBounds, Race, WouldNotCompile
+from refimpl.codegen.kernel import LevelUnavailable
 from refimpl.codegen.levels.interpreter import is_interpreting
 
 _KINDS: dict[type[KernelError], str] = {
     OutOfBounds: "out_of_bounds", Race: "race", WouldNotCompile: "would_not_compile", NotEmulated: "not_emulated",
 }  # fmt: skip
-
-
-@contextmanager
-def triton_emulated(*, races: bool = True) -> Iterator[None]:
-    """While open, `import triton` gives the emulator's stand-ins; what is imported then keeps them, and runs emulated.
-
-    Not for longer than an import: torch, too, imports Triton, and wants the real one.
-    """
-    JitFunction.options = Options(races=races)
-    kept = {name: module for name, module in sys.modules.items() if _is_triton(name)}
-    for name in kept:
-        del sys.modules[name]
-    sys.modules.update(MODULES)
-    try:
-        yield
-    finally:
-        for name in [name for name in sys.modules if _is_triton(name)]:
-            del sys.modules[name]
-        sys.modules.update(kept)
-
-
-def _is_triton(name: str) -> bool:
-    return name == "triton" or name.startswith("triton.")
 
 
 def interpret_triton() -> None:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from refimpl.codegen.level_errors import LevelUnavailable
+from refimpl.codegen.kernel import LevelUnavailable
 
 # A module that is run by -m would be there twice: packages import it, too.
 _BOOTSTRAP = "import importlib, sys; importlib.import_module(sys.argv[1]).serve_worker(sys.argv[2:])"

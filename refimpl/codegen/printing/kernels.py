@@ -30,8 +30,9 @@ from refimpl.codegen.configurations import (
     pointwise_configurations,
     tiled_configurations,
 )
+from refimpl.codegen.emulator import POINTER_TYPES
 from refimpl.codegen.indices import product
-from refimpl.codegen.kernel import POINTER_TYPES, Kernel, Parameter
+from refimpl.codegen.kernel import Kernel, Parameter
 from refimpl.codegen.loop_ir import Axis, Buffer, Nest, ReductionKind
 from refimpl.codegen.printing.functions import TRITON_DTYPES, constant
 from refimpl.codegen.printing.random import RANDOM_HELPERS

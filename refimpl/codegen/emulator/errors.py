@@ -1,11 +1,30 @@
-"""What a level says of a kernel that is wrong: it reaches outside of its buffers, races, or would not compile."""
+"""What a launch raises: each error names the kernel, says what was seen and expected, and what to do.
+
+`KernelError` is the class of them all, and of launches that do not fit their kernel.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from refimpl.codegen.kernel import KernelError
 from refimpl.errors import RefimplError
+
+
+class KernelError(RefimplError):
+    """A kernel, or a launch of one, that makes no sense."""
+
+    def __init__(self, kernel: str, *, seen: str, expected: str, do: str) -> None:
+        super().__init__(f"kernel {kernel!r}: {seen}\n  expected: {expected}\n  what to do: {do}")
+        self.kernel, self.seen, self.expected, self.do = kernel, seen, expected, do
+
+    def name_lines(self, lines: Sequence[str]) -> None:
+        """Say in the message which lines of a program the kernel computes."""
+        self.args = ("".join([self.args[0], *(f"\n  computes: {line}" for line in lines)]),)
+
+    def as_json(self) -> dict[str, str]:
+        """What `KernelError(**...)` makes it again from."""
+        return {"kernel": self.kernel, "seen": self.seen, "expected": self.expected, "do": self.do}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,16 +88,6 @@ class WouldNotCompile(KernelError):
         )
 
 
-class TooManySpills(KernelError):
-    """A kernel compiles, and keeps more of its values in memory than any kernel should. Bytes for each thread."""
-
-    def __init__(self, kernel: str, spills: int, capability: int, most: int) -> None:
-        super().__init__(
-            kernel, seen=f"{spills} bytes spilled by each thread on a GPU of capability {capability}",
-            expected=f"at most {most}", do="make its blocks smaller, or split it",
-        )  # fmt: skip
-
-
 class NotEmulated(KernelError):
     """Triton can do this, the emulator cannot."""
 
@@ -87,11 +96,3 @@ class NotEmulated(KernelError):
             kernel, seen=f"{what}{line}", expected="the subset of triton.language that the emulator has",
             do="run this kernel in the interpreter or on a GPU",
         )  # fmt: skip
-
-
-class LevelUnavailable(RefimplError, RuntimeError):
-    """A level that this process cannot run kernels on."""
-
-    def __init__(self, level: str, *, seen: str, do: str) -> None:
-        super().__init__(f"level {level!r} is not available: {seen}\n  what to do: {do}")
-        self.seen, self.do = seen, do
