@@ -14,7 +14,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from refimpl.codegen.emulator.types import PointerType, Type, bf16, fp32, fp64, int1, int32, int64, uint64
+from refimpl.codegen.emulator.types import (
+    SIGNED_OF_WIDTH,
+    PointerType,
+    Type,
+    bf16,
+    fp32,
+    fp64,
+    int1,
+    int32,
+    int64,
+    uint64,
+)
 from refimpl.codegen.emulator.values import (
     Rejected,
     Unsupported,
@@ -383,12 +394,9 @@ def _bitcast(value: Value, dtype: Any) -> Value:
     return Value(_carried(_stored(value.data, source), dtype), dtype)
 
 
-_BITS_OF_WIDTH = {8: torch.int8, 16: torch.int16, 32: torch.int32, 64: torch.int64}
-
-
 def _stored(data: Tensor, type_: Type) -> Tensor:
     """The bits as a signed integer of the type's own width."""
-    signed = _BITS_OF_WIDTH[type_.bits]
+    signed = SIGNED_OF_WIDTH[type_.bits]
     if type_.name in ("uint16", "uint32"):
         return data.to(signed)
     return data.contiguous().view(signed)

@@ -17,6 +17,7 @@ from refimpl.codegen.emulator.values import (
     Rejected,
     Value,
     align,
+    axis_of,
     cast_value,
     common_shape,
     constant,
@@ -49,7 +50,7 @@ def num_programs(axis: int) -> Value:
 # ------------------------------------------------------------------------------------------------------------------ shapes
 
 
-def block_shape(shape: Any) -> tuple[int, ...]:
+def _block_shape(shape: Any) -> tuple[int, ...]:
     """Sizes as a tuple of ints. Rejected unless each is a power of two and the block is not too large."""
     sizes = (shape,) if isinstance(shape, int) else tuple(shape)
     numel = 1
@@ -69,13 +70,6 @@ def _sizes(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
 
 
-def axis_of(axis: int, rank: int, what: str) -> int:
-    """The axis of the data tensor: programs come first."""
-    if not isinstance(axis, int) or not -rank <= axis < rank:
-        raise Rejected(f"{what} along axis {axis!r} of a block with {rank} axes")
-    return (axis + rank if axis < 0 else axis) + 1
-
-
 def arange(start: int, end: int) -> Value:
     if isinstance(start, Value) or isinstance(end, Value):
         raise Rejected("arange with bounds that are no constants")
@@ -83,12 +77,12 @@ def arange(start: int, end: int) -> Value:
         raise Rejected(f"arange({start}, {end}); the end must be greater than the start")
     if (end - start) & (end - start - 1):
         raise Rejected(f"arange({start}, {end}); its size, {end - start}, must be a power of two")
-    block_shape((end - start,))
+    _block_shape((end - start,))
     return Value(torch.arange(start, end, dtype=torch.int32).unsqueeze(0), int32)
 
 
 def full(shape: Any, value: Any, dtype: Any) -> Value:
-    sizes = block_shape(shape)
+    sizes = _block_shape(shape)
     if not isinstance(dtype, Type):
         raise Rejected(f"full of {dtype!r}, which is no scalar type")
     if isinstance(value, Value):
@@ -108,7 +102,7 @@ def zeros_like(input: Value) -> Value:
 
 @method()
 def broadcast_to(input: Any, *shape: Any) -> Value:
-    sizes = block_shape(_sizes(shape))
+    sizes = _block_shape(_sizes(shape))
     if not isinstance(input, Value):
         raise Rejected(f"{input!r} broadcast to {list(sizes)}; a number is made a block by full")
     value = input
@@ -143,7 +137,7 @@ def expand_dims(input: Any, axis: Any) -> Value:
 
 @method("reshape", "view")
 def reshape(input: Any, *shape: Any, can_reorder: bool = False) -> Value:
-    value, sizes = to_value(input), block_shape(_sizes(shape))
+    value, sizes = to_value(input), _block_shape(_sizes(shape))
     data = value.data
     if data[0].numel() != torch.Size(sizes).numel():
         raise Rejected(f"a block of shape {list(value.shape)} reshaped to {list(sizes)}")
@@ -187,7 +181,7 @@ def cat(input: Value, other: Value, can_reorder: bool = False, dim: int = 0) -> 
         raise Rejected("cat with can_reorder of blocks with more than one axis")
     programs = max(input.data.shape[0], other.data.shape[0])
     data = [v.data.expand(programs, *v.shape) for v in (input, other)]
-    block_shape((2 * input.shape[0], *input.shape[1:]))
+    _block_shape((2 * input.shape[0], *input.shape[1:]))
     return Value(torch.cat(data, dim=axis_of(dim, len(input.shape), "cat")), input.dtype, input.buffer)
 
 
@@ -234,7 +228,7 @@ def gather(src: Value, index: Value, axis: int) -> Value:
 def histogram(input: Value, num_bins: int, mask: Value | None = None) -> Value:
     if len(input.shape) != 1 or isinstance(input.dtype, PointerType) or not input.dtype.is_int():
         raise Rejected(f"histogram of {input.type}; expected a block of integers with one axis")
-    block_shape((num_bins,))
+    _block_shape((num_bins,))
     data = input.data.to(torch.int64)
     counted = torch.ones_like(data, dtype=torch.bool) if mask is None else mask.data.expand(data.shape)
     counted = counted & (data >= 0) & (data < num_bins)

@@ -6,6 +6,7 @@ Counterpart: triton/language/__init__.py
 from __future__ import annotations
 
 import builtins
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType, ModuleType, SimpleNamespace
@@ -235,22 +236,17 @@ def _next_power_of_2(n: int) -> int:
 
 method("associative_scan")(reductions.associative_scan)
 _types = {type_.in_language: type_ for type_ in types.TYPES}
-_random = {
-    name: getattr(random, name)
-    for name in ("philox", "philox_impl", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x",
-                 "uint_to_uniform_float", "pair_uniform_to_normal")
-}  # fmt: skip
-_blocks = {
-    name: getattr(blocks, name)
-    for name in ("program_id", "num_programs", "arange", "full", "zeros", "zeros_like", "broadcast", "broadcast_to",
-                 "expand_dims", "reshape", "ravel", "squeeze", "unsqueeze", "permute", "trans", "cat", "join", "split",
-                 "interleave", "flip", "gather", "histogram", "dot", "swizzle2d")
-}  # fmt: skip
-_reductions = {
-    name: getattr(reductions, name)
-    for name in ("reduce", "argmax", "argmin", "xor_sum", "reduce_or", "associative_scan", "cumsum", "cumprod", "sort",
-                 "topk", "softmax")
-}  # fmt: skip
+
+
+def _functions(module: ModuleType) -> dict[str, Any]:
+    """What triton.language has of a module of the emulator: its public functions, `sum_` as `sum`."""
+    return {
+        name.removesuffix("_"): function
+        for name, function in vars(module).items()
+        if inspect.isfunction(function) and function.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
 _math_members: dict[str, Any] = {
     **mathematics.LANGUAGE, "abs": arithmetic.abs_, "fma": arithmetic.fma, "umulhi": arithmetic.umulhi,
     "div_rn": mathematics.div_rn, "fdiv": mathematics.fdiv,
@@ -261,8 +257,8 @@ libdevice_module = StandIn("triton.language.extra.libdevice", **vars(libdevice))
 math_module = StandIn("triton.language.math", **_math_members)
 language = StandIn(
     "triton.language",
-    **_types, **_random, **_blocks, **_reductions, **_math_members, **memory.ATOMICS,
-    sum=reductions.sum_, max=reductions.max_, min=reductions.min_, view=blocks.reshape,
+    **_types, **_functions(random), **_functions(blocks), **_functions(reductions), **_math_members, **memory.ATOMICS,
+    view=blocks.reshape,
     load=memory.load, store=memory.store, atomic_cas=memory.atomic_cas, where=arithmetic.where,
     maximum=arithmetic.maximum, minimum=arithmetic.minimum, clamp=arithmetic.clamp, cast=arithmetic.cast,
     add=arithmetic.add, sub=arithmetic.sub, mul=arithmetic.mul, cdiv=arithmetic.cdiv, sigmoid=mathematics.sigmoid,

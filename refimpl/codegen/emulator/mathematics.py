@@ -155,33 +155,55 @@ def _fmod(x: Tensor, y: Tensor) -> Tensor:
         return torch.from_numpy(np.asarray(np.fmod(x.numpy(), y.numpy())))
 
 
-_UNARY: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "acos": torch.acos, "acosh": torch.acosh, "asin": torch.asin, "asinh": torch.asinh, "atan": torch.atan,
-    "atanh": torch.atanh, "cbrt": _cbrt, "ceil": torch.ceil, "cos": torch.cos, "cosh": _in_double(torch.cosh),
+# The lists have libdevice's names: the emulator runs without Triton, so that it cannot ask which there are. A function that torch
+# has under the same name is torch's; those that begin with `fast_` or end in `_rn` are the ones without. The others have entries.
+_AS_TORCH = (
+    "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "erf", "erfc", "erfinv", "exp", "exp2", "expm1",
+    "floor", "log", "log10", "log1p", "log2", "sin", "tan", "tanh", "trunc",
+)  # fmt: skip
+_AS_TORCH_IN_DOUBLE = ("cosh", "lgamma", "rsqrt", "sinh")
+_FAST = (
+    "fast_cosf", "fast_exp10f", "fast_expf", "fast_log10f", "fast_log2f", "fast_logf", "fast_sinf", "fast_tanf", "fast_tanhf",
+)  # fmt: skip
+_UNARY: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: getattr(torch, name) for name in _AS_TORCH},
+    **{name: _in_double(getattr(torch, name)) for name in _AS_TORCH_IN_DOUBLE},
+    **{name: getattr(torch.special, f"bessel_{name}") for name in ("j0", "j1", "y0", "y1")},
+    "cbrt": _cbrt,
+    "rcbrt": _in_double(lambda x: 1.0 / _cbrt(x)),
     "cospi": _in_double(lambda x: torch.cos(math.pi * torch.fmod(x, 2.0))),
     "sinpi": _in_double(lambda x: torch.sin(math.pi * torch.fmod(x, 2.0))),
-    "cyl_bessel_i0": torch.special.i0, "cyl_bessel_i1": torch.special.i1, "erf": torch.erf, "erfc": torch.erfc,
-    "erfcinv": _in_double(lambda x: torch.erfinv(1 - x)), "erfcx": torch.special.erfcx, "erfinv": torch.erfinv, "exp": torch.exp,
-    "exp10": _in_double(lambda x: torch.pow(10.0, x)), "exp2": torch.exp2, "expm1": torch.expm1,
-    "fast_cosf": torch.cos, "fast_exp10f": _in_double(lambda x: torch.pow(10.0, x)), "fast_expf": torch.exp,
-    "fast_log10f": torch.log10, "fast_log2f": torch.log2, "fast_logf": torch.log, "fast_sinf": torch.sin,
-    "fast_tanf": torch.tan, "fast_tanhf": torch.tanh, "floor": torch.floor, "j0": torch.special.bessel_j0,
-    "j1": torch.special.bessel_j1, "lgamma": _in_double(torch.lgamma), "log": torch.log, "log10": torch.log10,
-    "log1p": torch.log1p, "log2": torch.log2, "logb": _logb, "nearbyint": torch.round, "normcdf": torch.special.ndtr,
-    "normcdfinv": torch.special.ndtri, "rcbrt": _in_double(lambda x: 1.0 / _cbrt(x)), "rint": torch.round,
-    "round": _rounded_away, "rsqrt": _in_double(torch.rsqrt), "rsqrt_rn": _in_double(torch.rsqrt),
-    "saturatef": lambda x: torch.nan_to_num(x, nan=0.0).clamp(0.0, 1.0), "sin": torch.sin, "sinh": _in_double(torch.sinh),
-    "sqrt": _sqrt, "sqrt_rn": _sqrt, "tan": torch.tan, "tanh": torch.tanh, "tgamma": _tgamma,
-    "trunc": torch.trunc, "y0": torch.special.bessel_y0, "y1": torch.special.bessel_y1, "rcp_rn": torch.reciprocal,
-}  # fmt: skip
+    "cyl_bessel_i0": torch.special.i0,
+    "cyl_bessel_i1": torch.special.i1,
+    "erfcinv": _in_double(lambda x: torch.erfinv(1 - x)),
+    "erfcx": torch.special.erfcx,
+    "exp10": _in_double(lambda x: torch.pow(10.0, x)),
+    "logb": _logb,
+    "nearbyint": torch.round,
+    "rint": torch.round,
+    "round": _rounded_away,
+    "normcdf": torch.special.ndtr,
+    "normcdfinv": torch.special.ndtri,
+    "rcp_rn": torch.reciprocal,
+    "saturatef": lambda x: torch.nan_to_num(x, nan=0.0).clamp(0.0, 1.0),
+    "sqrt": _sqrt,
+    "tgamma": _tgamma,
+}
+_UNARY |= {name: _UNARY[name.removeprefix("fast_").removesuffix("f")] for name in _FAST}
+_UNARY |= {name: _UNARY[name.removesuffix("_rn")] for name in ("rsqrt_rn", "sqrt_rn")}
 _SEVERAL: Mapping[str, Callable[..., Tensor]] = {
-    "add_rn": torch.add, "sub_rn": torch.sub, "mul_rn": torch.mul, "div_rn": torch.div, "atan2": torch.atan2,
-    "copysign": torch.copysign, "fdim": lambda x, y: torch.where(x > y, x - y, torch.where(x.isnan() | y.isnan(), x + y, 0.0)),
-    "fmod": _fmod, "hypot": torch.hypot, "nextafter": torch.nextafter, "remainder": _remainder,
-    "rhypot": lambda x, y: 1.0 / torch.hypot(x.to(torch.float64), y.to(torch.float64)), "fast_dividef": torch.div,
-    "fast_powf": torch.pow, "max": torch.fmax, "min": torch.fmin,
+    **{name: getattr(torch, name) for name in ("atan2", "copysign", "hypot", "nextafter")},
+    **{name: getattr(torch, name.removesuffix("_rn")) for name in ("add_rn", "sub_rn", "mul_rn", "div_rn")},
+    "fdim": lambda x, y: torch.where(x > y, x - y, torch.where(x.isnan() | y.isnan(), x + y, 0.0)),
+    "fmod": _fmod,
+    "remainder": _remainder,
+    "rhypot": lambda x, y: 1.0 / torch.hypot(x.to(torch.float64), y.to(torch.float64)),
+    "fast_dividef": torch.div,
+    "fast_powf": torch.pow,
+    "max": torch.fmax,
+    "min": torch.fmin,
     "norm3d": lambda x, y, z: (x.double() ** 2 + y.double() ** 2 + z.double() ** 2).sqrt(),
-}  # fmt: skip
+}
 
 
 class Libdevice(SimpleNamespace):
@@ -218,9 +240,9 @@ def make_libdevice() -> Libdevice:
 # ------------------------------------------------------------------------------------------------- triton.language.math
 
 LANGUAGE = {
-    name: _unary(name, _UNARY[name]) for name in ("exp", "exp2", "log", "log2", "cos", "sin", "sqrt", "rsqrt", "erf")
+    name: _unary(name, _UNARY[name])
+    for name in ("exp", "exp2", "log", "log2", "cos", "sin", "sqrt", "rsqrt", "erf", "floor", "ceil")
 }
-LANGUAGE |= {name: _unary(name, _UNARY[name]) for name in ("floor", "ceil")}
 LANGUAGE["sqrt_rn"] = _unary("sqrt_rn", _sqrt, (fp32,))
 for _name, _function in LANGUAGE.items():
     method(_name)(_function)

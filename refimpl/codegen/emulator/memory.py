@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from refimpl.codegen.emulator.errors import BadAccess, OutOfBounds, Race
-from refimpl.codegen.emulator.types import PointerType, Type, int1, int8
+from refimpl.codegen.emulator.types import SIGNED_OF_WIDTH, PointerType, Type, int1, int8
 from refimpl.codegen.emulator.values import (
     Rejected,
     Unsupported,
@@ -29,7 +29,6 @@ from refimpl.codegen.emulator.values import (
     to_value,
 )
 
-_SAME_WIDTH = {torch.bool: torch.int8, torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
 _NOBODY, _MANY = -1, -2
 
 
@@ -86,7 +85,13 @@ def buffer_of(parameter: str, tensor: Tensor, element: Type) -> Buffer:
     """A flat view of the memory of `tensor`, from its first element to the last that its strides reach."""
     extent = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True)) if tensor.numel() else 0
     flat = tensor.detach().as_strided((extent,), (1,), tensor.storage_offset())
-    return Buffer(parameter, flat.view(_SAME_WIDTH.get(tensor.dtype, tensor.dtype)), element)
+    return Buffer(parameter, flat.view(_indexed(tensor.dtype)), element)
+
+
+def _indexed(dtype: torch.dtype) -> torch.dtype:
+    """The dtype itself, or signed integers of its width: torch lacks indexing of bool and of wide unsigned integers."""
+    has_none = dtype == torch.bool or (not dtype.is_signed and dtype.itemsize > 1)
+    return SIGNED_OF_WIDTH[8 * dtype.itemsize] if has_none else dtype
 
 
 def poison_of(type_: Type) -> float | int:

@@ -28,9 +28,8 @@ from refimpl.codegen.emulator.arithmetic import (
     xor_,
 )
 from refimpl.codegen.emulator.arithmetic import or_ as bit_or
-from refimpl.codegen.emulator.blocks import axis_of
 from refimpl.codegen.emulator.types import Type, bf16, fp16, fp32, int32, uint32, uint64
-from refimpl.codegen.emulator.values import Rejected, Value, cast_value, common_shape, method, to_value
+from refimpl.codegen.emulator.values import Rejected, Value, axis_of, cast_value, common_shape, method, to_value
 
 Combine = Callable[..., Any]
 

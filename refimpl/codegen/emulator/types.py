@@ -146,6 +146,8 @@ POINTER_TYPES: Mapping[torch.dtype, str] = MappingProxyType(
     {type_.storage: f"*{type_.in_signatures}" for type_ in TYPES}
 )
 """By the dtype of a tensor argument, its type in a Triton signature: `*fp32` for torch.float32."""
+SIGNED_OF_WIDTH = {type_.bits: type_.storage for type_ in TYPES if type_.kind_ is Kind.INTEGRAL and type_.signed}
+"""By a number of bits, the dtype of signed integers that have as many."""
 
 
 def type_of_dtype(dtype: torch.dtype) -> Type:

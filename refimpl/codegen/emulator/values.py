@@ -252,6 +252,13 @@ def common_shape(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
     return result
 
 
+def axis_of(axis: int, rank: int, what: str) -> int:
+    """The axis of the data tensor: programs come first."""
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        raise Rejected(f"{what} along axis {axis!r} of a block with {rank} axes")
+    return (axis + rank if axis < 0 else axis) + 1
+
+
 def operands(a: Any, b: Any, *, is_division: bool = False) -> tuple[Any, Any, Type]:
     """Data of both in the type they are computed in, ready to broadcast; at least one is a tensor, the other may be a number."""
     if isinstance(a, Value) and isinstance(b, Value):
