@@ -200,8 +200,6 @@ _SEVERAL: Mapping[str, Callable[..., Tensor]] = {
     "rhypot": lambda x, y: 1.0 / torch.hypot(x.to(torch.float64), y.to(torch.float64)),
     "fast_dividef": torch.div,
     "fast_powf": torch.pow,
-    "max": torch.fmax,
-    "min": torch.fmin,
     "norm3d": lambda x, y, z: (x.double() ** 2 + y.double() ** 2 + z.double() ** 2).sqrt(),
 }
 

@@ -1,0 +1,25 @@
+"""Names of the emulator's modules are Triton's."""
+
+from __future__ import annotations
+
+import pytest
+
+from refimpl.codegen.emulator import run_module
+
+
+def _public(module: str) -> set[str]:
+    namespace = run_module(f"import {module} as members", "<names>", "names")
+    return {name for name in vars(namespace["members"]) if not name.startswith("_")}
+
+
+@pytest.mark.parametrize("module", ["triton.language", "triton.language.math", "triton.language.extra.libdevice"])
+def test_triton_has_every_name_of_the_emulator(module: str) -> None:
+    """A kernel that uses another name would not compile, however well it runs here."""
+    of_triton = pytest.importorskip(module, reason="Triton is not installed")
+    assert {name for name in _public(module) if not hasattr(of_triton, name)} == set()
+
+
+def test_functions_of_the_emulators_modules_are_in_the_language() -> None:
+    """Of one from each module that `triton.language` takes its functions from, and one whose name is Python's, too."""
+    assert {"philox", "swizzle2d", "xor_sum", "sum", "max"} <= _public("triton.language")
+    assert not {"axis_of", "to_value", "sum_"} & _public("triton.language")
