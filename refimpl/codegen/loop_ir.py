@@ -8,6 +8,7 @@ may write into one buffer, each a part, or at places that are read from memory. 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -23,13 +24,17 @@ Write = Literal["whole", "part", "add", "max", "min"]
 ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "cumsum", "cumprod", "dot"]
 
 
-_IDENTITIES: dict[ReductionKind, Any] = {"sum": 0, "prod": 1, "any": 0, "all": 1}
+# Reductions that a value can be folded into alone, without its place: programs may carry what they have so far.
+FOLDED_KINDS: tuple[ReductionKind, ...] = ("sum", "prod", "max", "min", "any", "all")
+
+IDENTITIES: Mapping[ReductionKind, int] = {"sum": 0, "prod": 1, "any": 0, "all": 1}
+"""What these reductions give of no values at all; the others have nothing to give."""
 
 
 def identity(kind: ReductionKind, dtype: torch.dtype) -> Any:
     """What changes no result."""
-    if kind in _IDENTITIES:
-        return float(_IDENTITIES[kind]) if dtype.is_floating_point else _IDENTITIES[kind]
+    if kind in IDENTITIES:
+        return float(IDENTITIES[kind]) if dtype.is_floating_point else IDENTITIES[kind]
     is_max = kind in ("max", "argmax")
     if dtype.is_floating_point:
         return float("-inf") if is_max else float("inf")

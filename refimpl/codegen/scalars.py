@@ -7,8 +7,9 @@ Indices are sympy expressions of axis symbols and of symbolic sizes, in elements
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import sympy
@@ -16,6 +17,17 @@ import torch
 
 RANDOM_FUNCTIONS = frozenset(["philox_uniform", "philox_normal", "philox_integer"])
 """Functions of a seed, a place, and the number of the draw."""
+
+ROUNDING_FUNCTIONS: Mapping[str, tuple[int, int]] = MappingProxyType(
+    {
+        "exp": (2, 1), "exp2": (2, 1), "expm1": (1, 1), "log": (1, 1), "log2": (1, 1), "log10": (2, 1), "log1p": (1, 1),
+        "rsqrt": (2, 1), "sin": (2, 2), "cos": (2, 2), "tan": (4, 2), "asin": (2, 2), "acos": (2, 2), "atan": (2, 2),
+        "sinh": (3, 2), "cosh": (2, 1), "tanh": (2, 1), "asinh": (3, 3), "acosh": (4, 3), "atanh": (3, 2), "erf": (2, 2),
+        "erfc": (4, 5), "erfinv": (2, 5), "lgamma": (6, 4), "pow": (4, 2), "atan2": (3, 2),
+    }
+)  # fmt: skip
+"""Functions that libdevice computes, with their largest errors in ulp of float32 and of float64: NVIDIA documents these, and no
+rule gives them. The names are those of libdevice, and of the operators of aten that compute the functions."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

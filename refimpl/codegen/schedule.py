@@ -18,7 +18,18 @@ import torch
 
 from refimpl.codegen.configurations import WIDEST_ROWS
 from refimpl.codegen.indices import ONE, affine_terms, divides, product
-from refimpl.codegen.loop_ir import Attention, Axis, Extern, Nest, Step, Tiled, Write, buffers_made, new_axis
+from refimpl.codegen.loop_ir import (
+    FOLDED_KINDS,
+    Attention,
+    Axis,
+    Extern,
+    Nest,
+    Step,
+    Tiled,
+    Write,
+    buffers_made,
+    new_axis,
+)
 from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
 from refimpl.codegen.scalars import Load, draws, walk
 
@@ -33,7 +44,6 @@ FEW_RESULTS = 64
 
 # Columns that are not reduced in parts are reduced beside rows where there are no more points.
 FEW_POINTS = 32768
-CARRIED_KINDS = ("sum", "prod", "max", "min", "any", "all")
 
 # Kernels over no more points share a launch, though they share no memory.
 SMALL_KERNEL = 1 << 21
@@ -374,7 +384,7 @@ def can_carry(group: Group) -> bool:
     for nest in group.nests:
         if frozenset(axis.symbol for axis in nest.order) not in (all_axes, kept) or nest.reads() & columns:
             return False
-        if nest.target.name in columns and nest.reduction is not None and nest.reduction.kind not in CARRIED_KINDS:
+        if nest.target.name in columns and nest.reduction is not None and nest.reduction.kind not in FOLDED_KINDS:
             return False
     return True
 

@@ -43,7 +43,7 @@ aten = torch.ops.aten
 RULES = RuleTable()
 
 WIDEST_HEAD = 256
-MASK_DTYPES = (torch.bool, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+MASK_DTYPES = (torch.bool, *DOT_DTYPES)
 
 
 class _Call:

@@ -17,6 +17,7 @@ from refimpl.codegen.indices import ONE, ZERO, affine_terms, linear, product
 from refimpl.codegen.loop_ir import Axis, Buffer, Nest, Reduction, new_axis
 from refimpl.codegen.lowering.state import (
     HALF,
+    KERNEL_DTYPES,
     LoweringState,
     NotLowered,
     RuleTable,
@@ -47,7 +48,6 @@ DOT_DTYPES = (*HALF, torch.float32, torch.float64)
 # two cores, and 3e7 of those that are reductions; on a GPU, where nothing is measured, the libraries' are taken for faster.
 MOST_EMULATED = {"dot": 2**29, "sum": 2**24}
 MOST_ON_A_GPU = 2**26
-INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 # (kept indices, reduced indices) -> an operand's element
 OperandAt = Callable[[Indices, Indices], Scalar]
@@ -172,7 +172,8 @@ def _stand_ins(tensor: Tensor) -> Indices:
 def check_operands(node: torch.fx.Node, *tensors: Tensor, allow_integers: bool = False) -> None:
     """NotLowered for dtypes and devices that operands cannot have, or not together."""
     fake = fake_of_any(node)
-    known = (*DOT_DTYPES, *INTEGERS) if allow_integers and fake.device.type == "cpu" else DOT_DTYPES
+    takes_integers = allow_integers and fake.device.type == "cpu"
+    known = KERNEL_DTYPES - {torch.bool} if takes_integers else DOT_DTYPES
     for tensor in tensors:
         if tensor.dtype not in known or tensor.dtype != tensors[0].dtype:
             raise NotLowered(f"a product of {' and '.join(str(tensor.dtype) for tensor in tensors)}")

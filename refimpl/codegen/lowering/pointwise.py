@@ -23,7 +23,7 @@ from refimpl.codegen.lowering.state import (
     literal,
     opmath,
 )
-from refimpl.codegen.scalars import Apply, Scalar
+from refimpl.codegen.scalars import ROUNDING_FUNCTIONS, Apply, Scalar
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 from refimpl.trace.decompositions.followed_kernels import fuses_products
 
@@ -87,10 +87,11 @@ def _condition(function: str) -> Formula:
 
 # ---- one operand, computed in floating point
 
-_FLOAT_UNARY = (
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma",
-)  # fmt: skip
+
+def _takes_one_tensor(function: str) -> bool:
+    """Whether aten has an operator of this name and of nothing but a tensor; not so for `pow` and `atan2`."""
+    overload = getattr(getattr(aten, function), "default", None)
+    return overload is not None and len(overload._schema.arguments) == 1
 
 
 def _one(x: Scalar) -> Scalar:
@@ -102,7 +103,7 @@ def _sigmoid(x: Scalar) -> Scalar:
 
 
 _FLOAT_FORMULAS: dict[str, Formula] = {
-    **{name: _unary(name) for name in _FLOAT_UNARY},
+    **{name: _unary(name) for name in ("sqrt", *ROUNDING_FUNCTIONS) if _takes_one_tensor(name)},
     "sigmoid": _sigmoid,
     "reciprocal": lambda x: apply("div", _one(x), x),
 }

@@ -18,12 +18,13 @@ import torch
 
 from refimpl.codegen.configurations import WIDEST_ROWS
 from refimpl.codegen.indices import product
+from refimpl.codegen.loop_ir import FOLDED_KINDS
 from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Scalar
 from refimpl.codegen.sizes import SizeFacts
 from refimpl.codegen.tensors import Computed, Indices, Tensor
 from refimpl.symbolic.functions import FloorDiv
 
-SPLITTABLE = frozenset(["sum", "prod", "max", "min", "any", "all", "argmax", "argmin"])
+SPLITTABLE = frozenset([*FOLDED_KINDS, "argmax", "argmin"])
 
 ENOUGH_PROGRAMS = 128
 """A reduction that is done by as many programs is left in one piece."""

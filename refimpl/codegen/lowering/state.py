@@ -10,8 +10,10 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl.codegen.emulator import POINTER_TYPES
 from refimpl.codegen.indices import ONE, ZERO, contiguous_strides, is_provably_equal, linear, to_index
 from refimpl.codegen.loop_ir import (
+    IDENTITIES,
     Buffer,
     Extern,
     Nest,
@@ -42,30 +44,14 @@ Place = tuple[Indices, list[tuple[sympy.Symbol, Scalar]]]
 Rule = Callable[..., Any]
 
 
-# What kernels can have in memory.
-KERNEL_DTYPES = frozenset(
-    [
-        torch.bool,
-        torch.uint8,
-        torch.int8,
-        torch.int16,
-        torch.int32,
-        torch.int64,
-        torch.float16,
-        torch.bfloat16,
-        torch.float32,
-        torch.float64,
-    ]
-)
+# Dtypes of tensors in kernels: Triton's types without unsigned integers of more than a byte, with which eager hardly computes.
+KERNEL_DTYPES = frozenset(dtype for dtype in POINTER_TYPES if dtype.is_signed or dtype.itemsize == 1)
 HALF = (torch.float16, torch.bfloat16)
 
 
 # A scan is done in one block; a longer sum in parts of a length, and a scan of what they give.
 LONGEST_SCAN = 4096
 SCANNED_PART = 2048
-
-# What reductions of no values give; the others have nothing to give.
-_OF_NOTHING = {"sum": 0, "prod": 1, "any": False, "all": True}
 
 
 class NotLowered(Exception):
@@ -253,7 +239,7 @@ class LoweringState:
         kept = tuple(axis for dim, axis in enumerate(axes) if dim not in dims and axis.size != ONE)
         reduced = tuple(axis for dim, axis in enumerate(axes) if dim in dims and axis.size != ONE)
         is_empty = any(axis.size == ZERO for axis in reduced)
-        value: Scalar = literal(_OF_NOTHING[kind], dtype) if is_empty else tensor.at(indices)
+        value: Scalar = literal(IDENTITIES[kind], dtype) if is_empty else tensor.at(indices)
         if is_empty:
             reduced = ()
         elif not reduced:  # one value each: no reduction at all

@@ -12,20 +12,11 @@ from collections.abc import Sequence
 
 import torch
 
-from refimpl.codegen.scalars import RANDOM_FUNCTIONS
+from refimpl.codegen.emulator import POINTER_TYPES
+from refimpl.codegen.scalars import RANDOM_FUNCTIONS, ROUNDING_FUNCTIONS
 
-TRITON_DTYPES = {
-    torch.bool: "tl.int1",
-    torch.uint8: "tl.uint8",
-    torch.int8: "tl.int8",
-    torch.int16: "tl.int16",
-    torch.int32: "tl.int32",
-    torch.int64: "tl.int64",
-    torch.float16: "tl.float16",
-    torch.bfloat16: "tl.bfloat16",
-    torch.float32: "tl.float32",
-    torch.float64: "tl.float64",
-}
+# Triton's names of types are PyTorch's, but for bool.
+TRITON_DTYPES = {dtype: f"tl.{str(dtype).removeprefix('torch.')}" for dtype in POINTER_TYPES} | {torch.bool: "tl.int1"}
 
 # What is asserted of places that are read from memory, and stands in the error where it does not hold.
 BOUNDS_MESSAGES = {
@@ -35,13 +26,7 @@ BOUNDS_MESSAGES = {
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^", "truncdiv": "//", "mod": "%"}
-_LIBDEVICE = frozenset(
-    [
-        "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "rsqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
-        "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "lgamma", "trunc", "rint", "pow", "atan2",
-        "copysign", "fmod",
-    ]
-)  # fmt: skip
+_LIBDEVICE = frozenset([*ROUNDING_FUNCTIONS, "trunc", "rint", "copysign", "fmod"])
 FUNCTIONS = frozenset([*COMPARISONS, *_INFIX, *_LIBDEVICE, "div", "neg", "abs", "maximum", "minimum", "not", "where", "cast",
                        "floor", "ceil", "sqrt", "fma", "bitcast", *BOUNDS_MESSAGES, "checked_probability", "checked_deviation",
                        *RANDOM_FUNCTIONS])  # fmt: skip

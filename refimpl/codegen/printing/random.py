@@ -16,15 +16,7 @@ import math
 
 import torch
 
-_NAMES = {
-    ("philox_uniform", torch.float16): "_uniform_fp16",
-    ("philox_uniform", torch.bfloat16): "_uniform_bf16",
-    ("philox_uniform", torch.float32): "_uniform_fp32",
-    ("philox_uniform", torch.float64): "_uniform_fp64",
-    ("philox_normal", torch.float32): "_normal_fp32",
-    ("philox_normal", torch.float64): "_normal_fp64",
-    ("philox_integer", torch.int64): "_integer",
-}
+from refimpl.codegen.emulator import POINTER_TYPES
 
 
 def _helper(name: str, parameters: str, *lines: str) -> str:
@@ -74,4 +66,5 @@ RANDOM_HELPERS = {
 
 def random_function(function: str, dtype: torch.dtype) -> str:
     """The name of the helper that draws one of RANDOM_FUNCTIONS in a dtype; all of them call `_words`."""
-    return _NAMES[function, dtype]
+    name = function.removeprefix("philox")
+    return name if function == "philox_integer" else f"{name}_{POINTER_TYPES[dtype].removeprefix('*')}"
