@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,7 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import Dim, ExportedProgram, InputKind
 from refimpl.export.torchscript.converter import TS2EPConverter, convert_script, patch_forward, process_inputs
 from refimpl.export.torchscript.interpreter import ScriptRaised
+from refimpl.export.torchscript.operators import on_anything, on_numbers, on_tensor
 
 
 class Everything(nn.Module):
@@ -283,3 +286,93 @@ def test_strings_and_containers_are_computed_while_exporting() -> None:
     y, names, sizes = program.module()(torch.ones(2, 3))
     assert (y[0, 0].item(), names, sizes) == (30.0, "n0n1n2", [9, 3])
     assert [node.target for node in program.graph.nodes if node.op == "call_function"] == [torch.ops.aten.mul.Scalar]
+
+
+_NUMBERS: dict[str, list[Any]] = {"int": [7, -3, 2], "float": [2.5, 0.5], "bool": [True, False], "Scalar": [3, 1.5]}
+_SAMPLES: dict[str, list[Any]] = {
+    **_NUMBERS, "str": ["ab", "b"], "int[]": [[3, 1, 2]], "float[]": [[2.0, 0.5]], "bool[]": [[True, False]],
+    "str[]": [["b", "a"]], "t[]": [[3, 1, 2], [1]], "int?": [1, None], "Dict(str, t)": [{"a": 1, "b": 2}], "t": [3],
+}  # fmt: skip
+
+
+def _calls_without_tensors() -> list[tuple[Any, list[Any]]]:
+    """Schemas of TorchScript that change nothing and take numbers, strings and containers, each with some arguments."""
+    calls: list[tuple[Any, list[Any]]] = []
+    for schema in torch._C._jit_get_all_schemas():
+        types = [re.sub(r"\([a-z]\)", "", str(argument.type)) for argument in schema.arguments]
+        is_pure = schema.name.startswith(("aten::", "prim::")) and "!" not in str(schema)
+        if is_pure and all(kind in _SAMPLES for kind in types):
+            calls += [(schema, list(args)) for args in itertools.product(*(_SAMPLES[kind] for kind in types))][:20]
+    return calls
+
+
+def test_operators_named_as_pythons_functions_compute_what_torchscript_does() -> None:
+    compared: set[str] = set()
+    for schema, args in _calls_without_tensors():
+        function = on_anything(schema.name, args) or on_numbers(schema.name)
+        packet = getattr(getattr(torch.ops, schema.name[:4]), schema.name[6:], None)
+        if function is None or packet is None:
+            continue
+        try:
+            expected = getattr(packet, schema.overload_name or "default")(*args)
+            found = function(*args)
+        except (LookupError, RuntimeError, TypeError, ValueError, ArithmeticError):
+            continue  # one of the two refuses these arguments
+        expected = expected.item() if isinstance(expected, torch.Tensor) else expected  # of sizes as traces have them
+        is_float = isinstance(expected, float)
+        assert found == (pytest.approx(expected, rel=1e-6, nan_ok=True) if is_float else expected), (str(schema), args)
+        compared.add(schema.name)
+    assert len(compared) > 35, sorted(compared)
+
+
+def _called(function: Callable[..., Any] | None, *values: Any) -> Any:
+    assert function is not None
+    return function(*values)
+
+
+def test_methods_of_tensors_and_containers_are_pythons() -> None:
+    x = torch.rand(2, 3)
+    assert _called(on_tensor("aten::size", "aten::size(Tensor self) -> int[]"), x) == [2, 3]
+    assert _called(on_tensor("aten::size", "aten::size.int(Tensor self, int dim) -> int"), x, 1) == 3
+    assert _called(on_tensor("aten::stride", "aten::stride(Tensor self) -> int[]"), x) == [3, 1]
+    assert on_tensor("aten::sin", "aten::sin(Tensor self) -> Tensor") is None
+    items = [(x, 1)]
+    assert _called(on_anything("aten::pop", [items]), items) == (x, 1)
+    assert _called(on_anything("aten::keys", [{"a": x}]), {"a": x}) == ["a"]
+    assert on_anything("aten::stack", [[x, x]]) is None
+
+
+def test_attributes_of_tensors_are_numbers_where_torchscript_has_numbers() -> None:
+    x = torch.rand(2, dtype=torch.float64)
+    names = ("dtype", "layout", "device", "is_cuda", "itemsize")
+    given = {name: _called(on_anything(f"prim::{name}", [x]), x) for name in names}
+    assert given == {"dtype": 7, "layout": 0, "device": x.device, "is_cuda": False, "itemsize": 8}
+    assert _called(on_anything("prim::type", [x.device]), x.device) == "cpu"
+    assert on_anything("prim::abs", [x]) is None  # a method, and no attribute
+
+
+def test_containers_of_tensors_are_changed_while_exporting() -> None:
+    class Changing(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, list[int], int]:
+            parts = [x, x * 2]
+            parts.append(x + 1)
+            parts.extend([x + 2])
+            parts.insert(0, x + 3)
+            last = parts.pop()
+            parts.reverse()
+            other = parts.copy()
+            other.clear()
+            table = {"a": x}
+            table.update({"b": last})
+            numbers = [3, 1, 2, 5]
+            numbers.sort()
+            numbers.sort(reverse=True)
+            numbers[0] = numbers.index(2) + numbers.count(3)
+            found = table.get("c", x * 7)
+            together = parts[1:] + list(table.values()) + [found]
+            return torch.stack(together), sorted(numbers), len(other) + len(table.keys()) + len(together)
+
+    module, x = Changing(), torch.ones(2)
+    found, expected = program_of(torch.jit.script(module), x).module()(x), module(x)
+    torch.testing.assert_close(found[0], expected[0])
+    assert found[1:] == expected[1:]

@@ -17,13 +17,15 @@ import torch
 
 from refimpl._torch import torch_checks
 from refimpl.errors import RefimplError, UnsupportedByRefimpl
-from refimpl.export.torchscript.operators import ON_ANYTHING, ON_TENSORS, PYTHON, tensor
+from refimpl.export.torchscript.operators import on_anything, on_numbers, on_tensor, tensor
 from refimpl.export.torchscript.values import ENUMERATIONS, NUMBERS, ModulePath, TruthOfTensor, contains_tensor, plain
 from refimpl.symbolic.stacks import Place, interpreting
 
 _OPERATOR = re.compile(r"^(\w+)::(\w+)(?:\.(\w+))?\(")
 _FILE = re.compile(r'File "([^"]+)", line (\d+)')
 _CONTEXTS = ("prim::Enter", "prim::Exit", "prim::CreateObject")
+_OF_DATA = ("aten::tensor", "aten::as_tensor")  # tensors of numbers
+_UNPACKED = ("prim::ListUnpack", "prim::TupleUnpack")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,26 +94,31 @@ class ScriptInterpreterState:
             return special(self, node, env)
         values = [env[value.debugName()] for value in node.inputs()]
         count = len(list(node.outputs()))
-        if kind in ("prim::ListUnpack", "prim::TupleUnpack"):
+        if kind in _UNPACKED:
             return list(values[0])
         result = self._call(node, kind, values)
         if count == 1:
-            return [result]
+            gives_itself = result is None and node.schema().endswith("-> t[](a!)")  # aten::append gives the list
+            return [values[0] if gives_itself else result]
         return list(result) if count else []
 
     def _call(self, node: Any, kind: str, values: list[Any]) -> Any:
         has_tensor = any(isinstance(value, torch.Tensor) for value in values)
-        if kind in ON_ANYTHING and not (kind in ("aten::__getitem__",) and isinstance(values[0], torch.Tensor)):
-            return ON_ANYTHING[kind](*values)
+        function = on_anything(kind, values)
+        if function is not None:
+            return function(*values)
         values = [plain(value) for value in values]
-        if kind in ON_TENSORS and isinstance(values[0], torch.Tensor) and id(values[0]) not in self._constants:
-            return ON_TENSORS[kind](*values)
-        if kind in ("aten::tensor", "aten::as_tensor"):
+        if kind in _OF_DATA:
             return tensor(*values)
-        if kind in PYTHON:
+        if values and isinstance(values[0], torch.Tensor) and id(values[0]) not in self._constants:
+            function = on_tensor(kind, node.schema())
+            if function is not None:
+                return function(*values)
+        function = on_numbers(kind)
+        if function is not None:
             numbers = self._as_numbers(node, values) if has_tensor else values
             if numbers is not None and not any(map(contains_tensor, numbers)):
-                return PYTHON[kind](*numbers)
+                return function(*numbers)
         return self._call_operator(node, values)
 
     def _as_numbers(self, node: Any, values: list[Any]) -> list[Any] | None:
@@ -265,9 +272,8 @@ def unknown_nodes(graph: Any) -> list[Any]:
     found: list[Any] = []
     for node in graph.nodes():
         kind = node.kind()
-        known = kind in ON_ANYTHING or kind in PYTHON or kind in ON_TENSORS or kind in _SPECIAL
-        known = known or kind in ("prim::ListUnpack", "prim::TupleUnpack", "aten::tensor", "aten::as_tensor")
-        if kind in _CONTEXTS or not (known or _is_operator(node)):
+        known = kind in _SPECIAL or kind in (*_UNPACKED, *_OF_DATA) or _is_operator(node)
+        if kind in _CONTEXTS or not (known or on_anything(kind, ()) or on_numbers(kind)):
             found.append(node)
         for block in node.blocks():
             found += unknown_nodes(block)
