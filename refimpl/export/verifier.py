@@ -29,7 +29,8 @@ from refimpl.export.placeholder_names import PREFIXES
 from refimpl.export.region_operators import REGION_OPERATORS
 
 _VALUES = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool, str, type(None))
-_FUNCTIONS: tuple[Any, ...] = (
+# Functions of Python and torch that graphs call on numbers, which may be symbolic. Archives have no other.
+NUMBER_FUNCTIONS: tuple[Any, ...] = (
     operator.getitem, operator.add, operator.mul, operator.sub, operator.truediv, operator.floordiv, operator.mod, operator.pow,
     operator.neg, operator.abs, operator.and_, operator.or_, operator.not_, operator.eq, operator.ne, operator.lt, operator.le,
     operator.gt, operator.ge, operator.lshift, operator.rshift, operator.pos, operator.invert, operator.xor,
@@ -60,7 +61,7 @@ class Verifier:
 
     def allowed_builtin_ops(self) -> tuple[Any, ...]:
         """Functions of Python and torch on numbers."""
-        return _FUNCTIONS
+        return NUMBER_FUNCTIONS
 
     def allowed_op_types(self) -> tuple[type, ...]:
         """Kinds of operators."""
@@ -131,7 +132,7 @@ class TrainingIRVerifier(Verifier):
     dialect = "TRAINING"
 
     def allowed_builtin_ops(self) -> tuple[Any, ...]:
-        return (*_FUNCTIONS, *_STATE_FUNCTIONS)
+        return (*NUMBER_FUNCTIONS, *_STATE_FUNCTIONS)
 
     def check_valid_op(self, op: Any) -> None:
         """All operators are valid."""

@@ -5,9 +5,6 @@ Counterpart: torch/_export/serde/serialize.py serialize_operator, deserialize_op
 
 from __future__ import annotations
 
-import builtins
-import math
-import operator
 import re
 from typing import Any
 
@@ -23,20 +20,13 @@ from refimpl._torch import (
 )
 from refimpl.export.archive.errors import ArchiveError
 from refimpl.export.region_operators import wrap_with_autocast, wrap_with_set_grad_enabled
+from refimpl.export.verifier import NUMBER_FUNCTIONS
 
 _OPERATOR = re.compile(r"torch\.ops\.(\w+)\.(\w+)(?:\.(\w+))?")
-_OPERATOR_NAMES = (
-    "getitem", "add", "mul", "sub", "truediv", "floordiv", "mod", "pow", "neg", "abs", "and_", "or_", "not_", "eq", "ne", "lt",
-    "le", "gt", "ge", "lshift", "rshift", "pos", "invert", "xor",
-)  # fmt: skip
-_MATH_NAMES = ("ceil", "floor", "trunc", "sqrt")
-_SYM_NAMES = ("sym_int", "sym_float", "sym_ite", "sym_max", "sym_min", "sym_not", "sym_sum", "sym_sqrt")
 
 FUNCTIONS: dict[str, Any] = {
-    **{f"operator.{name}": getattr(operator, name) for name in _OPERATOR_NAMES},
-    **{f"math.{name}": getattr(math, name) for name in _MATH_NAMES},
-    "builtins.round": builtins.round,
-    **{f"torch.{name}": getattr(torch, name) for name in _SYM_NAMES},
+    # By where Python and torch have them: `operator.add`, `math.ceil`, `torch.sym_sqrt`, whose own name has an underscore.
+    **{f"{f.__module__.lstrip('_')}.{f.__name__.lstrip('_')}": f for f in NUMBER_FUNCTIONS},
     "grad_mode.set_grad_enabled": set_grad_enabled,
     "autocast.enter": enter_autocast,
     "autocast.exit": exit_autocast,
