@@ -24,7 +24,7 @@ from refimpl.aot.flat_function import flattened, leaves_of, unflattener
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
 from refimpl.aot.options import AOTConfig, Compiler
 from refimpl.aot.partition import default_partition
-from refimpl.aot.runtime.wrapper import FlatCall
+from refimpl.aot.runtime.graph_call import FlatCall
 from refimpl.errors import BadParameter, UnsupportedByRefimpl
 from refimpl.trace.options import DecompositionTable
 from refimpl.trace.tracing import current_trace

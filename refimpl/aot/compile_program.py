@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, has_saved_tensors_hooks
+from refimpl._torch import FakeTensor, FakeTensorMode
 from refimpl.aot.analysis.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.analysis.input_plan import InputPlan, alias_groups, base_of, plan_for, storage_groups
 from refimpl.aot.analysis.metadata import ProgramAnalysis
@@ -31,14 +31,19 @@ from refimpl.aot.options import AOTConfig, current_settings
 from refimpl.aot.partition import default_partition
 from refimpl.aot.partition.cut_problem import IS_WRITABLE
 from refimpl.aot.rng import RandomStates, functionalize_random, with_backward_states, with_forward_states
-from refimpl.aot.runtime.autograd_function import differentiable_call
-from refimpl.aot.runtime.forward_mode import as_it_is_in_forward_mode
-from refimpl.aot.runtime.graph_call import BoxedCall, boxed, with_answers, with_flat_bases, with_traced_strides
+from refimpl.aot.runtime.autograd_function import CompiledTraining
+from refimpl.aot.runtime.eager_calls import eager_conditions, eager_where
+from refimpl.aot.runtime.graph_call import (
+    BoxedCall,
+    FlatCall,
+    boxed,
+    with_answers,
+    with_flat_bases,
+    with_traced_strides,
+)
 from refimpl.aot.runtime.kept_values import Keeping, keeping_of
-from refimpl.aot.runtime.memoryless_zeros import is_memoryless
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
-from refimpl.aot.runtime.watched_views import as_it_is_with_watched_views
-from refimpl.aot.runtime.wrapper import FlatCall, runtime_wrapper
+from refimpl.aot.runtime.wrapper import runtime_wrapper
 from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -122,27 +127,10 @@ def compile_program(
         program = _with_functional_random(program)
     compile_graphs = _compile_training if program.analysis.differentiable else _compile_inference
     call = compile_graphs(program, config)
-    if program.analysis.refused:
-        call = _as_it_is_under_hooks(call, function)
-    traced, mutated = program.traced, program.analysis.mutated_inputs
-    call = as_it_is_with_watched_views(
-        call, function, args, plan=traced.plan, mutated=mutated, captured=traced.captured
-    )
-    if any(
-        map(is_memoryless, (*(args if plain is None else plain), *traced.captured))
-    ):  # the caller compiles again for others
-        return CompiledProgram(call=lambda leaves: list(function(*leaves)), program=program)
-    return CompiledProgram(call=as_it_is_in_forward_mode(call, function), program=program)
-
-
-def _as_it_is_under_hooks(call: FlatCall, function: FlatFunction) -> FlatCall:
-    """Hooks on saved tensors switch off the check for which autograd refuses a gradient: it is made of what they keep of each
-    value that the program saves. Graphs save others, so that under such hooks the program runs as it is."""
-
-    def call_or_run(args: list[Any]) -> list[Any]:
-        return list(function(*args)) if has_saved_tensors_hooks() else call(args)
-
-    return call_or_run
+    traced = program.traced
+    examples = args if plain is None else plain
+    conditions = eager_conditions(examples, plan=traced.plan, analysis=program.analysis, captured=traced.captured)
+    return CompiledProgram(call=eager_where(conditions, function, call), program=program)
 
 
 def functional_program(
@@ -370,14 +358,14 @@ def _compile_training(program: FunctionalProgram, config: AOTConfig) -> FlatCall
     forward = with_traced_strides(boxed(found), found, forward_module, program.traced.num_dense_outputs)
     forward = with_answers(forward, forward_module)
     layout = program.traced.layout
-    training = differentiable_call(
+    training = CompiledTraining(
         _with_slots(forward, program),
         get_backward if layout is None else _ByTangents(with_wrapped_gradients(whole, layout), None, config, analysis),
         analysis,
-        dependences,
-        histories,
-        None if layout is None else WrapperTangents(analysis, layout, program.traced.example_tangents),
-        keeping,
+        dependences=dependences,
+        histories=histories,
+        wrapper_tangents=None if layout is None else WrapperTangents(analysis, layout, program.traced.example_tangents),
+        keeping=keeping,
     )
     return runtime_wrapper(
         analysis,

@@ -17,7 +17,6 @@ import torch
 
 from refimpl._torch import (
     is_any_autocast_enabled,
-    is_inside_function_transform,
     is_traceable_wrapper_subclass,
     pytree,
     storage_key,
@@ -29,7 +28,8 @@ from refimpl.aot.compile_program import CompiledProgram, FunctionalProgram, comp
 from refimpl.aot.flat_function import split_plain, unflattener, with_sizes
 from refimpl.aot.functional_call import parameters_and_buffers
 from refimpl.aot.options import AOTConfig
-from refimpl.aot.runtime.wrapper import FlatCall
+from refimpl.aot.runtime.eager_calls import INSIDE_TRANSFORM
+from refimpl.aot.runtime.graph_call import FlatCall
 from refimpl.functionalize import AliasMap
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import DecompositionTable
@@ -336,7 +336,7 @@ def _compiled_by_call(
 
     @functools.wraps(target.fn if target.module is None else target.module.forward)
     def compiled(*args: Any, **kwargs: Any) -> Any:
-        if is_inside_function_transform():  # whose tensors stand for others, and of which graphs know nothing
+        if INSIDE_TRANSFORM.holds(args):
             return target.fn(*args, **kwargs)
         state = target.state()
         user_leaves, in_spec = pytree.tree_flatten((args, kwargs))

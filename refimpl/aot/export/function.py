@@ -103,18 +103,13 @@ def export_function(
     kwargs = kwargs or {}
     flat_fn, out_spec = create_tree_flattened_fn(func, args, kwargs)
     leaves, in_spec = pytree.tree_flatten((args, kwargs))
-    names = [*names, *(f"input {i}" for i in range(len(names), len(leaves)))]
-    for name, leaf in zip(names, leaves, strict=True):
-        refuse_subclass(leaf, name)
-    refuse_random_state()
-    if dynamic_shapes is None:
-        dynamic_shapes = any(isinstance(leaf, FakeTensor) and leaf.fake_mode.shape_env is not None for leaf in leaves)
+    names = _checked_names(leaves, names)
     config = AOTConfig(
         decompositions=decompositions or {},
         num_params_buffers=num_params_buffers,
         aot_id=next(aot_options.AOT_COUNTER),
         keep_inference_input_mutations=keep_input_mutations,
-        dynamic_shapes=dynamic_shapes,
+        dynamic_shapes=_have_symbols(leaves) if dynamic_shapes is None else dynamic_shapes,
         is_export=True,
         no_tangents=no_tangents,
         pre_dispatch=pre_dispatch,
@@ -142,6 +137,19 @@ def export_function(
         num_tokens=num_tokens,
         num_forward_outputs=num_forward_outputs,
     )
+
+
+def _checked_names(leaves: Sequence[Any], names: Sequence[str]) -> list[str]:
+    """A name for every leaf. Raises an ExportError for wrapper subclasses, and for functionalized random numbers."""
+    every = [*names, *(f"input {i}" for i in range(len(names), len(leaves)))]
+    for name, leaf in zip(every, leaves, strict=True):
+        refuse_subclass(leaf, name)
+    refuse_random_state()
+    return every
+
+
+def _have_symbols(leaves: Sequence[Any]) -> bool:
+    return any(isinstance(leaf, FakeTensor) and leaf.fake_mode.shape_env is not None for leaf in leaves)
 
 
 def _with_outputs(program: FunctionalProgram, *, keeps_mutations: bool) -> tuple[torch.fx.GraphModule, int]:

@@ -1,9 +1,9 @@
 """The compiled forward and backward as one step of autograd; as several, where parts of it go on from different histories.
 
-Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTDispatchAutograd; none; upstream's compiled forward
-  is one step. A backward of one result then calls what is behind every input, with nothing where no gradient arrives:
-  what that has saved is let go, and gone for the backward of another result
-Differs: only outputs that have a gradient pass through autograd; all others, and what views need, go beside it.
+Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTDispatchAutograd
+Differs: only outputs that have a gradient pass through autograd; all others, and what views need, go beside it. Upstream's
+compiled forward is always one step: the backward of one result calls what is behind every input, and frees what other results
+need there.
 """
 
 from __future__ import annotations
@@ -18,226 +18,257 @@ from refimpl._torch import function_of, has_saved_tensors_hooks, is_any_autocast
 from refimpl.aot.analysis.history import history_of
 from refimpl.aot.analysis.metadata import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
-from refimpl.aot.runtime.forward_mode import refuse_dual
+from refimpl.aot.runtime.eager_calls import in_memory, is_memoryless, refuse_dual, refuse_nan
 from refimpl.aot.runtime.graph_call import BoxedCall, coerce_tangent, zeros_like_later
 from refimpl.aot.runtime.kept_values import Keeping, KeptValuesState
-from refimpl.aot.runtime.memoryless_zeros import in_memory, is_memoryless, refuse_nan
 from refimpl.aot.runtime.subclass_call import WrapperTangents
 
 DifferentiableCall = Callable[[list[Any], list[Any]], tuple[torch.Tensor, ...]]
+Tangents = Sequence[torch.Tensor | None]  # of the differentiable outputs; None where no gradient arrives
 
 
-def differentiable_call(
-    forward: BoxedCall,
-    get_backward: Callable[[frozenset[int]], BoxedCall],
-    analysis: ProgramAnalysis,
-    dependences: Sequence[frozenset[int]] = (),
-    histories: Sequence[frozenset[int]] = (),
-    wrapper_tangents: WrapperTangents | None = None,
-    keeping: Keeping | None = None,
-) -> DifferentiableCall:
-    """A function of (list to be filled with all forward outputs, slots) that returns the forward outputs with gradients.
+class CompiledTraining:
+    """A compiled forward and backward, as a function of (list to be filled with all forward outputs, slots) that returns the
+    forward outputs with gradients."""
 
-    `get_backward` compiles the backward graph, for tangents of which those at some positions are zeros that nobody has computed,
-    if that is not done yet. `dependences` are, of each gradient that it gives, the
-    indices of the incoming gradients it depends on: one that depends on none of those that arrive is None, as in eager mode.
-    `histories` are those with which it has a derivative itself, which is refused: only eager mode has it.
-    `wrapper_tangents` is given where wrapper subclasses are among the outputs, `keeping` where parts of the backward differ in
-    what they need or let go.
-    """
-    count = analysis.num_forward_outputs
-    differentiable = analysis.differentiable
-    others = [p for p in range(count) if p not in differentiable]
-    coercions = [coerce_tangent(info) for info in analysis.tangents]
-    tangent_indices = [differentiable.index(info.position) for info in analysis.tangents]
-    gradients = analysis.gradients
-    refused = [(differentiable.index(position), error) for position, error in analysis.refused]
-    is_partial = wrapper_tangents is None and (len(differentiable) > 1 or bool(refused))
+    def __init__(
+        self,
+        forward: BoxedCall,
+        get_backward: Callable[[frozenset[int]], BoxedCall],
+        analysis: ProgramAnalysis,
+        *,
+        dependences: Sequence[frozenset[int]] = (),
+        histories: Sequence[frozenset[int]] = (),
+        wrapper_tangents: WrapperTangents | None = None,
+        keeping: Keeping | None = None,
+    ) -> None:
+        """get_backward: compiles the backward graph, if that is not done yet, for tangents of which those at the given positions
+        are zeros that nobody has computed.
+        dependences: of each gradient, the indices of the tangents it depends on. One that depends on none of those that arrive is
+        None, as in eager mode.
+        histories: of each gradient, the tangents with which it has a derivative itself, which is refused: only eager mode has it.
+        wrapper_tangents: given where wrapper subclasses are among the outputs.
+        keeping: given where parts of the backward differ in what they need or free.
+        """
+        self.forward = forward
+        self.get_backward = get_backward
+        self.dependences = dependences
+        self.histories = histories
+        self.wrapper_tangents = wrapper_tangents
+        self.keeping = keeping
+        self.count = analysis.num_forward_outputs
+        self.differentiable = analysis.differentiable
+        self.gradients = analysis.gradients
+        self.given_unread = analysis.given_unread
+        self.others = [p for p in range(self.count) if p not in self.differentiable]
+        self.coercions = [coerce_tangent(info) for info in analysis.tangents]
+        self.tangent_indices = [self.differentiable.index(info.position) for info in analysis.tangents]
+        self.refused = [(self.differentiable.index(position), error) for position, error in analysis.refused]
+        self.is_partial = wrapper_tangents is None and (len(self.differentiable) > 1 or bool(self.refused))
+        self.has_histories = any(histories)
+        self.unreached = _unreached_slots(analysis)
+        self.expected_needs = tuple(
+            [info.requires_grad and i not in self.unreached for i, info in enumerate(analysis.inputs)]
+        )
+        has_parts = keeping is not None and keeping.has_parts
+        self.parts = PartsState(analysis, dependences) if has_parts else None
 
-    def tangents_of(ctx: Any, grads: Sequence[torch.Tensor | None]) -> list[torch.Tensor]:
-        if not is_partial:
-            return [coerce(grad) for coerce, grad in zip(coercions, grads, strict=True)]  # type: ignore[arg-type]
-        found: list[torch.Tensor] = []
-        for index, coerce in zip(tangent_indices, coercions, strict=True):
-            grad = grads[index]
-            found.append(coerce(ctx.likes[index]() if grad is None else grad))
-        return found
+    def __call__(self, holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
+        for position in self.unreached:
+            slots[position] = slots[position].detach()
+        if is_any_autocast_enabled():
+            with without_autocast():
+                return self._run(holder, slots)
+        return self._run(holder, slots)
 
-    def without_unreached(returned: list[Any], grads: Sequence[torch.Tensor | None]) -> list[Any]:
-        arrived = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
-        if len(arrived) == len(tangent_indices):
-            return returned
-        return [
-            None if index is None or (dependences[index] and arrived.isdisjoint(dependences[index])) else gradient
-            for gradient, index in zip(returned, gradients, strict=True)
-        ]
+    def _run(self, holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
+        parts = () if self.parts is None or has_saved_tensors_hooks() else self.parts.of_call(slots)
+        if parts:
+            return self._run_in_parts(holder, slots, parts)
+        return Compiled.apply(self, holder, _origins_of(slots) if self.has_histories else [], *slots)
 
-    def unreached_outputs(needs: Sequence[bool]) -> list[int]:
-        """Of the differentiable outputs, those that depend on no slot that needs a gradient in this call."""
-        reached = [dependences[g] for g, is_needed in zip(gradients, needs, strict=True) if g is not None and is_needed]
-        found = frozenset().union(*reached)
-        return [index for k, index in enumerate(tangent_indices) if k not in found]
+    def _run_in_parts(self, holder: list[Any], slots: list[Any], parts: Sequence[Part]) -> tuple[torch.Tensor, ...]:
+        assert self.keeping is not None
+        with torch.no_grad():
+            outs = self.forward(list(slots))
+        saved = outs[self.count :]
+        saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
+        holder += outs[: self.count]
+        results = self.returned_of(outs, slots)
+        kept = KeptValuesState(saved_tensors, self.keeping, slots)
+        call = _CallInParts(
+            numbers=[v for v in saved if not isinstance(v, torch.Tensor)],
+            likes=[zeros_like_later(t) for t in results],
+            kept=kept,
+            refused=kept.others(saved_tensors),
+            origins=_origins_of(slots) if self.has_histories else [],
+        )
+        for part in parts:
+            # What only leads to a leaf of the program's own, a view made without grad mode, has a history that reaches no slot.
+            origins = [slots[i] for i in part.slots] or [torch.zeros((), requires_grad=True)]
+            made = CompiledPart.apply(self, call, part, [results[i] for i in part.outputs], *origins)
+            for index, result in zip(part.outputs, made, strict=True):
+                results[index] = result
+        return tuple(results)
 
-    has_histories = any(histories)
-    unreached = _unreached_slots(analysis)
-    needs = [info.requires_grad for info in analysis.inputs]
-    expected_needs = (False, False, *[is_needed and i not in unreached for i, is_needed in enumerate(needs)])
+    def returned_of(self, outs: list[Any], slots: Sequence[Any]) -> list[torch.Tensor]:
+        """The outputs that autograd is given.
 
-    def returned_of(outs: list[Any], slots: Sequence[Any]) -> list[torch.Tensor]:
-        # A view made in here, or an input returned as it is, could not be written to afterwards.
-        # What is another output too must not get the history of this one.
+        A view made in the forward, or an input returned as it is, could not be written to afterwards: these are detached. So is
+        what is another output too, which must not get the history of this one.
+        """
         given = {id(slot) for slot in slots}
-        given.update([id(outs[p]) for p in others])
-        returned = [outs[p] for p in differentiable]
+        given.update([id(outs[p]) for p in self.others])
+        returned = [outs[p] for p in self.differentiable]
         for index, t in enumerate(returned):
             if t._is_view() or id(t) in given:
                 returned[index] = t.detach()
             given.add(id(t))  # two results with one value, of which each has its own history
         return returned
 
-    def gradients_of(call: Any, grads: Sequence[torch.Tensor | None]) -> Sequence[Any]:
+    def unreached_outputs(self, needs: Sequence[bool]) -> list[int]:
+        """Of the differentiable outputs, those that depend on no slot that needs a gradient in this call."""
+        pairs = zip(self.gradients, needs, strict=True)
+        found = frozenset().union(*[self.dependences[g] for g, is_needed in pairs if g is not None and is_needed])
+        return [index for k, index in enumerate(self.tangent_indices) if k not in found]
+
+    def gradients_of(self, call: Any, grads: Tangents) -> Sequence[Any]:
+        """The gradients of the slots. `call`: what the forward has left, a context of autograd or a _CallInParts."""
         if all(grad is None for grad in grads):  # of an output whose use has a gradient that is None
-            return (None,) * len(gradients)
+            return (None,) * len(self.gradients)
         if any(map(is_memoryless, grads)):
-            return refuse_nan(gradients_of(call, in_memory(grads)))
+            return refuse_nan(self.gradients_of(call, in_memory(grads)))
         refuse_dual(grads)
-        for index, error in refused:
+        for index, error in self.refused:
             if grads[index] is not None:
                 raise _again(error)
-        # Autograd raises where any backward has run for good.
-        saved = () if keeping is not None and call.kept.is_divided else call.saved_tensors
-        arrived = read = {k for k, index in enumerate(tangent_indices) if grads[index] is not None}
-        if not all(read.isdisjoint(unread) for unread in analysis.given_unread):
-            read = set(range(len(tangent_indices)))  # the backward that reads what arrives may not give these
-        if keeping is not None:
-            saved = call.kept.take(saved, read, arrived)
-        if wrapper_tangents is None:
-            tangents = tangents_of(call, grads)
-        else:
-            call.watched.check()
-            tangents = wrapper_tangents(call.likes, grads)
-        missing = frozenset(range(len(tangent_indices))) - arrived
+        arrived = {k for k, index in enumerate(self.tangent_indices) if grads[index] is not None}
+        saved = self._saved_of(call, arrived)
+        tangents = self._tangents_of(call, grads)
+        missing = frozenset(range(len(self.tangent_indices))) - arrived
         with torch.no_grad():
             if is_any_autocast_enabled():
                 with without_autocast():
-                    found = get_backward(missing)([*call.numbers, *saved, *tangents])
+                    found = self.get_backward(missing)([*call.numbers, *saved, *tangents])
             else:
-                found = get_backward(missing)([*call.numbers, *saved, *tangents])
-        returned = [None if g is None else found[g] for g in gradients]
-        if dependences and (is_partial or wrapper_tangents is not None):
-            returned = without_unreached(returned, grads)
-        return with_refusals(returned, call, grads, arrived) if torch.is_grad_enabled() else returned
+                found = self.get_backward(missing)([*call.numbers, *saved, *tangents])
+        returned = [None if g is None else found[g] for g in self.gradients]
+        if missing and self.dependences and (self.is_partial or self.wrapper_tangents is not None):
+            returned = self._without_unreached(returned, arrived)
+        return self._with_refusals(returned, call, grads, arrived) if torch.is_grad_enabled() else returned
 
-    def with_refusals(
-        returned: list[Any], call: Any, grads: Sequence[torch.Tensor | None], arrived: Collection[int]
-    ) -> list[Any]:
+    def _saved_of(self, call: Any, arrived: Collection[int]) -> Sequence[torch.Tensor | None]:
+        """The saved tensors. Autograd raises where any backward has run for good, unless it was one of a part."""
+        if self.keeping is None:
+            return call.saved_tensors
+        saved = () if call.kept.is_divided else call.saved_tensors
+        read = arrived
+        if not all(unread.isdisjoint(arrived) for unread in self.given_unread):
+            read = set(range(len(self.tangent_indices)))  # the backward that reads what arrives may not give these
+        return call.kept.take(saved, read, arrived)
+
+    def _tangents_of(self, call: Any, grads: Tangents) -> list[torch.Tensor]:
+        if self.wrapper_tangents is not None:
+            call.watched.check()
+            return self.wrapper_tangents(call.likes, grads)
+        if not self.is_partial:
+            return [coerce(grad) for coerce, grad in zip(self.coercions, grads, strict=True)]  # type: ignore[arg-type]
+        found: list[torch.Tensor] = []
+        for index, coerce in zip(self.tangent_indices, self.coercions, strict=True):
+            grad = grads[index]
+            found.append(coerce(call.likes[index]() if grad is None else grad))
+        return found
+
+    def _without_unreached(self, returned: list[Any], arrived: Collection[int]) -> list[Any]:
+        """None in place of gradients that depend on no tangent that arrives."""
+        dependences = self.dependences
+        return [
+            None if index is None or (dependences[index] and dependences[index].isdisjoint(arrived)) else gradient
+            for gradient, index in zip(returned, self.gradients, strict=True)
+        ]
+
+    def _with_refusals(self, returned: list[Any], call: Any, grads: Tangents, arrived: Collection[int]) -> list[Any]:
         """Gradients that in eager mode would have a history have one here whose derivative is an error."""
-        given = {k: g for k in arrived if (g := grads[tangent_indices[k]]) is not None and g.requires_grad}
+        given = {k: g for k in arrived if (g := grads[self.tangent_indices[k]]) is not None and g.requires_grad}
 
         def is_refused(index: int | None) -> bool:
-            if index is None or not histories[index].isdisjoint(arrived):
+            if index is None or not self.histories[index].isdisjoint(arrived):
                 return index is not None
-            return bool(given) and not (dependences and dependences[index].isdisjoint(given))
+            return bool(given) and not (self.dependences and self.dependences[index].isdisjoint(given))
 
-        refused = [isinstance(g, torch.Tensor) and is_refused(i) for g, i in zip(returned, gradients, strict=True)]
+        pairs = zip(returned, self.gradients, strict=True)
+        refused = [isinstance(g, torch.Tensor) and is_refused(i) for g, i in pairs]
         return _refuse_gradients(returned, refused, [*given.values(), *call.origins]) if any(refused) else returned
-
-    class Compiled(_Step):
-        @staticmethod
-        def forward(ctx: Any, holder: list[Any], origins: list[torch.Tensor], *slots: Any) -> tuple[Any, ...]:
-            outs = forward(list(slots))
-            ctx.origins = origins
-            saved = outs[count:]
-            ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
-            saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
-            if keeping is None:
-                ctx.save_for_backward(*saved_tensors)
-            holder += outs[:count]
-            ctx.set_materialize_grads(False)
-            if wrapper_tangents is not None:
-                ctx.likes = wrapper_tangents.likes(outs)
-                ctx.watched = wrapper_tangents.watch(slots, outs, saved)
-            returned = returned_of(outs, slots)
-            if is_partial:
-                ctx.likes = [zeros_like_later(t) for t in returned]
-            if keeping is not None:
-                ctx.kept = KeptValuesState(saved_tensors, keeping, slots)
-                ctx.save_for_backward(*ctx.kept.others(saved_tensors))
-            if dependences and ctx.needs_input_grad != expected_needs:
-                ctx.mark_non_differentiable(*[returned[index] for index in unreached_outputs(ctx.needs_input_grad[2:])])
-            return tuple(returned)
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            return None, None, *gradients_of(ctx, grads)
-
-    class CompiledPart(_Step):
-        @staticmethod
-        def forward(
-            ctx: Any, call: _CallInParts, part: Part, returned: list[torch.Tensor], *slots: Any
-        ) -> tuple[Any, ...]:
-            ctx.call, ctx.part = call, part
-            ctx.set_materialize_grads(False)
-            ctx.save_for_backward(*call.refused)
-            if not all(ctx.needs_input_grad[3:]):
-                needs = dict(zip(part.slots, ctx.needs_input_grad[3:], strict=True))
-                without = unreached_outputs([needs.get(position, False) for position in range(len(gradients))])
-                ctx.mark_non_differentiable(*[t for i, t in zip(part.outputs, returned, strict=True) if i in without])
-            return tuple(returned)
-
-        @staticmethod
-        def backward(ctx: Any, *grads: Any) -> Any:
-            if not ctx.part.slots:  # no gradient arrives anywhere
-                return None, None, None, None
-            arrived = dict(zip(ctx.part.outputs, grads, strict=True))
-            found = gradients_of(ctx.call, [arrived.get(index) for index in range(len(differentiable))])
-            return None, None, None, *[found[position] for position in ctx.part.slots]
-
-    def call_in_parts(holder: list[Any], slots: list[Any], parts: Sequence[Part]) -> tuple[torch.Tensor, ...]:
-        assert keeping is not None
-        with torch.no_grad():
-            outs = forward(list(slots))
-        saved = outs[count:]
-        saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
-        holder += outs[:count]
-        results = returned_of(outs, slots)
-        kept = KeptValuesState(saved_tensors, keeping, slots)
-        call = _CallInParts(
-            numbers=[v for v in saved if not isinstance(v, torch.Tensor)],
-            likes=[zeros_like_later(t) for t in results],
-            kept=kept,
-            refused=kept.others(saved_tensors),
-            origins=_origins_of(slots) if has_histories else [],
-        )
-        for part in parts:
-            # What only leads to a leaf of the program's own, a view made without grad mode, has a history that reaches no slot.
-            origins = [slots[i] for i in part.slots] or [torch.zeros((), requires_grad=True)]
-            made = CompiledPart.apply(call, part, [results[i] for i in part.outputs], *origins)
-            for index, result in zip(part.outputs, made, strict=True):
-                results[index] = result
-        return tuple(results)
-
-    partition = PartsState(analysis, dependences) if keeping is not None and keeping.has_parts else None
-
-    def run(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
-        parts = () if partition is None or has_saved_tensors_hooks() else partition.of_call(slots)
-        if parts:
-            return call_in_parts(holder, slots, parts)
-        return Compiled.apply(holder, _origins_of(slots) if has_histories else [], *slots)
-
-    def call(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
-        for position in unreached:
-            slots[position] = slots[position].detach()
-        if is_any_autocast_enabled():
-            with without_autocast():
-                return run(holder, slots)
-        return run(holder, slots)
-
-    return call
 
 
 class _Step(torch.autograd.Function):
     """What a compiled forward and backward are one of, or one for each part."""
+
+
+class Compiled(_Step):
+    """All results of a compiled forward, as one step of autograd."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, training: CompiledTraining, holder: list[Any], origins: list[torch.Tensor], *slots: Any
+    ) -> tuple[Any, ...]:
+        outs = training.forward(list(slots))
+        ctx.training, ctx.origins = training, origins
+        saved = outs[training.count :]
+        ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
+        saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
+        if training.keeping is None:
+            ctx.save_for_backward(*saved_tensors)
+        holder += outs[: training.count]
+        ctx.set_materialize_grads(False)
+        if training.wrapper_tangents is not None:
+            ctx.likes = training.wrapper_tangents.likes(outs)
+            ctx.watched = training.wrapper_tangents.watch(slots, outs, saved)
+        returned = training.returned_of(outs, slots)
+        if training.is_partial:
+            ctx.likes = [zeros_like_later(t) for t in returned]
+        if training.keeping is not None:
+            ctx.kept = KeptValuesState(saved_tensors, training.keeping, slots)
+            ctx.save_for_backward(*ctx.kept.others(saved_tensors))
+        needs = ctx.needs_input_grad[3:]
+        if training.dependences and needs != training.expected_needs:
+            ctx.mark_non_differentiable(*[returned[index] for index in training.unreached_outputs(needs)])
+        return tuple(returned)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return None, None, None, *ctx.training.gradients_of(ctx, grads)
+
+
+class CompiledPart(_Step):
+    """Some results of a compiled forward that was run already, as a step of autograd that leads to the slots of `part`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        training: CompiledTraining,
+        call: _CallInParts,
+        part: Part,
+        returned: list[torch.Tensor],
+        *slots: Any,
+    ) -> tuple[Any, ...]:
+        ctx.training, ctx.call, ctx.part = training, call, part
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*call.refused)
+        if not all(ctx.needs_input_grad[4:]):
+            needs = dict(zip(part.slots, ctx.needs_input_grad[4:], strict=True))
+            without = training.unreached_outputs([needs.get(i, False) for i in range(len(training.gradients))])
+            ctx.mark_non_differentiable(*[t for i, t in zip(part.outputs, returned, strict=True) if i in without])
+        return tuple(returned)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        if not ctx.part.slots:  # no gradient arrives anywhere
+            return None, None, None, None, None
+        arrived = dict(zip(ctx.part.outputs, grads, strict=True))
+        training = ctx.training
+        found = training.gradients_of(ctx.call, [arrived.get(i) for i in range(len(training.differentiable))])
+        return None, None, None, None, *[found[position] for position in ctx.part.slots]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

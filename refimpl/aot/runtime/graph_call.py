@@ -15,6 +15,7 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize import AliasGroup
 
 BoxedCall = Callable[[list[Any]], Any]
+FlatCall = Callable[[list[Any]], list[Any]]  # from the flat list of arguments to the flat list of results
 
 
 def boxed(compiled: Callable[..., Any]) -> BoxedCall:

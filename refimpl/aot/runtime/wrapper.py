@@ -1,12 +1,13 @@
 """Around the compiled graphs: prologue, the call, epilogue. What comes out behaves as the program does.
 
 Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py _create_runtime_wrapper, AOTDedupeWrapper
-Differs: all decisions are made once, when the wrapper is built; a call runs over lists of closures.
+Differs: all decisions are made once, when the wrapper is built; a call runs through lists of functions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,14 +16,13 @@ from torch.autograd.graph import increment_version
 from refimpl._torch import is_any_autocast_enabled, set_creation_of_view, set_grad_enabled, without_autocast
 from refimpl.aot.analysis.history import history_of
 from refimpl.aot.analysis.input_plan import InputPlan
-from refimpl.aot.analysis.metadata import InputMutation, OutputInfo, OutputKind, ProgramAnalysis
+from refimpl.aot.analysis.metadata import FlatWrite, InputMutation, OutputInfo, OutputKind, ProgramAnalysis
 from refimpl.aot.analysis.replay import common_call, replayer, shared_replayer
 from refimpl.aot.errors import DuplicatesExpected, GradientNotExpected
 from refimpl.aot.runtime.autograd_function import DifferentiableCall
-from refimpl.aot.runtime.graph_call import BoxedCall, enlarge_storage
+from refimpl.aot.runtime.graph_call import BoxedCall, FlatCall, enlarge_storage
 from refimpl.aot.runtime.mutations import Step, as_inference, in_memory, place, steps_of_mutation
 
-FlatCall = Callable[[list[Any]], list[Any]]
 # Of arguments, slots, forward outputs, and the results made so far.
 OutputMaker = Callable[[list[Any], list[Any], Sequence[Any], list[Any]], Any]
 
@@ -39,33 +39,10 @@ def runtime_wrapper(
     """A function of the flat list of arguments that returns the flat list of results. One of `inference`, `training` is given."""
     run = _training_run(training, analysis) if training is not None else _inference_run(inference)
     run = _without_bases(run, [p for p in analysis.owned if p not in analysis.differentiable])
-    mutations = [
-        (position, step)
-        for position, info in enumerate(analysis.inputs)
-        if info.mutation is not None
-        for step in _steps(info.mutation, analysis)
-    ]
-    argument_mutations = [
-        (i, step) for i, mutation in analysis.argument_mutations for step in _steps(mutation, analysis)
-    ]
-    placements = [(False, i, info.mutation) for i, info in enumerate(analysis.inputs)]
-    placements += [(True, i, mutation) for i, mutation in analysis.argument_mutations]
-    placed = [
-        (is_argument, i, mutation, _alias_maker(mutation.placement))
-        for is_argument, i, mutation in placements
-        if mutation is not None and mutation.placement is not None
-    ]
-    makers = _output_makers(analysis.outputs)
-    reshaped = _viewed_as_they_were(analysis)
-    detached = {i for i in reshaped if (mutation := analysis.inputs[i].mutation) is not None and mutation.detaches}
     prologue = _prologue(plan, aot_id, captured)
     check = _gradient_check(analysis, aot_id)
-    is_plain = all(
-        info.kind is OutputKind.FRESH and not (info.steps or info.becomes_leaf or info.becomes_inference)
-        for info in analysis.outputs
-    )
-    flat_writes = analysis.flat_writes
-    if not mutations and not placed and not flat_writes and prologue is None and is_plain:
+    epilogue = _Epilogue.of(analysis, is_training=training is not None)
+    if epilogue.only_picks and prologue is None:
         positions = [info.position for info in analysis.outputs]
 
         def call_plain(args: list[Any]) -> list[Any]:
@@ -76,49 +53,110 @@ def runtime_wrapper(
 
         return call_plain
 
-    early = {i: make for i, make in enumerate(makers) if make is not None and _is_made_early(analysis, i)}
-    aged = _written_after_views(analysis) if training is None else []
-
     def call(args: list[Any]) -> list[Any]:
         slots = args if prologue is None else prologue(args)
         if check is not None:
             check(slots)
-        storages = [write.group.storage(slots) for write in flat_writes]
-        forward = run(list(slots))
-        for storage, write in zip(storages, flat_writes, strict=True):
+        storages = [write.group.storage(slots) for write in analysis.flat_writes]
+        return epilogue.results(args, slots, storages, run(list(slots)))
+
+    return call
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Epilogue:
+    """What happens after the compiled forward: its outputs are written to arguments, and results are made of them."""
+
+    only_picks: bool
+    """Whether results are forward outputs as they are, and nothing is written."""
+    flat_writes: tuple[FlatWrite, ...]
+    mutations: tuple[tuple[int, Step], ...]
+    """By slot."""
+    argument_mutations: tuple[tuple[int, Step], ...]
+    """By argument."""
+    placed: tuple[tuple[bool, int, InputMutation, OutputMaker], ...]
+    """What is put into other memory: whether it is an argument, or else a slot; its position; how its new memory is made."""
+    reshaped: tuple[int, ...]
+    detached: frozenset[int]
+    makers: tuple[OutputMaker | None, ...]
+    early: tuple[tuple[int, OutputMaker], ...]
+    """Results that are made before anything is written."""
+    aged: tuple[int, ...]
+
+    @classmethod
+    def of(cls, analysis: ProgramAnalysis, *, is_training: bool) -> _Epilogue:
+        slots = [(i, info.mutation) for i, info in enumerate(analysis.inputs) if info.mutation is not None]
+        places = [(False, i, mutation) for i, mutation in slots]
+        places += [(True, i, mutation) for i, mutation in analysis.argument_mutations]
+        placed = tuple((*at, _alias_maker(at[2].placement)) for at in places if at[2].placement is not None)
+        mutations = tuple((i, step) for i, mutation in slots for step in _steps(mutation, analysis))
+        makers = _output_makers(analysis.outputs)
+        reshaped = _viewed_as_they_were(analysis)
+        is_plain = all(
+            info.kind is OutputKind.FRESH and not (info.steps or info.becomes_leaf or info.becomes_inference)
+            for info in analysis.outputs
+        )
+        return cls(
+            only_picks=is_plain and not mutations and not placed and not analysis.flat_writes,
+            flat_writes=analysis.flat_writes,
+            mutations=mutations,
+            argument_mutations=tuple(
+                (i, step) for i, mutation in analysis.argument_mutations for step in _steps(mutation, analysis)
+            ),
+            placed=placed,
+            reshaped=tuple(reshaped),
+            detached=frozenset(i for i, mutation in slots if i in reshaped and mutation.detaches),
+            makers=tuple(makers),
+            early=tuple((i, m) for i, m in enumerate(makers) if m is not None and _is_made_early(analysis, i)),
+            aged=() if is_training else tuple(_written_after_views(analysis)),
+        )
+
+    def results(
+        self, args: list[Any], slots: list[Any], storages: Sequence[torch.Tensor], forward: Sequence[Any]
+    ) -> list[Any]:
+        """The results, in the order in which the program's effects come: early views, writes, then all others.
+
+        storages: of the flat bases that are written, one for each of `flat_writes`.
+        """
+        for storage, write in zip(storages, self.flat_writes, strict=True):
             enlarge_storage(storage, write.group)
-        viewed = slots
-        if reshaped:
-            viewed = list(slots)
-            for position in reshaped:
-                slot = slots[position]
-                if position in detached:
-                    slot.detach_()
-                viewed[position] = slot.as_strided(slot.shape, slot.stride(), slot.storage_offset())
-        results: list[Any] = [None] * len(makers)
-        for index, make in early.items():
+        viewed = self._viewed(slots) if self.reshaped else slots
+        results: list[Any] = [None] * len(self.makers)
+        for index, make in self.early:
             results[index] = make(args, viewed, forward, results)
-        for position, step in mutations:
+        for position, step in self.mutations:
             step(slots[position], forward)
-        for position, step in argument_mutations:
+        for position, step in self.argument_mutations:
             step(args[position], forward)
-        for storage, write in zip(storages, flat_writes, strict=True):
+        for storage, write in zip(storages, self.flat_writes, strict=True):
             group = write.group
             storage.as_strided((group.numel,), (1,), group.offset).copy_(forward[write.position])
-        if placed:  # autograd makes histories of views anew when it is asked, and by where the base is then
-            for position in reshaped:
-                history_of(viewed[position])
-        for is_argument, position, mutation, make in placed:
-            place((args if is_argument else slots)[position], make(args, viewed, forward, []), mutation, forward)
-        for index, make in enumerate(makers):
-            if make is not None and index not in early:
+        if self.placed:
+            self._place(args, slots, viewed, forward)
+        made = {index for index, _ in self.early} if self.early else ()
+        for index, make in enumerate(self.makers):
+            if make is not None and index not in made:
                 results[index] = make(args, viewed, forward, results)
-        for position in aged:
+        for position in self.aged:
             if not forward[position].is_inference():
                 increment_version(forward[position])
         return results
 
-    return call
+    def _viewed(self, slots: list[Any]) -> list[Any]:
+        """The slots, with views as they were before in place of those that get another geometry."""
+        viewed = list(slots)
+        for position in self.reshaped:
+            slot = slots[position]
+            if position in self.detached:
+                slot.detach_()
+            viewed[position] = slot.as_strided(slot.shape, slot.stride(), slot.storage_offset())
+        return viewed
+
+    def _place(self, args: list[Any], slots: list[Any], viewed: list[Any], forward: Sequence[Any]) -> None:
+        for position in self.reshaped:  # autograd makes histories of views anew when asked, by where the base is then
+            history_of(viewed[position])
+        for is_argument, position, mutation, make in self.placed:
+            place((args if is_argument else slots)[position], make(args, viewed, forward, []), mutation, forward)
 
 
 def _steps(mutation: InputMutation, analysis: ProgramAnalysis) -> list[Step]:

@@ -1,0 +1,166 @@
+"""Calls that run the program itself, in eager mode, although it was compiled: the conditions, each with its reason.
+
+Counterpart: none; torch's graphs run in all of these cases. They give results without tangents, give hooks the gradients of other
+uses, or give kernels a null pointer, where eager mode has aten/src/ATen/ZeroTensorFallback.cpp
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+
+from refimpl._torch import forward_mode_level, has_saved_tensors_hooks, is_inside_function_transform, storage_key
+from refimpl.aot.analysis.input_plan import InputPlan
+from refimpl.aot.analysis.metadata import Geometry, ProgramAnalysis
+from refimpl.aot.analysis.subclasses import dense_parts
+from refimpl.aot.runtime.graph_call import FlatCall
+from refimpl.errors import UnsupportedByRefimpl
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EagerCondition:
+    """holds: whether a call with these arguments runs in eager mode."""
+
+    reason: str
+    holds: Callable[[Sequence[Any]], bool]
+
+
+INSIDE_TRANSFORM = EagerCondition(
+    reason="Inside of a torch.func transform tensors stand for others, and graphs know nothing of these.",
+    holds=lambda args: is_inside_function_transform(),
+)
+FORWARD_MODE = EagerCondition(
+    reason="Graphs and kernels give no tangents of forward-mode AD.",
+    holds=lambda args: forward_mode_level() >= 0,
+)
+MEMORYLESS_ZEROS = EagerCondition(
+    reason="Zeros without memory (torch._efficientzerotensor, gradients of sgn) stay zeros in products, also with infinities, "
+    "until an operator that knows nothing of them gets zeros in memory. Calls with other arguments have keys of their own.",
+    holds=lambda args: True,
+)
+HOOKS_ON_REFUSED = EagerCondition(
+    reason="Autograd has refused a gradient, and hooks on saved tensors switch off the check for which it does: the gradient is "
+    "made of what the hooks keep of each value that the program saves. Graphs save other values.",
+    holds=lambda args: has_saved_tensors_hooks(),
+)
+WATCHED_VIEW = (
+    "A hook or retain_grad waits for the gradient of a view, and the program writes to its memory. Autograd then makes the "
+    "view's history again, and the hooks stay with the uses from before. A graph has one place for the gradient of an argument."
+)
+
+
+def eager_conditions(
+    args: Sequence[Any], *, plan: InputPlan, analysis: ProgramAnalysis, captured: Sequence[torch.Tensor]
+) -> tuple[EagerCondition, ...]:
+    """The conditions under which calls of a program run in eager mode. `args` are those that it is compiled for."""
+    found = [FORWARD_MODE]
+    if any(map(is_memoryless, (*args, *captured))):
+        found.append(MEMORYLESS_ZEROS)
+    if analysis.refused:
+        found.append(HOOKS_ON_REFUSED)
+    is_watched = _watched_view_written(args, plan, analysis.mutated_inputs, captured)
+    if is_watched is not None:
+        found.append(EagerCondition(reason=WATCHED_VIEW, holds=is_watched))
+    return tuple(found)
+
+
+def eager_where(
+    conditions: Sequence[EagerCondition], function: Callable[..., Sequence[Any]], compiled: FlatCall
+) -> FlatCall:
+    """A function that calls `function` where a condition holds, and `compiled` elsewhere."""
+    first, *others = [condition.holds for condition in conditions]
+
+    def call(args: list[Any]) -> list[Any]:
+        if first(args):
+            return list(function(*args))
+        for holds in others:
+            if holds(args):
+                return list(function(*args))
+        return compiled(args)
+
+    return call
+
+
+def _watched_view_written(
+    args: Sequence[Any], plan: InputPlan, mutated: Sequence[int], captured: Sequence[torch.Tensor]
+) -> Callable[[Sequence[Any]], bool] | None:
+    """Whether a view among arguments and captured tensors is watched and lies in memory that is written; None for "never".
+
+    mutated: slots, and captured tensors behind these, that the program writes to.
+    """
+    written = sorted(
+        {position for index in mutated if index < len(plan.slots) for position in plan.slots[index].members}
+    )
+    written_captured = [captured[index - len(plan.slots)] for index in mutated if index >= len(plan.slots)]
+    positions = [position for position, arg in enumerate(args) if _may_be_watched(arg)]
+    others = [tensor for tensor in captured if _may_be_watched(tensor)]
+    if not mutated or (not positions and not others):
+        return None
+
+    def holds(leaves: Sequence[Any]) -> bool:
+        watched = [tensor for tensor in (*(leaves[position] for position in positions), *others) if _is_watched(tensor)]
+        if not watched:
+            return False
+        places = {_place(tensor) for tensor in (*(leaves[position] for position in written), *written_captured)}
+        return not places.isdisjoint(map(_place, watched))
+
+    return holds
+
+
+def _may_be_watched(arg: Any) -> bool:
+    """By what is the same at every call."""
+    return isinstance(arg, torch.Tensor) and arg.requires_grad and not isinstance(arg, torch.nn.Parameter)
+
+
+def _is_watched(tensor: torch.Tensor) -> bool:
+    """Whether it is a view with a history, and a hook or `retain_grad` waits for its gradient."""
+    if tensor._base is None or tensor.is_leaf:
+        return False
+    return bool(tensor._backward_hooks) or tensor.retains_grad
+
+
+def _place(tensor: torch.Tensor) -> int:
+    """Its storage; of a tensor without one (sparse), the base that it is a view of."""
+    return -id(tensor._base) if Geometry.of(tensor) is None else storage_key(tensor)
+
+
+# A backward cannot run in eager mode any more. What arrives there and graphs cannot take is refused, or given memory.
+
+
+def refuse_dual(gradients: Iterable[torch.Tensor | None]) -> None:
+    """Raises UnsupportedByRefimpl where a tangent of a compiled backward is a dual number of forward-mode AD."""
+    if forward_mode_level() >= 0 and any(
+        g is not None and forward_ad.unpack_dual(g).tangent is not None for g in gradients
+    ):
+        raise UnsupportedByRefimpl(
+            seen="a gradient with a tangent of forward-mode AD, which arrives at the backward of a compiled graph",
+            supported="forward-mode AD of calls that are made within its level: they run without graphs",
+            do="call the compiled function within the level",
+        )
+
+
+def is_memoryless(value: Any) -> bool:
+    """Whether it is a tensor of zeros without memory."""
+    return isinstance(value, torch.Tensor) and value._is_zerotensor()
+
+
+def in_memory(gradients: Iterable[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """The gradients, with zeros that kernels can read in place of zeros without memory."""
+    return [None if g is None else g.clone() if g._is_zerotensor() else g for g in gradients]
+
+
+def refuse_nan(gradients: Sequence[Any]) -> Sequence[Any]:
+    """The gradients, computed of such zeros. Raises UnsupportedByRefimpl where one is NaN: that of eager mode may be 0."""
+    for gradient in gradients:
+        parts = [part for part in dense_parts(gradient) if isinstance(part, torch.Tensor)]
+        if any(bool(part.isnan().any()) for part in parts if part.layout is torch.strided):
+            raise UnsupportedByRefimpl(
+                seen="zeros without memory that arrive at the backward of a compiled graph, where a gradient of them is NaN",
+                supported="such zeros where what they are multiplied with is finite",
+                do="give a gradient that has memory (`gradient.clone()`), or run the function without compiling it",
+            )
+    return gradients
