@@ -22,6 +22,7 @@ from refimpl.aot.compiled_calls import memory_guard
 from refimpl.aot.errors import GradientNotExpected
 from refimpl.aot.flat_function import flattened, leaves_of, unflattener
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
+from refimpl.aot.functional_program import ProgramRequest
 from refimpl.aot.options import AOTConfig, Compiler
 from refimpl.aot.partition import default_partition
 from refimpl.aot.runtime.graph_call import FlatCall
@@ -65,7 +66,9 @@ def aot_function(
         def compiled() -> tuple[FlatCall, Callable[[list[Any]], Any]]:
             leaves, in_spec = pytree.tree_flatten((args, kwargs))
             flat, out_spec = flattened(fn, in_spec)
-            return compile_program(flat, leaves, config).call, unflattener(out_spec())
+            return compile_program(ProgramRequest(function=flat, args=leaves, config=config)).call, unflattener(
+                out_spec()
+            )
 
         leaves = leaves_of(args, kwargs)
         entries = cached.entries(compiled)
@@ -164,7 +167,8 @@ def aot_module_simplified(
     if isinstance(mod, torch.fx.GraphModule) and mod.meta.get("is_followed"):
         config = replace(config, is_followed=True)
     plain = None if any(isinstance(a, FakeTensor) for a in given) else [*values, *given]
-    program = compile_program(functional, [*values, *args], config, plain=plain)
+    request = ProgramRequest(function=functional, args=[*values, *args], config=config, plain=plain)
+    program = compile_program(request)
     compiled = program.call
     input_guards = mod.meta.get("input_guards") if isinstance(mod, torch.fx.GraphModule) else None
     guard = None if input_guards is None or plain is None else memory_guard(program.program, plain)

@@ -24,9 +24,10 @@ from refimpl._torch import (
 from refimpl.aot import options as aot_options
 from refimpl.aot.analysis.input_plan import base_of, storage_groups
 from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
-from refimpl.aot.compile_program import CompiledProgram, FunctionalProgram, compile_program
+from refimpl.aot.compile_program import CompiledProgram, compile_program
 from refimpl.aot.flat_function import split_plain, unflattener, with_sizes
 from refimpl.aot.functional_call import parameters_and_buffers
+from refimpl.aot.functional_program import FunctionalProgram, ProgramRequest
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.runtime.eager_calls import INSIDE_TRANSFORM
 from refimpl.aot.runtime.graph_call import FlatCall
@@ -225,7 +226,7 @@ def compile_calls(
             merges_duplicates=True,
             record_stack_traces=record_stack_traces,
         )
-        return compile_program(flat, leaves, config)
+        return compile_program(ProgramRequest(function=flat, args=leaves, config=config))
 
     return _compiled_by_call(target, compile_flat, dynamic=dynamic)
 

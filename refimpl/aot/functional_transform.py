@@ -16,8 +16,8 @@ import torch
 
 from refimpl._torch import pytree
 from refimpl.aot.analysis.metadata import OutputInfo, OutputKind, ProgramAnalysis
-from refimpl.aot.compile_program import FunctionalProgram, functional_program
 from refimpl.aot.functional_call import create_tree_flattened_fn
+from refimpl.aot.functional_program import FunctionalProgram, ProgramRequest, functional_program
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.runtime.graph_call import with_flat_bases
 from refimpl.aot.runtime.wrapper import runtime_wrapper
@@ -44,9 +44,10 @@ def functionalize(func: Callable[..., Any], *, remove: Removed = "mutations") ->
     def run(*args: Any, **kwargs: Any) -> Any:
         flat, structure = create_tree_flattened_fn(func, args, kwargs)
         leaves = pytree.tree_leaves((args, kwargs))
-        program = functional_program(flat, leaves, AOTConfig(), wants_backward=False)
+        request = ProgramRequest(function=flat, args=leaves, config=AOTConfig(), wants_backward=False)
+        program = functional_program(request)
         if _is_differentiated(leaves) and _has_wrong_gradient(program):
-            program = functional_program(flat, leaves, AOTConfig(functionalization="scatter"), wants_backward=False)
+            program = functional_program(replace(request, config=AOTConfig(functionalization="scatter")))
         if remove == "mutations_and_views":
             graph_module = functionalize_graph(program.graph_module, keeps_views=False).graph_module
             program = replace(program, graph_module=graph_module)

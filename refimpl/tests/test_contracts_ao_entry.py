@@ -17,6 +17,7 @@ import refimpl
 from refimpl.aot import aot_function as entry_points
 from refimpl.aot.aot_function import aot_function, aot_module, aot_module_simplified
 from refimpl.aot.compile_program import compile_program
+from refimpl.aot.functional_program import ProgramRequest
 from refimpl.aot.options import AOT_COUNTER, AOTConfig
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.tests.kept_graphs import (
@@ -103,7 +104,8 @@ def test_a_boxed_graph_is_given_a_list_that_it_may_empty() -> None:
         return run
 
     config = AOTConfig(fw_compiler=compile, inference_compiler=compile)
-    call = compile_program(lambda x: [x * 2], [torch.ones(2)], config).call
+    request = ProgramRequest(function=lambda x: [x * 2], args=[torch.ones(2)], config=config)
+    call = compile_program(request).call
     args = [torch.ones(2)]
     assert call(args)[0].tolist() == [2.0, 2.0]
     assert args == []

@@ -16,12 +16,12 @@ import torch
 from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
 from refimpl.aot import options as aot_options
 from refimpl.aot.analysis.metadata import OutputKind, ProgramAnalysis
-from refimpl.aot.compile_program import FunctionalProgram, functional_program
 from refimpl.aot.effects import thread_tokens
 from refimpl.aot.export.bans import check_exportable, refuse_random_state, refuse_subclass
 from refimpl.aot.export.view_and_mutation import ViewAndMutationMeta, view_and_mutation_meta
 from refimpl.aot.export_errors import MemoryBeyondInput
 from refimpl.aot.functional_call import create_tree_flattened_fn
+from refimpl.aot.functional_program import FunctionalProgram, ProgramRequest, functional_program
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.joint.graph import TracedProgram
 from refimpl.aot.options import AOTConfig
@@ -120,7 +120,10 @@ def export_function(
         check_exportable(traced, leaves, names, is_joint=trace_joint, has_tangents=not no_tangents)
         metadata.append(view_and_mutation_meta(traced, keep_input_mutations=keep_input_mutations))
 
-    program = functional_program(flat_fn, leaves, config, wants_backward=None if trace_joint else False, check=check)
+    wants_backward = None if trace_joint else False
+    program = functional_program(
+        ProgramRequest(function=flat_fn, args=leaves, config=config, wants_backward=wants_backward, check=check)
+    )
     graph_module, num_forward_outputs = _with_outputs(program, keeps_mutations=keep_input_mutations)
     if program.replaced:
         raise MemoryBeyondInput([names[position] for group in program.replaced for position in group.members])

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from refimpl.aot.analysis.metadata import InputInfo, OutputInfo, OutputKind
-from refimpl.aot.compile_program import functional_program
+from refimpl.aot.functional_program import ProgramRequest, functional_program
 from refimpl.aot.joint.graph import TracedProgram
 from refimpl.aot.options import AOTConfig
 
@@ -180,7 +180,7 @@ def run_functionalized_fw_and_collect_metadata(
 
     def inner(*flat_args: Any) -> ViewAndMutationMeta:
         seen: list[TracedProgram] = []
-        functional_program(f, flat_args, config, check=seen.append)
+        functional_program(ProgramRequest(function=f, args=flat_args, config=config, check=seen.append))
         return view_and_mutation_meta(seen[0], keep_input_mutations=keep_input_mutations)
 
     return inner

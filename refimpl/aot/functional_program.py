@@ -1,0 +1,305 @@
+"""A program as one functional graph: traced with its backward, then freed from writes and views.
+
+Counterpart: torch/_functorch/_aot_autograd/graph_compile.py aot_stage1_graph_capture
+Differs: which memory is written and aliased is read off the same trace; upstream runs the program once more to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from refimpl._torch import FakeTensor, FakeTensorMode
+from refimpl.aot.analysis.fake_arguments import fake_mode_for, fake_slots
+from refimpl.aot.analysis.input_plan import InputPlan, alias_groups, base_of, plan_for, storage_groups
+from refimpl.aot.analysis.metadata import ProgramAnalysis
+from refimpl.aot.analysis.subclasses import dense_count
+from refimpl.aot.analysis.trace_needs import NeedsMore, TraceNeeds
+from refimpl.aot.in_graph_mutations import with_flat_writes
+from refimpl.aot.joint.gradient_dependences import gradient_dependences, gradient_histories
+from refimpl.aot.joint.graph import FlatFunction, JointOptions, TracedProgram, TraceInputs, trace_program
+from refimpl.aot.joint.repeated_draws import merge_repeated_draws
+from refimpl.aot.options import AOTConfig, current_settings
+from refimpl.aot.partition.cut_problem import IS_WRITABLE
+from refimpl.aot.rng import RandomStates, functionalize_random
+from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
+from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.trace.options import TraceOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramRequest:
+    """A flat function and the arguments that it is compiled or exported for.
+
+    plain: the tensors and numbers that fake arguments stand for, if the arguments are fake.
+    wants_backward: whether gradients are traced; None for "if anything has one".
+    check: called with the first trace, in which every argument has a placeholder. What it raises goes through.
+    """
+
+    function: FlatFunction
+    args: Sequence[Any]
+    config: AOTConfig
+    plain: Sequence[Any] | None = None
+    wants_backward: bool | None = None
+    check: Callable[[TracedProgram], None] | None = None
+    is_specialized: bool = False
+
+    @property
+    def real_args(self) -> Sequence[Any] | None:
+        """Arguments that are no fake tensors; None if there are none."""
+        if self.plain is None and not any(isinstance(arg, FakeTensor) for arg in self.args):
+            return self.args
+        return self.plain
+
+    def for_these_sizes(self) -> ProgramRequest | None:
+        """The same without symbols, for the sizes of the real arguments; None without these, or if there are no symbols."""
+        if not self.config.dynamic_shapes or self.real_args is None:
+            return None
+        static = replace(self.config, dynamic_shapes=False)
+        return replace(self, args=self.real_args, config=static, plain=None, check=None, is_specialized=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionalProgram:
+    """Placeholders: slots, those of one written storage replaced by one flat base; then tangents. Outputs as traced."""
+
+    graph_module: torch.fx.GraphModule
+    traced: TracedProgram
+    replaced: tuple[AliasGroup, ...]
+    is_specialized: bool = False  # for the sizes it was compiled with, though symbols were asked for
+    random: RandomStates = RandomStates()  # inputs and outputs that compiled graphs have besides
+
+    @property
+    def analysis(self) -> ProgramAnalysis:
+        """Of the trace."""
+        return self.traced.analysis
+
+    @property
+    def primals(self) -> list[torch.fx.Node]:
+        """The placeholders that are no tangents."""
+        placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
+        num_tangents = len(self.traced.example_tangents) + len(self.random.examples)
+        return placeholders[: len(placeholders) - num_tangents]
+
+    def gradient_dependences(self) -> tuple[frozenset[int], ...]:
+        """Of every gradient, the incoming gradients it is computed from. Empty where it cannot be but one."""
+        layout = self.traced.layout
+        if len(self.traced.example_tangents) < 2:
+            return ()
+        found = gradient_dependences(self.graph_module, *self._gradients())
+        if layout is not None:
+            found = layout.of_wholes(found)
+        unread = self.analysis.given_unread or (frozenset(),) * len(found)
+        return tuple(a | b for a, b in zip(found, unread, strict=True))
+
+    def gradient_histories(self) -> tuple[frozenset[int], ...]:
+        """Of every gradient, the incoming gradients with which it requires one itself. Of wrappers, whose autograd the trace does
+        not see, all of them."""
+        if self.traced.layout is None:
+            return gradient_histories(self.graph_module, *self._gradients())
+        everything = frozenset(range(len(self.analysis.tangents)))
+        return tuple([everything for g in self.analysis.gradients if g is not None])
+
+    def _gradients(self) -> tuple[list[torch.fx.Node], int, int]:
+        """Incoming gradients; where among the outputs gradients begin; how many there are."""
+        layout = self.traced.layout
+        placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
+        first = len(self.primals)
+        tangents = placeholders[first : first + len(self.traced.example_tangents)]
+        first_gradient = self.traced.num_dense_outputs + len(self.random.forward)
+        count = sum(1 for g in self.analysis.gradients if g is not None)
+        return tangents, first_gradient, count if layout is None else dense_count(layout.gradients)
+
+    def slot_placeholders(self) -> list[torch.fx.Node | None]:
+        """The placeholder of each slot; None for slots that a flat base has replaced."""
+        members = {member for group in self.replaced for member in group.members}
+        flat = {group.position for group in self.replaced}
+        own = iter(node for position, node in enumerate(self.primals) if position not in flat)
+        return [None if i in members else next(own) for i in range(self.traced.num_dense_slots)]
+
+
+def functional_program(request: ProgramRequest) -> FunctionalProgram:
+    """The functional graph of a program. One whose memory symbols cannot tell apart is compiled for its sizes alone.
+
+    Raises SymbolicMemory for such a program if its arguments are fake, and nothing is known of the real ones.
+    """
+    traced = trace(request)
+    static = request.for_these_sizes()
+    if static is not None and _has_unknown_places(traced, request):
+        return functional_program(static)
+    try:
+        return functionalize(traced, request)
+    except SymbolicMemory:
+        if static is None:
+            raise
+        return functional_program(static)
+
+
+def trace(request: ProgramRequest) -> TracedProgram:
+    """The joint graph of forward and backward. A program that writes to memory which two arguments share is traced a second time:
+    with one placeholder for both."""
+    config = request.config
+    fake_mode = fake_mode_for(request.args, dynamic=config.dynamic_shapes)
+    plan = plan_for(request.args, merges_duplicates=True)  # a program sees that two of its arguments are one
+    traced = _trace_with_plan(request, plan, fake_mode)
+    if request.check is not None:
+        request.check(traced)
+    needed = _needed_plan(request.args, traced, merges_duplicates=config.merges_duplicates)
+    return traced if needed == plan else _trace_with_plan(request, needed, fake_mode)
+
+
+def _trace_with_plan(request: ProgramRequest, plan: InputPlan, fake_mode: FakeTensorMode) -> TracedProgram:
+    """The trace of a program, made again until it is prepared for what the program needs."""
+    config = request.config
+    values = plan.slot_values(request.args)
+    trace_options = TraceOptions(
+        decompositions=config.decompositions,
+        tracing_mode="symbolic" if _is_symbolic(fake_mode, config) else "fake",
+        allow_non_fake_inputs=True,
+        record_stack_traces=config.record_stack_traces,
+        record_module_stack=config.is_export,
+        specializes_integers=config.is_export or config.specializes_integers,
+        decomposes_aliases=True,
+        pre_dispatch=config.pre_dispatch,
+    )
+    options = JointOptions(
+        trace=trace_options,
+        wants_backward=request.wants_backward,
+        has_tangents=not config.no_tangents,
+        keeps_captured=config.is_export,
+    )
+    needs = TraceNeeds()
+    is_inference, has_gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+    while True:
+        fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
+        inputs = TraceInputs(plan=plan, values=tuple(values), fakes=tuple(fakes), fake_mode=fake_mode)
+        try:  # a trace that is given up may have left these modes, or entered them
+            with torch.inference_mode(is_inference), torch.set_grad_enabled(has_gradients):
+                return trace_program(request.function, inputs, options, needs)
+        except NeedsMore as more:
+            needs = more.needs
+
+
+def functionalize(traced: TracedProgram, request: ProgramRequest) -> FunctionalProgram:
+    """The program's graph without writes and views, its inputs marked for partitioners."""
+    config, values = request.config, traced.plan.slot_values(request.args)
+    groups: tuple[tuple[int, ...], ...] = ()
+    if traced.analysis.mutated_inputs:
+        slots = traced.dense_slots([*values, *traced.captured])
+        # Which of them meet depends on what the program views beside its arguments too. Symbols do not tell that.
+        groups = alias_groups(slots) if config.dynamic_shapes else storage_groups(slots)
+    functional = functionalize_graph(
+        traced.graph_module,
+        alias_groups=groups,
+        strategy=config.functionalization,  # type: ignore[arg-type]
+        num_tangents=len(traced.example_tangents),
+    )
+    program = FunctionalProgram(
+        graph_module=functional.graph_module,
+        traced=traced,
+        replaced=tuple(functional.replaced),
+        is_specialized=request.is_specialized,
+    )
+    merge_repeated_draws(program.graph_module)
+    _mark_mutated(program, values)
+    _mark_writable(program, values, is_followed=config.is_followed)
+    return program
+
+
+def with_flat_bases_written(program: FunctionalProgram, request: ProgramRequest) -> FunctionalProgram:
+    """The graph also returns the final values of flat bases, where writes to the arguments alone would leave memory out."""
+    traced = program.traced
+    if not program.replaced or traced.layout is not None:
+        return program
+    static = request.for_these_sizes()
+    args = static.args if program.is_specialized and static is not None else request.args
+    slots = [*traced.plan.slot_values(args), *traced.captured]
+    analysis = with_flat_writes(program.graph_module, traced.analysis, program.replaced, slots)
+    return replace(program, traced=replace(traced, analysis=analysis))
+
+
+def with_random_states(program: FunctionalProgram) -> FunctionalProgram:
+    """Random ops become functions of the generator's state, an input of the graph, if `functionalize_rng_ops` is set."""
+    if not current_settings().functionalize_rng_ops:
+        return program
+    fake_mode, count = program.traced.fake_mode, program.traced.num_dense_outputs
+    return replace(program, random=functionalize_random(program.graph_module, fake_mode, count))
+
+
+def _has_unknown_places(traced: TracedProgram, request: ProgramRequest) -> bool:
+    """Whether symbols cannot tell which memory the program writes to, or which of its arguments are views of one base.
+
+    Sizes of tensors that a flat base replaces are no inputs of the graph, and fakes are views of nothing.
+    """
+    assert request.real_args is not None
+    slots = traced.dense_slots([*traced.plan.slot_values(request.args), *traced.captured])
+    if traced.analysis.mutated_inputs and alias_groups(slots):
+        return True
+    if any(info.mutation is not None and info.mutation.overlaps_itself for info in traced.analysis.inputs):
+        return True
+    return any(slot.is_base for slot in _needed_plan(request.real_args, traced, merges_duplicates=True).slots)
+
+
+def _is_symbolic(fake_mode: FakeTensorMode, config: AOTConfig) -> bool:
+    shape_env = fake_mode.shape_env
+    if shape_env is None:
+        return False
+    return config.dynamic_shapes or not isinstance(shape_env, ShapeEnv)
+
+
+def _needed_plan(args: Sequence[Any], traced: TracedProgram, *, merges_duplicates: bool) -> InputPlan:
+    """The plan once it is known what is written. Duplicates that are left alone are placeholders of their own, unless merged."""
+    plan, analysis = traced.plan, traced.analysis
+    mutations = [
+        (slot.members, info.mutation) for slot, info in zip(plan.slots, analysis.inputs, strict=False) if info.mutation
+    ]
+    written = [p for members, mutation in mutations if mutation.writes_data for p in members]
+    reshaped = [p for members, _ in mutations for p in members]
+    gets_history = [
+        p
+        for members, mutation in mutations
+        if mutation.writes_data and mutation.is_visible_to_autograd and mutation.requires_grad
+        for p in members
+    ]
+    return plan_for(
+        args, written=written, reshaped=reshaped, gets_history=gets_history, merges_duplicates=merges_duplicates
+    )
+
+
+def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
+    """What the epilogue writes to is not there any more when backward runs: partitioners must not save it. Nor other views of the
+    same base: autograd takes a write to one for a write to all, wherever in memory they are."""
+    if not program.analysis.mutated_inputs:
+        return
+    slots = program.slot_placeholders()
+    mutated = program.analysis.mutated_inputs
+    bases = {id(base_of(values[i])) for i in mutated if i < len(values) and isinstance(values[i], torch.Tensor)}
+    related = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor) and id(base_of(v)) in bases]
+    for position in sorted({*mutated, *related}):
+        for dense in program.traced.dense_positions(position):
+            node = slots[dense]
+            if node is not None:
+                node.meta["is_mutated_input"] = True
+    primals = program.primals
+    for group in program.replaced:
+        primals[group.position].meta["is_mutated_input"] = True
+
+
+def _mark_writable(program: FunctionalProgram, values: Sequence[Any], *, is_followed: bool) -> None:
+    """Programs write in place to what they have computed, to data and to buffers: of what eager keeps nothing of, partitioners
+    save copies. Not of parameters, as long as the program does not go on after this graph: those are written after the backward,
+    and keeping them takes no memory; nor of other leaves that require a gradient."""
+    slots = program.slot_placeholders()
+    for position, value in enumerate([*values, *program.traced.captured]):
+        if not isinstance(value, torch.Tensor):
+            continue
+        is_leaf = isinstance(value, torch.nn.Parameter) or (value.requires_grad and value.is_leaf)
+        if is_leaf and not is_followed:
+            continue
+        for dense in program.traced.dense_positions(position):
+            node = slots[dense]
+            if node is not None:
+                node.meta[IS_WRITABLE] = True
