@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from benchmarks.models import Model, TensorOutputs, all_models
-from refimpl.aot.aot_function import aot_module_simplified
+from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.backends.partition import partition_for_kernels
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.options import CodegenOptions

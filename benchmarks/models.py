@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from refimpl.aot.aot_function import aot_module_simplified
 from refimpl.aot.partition import default_partition
+from refimpl.aot_entry_points import aot_module_simplified
 
 
 class Model(NamedTuple):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from refimpl.aot.aot_function import aot_function, aot_module, aot_module_simplified
 from refimpl.aot.export.joint_simple import aot_export_joint_simple
 from refimpl.aot.export.module import aot_export_module
 from refimpl.aot.functional_transform import functionalize
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
+from refimpl.aot_entry_points import aot_function, aot_module, aot_module_simplified
 from refimpl.backends import list_backends, register_backend
 from refimpl.capture.compile import compile, optimize, optimize_assert
 from refimpl.capture.entry_points.decorators import (

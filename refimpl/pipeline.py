@@ -1,18 +1,30 @@
-"""The road from a Python function to what runs in its place, in one readable function per length of road.
+"""The road from a Python function to what runs in its place: `compile_program`, one line a step.
+
+`compile_aot` walks it with a function that is traced as it is. `refimpl.compile` captures graphs from Python bytecode first
+(refimpl.capture), and its backends walk it with each graph.
 
 Counterpart: torch.compile (from AOT autograd on), torch/_functorch/aot_autograd.py aot_function
-Differs: every call is checked against what was compiled (`CallKey`), and compiled anew where it differs.
+Differs: every call of `compile_aot` is checked against what was compiled (`CallKey`), and compiled anew where it differs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
-from refimpl.aot.compiled_calls import compile_calls
+from refimpl.aot import options as aot_options
+from refimpl.aot.compile_program import CompiledProgram, compile_graphs, partition, wrap
+from refimpl.aot.compiled_calls import compiled_by_call
+from refimpl.aot.functional_program import (
+    ProgramRequest,
+    functional_program,
+    with_flat_bases_written,
+    with_random_states,
+)
+from refimpl.aot.options import AOTConfig
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.aot.partition.default import split_joint
-from refimpl.backends import Backend, lookup_backend
+from refimpl.backend_registry import Backend, lookup_backend
 from refimpl.errors import BadParameter
 from refimpl.trace.options import DecompositionTable
 
@@ -22,6 +34,19 @@ _PARTITIONS: dict[Any, Callable[..., Any]] = {
     "default": default_partition,
     "min_cut": min_cut_rematerialization_partition,
 }
+
+
+def compile_program(request: ProgramRequest) -> CompiledProgram:
+    """A function that does what `request.function` does, mutation and aliases included.
+
+    request: a function of a flat list of arguments, with example arguments and an AOTConfig.
+    """
+    program = functional_program(request)  # traced with its backward, analysed, freed from writes and views
+    program = with_flat_bases_written(program, request)
+    program = with_random_states(program)
+    partitioned = partition(program, request.config)
+    graphs = compile_graphs(partitioned, request.config)
+    return wrap(graphs, request)
 
 
 def compile_aot(
@@ -36,10 +61,10 @@ def compile_aot(
 ) -> Callable[..., Any]:
     """A function (or module) like `fn`, which is traced with its backward, functionalized, partitioned, and run by `backend`.
 
-    backend: a name (`refimpl.backends.list_backends()`), `module:function`, or a callable of (GraphModule, example inputs), for
-    forward, backward and inference graphs alike; partition: "default", "min_cut", None for the joint graph as it is, or a
-    partition function; dynamic: sizes are symbols, compiled anew only where a guard fails; record_stack_traces: every node of the
-    graphs says which line of the program it comes from (`print_readable`).
+    backend: a name (`refimpl.list_backends()`), `module:function`, or a callable of (GraphModule, example inputs), for forward,
+    backward and inference graphs alike; partition: "default", "min_cut", None for the joint graph as it is, or a partition
+    function; dynamic: sizes are symbols, compiled anew only where a guard fails; record_stack_traces: every node of the graphs
+    says which line of the program it comes from (`print_readable`).
     Parameters and buffers of a module are read at every call. Raises BadParameter for an unknown name, and what `fn` raises.
     """
     compiler = lookup_backend(backend)
@@ -47,8 +72,22 @@ def compile_aot(
         raise BadParameter(
             seen=f"partition={partition!r}", expected='"default", "min_cut", None or a partition function'
         )
-    partition_fn = partition if callable(partition) else _PARTITIONS[partition]
-    return compile_calls(
-        fn, compiler=compiler, partition_fn=partition_fn, dynamic=dynamic, decompositions=decompositions or {},
-        functionalization=functionalization, record_stack_traces=record_stack_traces,
-    )  # fmt: skip
+
+    def compile_flat(flat: Callable[..., Any], leaves: Sequence[Any], num_state: int) -> CompiledProgram:
+        config = AOTConfig(
+            fw_compiler=compiler,
+            bw_compiler=compiler,
+            inference_compiler=compiler,
+            partition_fn=partition if callable(partition) else _PARTITIONS[partition],
+            decompositions=decompositions or {},
+            dynamic_shapes=dynamic,
+            specializes_integers=True,
+            num_params_buffers=num_state,
+            aot_id=next(aot_options.AOT_COUNTER),
+            functionalization=functionalization,
+            merges_duplicates=True,
+            record_stack_traces=record_stack_traces,
+        )
+        return compile_program(ProgramRequest(function=flat, args=leaves, config=config))
+
+    return compiled_by_call(fn, compile_flat, dynamic=dynamic)

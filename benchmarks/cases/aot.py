@@ -24,8 +24,8 @@ from benchmarks.models import (
     run_graphs,
     split,
 )
-from refimpl.aot.aot_function import aot_function, aot_module_simplified
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
+from refimpl.aot_entry_points import aot_function, aot_module_simplified
 
 # torch's annotations are narrower than what it takes.
 torch_aot_function: Callable[..., Any] = getattr(_torch_aot, "aot_function")

@@ -32,7 +32,7 @@ from torch.utils import _pytree as pytree
 from benchmarks import on_gpu
 from benchmarks.harness import Case, Figures, Side, benchmark
 from benchmarks.models import Model, all_models
-from refimpl.aot.aot_function import aot_module_simplified
+from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.backends.partition import partition_for_kernels
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options

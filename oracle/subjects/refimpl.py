@@ -25,8 +25,8 @@ from oracle.subjects.make_fx import GraphTracedSubject, flat_function
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import FlatProgram, FlatTrace
 from refimpl.aot.functional_transform import functionalize
+from refimpl.backend_registry import Backend, lookup_backend
 from refimpl.backends.partition import partition_for_kernels
-from refimpl.backends.registry import Backend, lookup_backend
 from refimpl.backends.triton import triton
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options

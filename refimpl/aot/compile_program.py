@@ -20,9 +20,6 @@ from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.functional_program import (
     FunctionalProgram,
     ProgramRequest,
-    functional_program,
-    with_flat_bases_written,
-    with_random_states,
 )
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.joint.gradient_dependences import constants_behind
@@ -82,16 +79,6 @@ class CompiledProgram:
 
     call: FlatCall
     program: FunctionalProgram
-
-
-def compile_program(request: ProgramRequest) -> CompiledProgram:
-    """A function that does what `request.function` does, mutation and aliases included."""
-    program = functional_program(request)
-    program = with_flat_bases_written(program, request)
-    program = with_random_states(program)
-    partitioned = partition(program, request.config)
-    graphs = compile_graphs(partitioned, request.config)
-    return wrap(graphs, request)
 
 
 def partition(program: FunctionalProgram, config: AOTConfig) -> PartitionedProgram:

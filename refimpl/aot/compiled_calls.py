@@ -21,19 +21,16 @@ from refimpl._torch import (
     pytree,
     storage_key,
 )
-from refimpl.aot import options as aot_options
 from refimpl.aot.analysis.input_plan import base_of, storage_groups
 from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
-from refimpl.aot.compile_program import CompiledProgram, compile_program
+from refimpl.aot.compile_program import CompiledProgram
 from refimpl.aot.flat_function import split_plain, unflattener, with_sizes
 from refimpl.aot.functional_call import parameters_and_buffers
-from refimpl.aot.functional_program import FunctionalProgram, ProgramRequest
-from refimpl.aot.options import AOTConfig
+from refimpl.aot.functional_program import FunctionalProgram
 from refimpl.aot.runtime.eager_calls import INSIDE_TRANSFORM
 from refimpl.aot.runtime.graph_call import FlatCall
 from refimpl.functionalize import AliasMap
 from refimpl.symbolic.shape_env import ShapeEnv
-from refimpl.trace.options import DecompositionTable
 
 _DEVICE_TYPES = ("cpu", "cuda")
 
@@ -195,42 +192,6 @@ def _shared(leaves: Sequence[Any]) -> Hashable:
     return tuple(found)
 
 
-def compile_calls(
-    fn: Callable[..., Any],
-    *,
-    compiler: Callable[..., Any],
-    partition_fn: Callable[..., Any],
-    dynamic: bool,
-    decompositions: DecompositionTable,
-    functionalization: str = "table",
-    record_stack_traces: bool = False,
-) -> Callable[..., Any]:
-    """A function like `fn`, compiled at its first call and at calls that differ; see `refimpl.compile_aot` for the parameters.
-
-    compiler: of forward, backward and inference graphs, (GraphModule, example inputs) -> callable.
-    """
-    target = _Target.of(fn)
-
-    def compile_flat(flat: Callable[..., Any], leaves: Sequence[Any]) -> CompiledProgram:
-        config = AOTConfig(
-            fw_compiler=compiler,
-            bw_compiler=compiler,
-            inference_compiler=compiler,
-            partition_fn=partition_fn,
-            decompositions=decompositions,
-            dynamic_shapes=dynamic,
-            specializes_integers=True,
-            num_params_buffers=target.count_state(),
-            aot_id=next(aot_options.AOT_COUNTER),
-            functionalization=functionalization,
-            merges_duplicates=True,
-            record_stack_traces=record_stack_traces,
-        )
-        return compile_program(ProgramRequest(function=flat, args=leaves, config=config))
-
-    return _compiled_by_call(target, compile_flat, dynamic=dynamic)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
     """A function, or a module as a function of its state and arguments."""
@@ -244,9 +205,6 @@ class _Target:
 
     def state(self) -> dict[str, torch.Tensor]:
         return {} if self.module is None else parameters_and_buffers(self.module)
-
-    def count_state(self) -> int:
-        return len(self.state())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,10 +256,18 @@ def _guards(
     return tuple([guard for guard in found if guard is not None])
 
 
-def _compiled_by_call(
-    target: _Target, compile_flat: Callable[[Callable[..., Any], Sequence[Any]], CompiledProgram], *, dynamic: bool
+def compiled_by_call(
+    fn: Callable[..., Any],
+    compile_flat: Callable[[Callable[..., Any], Sequence[Any], int], CompiledProgram],
+    *,
+    dynamic: bool,
 ) -> Callable[..., Any]:
-    """A function that compiles for every kind of call once, and runs what was compiled."""
+    """A function like `fn` that compiles for every kind of call once, and runs what was compiled.
+
+    compile_flat: compiles a function of leaves for a list of them, of which the first, so many as its third argument says, are
+    parameters and buffers. dynamic: whether sizes are symbols.
+    """
+    target = _Target.of(fn)
     entries: list[_Entry] = []
     lock = threading.RLock()
 
@@ -329,7 +295,7 @@ def _compiled_by_call(
                 seen[:] = [_Result(spec=with_sizes(spec), plain=plain, assigned=assigned)]
                 return results
 
-            compiled = compile_flat(flat, leaves)
+            compiled = compile_flat(flat, leaves, count)
             guards = _guards(compiled.program, leaves, count, dynamic=dynamic)
             entry = _Entry(key, guards, compiled.call, seen[-1].unflattener(target.module), tuple(seen[-1].assigned))
             entries.append(entry)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from refimpl.backend_registry import Backend, list_backends, lookup_backend, register_backend
 from refimpl.backends.eager import aot_eager, eager, interpreter
-from refimpl.backends.registry import Backend, list_backends, lookup_backend, register_backend
 from refimpl.backends.triton import triton
 
 register_backend("eager", eager)

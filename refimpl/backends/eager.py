@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.aot_function import aot_module_simplified
 from refimpl.aot.partition import min_cut_rematerialization_partition
+from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.backends.data_dependence import left_to_the_front_end
 
 

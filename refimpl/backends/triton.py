@@ -11,13 +11,13 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.aot_function import aot_module_simplified
-from refimpl.aot.compiled_calls import compile_calls
+from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.backends.data_dependence import left_to_the_front_end
 from refimpl.backends.partition import partition_for_kernels
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.options import CodegenOptions, codegen_options
+from refimpl.pipeline import compile_aot
 
 
 def triton(
@@ -69,10 +69,9 @@ def _compiled_for_any_size(
 ) -> Callable[..., Any]:
     """Compiled at the first call with symbols of refimpl's own, and anew only where a guard on these fails."""
     program = _OfTensors(graph_module, _numbers_that_are_sizes(graph_module))
-    compiled = compile_calls(
-        program, compiler=compile_one, partition_fn=partition,
-        decompositions=codegen_decompositions(), dynamic=True,
-    )  # fmt: skip
+    compiled = compile_aot(
+        program, backend=compile_one, partition=partition, decompositions=codegen_decompositions(), dynamic=True
+    )
     return lambda *inputs: compiled(*[value for at, value in enumerate(inputs) if at not in program.sizes])
 
 

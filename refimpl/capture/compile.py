@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from refimpl.backends.registry import Backend, lookup_backend, register_backend
+from refimpl.backend_registry import Backend, lookup_backend, register_backend
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.config import config
 from refimpl.capture.entry_points.backends import NAMED

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.aot_function import aot_function
+from refimpl.aot_entry_points import aot_function
 
 Tensor = torch.Tensor
 

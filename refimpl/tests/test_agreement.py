@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.aot.aot_function import aot_module_simplified
+from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.tests.agreement import assert_agrees
 from refimpl.tests.test_aot_function import in_place, siblings, two_arguments
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from refimpl._torch import FakeTensorMode
-from refimpl.aot.aot_function import aot_function, aot_module_simplified
+from refimpl.aot_entry_points import aot_function, aot_module_simplified
 from refimpl.pipeline import compile_aot
 from refimpl.tests.agreement import assert_agrees
 from refimpl.tests.test_aot_function import two_arguments

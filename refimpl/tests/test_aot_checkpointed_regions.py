@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
-from refimpl.aot.aot_function import aot_module_simplified
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
+from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.backends.triton import triton
 
 Tensor = torch.Tensor

@@ -11,10 +11,10 @@ from torch._library.effects import EffectType
 from torch._library.opaque_object import OpaqueBase, register_opaque_type
 
 from refimpl._torch import with_effects
-from refimpl.aot.aot_function import aot_function
 from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.options import aot_settings
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
+from refimpl.aot_entry_points import aot_function
 from refimpl.trace.make_fx import make_fx
 
 Tensor = torch.Tensor

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import refimpl
-from refimpl.aot.aot_function import aot_module_simplified
+from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.tests.agreement import assert_agrees
 
 

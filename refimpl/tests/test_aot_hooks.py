@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from refimpl._torch import active_dispatch_modes
-from refimpl.aot.aot_function import aot_function
 from refimpl.aot.errors import DoubleBackward
+from refimpl.aot_entry_points import aot_function
 from refimpl.backends import aot_eager
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options

@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from refimpl.aot.aot_function import aot_function
 from refimpl.aot.options import aot_settings
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.aot.random_ops import RANDOM_LIBRARY, functional_random_op, is_random_function
+from refimpl.aot_entry_points import aot_function
 from refimpl.errors import UnsupportedByRefimpl
 
 Tensor = torch.Tensor

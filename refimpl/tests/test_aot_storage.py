@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from refimpl.aot.aot_function import aot_function
+from refimpl.aot_entry_points import aot_function
 from refimpl.pipeline import compile_aot
 
 Program = Callable[..., Any]

@@ -13,8 +13,8 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from refimpl._torch import pytree
 from refimpl.aot.analysis.subclasses import dense_parts
-from refimpl.aot.aot_function import aot_function, aot_module
 from refimpl.aot.errors import StaleWrapper, UnexpectedSubclass
+from refimpl.aot_entry_points import aot_function, aot_module
 from refimpl.pipeline import compile_aot
 
 Tensor = torch.Tensor

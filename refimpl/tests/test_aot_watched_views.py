@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.aot.aot_function import aot_function
+from refimpl.aot_entry_points import aot_function
 from refimpl.backends import aot_eager
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options

@@ -10,10 +10,10 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import refimpl
-from refimpl.aot.aot_function import aot_module_simplified
 from refimpl.aot.partition import default_partition
+from refimpl.aot_entry_points import aot_module_simplified
+from refimpl.backend_registry import lookup_backend
 from refimpl.backends import eager
-from refimpl.backends.registry import lookup_backend
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.capture.public.errors import Unsupported

@@ -15,8 +15,8 @@ import torch
 from torch._functorch.aot_autograd import aot_function as torch_aot_function
 from torch._library.opaque_object import OpaqueBase, register_opaque_type
 
-from refimpl.aot.aot_function import aot_function, aot_module, aot_module_simplified
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
+from refimpl.aot_entry_points import aot_function, aot_module, aot_module_simplified
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.tests.kept_graphs import (
     Compiler,

@@ -14,11 +14,11 @@ import torch
 from torch._functorch.aot_autograd import AOTConfig as TorchAOTConfig
 
 import refimpl
-from refimpl.aot import aot_function as entry_points
-from refimpl.aot.aot_function import aot_function, aot_module, aot_module_simplified
-from refimpl.aot.compile_program import compile_program
+from refimpl import aot_entry_points as entry_points
 from refimpl.aot.functional_program import ProgramRequest
 from refimpl.aot.options import AOT_COUNTER, AOTConfig
+from refimpl.aot_entry_points import aot_function, aot_module, aot_module_simplified
+from refimpl.pipeline import compile_program
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.tests.kept_graphs import (
     Compiler,

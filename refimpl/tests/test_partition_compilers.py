@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from refimpl.aot.aot_function import aot_function
+from refimpl.aot_entry_points import aot_function
 from refimpl.tests.joint_graphs import calls
 from refimpl.upstream.compilers import (
     default_decompositions,

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from refimpl.aot.aot_function import aot_function, aot_module
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, partition_options
+from refimpl.aot_entry_points import aot_function, aot_module
 from refimpl.tests.joint_graphs import calls
 
 aten = torch.ops.aten

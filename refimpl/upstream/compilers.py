@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensor, without_autocast
-from refimpl.aot.aot_function import aot_function, aot_module
 from refimpl.aot.compile_utils import strip_overloads
 from refimpl.aot.partition import min_cut_rematerialization_partition
+from refimpl.aot_entry_points import aot_function, aot_module
 from refimpl.trace.decompositions import get_decompositions
 
 _aten = torch.ops.aten

@@ -20,9 +20,9 @@ _GRAPHS = {
     f"{_FUNCTORCH}.aot_autograd.run_functionalized_fw_and_collect_metadata": (
         f"{_AOT}.export.view_and_mutation.run_functionalized_fw_and_collect_metadata"
     ),
-    f"{_FUNCTORCH}.aot_autograd.aot_function": f"{_AOT}.aot_function.aot_function",
-    f"{_FUNCTORCH}.aot_autograd.aot_module": f"{_AOT}.aot_function.aot_module",
-    f"{_FUNCTORCH}.aot_autograd.aot_module_simplified": f"{_AOT}.aot_function.aot_module_simplified",
+    f"{_FUNCTORCH}.aot_autograd.aot_function": "refimpl.aot_entry_points.aot_function",
+    f"{_FUNCTORCH}.aot_autograd.aot_module": "refimpl.aot_entry_points.aot_module",
+    f"{_FUNCTORCH}.aot_autograd.aot_module_simplified": "refimpl.aot_entry_points.aot_module_simplified",
     f"{_FUNCTORCH}.compile_utils.fx_graph_cse": f"{_AOT}.compile_utils.fx_graph_cse",
     f"{_FUNCTORCH}.compile_utils.strip_overloads": f"{_AOT}.compile_utils.strip_overloads",
     f"{_FUNCTORCH}.compilers.memory_efficient_fusion": f"{_UPSTREAM}.compilers.memory_efficient_fusion",

@@ -1,4 +1,4 @@
-"""What autograd knows of how a tensor came up.
+"""Reads autograd's history of a tensor: the nodes behind it, what they keep, and whether one is a user's autograd.Function.
 
 Counterpart: none
 """
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+
+from refimpl._torch import function_of
 
 # Of autograd's steps that do not tell what they keep: writes to views, and what is no operator of its own.
 _UNTOLD = ("CopySlices", "CppFunction")
@@ -33,6 +35,17 @@ def history_of(tensor: torch.Tensor, forbidden: Any = None) -> Any:
         return tensor.grad_fn
     except RuntimeError:
         return forbidden
+
+
+def has_custom_function(grad_fn: Any, count: int) -> bool:
+    """Whether a user's autograd.Function is among the last `count` steps of a tensor's history."""
+    for _ in range(count):
+        if grad_fn is None:
+            return False
+        if isinstance(grad_fn, torch.autograd.function.BackwardCFunction):
+            return not getattr(function_of(grad_fn), "begins_history", False)
+        grad_fn = grad_fn.next_functions[0][0] if grad_fn.next_functions else None
+    return False
 
 
 def steps_behind(tensors: Sequence[torch.Tensor]) -> list[Any]:

@@ -13,10 +13,10 @@ import torch
 
 from refimpl._torch import creation_of_view
 from refimpl.aot.analysis.data_assignments import ASSIGNS_DATA
-from refimpl.aot.analysis.history import has_gradient_of_base, history_of, is_new_leaf
+from refimpl.aot.analysis.history import has_custom_function, has_gradient_of_base, history_of, is_new_leaf
 from refimpl.aot.analysis.input_plan import base_of
 from refimpl.aot.analysis.metadata import Geometry, OutputInfo, OutputKind
-from refimpl.aot.analysis.replay import has_custom_function, replay_steps, whole_view
+from refimpl.aot.analysis.replay import replay_steps, whole_view
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import REINTERPRETING, AliasMap
 from refimpl.functionalize.schemas import SET_OPS

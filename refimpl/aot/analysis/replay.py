@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import function_of, set_grad_enabled
+from refimpl._torch import set_grad_enabled
 from refimpl.aot.analysis.metadata import ForwardOutput, ReplayStep
 from refimpl.functionalize.aliases import VIEWED, ViewStep
 
@@ -161,14 +161,3 @@ def _filled(argument: Any, viewed: Any, numbers: Sequence[Any]) -> Any:
     if isinstance(argument, tuple):
         return [_filled(item, viewed, numbers) for item in argument]
     return argument
-
-
-def has_custom_function(grad_fn: Any, count: int) -> bool:
-    """Whether a user's autograd.Function is among the last `count` steps of a tensor's history."""
-    for _ in range(count):
-        if grad_fn is None:
-            return False
-        if isinstance(grad_fn, torch.autograd.function.BackwardCFunction):
-            return not getattr(function_of(grad_fn), "begins_history", False)
-        grad_fn = grad_fn.next_functions[0][0] if grad_fn.next_functions else None
-    return False

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.analysis.history import steps_behind
-from refimpl.aot.analysis.replay import has_custom_function
+from refimpl.aot.analysis.history import has_custom_function, steps_behind
 from refimpl.aot.analysis.subclasses import build, dense_parts, layout_of
 from refimpl.aot.joint.backward import IS_BACKWARD, step_number
 from refimpl.aot.joint.sides import GIVEN_WITH, IS_GIVEN_FOR_SURE, is_tangent

@@ -370,11 +370,14 @@ def _put(info: OutputInfo, place: OutputMaker) -> OutputMaker:
 
 
 def _alias_maker(info: OutputInfo) -> OutputMaker:
-    position, source, view, creation = info.position, info.source, replayer(info.steps), info.creation
+    position, source, creation = info.position, info.source, info.creation
+    if info.kind in (OutputKind.FRESH, OutputKind.CONSTANT) and not info.steps:
+        return lambda args, slots, forward, results: forward[position]
+    view = replayer(info.steps)
     match info.kind:
-        case OutputKind.FRESH if info.steps:
+        case OutputKind.FRESH:
             return lambda args, slots, forward, results: _created(view(forward[position], forward), creation)
-        case OutputKind.FRESH | OutputKind.CONSTANT:
+        case OutputKind.CONSTANT:
             return lambda args, slots, forward, results: forward[position]
         case OutputKind.INPUT:
             assert source is not None

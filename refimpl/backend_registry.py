@@ -17,10 +17,14 @@ from refimpl.errors import BadParameter
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 _BACKENDS: dict[str, Backend] = {}
+_BUILT_IN = (
+    "refimpl.backends"  # registers refimpl's own backends when it is imported, which is when a name is asked for
+)
 
 
 def register_backend(name: str, backend: Backend) -> None:
     """Raises BadParameter if another backend has the name."""
+    importlib.import_module(_BUILT_IN)
     if _BACKENDS.get(name, backend) is not backend:
         raise BadParameter(seen=f"register_backend({name!r}) a second time", expected="a name that is free")
     _BACKENDS[name] = backend
@@ -28,6 +32,7 @@ def register_backend(name: str, backend: Backend) -> None:
 
 def list_backends() -> list[str]:
     """All names, sorted."""
+    importlib.import_module(_BUILT_IN)
     return sorted(_BACKENDS)
 
 
@@ -35,6 +40,7 @@ def lookup_backend(backend: str | Backend) -> Backend:
     """A backend by name, or `module:function`; a callable is one already. Raises BadParameter that lists the names."""
     if not isinstance(backend, str):
         return backend
+    importlib.import_module(_BUILT_IN)
     if backend in _BACKENDS:
         return _BACKENDS[backend]
     module_name, separator, attribute = backend.partition(":")

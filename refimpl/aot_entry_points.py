@@ -1,4 +1,4 @@
-"""aot_function, aot_module, aot_module_simplified: functions and modules compiled ahead of time, with their gradients.
+"""Upstream's entry points to the road: aot_function, aot_module and aot_module_simplified.
 
 Counterpart: torch/_functorch/aot_autograd.py aot_function, aot_module, aot_module_simplified
 Differs: a call under gradient modes or autocast that were not seen so far compiles once more; torch's aot_function keeps the
@@ -17,7 +17,6 @@ import torch
 
 from refimpl._torch import FakeTensor, is_any_autocast_enabled, pytree
 from refimpl.aot import options as aot_options
-from refimpl.aot.compile_program import compile_program
 from refimpl.aot.compiled_calls import memory_guard
 from refimpl.aot.errors import GradientNotExpected
 from refimpl.aot.flat_function import flattened, leaves_of, unflattener
@@ -27,6 +26,7 @@ from refimpl.aot.options import AOTConfig, Compiler
 from refimpl.aot.partition import default_partition
 from refimpl.aot.runtime.graph_call import FlatCall
 from refimpl.errors import BadParameter, UnsupportedByRefimpl
+from refimpl.pipeline import compile_program
 from refimpl.trace.options import DecompositionTable
 from refimpl.trace.tracing import current_trace
 
