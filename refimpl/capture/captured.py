@@ -29,6 +29,7 @@ from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.bytecode.instructions import CANNOT_RAISE, Instruction, Op
 from refimpl.capture.config import config, settings_of
 from refimpl.capture.entry import Entry
+from refimpl.capture.guards.torch_state import autocast_state, restore_autocast
 from refimpl.capture.interpreter.concrete import ConcreteDomain
 from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
@@ -49,10 +50,8 @@ from refimpl.capture.public.running import CAPTURE, DISABLED, RUN_ONLY, capturin
 from refimpl.capture.public.timing import dynamo_timed, increment_frame
 from refimpl.capture.public.verify import check_backend
 from refimpl.capture.recognition import Treatment, defined_in, treatment
-from refimpl.capture.segment import Segment, SegmentCache, place_of
-from refimpl.capture.segment_facts import facts_of_failure, facts_of_segment
+from refimpl.capture.segment import Segment, SegmentCache, facts_of_failure, facts_of_segment, place_of
 from refimpl.capture.symbolic.watched_gradients import for_arriving_gradients
-from refimpl.capture.torch_state import autocast_state, restore_autocast
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
 _CAPTURED_OF_TORCH = ("torch.nn.modules", "torch.nn.functional")

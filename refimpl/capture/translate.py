@@ -17,20 +17,20 @@ from torch import fx
 from refimpl._torch import LazyGraphModule
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
-from refimpl.capture.dynamic import SizeHistory
-from refimpl.capture.guards import GuardKind, InputFacts
+from refimpl.capture.guards.guard_list import GuardKind, InputFacts
+from refimpl.capture.guards.size_history import SizeHistory
+from refimpl.capture.guards.sources import AttributeSource, KeptSource, SlotSource, StackSource
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
 from refimpl.capture.public.running import running
-from refimpl.capture.rebuild import Emitter
+from refimpl.capture.rebuild.emitter import Emitter
 from refimpl.capture.segment import Resumption, Segment
-from refimpl.capture.sources import AttributeSource, KeptSource, SlotSource, StackSource
 from refimpl.capture.symbolic.domain import SymbolicDomain
 from refimpl.capture.symbolic.polyfills import is_polyfill
-from refimpl.capture.symbolic.state import CaptureState
 from refimpl.capture.symbolic.values import ErrorValue, UnreadValue
+from refimpl.capture.symbolic.wrapping import CaptureState
 from refimpl.errors import BadParameter
 from refimpl.symbolic.stacks import interpreting
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.capture.sources import (
+from refimpl.capture.guards.sources import (
     AttributeSource,
     CellSource,
     DictKeySource,

@@ -19,12 +19,12 @@ from torch.autograd.graph import saved_tensors_hooks
 import refimpl
 from refimpl._torch import upstream_shape_error
 from refimpl.capture.config import config
-from refimpl.capture.public.static_shapes import (
+from refimpl.capture.guards.sources import AttributeSource, ItemSource, OwnAttributeSource, SlotSource
+from refimpl.capture.guards.static_shapes import (
     TensorStaticReason,
     tensor_always_has_static_shape,
     tensor_static_reason_to_message,
 )
-from refimpl.capture.sources import AttributeSource, ItemSource, OwnAttributeSource, SlotSource
 from refimpl.capture.symbolic import argument_checks as checks
 from refimpl.capture.symbolic.values import ArrayValue, ConstantValue, NumberValue, ObjectValue, UnreadValue, Value
 from refimpl.symbolic.fake_inputs import fake_int

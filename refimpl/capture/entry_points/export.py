@@ -20,11 +20,12 @@ from torch.fx import traceback as fx_traceback
 from refimpl._torch import pytree
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
-from refimpl.capture.dynamic import SizeHistory
 from refimpl.capture.entry_points.contexts import function_of, innermost_fn
 from refimpl.capture.entry_points.export_shapes import SpecifiedSizes, specified_sizes
 from refimpl.capture.entry_points.export_signature import Captured, with_signature
 from refimpl.capture.entry_points.reset import remove_from_cache
+from refimpl.capture.guards.size_history import SizeHistory
+from refimpl.capture.guards.sources import KeptSource, OwnAttributeSource, Source
 from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import Unsupported, UserError, UserErrorType
@@ -33,7 +34,6 @@ from refimpl.capture.public.platforms import check_if_dynamo_supported
 from refimpl.capture.public.running import capturing
 from refimpl.capture.public.usage import log_api_usage, log_export_usage
 from refimpl.capture.segment import Segment
-from refimpl.capture.sources import KeptSource, OwnAttributeSource, Source
 from refimpl.capture.translate import translate
 from refimpl.errors import BadParameter
 from refimpl.trace.make_fx import make_fx

@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from refimpl.capture.dynamic import SizeHistory
+from refimpl.capture.guards.size_history import SizeHistory
+from refimpl.capture.guards.sources import Source
 from refimpl.capture.public.errors import UserError, UserErrorType
-from refimpl.capture.sources import Source
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 
 _HINTS = {"AUTO": DimSpec("DUCK"), "DYNAMIC": DimSpec("DYNAMIC"), "STATIC": DimSpec("STATIC")}

@@ -14,10 +14,10 @@ import torch
 from torch import fx
 
 from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl.capture.guards.sources import DimensionSource, KeptSource, ReaderBuilder, Source
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.capture.segment import Segment
-from refimpl.capture.sources import DimensionSource, KeptSource, ReaderBuilder, Source
 
 CONSTANT_TYPES = (
     int, float, complex, bool, str, bytes, type(None), type(...), CodeType, torch.device, torch.dtype, torch.memory_format,

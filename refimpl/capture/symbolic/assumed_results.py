@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from refimpl._torch import pytree
+from refimpl.capture.guards.sources import KeptSource
 from refimpl.capture.public.fake_values import get_real_value
-from refimpl.capture.sources import KeptSource
 from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.values import TensorValue, Value
 

@@ -22,11 +22,8 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from refimpl.capture.guards import GuardKind
-from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.interpreter.signals import Enter
-from refimpl.capture.recognition import names_of
-from refimpl.capture.sources import (
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import (
     AttributeSource,
     ItemSource,
     KeptSource,
@@ -35,6 +32,9 @@ from refimpl.capture.sources import (
     Source,
     class_source,
 )
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.interpreter.signals import Enter
+from refimpl.capture.recognition import names_of
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_a, is_named_tuple

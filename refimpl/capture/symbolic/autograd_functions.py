@@ -17,9 +17,9 @@ from torch.autograd.function import once_differentiable
 
 from refimpl._torch import enable_python_dispatcher, without_autocast
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.guards import GuardKind
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, Source
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.sources import AttributeSource, ItemSource, KeptSource, Source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.builtin_calls import Rule
 from refimpl.capture.symbolic.classes import in_mro, is_a

@@ -9,7 +9,6 @@ from typing import Any
 from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter, Exhausted
-from refimpl.capture.symbolic.state import CaptureState
 from refimpl.capture.symbolic.values import (
     ArrayValue,
     DictValue,
@@ -24,6 +23,7 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
+from refimpl.capture.symbolic.wrapping import CaptureState
 
 
 class SymbolicBase(Domain):

@@ -20,13 +20,20 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.bytecode.normalize import normalize
 from refimpl.capture.config import config
-from refimpl.capture.guards import GuardKind
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import (
+    AttributeSource,
+    GlobalSource,
+    ItemSource,
+    KeptSource,
+    ReferentSource,
+    class_source,
+)
 from refimpl.capture.interpreter.arguments import bind, surplus_slots
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.public import marks
 from refimpl.capture.recognition import CAPTURES, ROUNDING, Treatment, treatment
-from refimpl.capture.sources import AttributeSource, GlobalSource, ItemSource, KeptSource, ReferentSource, class_source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.assumed_results import assumed_result
 from refimpl.capture.symbolic.autograd_functions import AUTOGRAD_RULES
@@ -48,7 +55,6 @@ from refimpl.capture.symbolic.numpy_calls import NUMPY_RULES
 from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
 from refimpl.capture.symbolic.raising import UserRaise, raising, unsupported
 from refimpl.capture.symbolic.signatures import SIGNATURE_RULES
-from refimpl.capture.symbolic.state import hash_key_of
 from refimpl.capture.symbolic.tensor_methods import call_of_tensor
 from refimpl.capture.symbolic.values import (
     ArrayValue,
@@ -74,6 +80,7 @@ from refimpl.capture.symbolic.values import (
     Value,
 )
 from refimpl.capture.symbolic.watched_gradients import keep_detached_apart, keep_inputs_apart, keep_watched_apart
+from refimpl.capture.symbolic.wrapping import hash_key_of
 
 _RULES = {
     **BUILTIN_RULES,

@@ -19,9 +19,9 @@ import torch
 
 from refimpl._torch import dispatch_modes_on, function_modes_on
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.guards import GuardKind
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import AttributeSource, CachedCallSource, KeptSource, Source
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.sources import AttributeSource, CachedCallSource, KeptSource, Source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import in_mro, is_a, is_named_tuple

@@ -13,11 +13,11 @@ from typing import Any, NoReturn
 import torch
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.guards import GuardKind
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import GlobalSource, KeptSource
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.signals import Enter
-from refimpl.capture.sources import GlobalSource, KeptSource
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.attributes import SymbolicAttributes
 from refimpl.capture.symbolic.calls import SymbolicCalls
@@ -38,7 +38,6 @@ from refimpl.capture.symbolic.operators import CONSTANT_TYPES
 from refimpl.capture.symbolic.raising import raising, unsupported
 from refimpl.capture.symbolic.regions import SymbolicRegions
 from refimpl.capture.symbolic.sets import SymbolicSets
-from refimpl.capture.symbolic.state import CaptureState
 from refimpl.capture.symbolic.values import (
     ArrayValue,
     CellValue,
@@ -55,6 +54,7 @@ from refimpl.capture.symbolic.values import (
     UnreadValue,
     Value,
 )
+from refimpl.capture.symbolic.wrapping import CaptureState
 
 _CONTAINERS = (SequenceValue, DictValue, DictViewValue, SetValue)
 _PLAIN_EQUALITY = (object.__eq__, type.__eq__)

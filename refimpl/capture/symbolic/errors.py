@@ -14,10 +14,10 @@ from types import BuiltinFunctionType, FunctionType
 from typing import Any, NoReturn
 
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT
 from refimpl.capture.interpreter.signals import Enter, Signal
-from refimpl.capture.sources import AttributeSource, KeptSource
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import in_mro, is_a

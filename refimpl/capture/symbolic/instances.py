@@ -14,16 +14,15 @@ from typing import Any
 import torch
 
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.sources import AttributeSource, KeptSource, OwnAttributeSource, Source, class_source
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
-from refimpl.capture.sources import AttributeSource, KeptSource, OwnAttributeSource, Source, class_source
 from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.base import SymbolicBase
 from refimpl.capture.symbolic.classes import MISSING, finds_plainly, in_mro, is_named_tuple
 from refimpl.capture.symbolic.dict_objects import dict_base, is_native_method
 from refimpl.capture.symbolic.made_modules import is_plain_module
 from refimpl.capture.symbolic.raising import raising, unsupported
-from refimpl.capture.symbolic.state import hash_key_of
 from refimpl.capture.symbolic.values import (
     AttributesValue,
     ConstantValue,
@@ -38,6 +37,7 @@ from refimpl.capture.symbolic.values import (
     SequenceValue,
     Value,
 )
+from refimpl.capture.symbolic.wrapping import hash_key_of
 
 _INIT_OF_FUNCTION = in_mro(torch.autograd.Function, "__init__")  # says that making one is deprecated
 _PLAIN_SETTERS = (object.__setattr__, BaseException.__setattr__)

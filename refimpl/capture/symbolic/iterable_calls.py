@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.guards import GuardKind
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.sources import AttributeSource, KeptSource
 from refimpl.capture.symbolic import iterator_polyfills, polyfills
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.lazy_iterators import callable_iterator

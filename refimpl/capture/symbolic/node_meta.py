@@ -15,8 +15,8 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
+from refimpl.capture.guards.static_shapes import is_of_module
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.public.static_shapes import is_of_module
 from refimpl.capture.symbolic.polyfills import is_polyfill
 from refimpl.capture.symbolic.values import ObjectValue, UnreadValue
 

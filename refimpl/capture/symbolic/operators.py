@@ -26,9 +26,9 @@ from refimpl._torch import (
     upstream_shape_error,
 )
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.graph import SegmentGraph
 from refimpl.capture.public.fake_values import fake_error
 from refimpl.capture.symbolic.classes import is_a
+from refimpl.capture.symbolic.graph import SegmentGraph
 from refimpl.capture.symbolic.raising import UserRaise
 from refimpl.capture.symbolic.values import (
     ArrayValue,

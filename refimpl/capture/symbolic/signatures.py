@@ -10,9 +10,9 @@ from types import FunctionType
 from typing import Any
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.guards import GuardKind
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.sources import AttributeSource, KeptSource
 from refimpl.capture.symbolic.builtin_calls import Rule
 from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.values import MethodValue, ObjectValue

@@ -19,12 +19,12 @@ from torch.fx.node import map_arg
 from refimpl._torch import LazyGraphModule
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
-from refimpl.capture.graph import SegmentGraph
+from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.frame import FrameState, Then
 from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
-from refimpl.capture.sources import Source
+from refimpl.capture.symbolic.graph import SegmentGraph
 from refimpl.capture.symbolic.polyfills import is_polyfill
 from refimpl.capture.symbolic.reachable import Snapshot, leaves
 from refimpl.capture.symbolic.values import ErrorValue, NumberValue, TensorValue, Value

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch.fx import Node
 
+from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.frame import UNBOUND
-from refimpl.capture.sources import Source
 
 
 class Value:

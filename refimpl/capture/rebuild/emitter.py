@@ -17,11 +17,11 @@ from torch import fx
 
 from refimpl._torch import set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.concrete import ConcreteDomain
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.generators import make_generator
 from refimpl.capture.public.numpy_interop import to_numpy_helper, to_numpy_scalar
-from refimpl.capture.sources import Source
 from refimpl.capture.symbolic.class_definitions import BUILD_CLASS
 from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from refimpl.capture.config import config
-from refimpl.capture.sources import OwnAttributeSource, Source
+from refimpl.capture.guards.sources import OwnAttributeSource, Source
 
 _OF_MODULES = ("_parameters", "_buffers")
 

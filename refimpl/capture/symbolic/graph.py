@@ -15,8 +15,8 @@ from torch import fx
 
 from refimpl._torch import LazyGraphModule, upstream_shape_error
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.sources import Source, placeholder_name
 from refimpl.capture.public.fake_values import set_example_value
-from refimpl.capture.sources import Source, placeholder_name
 
 _NOT_FOUND = upstream_shape_error("PendingUnbackedSymbolNotFound")
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)

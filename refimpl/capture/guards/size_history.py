@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import torch
 
 from refimpl.capture.config import config
+from refimpl.capture.guards.sources import Source
+from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.public.marks import DYNAMIC, WEAKLY_DYNAMIC
-from refimpl.capture.public.static_shapes import tensor_always_has_static_shape
-from refimpl.capture.sources import Source
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy, marked_policy
 
 _OFTEN_CONSTANT = (-1, 0, 1)  # flags, directions, dimensions

@@ -35,13 +35,9 @@ from refimpl._torch import (
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
 from refimpl.capture.breaks import UserLine
 from refimpl.capture.config import config
-from refimpl.capture.dynamic import SizeHistory
-from refimpl.capture.graph import SegmentGraph
-from refimpl.capture.guards import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts
-from refimpl.capture.public.marks import DYNAMIC
-from refimpl.capture.public.numpy_interop import is_tensor_like
-from refimpl.capture.public.static_shapes import tensor_always_has_static_shape
-from refimpl.capture.sources import (
+from refimpl.capture.guards.guard_list import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts
+from refimpl.capture.guards.size_history import SizeHistory
+from refimpl.capture.guards.sources import (
     ArrayTensorSource,
     AttributeSource,
     CellSource,
@@ -57,8 +53,13 @@ from refimpl.capture.sources import (
     items_ahead,
     plain_items,
 )
+from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
+from refimpl.capture.guards.torch_state import autocast_state, torch_state
+from refimpl.capture.public.marks import DYNAMIC
+from refimpl.capture.public.numpy_interop import is_tensor_like
 from refimpl.capture.symbolic.classes import finds_plainly, is_a, is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
+from refimpl.capture.symbolic.graph import SegmentGraph
 from refimpl.capture.symbolic.keys import has_own_key, is_constant_key
 from refimpl.capture.symbolic.node_meta import NodeMeta
 from refimpl.capture.symbolic.operators import CONSTANT_TYPES, OperatorState, is_symbolic
@@ -84,7 +85,6 @@ from refimpl.capture.symbolic.values import (
     UnreadValue,
     Value,
 )
-from refimpl.capture.torch_state import autocast_state, torch_state
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv

@@ -18,9 +18,9 @@ import torch
 
 from refimpl._torch import tensor_keys
 from refimpl.capture.breaks import UserLine
+from refimpl.capture.guards.sources import CachedCallSource, DimensionSource, ReaderBuilder, Source
+from refimpl.capture.guards.torch_state import state_condition
 from refimpl.capture.public.marks import DYNAMIC
-from refimpl.capture.sources import CachedCallSource, DimensionSource, ReaderBuilder, Source
-from refimpl.capture.torch_state import state_condition
 from refimpl.symbolic.guards import PRINTED_NAMES
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolicSource

@@ -1,0 +1,1 @@
+"""Making the objects that a segment leaves, after its graph has run."""
