@@ -28,9 +28,9 @@ from refimpl.capture.public.running import running
 from refimpl.capture.rebuild.emitter import Emitter
 from refimpl.capture.segment import Resumption, Segment
 from refimpl.capture.symbolic.domain import SymbolicDomain
-from refimpl.capture.symbolic.polyfills import is_polyfill
-from refimpl.capture.symbolic.values import ErrorValue, UnreadValue
 from refimpl.capture.symbolic.wrapping import CaptureState
+from refimpl.capture.values import ErrorValue, UnreadValue
+from refimpl.capture.values.polyfills import is_polyfill
 from refimpl.errors import BadParameter
 from refimpl.symbolic.stacks import interpreting
 

@@ -26,7 +26,7 @@ from refimpl.capture.guards.static_shapes import (
     tensor_static_reason_to_message,
 )
 from refimpl.capture.symbolic import argument_checks as checks
-from refimpl.capture.symbolic.values import ArrayValue, ConstantValue, NumberValue, ObjectValue, UnreadValue, Value
+from refimpl.capture.values import ArrayValue, ConstantValue, NumberValue, ObjectValue, UnreadValue, Value
 from refimpl.symbolic.fake_inputs import fake_int
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.tests.contract_backend import Backend, backend, nothing_is_left

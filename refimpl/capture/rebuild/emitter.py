@@ -23,12 +23,8 @@ from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.generators import make_generator
 from refimpl.capture.public.numpy_interop import to_numpy_helper, to_numpy_scalar
 from refimpl.capture.symbolic.class_definitions import BUILD_CLASS
-from refimpl.capture.symbolic.classes import is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
-from refimpl.capture.symbolic.errors import native_base
-from refimpl.capture.symbolic.polyfills import FunctionContext
-from refimpl.capture.symbolic.sets import DictOf, ListOf, SetAt
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.values import (
     ArrayValue,
     AttributesValue,
     CellValue,
@@ -63,6 +59,10 @@ from refimpl.capture.symbolic.values import (
     UnreadValue,
     Value,
 )
+from refimpl.capture.values.classes import is_named_tuple
+from refimpl.capture.values.error import native_base
+from refimpl.capture.values.polyfills import FunctionContext
+from refimpl.capture.values.set import DictOf, ListOf, SetAt
 
 _CONCRETE = ConcreteDomain()  # runs generators that outlive the segment that made them
 _MOST_REMADE = 200

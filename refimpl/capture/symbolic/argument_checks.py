@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl.capture.symbolic.values import ArrayValue, ConstantValue, NumberValue, UnreadValue, Value
+from refimpl.capture.values import ArrayValue, ConstantValue, NumberValue, UnreadValue, Value
 
 Keywords = Mapping[str, Any]
 _PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}

@@ -13,8 +13,8 @@ import torch
 from refimpl._torch import pytree
 from refimpl.capture.guards.sources import KeptSource
 from refimpl.capture.public.fake_values import get_real_value
-from refimpl.capture.symbolic.raising import unsupported
-from refimpl.capture.symbolic.values import TensorValue, Value
+from refimpl.capture.values import TensorValue, Value
+from refimpl.capture.values.value import unsupported
 
 
 class _Evaluation:

@@ -20,13 +20,10 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, Source
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.builtin_calls import Rule
-from refimpl.capture.symbolic.classes import in_mro, is_a
 from refimpl.capture.symbolic.graph_functions import autograd_function_apply
-from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.subgraphs import SubGraph, come_out, one_instruction, run_body
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.values import (
     ConstantValue,
     InstanceValue,
     NumberValue,
@@ -34,7 +31,10 @@ from refimpl.capture.symbolic.values import (
     SequenceValue,
     TensorValue,
     Value,
+    polyfills,
 )
+from refimpl.capture.values.classes import in_mro, is_a
+from refimpl.capture.values.value import unsupported
 
 _FUNCTION: Any = torch.autograd.Function
 _SAYS_MORE = frozenset(["mark_dirty", "set_materialize_grads", "mark_shared_storage"])

@@ -14,11 +14,10 @@ from torch import fx
 
 from refimpl._torch import storage_key
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.symbolic import polyfills
-from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.subgraphs import SubGraph, run_body
 from refimpl.capture.symbolic.trees import flatten
-from refimpl.capture.symbolic.values import ConstantValue, NumberValue, SequenceValue, TensorValue, Value
+from refimpl.capture.values import ConstantValue, NumberValue, SequenceValue, TensorValue, Value, polyfills
+from refimpl.capture.values.value import unsupported
 
 
 class Body:

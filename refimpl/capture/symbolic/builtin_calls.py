@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import functools
 import sys
 from collections.abc import Callable
-from types import FunctionType, GeneratorType, MethodType, ModuleType, UnionType
+from types import FunctionType, MethodType, ModuleType, UnionType
 from typing import Any
 
 import torch
@@ -18,33 +17,26 @@ import torch
 from refimpl._torch import set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
-from refimpl.capture.symbolic import polyfills
-from refimpl.capture.symbolic.classes import finds_plainly, is_a
-from refimpl.capture.symbolic.raising import raising, unsupported
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.values import (
     ArrayValue,
     CellValue,
-    CombinedIteratorValue,
     ConstantValue,
-    DictValue,
     FunctionValue,
-    GeneratorValue,
-    GetterValue,
     InstanceValue,
-    IteratorValue,
     MethodValue,
-    NativeIteratorValue,
     NativeMethodValue,
     NumberValue,
     ObjectValue,
-    PartialValue,
     SequenceValue,
-    SetValue,
-    SliceValue,
     TensorValue,
     Value,
-    class_of_array,
+    polyfills,
 )
+from refimpl.capture.values.array import array_operator
+from refimpl.capture.values.classes import finds_plainly, is_a
+from refimpl.capture.values.raising import raising
+from refimpl.capture.values.super import super_value
+from refimpl.capture.values.value import unsupported
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
 BUILTIN_RULES: dict[int, Rule] = {}  # by id: the hash of an object is the user's code
@@ -59,40 +51,6 @@ def _rule(*targets: Any) -> Callable[[Rule], Rule]:
     return note
 
 
-def class_of(domain: Any, value: Any) -> type:
-    """`type(value)`."""
-    value = domain.state.see(value)
-    match value:
-        case TensorValue():
-            return torch.nn.Parameter if isinstance(value.fake, torch.nn.Parameter) else torch.Tensor
-        case ArrayValue():
-            return class_of_array(value)
-        case ConstantValue():
-            return type(value.value)
-        case SequenceValue() | DictValue() | SetValue() | NativeIteratorValue():
-            return value.class_
-        case GetterValue():
-            return value.class_
-        case PartialValue():
-            return functools.partial
-        case NumberValue():
-            return {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value.number)]
-        case ObjectValue():
-            return type(value.object)
-        case InstanceValue():
-            return value.class_
-        case SliceValue():
-            return slice
-        case FunctionValue():
-            return type(class_of)
-        case CombinedIteratorValue():
-            return value.class_
-        case GeneratorValue():
-            return GeneratorType
-        case _:
-            unsupported("type()", value)
-
-
 @_rule(builtins.len)
 def _len(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.length(args[0]) if len(args) == 1 and not kwargs else _wrong("len")
@@ -103,7 +61,7 @@ def _isinstance(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
     kinds = _classes(domain, args[1])
     special = [kind for kind in kinds if _has_own_check(kind)]
     if not special:
-        return ConstantValue(issubclass(class_of(domain, args[0]), tuple(kinds)))
+        return ConstantValue(issubclass(domain.state.see(args[0]).class_of(), tuple(kinds)))
     if any(_is_users(kind) or _is_users(type(kind)) or isinstance(kind, _LEGACY_TENSOR_TYPE) for kind in special):
         raise GraphBreak("call_of_native_code", what="isinstance")
     value = domain.state.see(args[0])
@@ -117,7 +75,7 @@ def _isinstance(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
         case ConstantValue():
             return ConstantValue(isinstance(value.value, tuple(kinds)))
         case _:
-            return ConstantValue(issubclass(class_of(domain, value), tuple(kinds)))
+            return ConstantValue(issubclass(value.class_of(), tuple(kinds)))
 
 
 def _has_own_check(class_: type) -> bool:
@@ -164,7 +122,7 @@ def _is_users(class_: Any) -> bool:
 def _type(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise GraphBreak("call_of_native_code", what="type")
-    return ObjectValue(class_of(domain, args[0]))
+    return ObjectValue(domain.state.see(args[0]).class_of())
 
 
 @_rule(builtins.callable)
@@ -182,7 +140,7 @@ def _next(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
         if len(args) > 1:
             return domain.enter_polyfill(polyfills.next_by, args)
         return domain.call_special(iterator, "__next__", [])
-    if not isinstance(iterator, (IteratorValue, CombinedIteratorValue, GeneratorValue, NativeIteratorValue)):
+    if iterator is None or not iterator.is_iterator:
         raise GraphBreak("call_of_native_code", what="next")
     return domain.enter_polyfill(polyfills.next_of if len(args) == 1 else polyfills.next_or, args)
 
@@ -285,7 +243,7 @@ def _object_getattribute(domain: Any, frame: FrameState, args: list[Any], kwargs
         raise GraphBreak("call_of_native_code", what="object.__getattribute__")
     if is_a(found.object, (type, ModuleType, FunctionType, torch.Tensor)):
         raise GraphBreak("call_of_native_code", what="object.__getattribute__")
-    return domain.plain_attribute(found, name)
+    return found.plain_attribute(domain, name)
 
 
 @_rule(torch.nn.Module.__getattr__)
@@ -294,14 +252,14 @@ def _module_getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dic
     name = domain.constant_of(args[1], "__getattr__")
     if type(name) is not str or not isinstance(module, ObjectValue):
         raise GraphBreak("call_of_native_code", what="Module.__getattr__")
-    return domain.of_module(module, name)
+    return module.of_module(domain, name)
 
 
 @_rule(object.__setattr__)
 def _object_setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     made = domain.state.see(args[0]) if len(args) == 3 and not kwargs else None
     name = domain.constant_of(args[1], "__setattr__") if isinstance(made, InstanceValue) else None
-    if type(name) is not str or domain.set_plainly(made, name, args[2]) is not None:
+    if made is None or type(name) is not str or made.set_plainly(domain, name, args[2]) is not None:
         raise GraphBreak("call_of_native_code", what="object.__setattr__")
     return ConstantValue(None)
 
@@ -309,8 +267,8 @@ def _object_setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dic
 @_rule(builtins.super)
 def _super(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if args:
-        return domain.super_value(*args) if len(args) == 2 else _wrong("super")
-    return domain.super_value(*_super_arguments(domain, frame))
+        return super_value(domain, *args) if len(args) == 2 else _wrong("super")
+    return super_value(domain, *_super_arguments(domain, frame))
 
 
 def _super_arguments(domain: Any, frame: FrameState) -> tuple[Any, Any]:
@@ -341,14 +299,14 @@ def _number_rule(class_: type) -> Rule:
             if not domain.state.reads_data or class_ not in (bool, int, float) or len(seen) > 1:
                 raise GraphBreak("data_dependent_read", what=f"{class_.__name__}()")
             seen = [domain.state.operator("item", seen, {}, kind="call_method")]
-        if len(seen) == 1 and isinstance(seen[0], NumberValue) and class_of(domain, seen[0]) is class_ and not kwargs:
+        if len(seen) == 1 and isinstance(seen[0], NumberValue) and seen[0].class_of() is class_ and not kwargs:
             return seen[0]
         if class_ is float and len(seen) == 1 and isinstance(seen[0], NumberValue):
             return domain.state.operator(torch.sym_float, seen, {})
         if class_ is str and len(seen) == 1 and not kwargs:
             return domain.convert("s", seen[0])
-        if len(seen) == 1 and isinstance(seen[0], (InstanceValue, ObjectValue)) and domain.is_object(seen[0]):
-            plain = domain.plain_of_member(seen[0])
+        if len(seen) == 1 and isinstance(seen[0], (InstanceValue, ObjectValue)) and seen[0].is_object:
+            plain = seen[0].plain_of_member()
             return domain.folded(class_, [plain], {}) if plain is not seen[0] else _converted(domain, class_, seen[0])
         return domain.folded(class_, seen, kwargs)
 
@@ -381,7 +339,7 @@ def _abs(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
     if isinstance(value, TensorValue):
         return domain.state.operator(torch.abs, [value], {})
     if isinstance(value, ArrayValue):
-        return domain.array_operator(abs, [value])
+        return array_operator(domain, abs, [value])
     if isinstance(value, NumberValue):
         return domain.state.arithmetic(abs, [value])
     if isinstance(value, InstanceValue):

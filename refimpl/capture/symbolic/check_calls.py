@@ -11,7 +11,7 @@ from typing import Any
 from refimpl._torch import torch_checks
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.symbolic.builtin_calls import Rule
-from refimpl.capture.symbolic.values import NumberValue, ObjectValue
+from refimpl.capture.values import NumberValue, ObjectValue
 
 
 def _rule(function: Any) -> Rule:

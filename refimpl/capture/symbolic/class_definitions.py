@@ -18,8 +18,8 @@ from refimpl.capture.bytecode.instructions import NormalizedCode, Op
 from refimpl.capture.bytecode.normalize import normalize
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.symbolic.builtin_calls import Rule
-from refimpl.capture.symbolic.classes import in_mro, is_a
-from refimpl.capture.symbolic.values import ConstantValue, FunctionValue, ObjectValue, UnmadeClassValue, Value
+from refimpl.capture.values import ConstantValue, FunctionValue, ObjectValue, UnmadeClassValue, Value
+from refimpl.capture.values.classes import in_mro, is_a
 
 BUILD_CLASS = getattr(builtins, "__build_class__")
 _METACLASSES = (type, type(torch.autograd.Function))  # they run nothing of the user's

@@ -1,4 +1,4 @@
-"""Calls that give constants, members of enumerations and named tuples; functions behind a cache; texts of objects.
+"""Calls that give constants, members of enumerations and named tuples; functions behind a cache.
 
 Counterpart: torch/_dynamo/variables/constant.py, user_defined.py, functions.py WrapperUserFunctionVariable
 """
@@ -22,11 +22,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, CachedCallSource, KeptSource, Source
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic import polyfills
-from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.classes import in_mro, is_a, is_named_tuple
-from refimpl.capture.symbolic.raising import unsupported
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.values import (
     ConstantValue,
     DictValue,
     GetterValue,
@@ -35,12 +31,13 @@ from refimpl.capture.symbolic.values import (
     ObjectValue,
     SequenceValue,
     Value,
+    polyfills,
 )
+from refimpl.capture.values.classes import is_a, is_named_tuple
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
 CONSTANT_RULES: dict[int, Rule] = {}  # by id
 CACHED = type(functools.lru_cache(repr))
-_TEXTS = {"s": ("__str__", "__repr__"), "r": ("__repr__",)}
 
 
 def _rule(*targets: Any) -> Callable[[Rule], Rule]:
@@ -148,7 +145,7 @@ def _tuple_new(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str
 @_rule(polyfills.constant_only)
 def _constant_only(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     result, cached = domain.state.see(args[0]), domain.state.see(args[2])
-    if domain.changes() != domain.constant_of(args[1], "a count"):
+    if _changes(domain) != domain.constant_of(args[1], "a count"):
         raise GraphBreak("call_of_native_code", what="a function behind a cache that does more than give something")
     plain, named = (domain.constant_of(arg, "an argument") for arg in args[3:5])
     # What it reads may have been changed, and is not yet: the cache is not to keep what it gives without the change.
@@ -180,59 +177,31 @@ def _is_same_constant(domain: Any, value: Any, kept: Any) -> bool:
             return False
 
 
-class SymbolicConstants(SymbolicBase):
-    """What is known of objects that are as good as constants."""
+def call_cached(domain: Any, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A function behind `functools.lru_cache`: what it wraps, where nobody can tell how often it runs."""
+    for arg in (*args, *kwargs.values()):
+        domain.constant_of(arg, "an argument of a function behind a cache")
+    wrapped = domain.state.wrap(function.object.__wrapped__, AttributeSource(_way_to(function), "__wrapped__"))
+    given = [SequenceValue(tuple, list(args)), domain.named(kwargs)]
+    return domain.enter_polyfill(
+        polyfills.called_for_a_constant, [wrapped, *given, ConstantValue(_changes(domain)), function]
+    )
 
-    def call_cached(self, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A function behind `functools.lru_cache`: what it wraps, where nobody can tell how often it runs."""
-        for arg in (*args, *kwargs.values()):
-            self.constant_of(arg, "an argument of a function behind a cache")
-        wrapped = self.state.wrap(function.object.__wrapped__, AttributeSource(_way_to(function), "__wrapped__"))
-        given = [SequenceValue(tuple, list(args)), self.named(kwargs)]
-        return self.enter_polyfill(
-            polyfills.called_for_a_constant, [wrapped, *given, ConstantValue(self.changes()), function]
-        )
 
-    def changes(self) -> int:
-        """How much was done so far that can be seen, or makes a guard on symbols: those are checked last."""
-        return self.state.effects.count + len(self.state.graph.graph.nodes) + len(self.state.shape_env.guards)
+def _changes(domain: Any) -> int:
+    """How much was done so far that can be seen, or makes a guard on symbols: those are checked last."""
+    return domain.state.effects.count + len(domain.state.graph.graph.nodes) + len(domain.state.shape_env.guards)
 
-    def member_of(self, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
-        """A call of an enumeration with the value of a member."""
-        class_: Any = class_value.object
-        if (
-            len(args) != 1
-            or kwargs
-            or type(class_).__call__ is not EnumMeta.__call__
-            or class_.__new__ is not Enum.__new__
-        ):
-            raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
-        given = self.state.see(args[0])
-        if isinstance(given, ObjectValue) and type(given.object) is class_:
-            return given
-        member = class_._value2member_map_.get(self.hash_key(given))
-        if member is None:
-            raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="an exception")
-        return ObjectValue(member)
 
-    def plain_of_member(self, value: Value) -> Value:
-        """The number or string that a member of an `IntEnum` or its like is; other values as they are."""
-        if not isinstance(value, ObjectValue) or not is_a(value.object, Enum):
-            return value
-        for kind, convert in ((int, int.__int__), (str, str.__str__), (float, float.__float__)):
-            if is_a(value.object, kind):
-                return ConstantValue(convert(value.object))
-        return value
-
-    def text_of_object(self, kind: str, value: Value) -> Any:
-        """`str(value)` or `repr(value)` of an object, by its class's method."""
-        class_ = value.class_ if isinstance(value, InstanceValue) else type(getattr(value, "object"))
-        for name in _TEXTS.get(kind, ()):
-            found = in_mro(class_, name)
-            if isinstance(found, FunctionType):
-                return self.call_special(value, name, [])
-            if any(found is kind.__dict__.get(text) for kind in (int, str, float) for text in ("__str__", "__repr__")):
-                return self.convert(kind, self.plain_of_member(value))
-            if found is not object.__str__:
-                break
-        unsupported({"s": "str()", "r": "repr()"}.get(kind, "ascii()"), value)
+def member_of(domain: Any, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """A call of an enumeration with the value of a member."""
+    class_: Any = class_value.object
+    if len(args) != 1 or kwargs or type(class_).__call__ is not EnumMeta.__call__ or class_.__new__ is not Enum.__new__:
+        raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
+    given = domain.state.see(args[0])
+    if isinstance(given, ObjectValue) and type(given.object) is class_:
+        return given
+    member = class_._value2member_map_.get(domain.hash_key(given))
+    if member is None:
+        raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="an exception")
+    return ObjectValue(member)

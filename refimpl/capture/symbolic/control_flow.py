@@ -20,14 +20,12 @@ from refimpl._torch import hop_scan as scan_function
 from refimpl._torch import hop_while_loop as while_loop_function
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic import polyfills
 from refimpl.capture.symbolic.bodies import Body, check_same, has_unknown_size, is_int, merged, results, unknown_int
 from refimpl.capture.symbolic.builtin_calls import Rule
 from refimpl.capture.symbolic.graph_functions import differentiable_scan
-from refimpl.capture.symbolic.raising import unsupported
 from refimpl.capture.symbolic.subgraphs import SubGraph, one_instruction
 from refimpl.capture.symbolic.trees import Tree, flatten, unflatten
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.values import (
     ConstantValue,
     NumberValue,
     ObjectValue,
@@ -35,7 +33,9 @@ from refimpl.capture.symbolic.values import (
     SequenceValue,
     TensorValue,
     Value,
+    polyfills,
 )
+from refimpl.capture.values.value import unsupported
 
 _HIGHER_ORDER: Any = torch.ops.higher_order
 _COND: HigherOrderOperator = _HIGHER_ORDER.cond

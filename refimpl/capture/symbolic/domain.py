@@ -1,218 +1,171 @@
-"""The symbolic domain: answers of the loop's questions by values that stand for what is not known yet.
+"""The symbolic domain: hands the questions of the interpreter's loop to the values, which stand for what is not known yet.
 
-Counterpart: torch/_dynamo/symbolic_convert.py, torch/_dynamo/variables
+Counterpart: torch/_dynamo/symbolic_convert.py
 Differs: what is not known is a graph break before the instruction, never an approximation; the instruction is then run by
 CPython's rules, so a rule that is missing costs a graph and no right answer.
 """
 
 from __future__ import annotations
 
-from types import CellType, CodeType
+import builtins
+import sys
+from collections.abc import Callable, Sequence
+from types import CellType, CodeType, ModuleType
 from typing import Any, NoReturn
 
 import torch
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
-from refimpl.capture.guards.sources import GlobalSource, KeptSource
-from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
+from refimpl.capture.guards.sources import GlobalSource, ItemSource, KeptSource
+from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
-from refimpl.capture.interpreter.signals import Enter
-from refimpl.capture.symbolic import polyfills
-from refimpl.capture.symbolic.attributes import SymbolicAttributes
-from refimpl.capture.symbolic.calls import SymbolicCalls
-from refimpl.capture.symbolic.classes import is_a, is_plain_class
-from refimpl.capture.symbolic.comparisons import SymbolicComparisons
-from refimpl.capture.symbolic.constant_calls import SymbolicConstants
-from refimpl.capture.symbolic.containers import SymbolicContainers
-from refimpl.capture.symbolic.dict_objects import SymbolicDictObjects
-from refimpl.capture.symbolic.errors import SymbolicErrors
-from refimpl.capture.symbolic.generator_calls import SymbolicGenerators
-from refimpl.capture.symbolic.hashing import SymbolicKeys
-from refimpl.capture.symbolic.instances import SymbolicInstances
-from refimpl.capture.symbolic.lazy_iterators import SymbolicIterators
-from refimpl.capture.symbolic.made_modules import SymbolicMadeModules
-from refimpl.capture.symbolic.numpy_calls import SymbolicNumpy
-from refimpl.capture.symbolic.object_operators import SymbolicObjectOperators
-from refimpl.capture.symbolic.operators import CONSTANT_TYPES
-from refimpl.capture.symbolic.raising import raising, unsupported
-from refimpl.capture.symbolic.regions import SymbolicRegions
-from refimpl.capture.symbolic.sets import SymbolicSets
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.interpreter.machine import DEPTH_LIMIT
+from refimpl.capture.interpreter.signals import Enter, Signal
+from refimpl.capture.symbolic import entering
+from refimpl.capture.symbolic.lazy_iterators import CLASS_METHODS
+from refimpl.capture.symbolic.object_calls import call_object
+from refimpl.capture.symbolic.wrapping import CaptureState
+from refimpl.capture.values import (
     ArrayValue,
     CellValue,
+    CombinedIteratorValue,
     ConstantValue,
     DictValue,
-    DictViewValue,
     ErrorValue,
-    InstanceValue,
-    NumberValue,
+    FunctionValue,
+    GeneratorValue,
+    IteratorValue,
+    MethodValue,
     ObjectValue,
     SequenceValue,
     SetValue,
+    SliceValue,
     TensorValue,
+    TracebackValue,
     UnreadValue,
     Value,
+    polyfills,
 )
-from refimpl.capture.symbolic.wrapping import CaptureState
+from refimpl.capture.values.array import array_of_tensor
+from refimpl.capture.values.constant import known
+from refimpl.capture.values.equality import compare_containers, same_or_equal
+from refimpl.capture.values.error import make_error
+from refimpl.capture.values.hashing import CONSTANT_TYPES, Member, has_own_key
+from refimpl.capture.values.object_operators import binary_of_objects, compare_objects
+from refimpl.capture.values.raising import UserRaise, raising
+from refimpl.capture.values.set import as_set, binary_of_sets, compare_sets, make_set, set_of
+from refimpl.capture.values.super import super_value
+from refimpl.capture.values.value import unsupported
 
-_CONTAINERS = (SequenceValue, DictValue, DictViewValue, SetValue)
-_PLAIN_EQUALITY = (object.__eq__, type.__eq__)
+_OBJECTS_OF_CODE = (slice, frozenset, CodeType, torch.finfo, torch.iinfo)
 
 
-class SymbolicDomain(
-    SymbolicKeys,
-    SymbolicSets,
-    SymbolicIterators,
-    SymbolicComparisons,
-    SymbolicConstants,
-    SymbolicObjectOperators,
-    SymbolicCalls,
-    SymbolicDictObjects,
-    SymbolicMadeModules,
-    SymbolicNumpy,
-    SymbolicErrors,
-    SymbolicRegions,
-    SymbolicGenerators,
-    SymbolicInstances,
-    SymbolicAttributes,
-    SymbolicContainers,
-):
-    """Answers for the values of one segment."""
+class SymbolicDomain(Domain):
+    """Asks the values of one segment, once they have been looked at."""
 
     def __init__(self, state: CaptureState) -> None:
         self.state = state
-        self.taken = []
+        self.taken: list[tuple[IteratorValue | CombinedIteratorValue, int, bool]] = []
+        """Where iterators were before this instruction."""
 
-    # ------------------------------------------------------------------------------------------ constants and operators
+    def untake(self) -> None:
+        """An instruction that breaks has taken nothing."""
+        for iterator, place, is_exhausted in reversed(self.taken):
+            iterator.untake(place, is_exhausted)
+        self.taken.clear()
+
+    # --------------------------------------------------------------------------------------------- making values
 
     def is_constant(self, value: Any) -> bool:
-        return type(value) in CONSTANT_TYPES or type(value) in (slice, frozenset, CodeType, torch.finfo, torch.iinfo)
+        """Whether an object is one that equal objects may stand for."""
+        return type(value) in CONSTANT_TYPES or type(value) in _OBJECTS_OF_CODE
 
     def constant(self, value: Any) -> Any:
         if type(value) is tuple:
             return SequenceValue(tuple, [self.constant(item) for item in value])
         return ConstantValue(value)
 
-    def truth(self, value: Any) -> bool | Enter:
-        value = self.state.see(value)
-        match value:
-            case ConstantValue():
-                return bool(value.value)
-            case SequenceValue() | DictValue():
-                return bool(value.items)
-            case SetValue():
-                return bool(value.real)
-            case DictViewValue():
-                return bool(value.over.items)
-            case TensorValue():
-                raise GraphBreak("branch_on_tensor", what="bool(Tensor)")
-            case ArrayValue():
-                raise GraphBreak("branch_on_tensor", what=f"bool() of a {value.kind}")
-            case ObjectValue():
-                return self._truth_of_object(value)
-            case NumberValue():
-                return bool(self.state.specialised(value).value)
-            case InstanceValue():
-                return self._truth_of_class(value, value.class_)
+    def object(self, object_: Any) -> ObjectValue:
+        """The value of an object that is known by identity and needs no guard."""
+        return ObjectValue(object_)
+
+    def iterator(self, over: Value, items: list[Value]) -> IteratorValue:
+        """A new iterator over a value, which gives these."""
+        return IteratorValue(over, items)
+
+    def named(self, kwargs: dict[str, Any]) -> DictValue:
+        """Keywords as a dict."""
+        return DictValue({name: (ConstantValue(name), value) for name, value in kwargs.items()})
+
+    def array_of_tensor(self, tensor: TensorValue) -> ArrayValue:
+        """`tensor.numpy()`."""
+        return array_of_tensor(tensor)
+
+    def key_value(self, key: Any) -> Value:
+        """The value of a key that is its own."""
+        match key:
+            case Member():
+                return key.value
+            case tuple():
+                return SequenceValue(tuple, [self.key_value(item) for item in key])
             case _:
-                return True
+                return ObjectValue(key) if has_own_key(key) else ConstantValue(key)
 
-    def _truth_of_object(self, value: ObjectValue) -> bool | Enter:
-        return True if is_a(value.object, type) else self._truth_of_class(value, type(value.object))
+    def value_of(self, result: Any, what: str) -> Value:
+        """The value of a new object made of constants. Breaks for everything else."""
+        if isinstance(result, (tuple, list)) and type(result) in (tuple, list):
+            return SequenceValue(type(result), [self.value_of(item, what) for item in result])
+        if self.is_constant(result):
+            return ConstantValue(result)
+        raise GraphBreak("op_returns", what=what, result=type(result).__name__)
 
-    def _truth_of_class(self, value: ObjectValue | InstanceValue, class_: type) -> bool | Enter:
-        if not (hasattr(class_, "__bool__") or hasattr(class_, "__len__")):
-            return True
-        if hasattr(class_, "__bool__"):
-            return self.call_special(value, "__bool__", [])
-        length = self.call_special(value, "__len__", [])
-        return bool(length.value) if isinstance(length, ConstantValue) else length
+    # ---------------------------------------------------------------------------------------------- what values are
+
+    def constant_of(self, value: Any, what: str) -> Any:
+        """The object of a constant, or of a tuple or list of constants. Breaks for everything else."""
+        return self.state.see(value).constant(self, what)
 
     def is_none(self, value: Any) -> bool:
         value = self.state.see(value)
         return isinstance(value, ConstantValue) and value.value is None
+
+    def truth(self, value: Any) -> bool | Enter:
+        return self.state.see(value).truth(self)
+
+    def hash_key(self, key: Any) -> Any:
+        """What a dict or set finds a key by."""
+        return self.state.see(key).hash_key(self)
+
+    def known_key(self, key: Value, *, is_constant: bool = False) -> Value:
+        """A number or slice that depends on sizes, as it is now. is_constant: a slice must not hold anything else."""
+        if isinstance(key, SliceValue):
+            if is_constant or not any(isinstance(self.state.see(part), TensorValue) for part in key.parts):
+                return ConstantValue(slice(*(self.constant_of(part, "a slice") for part in key.parts)))
+        return known(self, key)
+
+    def convert(self, kind: str, value: Any) -> Any:
+        return self.state.see(value).text(self, kind)
+
+    def format(self, value: Any, spec: Any) -> Any:
+        return self.state.see(value).format(self, spec)
+
+    # --------------------------------------------------------------------------------------------------- operators
 
     def unary(self, sign: str, value: Any) -> Any:
         value = self.state.see(value)
         if sign == "not":
             truth = self.truth(value)
             return ConstantValue(not truth) if type(truth) is bool else self.enter_polyfill(polyfills.negated, [value])
-        if isinstance(value, TensorValue):
-            return self.state.operator(UNARY[sign], [value], {})
-        if isinstance(value, ArrayValue):
-            return self.array_operator(UNARY[sign], [value])
-        if self.is_object(value):
-            return self.unary_of_object(sign, value)
-        if isinstance(value, NumberValue):
-            return self.state.arithmetic(UNARY[sign], [value])
-        return self.folded(UNARY[sign], [value], {})
+        return value.unary(self, sign)
 
     def binary(self, sign: str, left: Any, right: Any) -> Any:
         left, right = self.state.see(left), self.state.see(right)
-        if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
-            is_array = isinstance(left, ArrayValue) and not left.is_scalar
-            return self.array_operator(BINARY[sign if is_array else sign.removesuffix("=")], [left, right])
-        if self.is_object(left) or self.is_object(right):
-            return self.binary_of_objects(sign, left, right)
-        if isinstance(left, TensorValue) or isinstance(right, TensorValue):
-            # Numbers have no `+=` of their own: the statement is then `left = left + right`.
-            plain = sign if isinstance(left, TensorValue) else sign.removesuffix("=")
-            return self._tensor_binary(BINARY[plain], left, right)
-        if isinstance(left, NumberValue) or isinstance(right, NumberValue):
-            if _is_number(left) and _is_number(right):
-                return self.state.arithmetic(BINARY[sign.removesuffix("=")], [left, right])
-            left, right = self._known(left), self._known(right)
-        match left, right:
-            case ConstantValue(), ConstantValue():
-                return self.folded(BINARY[sign], [left, right], {})
-            case ConstantValue(), SequenceValue() if sign == "%" and isinstance(left.value, str):
-                return self.folded(BINARY[sign], [left, right], {})
-            case ObjectValue(), ObjectValue() | ConstantValue() if sign == "|" and is_plain_class(left.object):
-                if isinstance(right, ObjectValue) and is_plain_class(right.object):
-                    return ObjectValue(left.object | right.object)
-                return ObjectValue(left.object | None) if self.is_none(right) else unsupported("`|`", left)
-            case _:
-                return self.binary_of_containers(sign, left, right)
-
-    def _tensor_binary(self, function: Any, left: Value, right: Value) -> Value:
-        for operand in (left, right):
-            if isinstance(operand, (ObjectValue, DictValue)):
-                unsupported("an operator on a tensor and it", operand)
-        return self.state.operator(function, [left, right], {})
+        return (left if left.rank >= right.rank else right).binary(self, sign, left, right)
 
     def compare(self, sign: str, left: Any, right: Any) -> Any:
         left, right = self.state.see(left), self.state.see(right)
-        if isinstance(left, ArrayValue) or isinstance(right, ArrayValue):
-            return self.array_operator(COMPARE[sign], [left, right])
-        if isinstance(left, TensorValue) or isinstance(right, TensorValue):
-            other = right if isinstance(left, TensorValue) else left
-            if isinstance(other, ConstantValue) and other.value is None:
-                return ConstantValue(sign == "!=") if sign in ("==", "!=") else unsupported(f"`{sign}`", other)
-            if self.is_object(other):
-                return self.compare_objects(sign, left, right)
-            return self._tensor_binary(COMPARE[sign], left, right)
-        if isinstance(left, NumberValue) or isinstance(right, NumberValue):
-            if _is_number(left) and _is_number(right):
-                return self.state.arithmetic(COMPARE[sign], [left, right])
-            left, right = self._known(left), self._known(right)
-        if self.is_object(left) or self.is_object(right):
-            return self.compare_objects(sign, left, right)
-        if self.is_like_set(left) or self.is_like_set(right):
-            return self.compare_sets(sign, left, right)
-        if isinstance(left, ObjectValue) and isinstance(right, ObjectValue) and sign in ("==", "!="):
-            if type(left.object).__eq__ in _PLAIN_EQUALITY and type(right.object).__eq__ in _PLAIN_EQUALITY:
-                return self.identical(left, right, sign == "!=")
-            unsupported(f"`{sign}`", left)
-        if isinstance(left, _CONTAINERS) or isinstance(right, _CONTAINERS):
-            return self.compare_containers(sign, left, right)
-        if isinstance(left, ObjectValue) and isinstance(right, ConstantValue) and sign in ("==", "!="):
-            if type(left.object).__eq__ in _PLAIN_EQUALITY:
-                return ConstantValue(sign == "!=")
-        return self.folded(COMPARE[sign], [left, right], {})
-
-    def _known(self, value: Value) -> Value:
-        return self.state.specialised(value) if isinstance(value, NumberValue) else value
+        return (left if left.rank >= right.rank else right).compare(self, sign, left, right)
 
     def identical(self, left: Any, right: Any, inverted: bool) -> Any:
         left, right = self.state.see(left), self.state.see(right)
@@ -230,31 +183,274 @@ class SymbolicDomain(
                 self.state.guard(GuardKind.DISTINCT, left.source, right.source)
         return ConstantValue(same is not inverted)
 
-    def convert(self, kind: str, value: Any) -> Any:
-        if kind == "s" and isinstance(error := self.state.see(value), ErrorValue):
-            return self.text_of_error(error)
-        if self.is_object(self.state.see(value)):
-            return self.text_of_object(kind, self.state.see(value))
-        return self.folded({"s": str, "r": repr, "a": ascii}[kind], [value], {})
+    def same_or_equal(self, left: Any, right: Any) -> bool | None:
+        """`left is right or left == right`, as containers compare their parts; None where code of the user's has to be run."""
+        return same_or_equal(self, left, right)
 
-    def format(self, value: Any, spec: Any) -> Any:
-        if spec is None and isinstance(error := self.state.see(value), ErrorValue):
-            return self.text_of_error(error)
-        if self.is_object(self.state.see(value)):
-            return self._format_object(self.state.see(value), spec)
-        return self.folded(format, [value] if spec is None else [value, spec], {})
+    def compare_containers(self, sign: str, left: Value, right: Value) -> Any:
+        """A comparison where one side is a sequence, dict or view that is no constant."""
+        return compare_containers(self, sign, left, right)
 
-    def _format_object(self, value: Value, spec: Any) -> Any:
-        given = ConstantValue("") if spec is None else self.state.see(spec)
-        if self.special(value, "__format__") is not None:
-            return self.call_special(value, "__format__", [given])
-        class_ = value.class_ if isinstance(value, InstanceValue) else type(getattr(value, "object"))
-        plain = self.plain_of_member(value)
-        if any(class_.__format__ is kind.__format__ for kind in (int, str, float)) and plain is not value:
-            return self.folded(format, [plain, given], {})
-        if class_.__format__ is not object.__format__ or self.constant_of(given, "a format"):
-            unsupported("format()", value)
-        return self.text_of_object("s", value)
+    def binary_of_sets(self, sign: str, left: Value, right: Value) -> Value:
+        """`|` and its like, where one side is a set or a view of keys."""
+        return binary_of_sets(self, sign, left, right)
+
+    def compare_sets(self, sign: str, left: Value, right: Value) -> Value:
+        """A comparison where one side is a set or a view of keys."""
+        return compare_sets(self, sign, left, right)
+
+    def binary_of_objects(self, sign: str, left: Value, right: Value) -> Any:
+        """An operator of which one side is an object of the program's."""
+        return binary_of_objects(self, sign, left, right)
+
+    def compare_objects(self, sign: str, left: Value, right: Value) -> Any:
+        """A comparison of which one side is an object of the program's."""
+        return compare_objects(self, sign, known(self, left), known(self, right))
+
+    # -------------------------------------------------------------------------------------------------- attributes
+
+    def load_attr(self, value: Any, name: str) -> Any:
+        return self.state.see(value).load_attr(self, name)
+
+    def has_attribute(self, value: Any, name: str) -> bool | None:
+        """`hasattr`, guarded where there is none; None where code of the user's has to be run for it."""
+        return self.state.see(value).has_attribute(self, name)
+
+    def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
+        return self.state.see(value).store_attr(self, name, attribute)
+
+    def delete_attr(self, value: Any, name: str) -> Enter | None:
+        return self.state.see(value).delete_attr(self, name)
+
+    def load_super_attr(self, frame: FrameState, super_: Any, class_: Any, self_: Any, name: str, given: bool) -> Any:
+        super_ = self.state.see(super_)
+        if not isinstance(super_, ObjectValue) or super_.object is not super:
+            unsupported("super()", super_)
+        return super_value(self, class_, self_).load_attr(self, name)
+
+    def special(self, value: Any, name: str) -> MethodValue | None:
+        """A special method written in Python, looked up on the class and bound; None if the class has another one or none."""
+        return value.special(self, name)
+
+    def call_special(self, value: Any, name: str, args: list[Value]) -> Any:
+        """`value.__name__(...)`, looked up on the class."""
+        return value.call_special(self, name, args)
+
+    def enter_context(self, frame: FrameState, manager: Any) -> tuple[Any, Any]:
+        return self.state.see(manager).enter_context(self)
+
+    # -------------------------------------------------------------------------------------------------- what is in it
+
+    def length(self, value: Any) -> Any:
+        """`len(value)`."""
+        return self.state.see(value).length(self)
+
+    def contains(self, item: Any, container: Any, inverted: bool) -> Any:
+        return self.state.see(container).contains(self, self.state.see(item), inverted)
+
+    def get_item(self, container: Any, key: Any) -> Any:
+        return self.state.see(container).get_item(self, self.state.see(key))
+
+    def set_item(self, container: Any, key: Any, item: Any) -> Enter | None:
+        return self.state.see(container).set_item(self, self.state.see(key), item)
+
+    def delete_item(self, container: Any, key: Any) -> Enter | None:
+        return self.state.see(container).delete_item(self, known(self, self.state.see(key)))
+
+    def elements(self, value: Any) -> list[Value]:
+        """All that iterating gives, where that runs no code of the user's."""
+        return self.state.see(value).elements(self)
+
+    def runs_code(self, value: Any) -> bool:
+        """Whether going through it may run code of the user's, or that of an iterator here."""
+        return self.state.see(value).runs_code(self)
+
+    def pairs_of(self, value: Any) -> list[tuple[Value, Value]]:
+        """What `dict` makes of it."""
+        return self.state.see(value).pairs(self)
+
+    def get_iter(self, value: Any) -> Any:
+        return self.state.see(value).iterate(self)
+
+    def next(self, iterator: Any) -> Any:
+        return self.state.see(iterator).next(self)
+
+    def yield_from_iter(self, frame: FrameState, value: Any) -> Any:
+        return self.get_iter(value)
+
+    def send(self, receiver: Any, value: Any) -> Any:
+        receiver = self.state.see(receiver)
+        if isinstance(receiver, GeneratorValue):
+            return receiver.resumed(self, value)
+        if not self.is_none(value):
+            raise GraphBreak("unsupported_operation", what="send()", kind=receiver.kind)
+        return receiver.next(self)
+
+    # ---------------------------------------------------------------------------------------- displays and unpacking
+
+    def build(self, kind: str, items: list[Any]) -> Any:
+        match kind:
+            case "tuple":
+                return SequenceValue(tuple, items)
+            case "list":
+                return SequenceValue(list, items)
+            case "dict":
+                made = DictValue({})
+                for index in range(0, len(items), 2):
+                    made.put(self, items[index], items[index + 1])
+                return made
+            case "set":
+                return make_set(self, set, items)
+            case "slice":
+                parts = tuple(self.state.see(item) for item in items)
+                if all(isinstance(part, ConstantValue) for part in parts):
+                    return ConstantValue(slice(*(part.value for part in parts)))
+                return SliceValue(parts)
+            case "string":
+                return ConstantValue("".join(self.constant_of(item, "a part of a string") for item in items))
+            case _:
+                raise GraphBreak("unsupported_operation", what="a display", kind=kind)
+
+    def put(self, container: DictValue, key: Any, value: Value) -> None:
+        """`container[key] = value`."""
+        container.put(self, key, value)
+
+    def as_set(self, value: Value) -> SetValue:
+        """A constant frozenset as one whose elements are values."""
+        return as_set(self, value)
+
+    def set_of(self, class_: type, iterable: Value) -> Any:
+        """`set(iterable)` or `frozenset(iterable)`."""
+        return set_of(self, class_, iterable)
+
+    def grow(self, how: str, container: Any, *items: Any) -> Enter | None:
+        container = self.state.see(container)
+        match how, container:
+            case "append", SequenceValue():
+                container.append(self, items[0])
+            case "add", SetValue():
+                container.add(self, items[0])
+            case "update_set", SetValue() if self.runs_code(items[0]):
+                return self.enter_polyfill(polyfills.added, [container, items[0]])
+            case "update_set", SetValue():
+                container.update(self, items[0])
+            case "extend", SequenceValue() if self.runs_code(items[0]):
+                return self.enter_polyfill(polyfills.extended, [container, items[0]])
+            case "extend", SequenceValue():
+                container.extend(self, items[0])
+            case "put", DictValue():
+                container.put(self, *items)
+            case (("update_dict" | "merge"), DictValue()):
+                other = self.state.see(items[0])
+                if not isinstance(other, DictValue) or (how == "merge" and container.items.keys() & other.items.keys()):
+                    unsupported(how, other)
+                for key, value in other.items.values():
+                    container.put(self, key, value)
+            case _:
+                unsupported(how, container)
+
+    def const_keys(self, keys: Any) -> list[Any]:
+        return self.elements(keys)
+
+    def list_to_tuple(self, value: Any) -> Any:
+        return SequenceValue(tuple, self.elements(value))
+
+    def unpack(self, value: Any, before: int, after: int | None) -> list[Any] | Enter:
+        if self.runs_code(value):
+            if after is None:
+                return self.enter_polyfill(polyfills.unpacked, [value, ConstantValue(before)])
+            return self.enter_polyfill(polyfills.listed, [value])
+        items = self.elements(value)
+        if len(items) < before + (after or 0) or (after is None and len(items) != before):
+            raising(ValueError)
+        if after is None:
+            return items
+        middle = SequenceValue(list, items[before : len(items) - after])
+        return [*items[:before], middle, *items[len(items) - after :]]
+
+    # ----------------------------------------------------------------------------------------------------------- calls
+
+    def call(self, frame: FrameState, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return self.state.see(function).call(self, frame, args, kwargs)
+
+    def call_object(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """A call of an object that was there before: of a function, a class, a module or another one."""
+        return call_object(self, frame, function, args, kwargs)
+
+    def has_class_method(self, class_: Any, name: str) -> bool:
+        """Whether there is a rule for a class method that is written in C."""
+        return (id(class_), name) in CLASS_METHODS
+
+    def call_class_method(
+        self, class_: Any, name: str, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """By that rule."""
+        return CLASS_METHODS[id(class_), name](self, frame, args, kwargs)
+
+    def folded(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
+        """What the function gives for constants. Breaks where it raises."""
+        return entering.folded(self, function, args, kwargs)
+
+    def enter_function(self, function: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """`Enter` with a frame of a function written in Python."""
+        return entering.enter_function(self, function, args, kwargs)
+
+    def enter_polyfill(self, polyfill: Any, args: list[Any]) -> Enter:
+        """A frame that the user's program does not have."""
+        entered = self.enter_function(ObjectValue(polyfill), args, {})
+        assert type(entered) is Enter
+        return entered
+
+    def keyword_names(self, names: Any) -> tuple[str, ...]:
+        return tuple(self.constant_of(name, "a keyword") for name in self.elements(names))
+
+    def call_ex(self, frame: FrameState, function: Any, args: Any, kwargs: Any) -> Any:
+        if self.runs_code(args):
+            given = [function, args, self.named({}) if kwargs is None else kwargs]
+            return self.enter_polyfill(polyfills.called_with_each, given)
+        named: dict[str, Any] = {}
+        if kwargs is not None:
+            mapping = self.state.see(kwargs)
+            if not isinstance(mapping, DictValue):
+                unsupported("`**` of a call", mapping)
+            named = {self.constant_of(key, "a keyword"): value for key, value in mapping.items.values()}
+        return self.call(frame, function, self.elements(args), named)
+
+    # ----------------------------------------------------------------------------------------------------- definitions
+
+    def make_function(self, frame: FrameState, code: Any, qualname: Any) -> Any:
+        name = None if qualname is None else self.constant_of(qualname, "a name")
+        return FunctionValue(self.constant_of(code, "code"), frame.globals, name)
+
+    def set_function_attribute(self, function: Any, which: str, value: Any) -> Any:
+        function = self.state.see(function)
+        if not isinstance(function, FunctionValue):
+            unsupported(f"an assignment of {which}", function)
+        function.set_part(self, which, value)
+        return function
+
+    def load_build_class(self, frame: FrameState) -> Any:
+        found = frame.builtins.get("__build_class__")
+        if found is None:
+            raising(NameError)
+        return self.state.wrap(found, GlobalSource(KeptSource(frame.builtins, "builtins"), "__build_class__"))
+
+    def import_name(self, frame: FrameState, name: str, names: Any, level: Any) -> Any:
+        """A module that is loaded already: importing it again only looks it up."""
+        from_list = self.constant_of(names, "import")
+        loaded = sys.modules.get(name)
+        is_plain = frame.builtins.get("__import__") is builtins.__import__ and self.constant_of(level, "import") == 0
+        if not is_plain or not isinstance(loaded, ModuleType):
+            raise GraphBreak("unsupported_operation", what=f"import {name}", kind="module")
+        found = name if from_list else name.partition(".")[0]
+        kept = KeptSource(sys.modules, "sys.modules")
+        return self.state.wrap(sys.modules[found], ItemSource(kept, found))
+
+    def import_from(self, module: Any, name: str) -> Any:
+        return self.load_attr(module, name)
+
+    def intrinsic(self, frame: FrameState, name: str, *operands: Any) -> Any:
+        raise GraphBreak("unsupported_operation", what=name, kind="module")
 
     # ------------------------------------------------------------------------------------------------ variables and names
 
@@ -348,8 +544,90 @@ class SymbolicDomain(
         dropped = {self.hash_key(key) for key in self.elements(keys)}
         return DictValue({key: item for key, item in self.state.see(mapping).items.items() if key not in dropped})
 
+    # ----------------------------------------------------------------------------------------------------------- raising
 
-def _is_number(value: Value) -> bool:
-    return isinstance(value, NumberValue) or (
-        isinstance(value, ConstantValue) and type(value.value) in (int, float, bool)
-    )
+    def user_exception(self, raised: BaseException) -> Any:
+        if type(raised) is not UserRaise:
+            raise raised
+        if raised.error is not None:
+            return raised.error
+        assert raised.class_ is not None
+        made = [ConstantValue(arg) for arg in raised.constants] if raised.constants else None
+        return ErrorValue(raised.class_, made if raised.values is None else raised.values)
+
+    def under(self, handled: Any, advance: Callable[[FrameState], Signal], frame: FrameState) -> Signal:
+        return advance(frame)
+
+    def add_traceback(self, error: Any, frame: FrameState) -> None:
+        """It has none."""
+
+    def throw(self, error: Any) -> NoReturn:
+        raise UserRaise(error=error)
+
+    def leave(self, error: Any) -> NoReturn:
+        raise GraphBreak("exception_leaves", what=error.kind).restarting_at(error.raised_at)
+
+    def raise_(self, exception: Any, cause: Any, has_cause: bool) -> None:
+        made = self.as_error(exception)
+        if not isinstance(made, ErrorValue):
+            raise GraphBreak("unsupported_operation", what="raise", kind="an exception made elsewhere")
+        if has_cause:
+            made.cause = self._cause(cause)
+        raise UserRaise(error=made)
+
+    def as_error(self, raised: Any) -> Any:
+        """What `raise` makes of a value: a class of exceptions is called."""
+        seen = self.state.see(raised)
+        is_class = isinstance(seen, ObjectValue) and seen.is_class and issubclass(seen.object, BaseException)
+        return make_error(self, seen.object, [], {}) if is_class else seen
+
+    def _cause(self, cause: Any) -> Value:
+        """What `__cause__` is after `raise error from cause`."""
+        seen = self.as_error(cause)
+        if not isinstance(seen, ErrorValue) and not self.is_none(seen):
+            raise GraphBreak("unsupported_operation", what="raise", kind="a cause made elsewhere")
+        return seen
+
+    def nothing_to_reraise(self) -> Any:
+        unsupported("raise", ConstantValue(None))
+
+    def too_deep(self) -> NoReturn:
+        raise GraphBreak("too_deep", what=DEPTH_LIMIT)
+
+    def leave_generator(self, error: Any) -> Any:
+        if not issubclass(error.class_, StopIteration):
+            return error
+        replacement = ErrorValue(RuntimeError, [ConstantValue("generator raised StopIteration")])
+        replacement.raised_at, replacement.cause = error.raised_at, error
+        return replacement
+
+    # ---------------------------------------------------------------------------------------------------------- handling
+
+    def matches(self, error: Any, kinds: Any) -> bool:
+        return any(kind in error.class_.__mro__ for kind in self._kinds(kinds))
+
+    def _kinds(self, kinds: Any) -> list[type]:
+        kinds = self.state.see(kinds)
+        if isinstance(kinds, SequenceValue) and kinds.class_ is tuple:
+            return [class_ for item in kinds.items for class_ in self._kinds(item)]
+        if isinstance(kinds, ObjectValue) and kinds.is_class and issubclass(kinds.object, BaseException):
+            return [kinds.object]
+        unsupported("except", kinds)
+
+    def split_group(self, error: Any, kinds: Any) -> tuple[Any, Any]:
+        unsupported("except*", error)
+
+    def regroup(self, original: Any, errors: Any) -> Any:
+        unsupported("except*", original)
+
+    def stop_value(self, error: Any) -> tuple[bool, Any]:
+        if not issubclass(error.class_, StopIteration):
+            return False, None
+        if error.args is None:
+            unsupported("attribute value", error)
+        return True, error.args[0] if error.args else ConstantValue(None)
+
+    def exit_context(self, frame: FrameState, exit_: Any, error: Any) -> Any:
+        if error.raised_at is None:
+            unsupported("with", error)
+        return self.call(frame, exit_, [ObjectValue(error.class_), error, TracebackValue(error)], {})

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.values import (
     CellValue,
     DictValue,
     FoundIteratorValue,

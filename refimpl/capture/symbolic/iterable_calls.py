@@ -20,11 +20,10 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic import iterator_polyfills, polyfills
-from refimpl.capture.symbolic.classes import is_a
+from refimpl.capture.interpreter.signals import Enter
+from refimpl.capture.symbolic import iterator_polyfills
 from refimpl.capture.symbolic.lazy_iterators import callable_iterator
-from refimpl.capture.symbolic.raising import raising, unsupported
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.values import (
     ConstantValue,
     DefaultDictValue,
     DequeValue,
@@ -41,7 +40,12 @@ from refimpl.capture.symbolic.values import (
     SetValue,
     TensorValue,
     Value,
+    polyfills,
 )
+from refimpl.capture.values.classes import is_a
+from refimpl.capture.values.raising import raising
+from refimpl.capture.values.sequence import in_order
+from refimpl.capture.values.set import make_set
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
 ITERABLE_RULES: dict[int, Rule] = {}  # by id
@@ -70,7 +74,7 @@ def _set_rule(class_: type) -> Rule:
     def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) > 1:
             _wrong(class_.__name__)
-        return domain.set_of(class_, domain.state.see(args[0])) if args else domain.make_set(class_, [])
+        return domain.set_of(class_, domain.state.see(args[0])) if args else make_set(domain, class_, [])
 
     return make
 
@@ -166,13 +170,13 @@ def _failed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
 @_rule(polyfills.ordered)
 def _ordered(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     items, keys = domain.elements(args[0]), domain.elements(args[1])
-    return SequenceValue(list, domain.in_order(items, keys, args[2]))
+    return SequenceValue(list, in_order(domain, items, keys, args[2]))
 
 
 def _in_any_order(domain: Any, value: Any) -> list[Value]:
     """The elements; of a set in any order, where the result does not depend on it."""
     value = domain.state.see(value)
-    found = domain.sortable_elements(value) if isinstance(value, SetValue) else None
+    found = value.sortable_elements() if isinstance(value, SetValue) else None
     return domain.elements(value) if found is None else found
 
 
@@ -184,7 +188,7 @@ def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
     if not domain.is_none(key):
         return domain.enter_polyfill(polyfills.sorted_by, [args[0], key, is_reversed])
     items = _in_any_order(domain, args[0])
-    return SequenceValue(list, domain.in_order(items, items, is_reversed))
+    return SequenceValue(list, in_order(domain, items, items, is_reversed))
 
 
 def _extremum_of_tensors(domain: Any, function: Any, items: Sequence[Value]) -> Any:
@@ -338,18 +342,15 @@ def _reduce(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
     return domain.enter_polyfill(iterator_polyfills.reduced, [*args[:2], SequenceValue(tuple, args[2:])])
 
 
-def attribute_of_partial(domain: Any, value: PartialValue, name: str) -> Any:
-    """`func`, `args` and `keywords`."""
-    if type(value) is not PartialValue:
-        unsupported(f"attribute {name}", value)
-    match name:
-        case "func":
-            return value.function
-        case "args" | "keywords" if value.source is not None:
-            return domain.state.wrap(getattr(domain.state.object_of(value), name), AttributeSource(value.source, name))
-        case "args":
-            return SequenceValue(tuple, list(value.args))
-        case "keywords":
-            return domain.named(value.keywords)
-        case _:
-            unsupported(f"attribute {name}", value)
+# Builtins and classes that go through an iterable to its end, before they do anything else.
+_EATERS = frozenset(
+    map(id, (list, tuple, dict, set, frozenset, deque, OrderedDict, builtins.sorted, min, max, torch.Size))
+)  # fmt: skip
+
+
+def eaten(domain: Any, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Enter | None:
+    """A call of a builtin that goes through what runs code; None for every other call."""
+    if id(function.object) not in _EATERS or not args or not domain.runs_code(args[0]) or "key" in kwargs:
+        return None
+    given = [function, args[0], SequenceValue(tuple, args[1:]), domain.named(kwargs)]
+    return domain.enter_polyfill(polyfills.called_with_list, given)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from refimpl.capture.symbolic.polyfills import failed, note_polyfills
+from refimpl.capture.values.polyfills import failed, note_polyfills
 
 
 def mapped(function: Any, iterators: Any) -> Any:

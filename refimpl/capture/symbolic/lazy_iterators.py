@@ -12,24 +12,20 @@ from collections.abc import Callable
 from typing import Any
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.symbolic import iterator_polyfills as steps
-from refimpl.capture.symbolic import polyfills
-from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.raising import unsupported
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.values import (
     CombinedIteratorValue,
     ConstantValue,
     DictValue,
     GeneratorValue,
     InstanceValue,
-    IteratorValue,
     NativeIteratorValue,
     NativeMethodValue,
     ObjectValue,
     SequenceValue,
     Value,
+    polyfills,
 )
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
@@ -38,32 +34,22 @@ _MOST_COMBINATIONS = 4096
 _NOTHING = ConstantValue(None)
 
 
-class SymbolicIterators(SymbolicBase):
-    """Native iterators as values."""
+def native_iterator(domain: Any, class_: type, polyfill: Any, args: list[Any], rebuild: Any) -> NativeIteratorValue:
+    """One that takes the steps of a generator. `rebuild`: of an emitter and the generator's variables, an expression."""
+    generator = domain.enter_function(ObjectValue(polyfill), args, {})
+    assert isinstance(generator, GeneratorValue)
+    made_at = domain.state.offset()
 
-    def native_iterator(self, class_: type, polyfill: Any, args: list[Any], rebuild: Any) -> NativeIteratorValue:
-        """One that takes the steps of a generator. `rebuild`: of an emitter and the generator's variables, an expression."""
-        generator = self.enter_function(ObjectValue(polyfill), args, {})
-        assert isinstance(generator, GeneratorValue)
-        made_at = self.state.offset()
+    def made_again(emitter: Any, frame: FrameState) -> str:
+        if rebuild is None or frame.is_running:
+            raise GraphBreak("cannot_rebuild", kind=class_.__name__).restarting_at(made_at)
+        if frame.is_done:
+            made.stepped()
+            return f"{emitter.constant(map)}({emitter.constant(str)}, ())"
+        return rebuild(emitter, _Variables(frame))
 
-        def made_again(emitter: Any, frame: FrameState) -> str:
-            if rebuild is None or frame.is_running:
-                raise GraphBreak("cannot_rebuild", kind=class_.__name__).restarting_at(made_at)
-            if frame.is_done:
-                self.stepped(made)
-                return f"{emitter.constant(map)}({emitter.constant(str)}, ())"
-            return rebuild(emitter, _Variables(frame))
-
-        made = NativeIteratorValue(class_, generator, made_again)
-        return made
-
-    def stepped(self, iterator: NativeIteratorValue) -> GeneratorValue:
-        """What takes its steps. Breaks where it ended by an exception: C goes on then."""
-        frame = iterator.generator.frame
-        if frame.is_done and frame.is_started and frame.current.op is not Op.RETURN_VALUE:
-            unsupported("next() after an exception", iterator)
-        return iterator.generator
+    made = NativeIteratorValue(class_, generator, made_again)
+    return made
 
 
 class _Variables:
@@ -80,7 +66,7 @@ def _is_iterator(domain: Any, value: Any) -> bool:
     value = domain.state.see(value)
     if isinstance(value, InstanceValue):
         return domain.special(value, "__next__") is not None
-    return isinstance(value, (IteratorValue, CombinedIteratorValue, GeneratorValue, NativeIteratorValue))
+    return value.is_iterator
 
 
 def iterators_of(
@@ -125,7 +111,7 @@ def _over(
             return iterators
         extra = [kwargs.get(name, ConstantValue(default)) for name, default in (keywords or {}).items()]
         given = [*args[:leading], SequenceValue(tuple, iterators), *extra]
-        return domain.native_iterator(function, polyfill, given, rebuild)
+        return native_iterator(domain, function, polyfill, given, rebuild)
 
     ITERATOR_RULES[id(function)] = make
 
@@ -140,7 +126,7 @@ def _with_one(function: Any, polyfill: Any, rebuild: Any, *, extra: tuple[Any, .
         if not isinstance(iterators, list):
             return iterators
         given = [*args[:leading], iterators[0], *map(ConstantValue, extra)]
-        return domain.native_iterator(function, polyfill, given, rebuild)
+        return native_iterator(domain, function, polyfill, given, rebuild)
 
     ITERATOR_RULES[id(function)] = make
 
@@ -236,7 +222,7 @@ def _enumerate(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str
     if not isinstance(iterators, list):
         return iterators
     written = _written(enumerate, "iterator", "count")
-    return domain.native_iterator(enumerate, steps.enumerated, [iterators[0], ConstantValue(number)], written)
+    return native_iterator(domain, enumerate, steps.enumerated, [iterators[0], ConstantValue(number)], written)
 
 
 def _chaining(emitter: Any, variables: _Variables) -> str:
@@ -251,14 +237,14 @@ def _chain(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
     if kwargs:
         _wrong(itertools.chain)
     iterables = domain.get_iter(SequenceValue(tuple, list(args)))
-    return domain.native_iterator(itertools.chain, steps.chain_of, [iterables], _chaining)
+    return native_iterator(domain, itertools.chain, steps.chain_of, [iterables], _chaining)
 
 
 def _chain_from_iterable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs or (domain.runs_code(args[0]) and not _is_iterator(domain, args[0])):
         raise GraphBreak("call_of_native_code", what="chain.from_iterable")
     iterables = args[0] if _is_iterator(domain, args[0]) else domain.get_iter(args[0])
-    return domain.native_iterator(itertools.chain, steps.chain_of, [iterables], _chaining)
+    return native_iterator(domain, itertools.chain, steps.chain_of, [iterables], _chaining)
 
 
 def _slicing(emitter: Any, variables: _Variables) -> str:
@@ -282,7 +268,7 @@ def _islice(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
     given = [ConstantValue(0), ConstantValue(start or 0), ConstantValue(stop), ConstantValue(step or 1)]
     if stop is not None and (start or 0) > stop:
         given[1] = ConstantValue(stop)
-    return domain.native_iterator(itertools.islice, steps.sliced, [iterators, *given], _slicing)
+    return native_iterator(domain, itertools.islice, steps.sliced, [iterators, *given], _slicing)
 
 
 def _repeating(emitter: Any, variables: _Variables) -> str:
@@ -299,7 +285,7 @@ def _repeat(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
     times = domain.constant_of(given[1], "repeat") if len(given) > 1 else None
     if len(given) > 1 and type(times) is not int:
         _wrong(itertools.repeat)
-    return domain.native_iterator(itertools.repeat, steps.repeated, [given[0], ConstantValue(times)], _repeating)
+    return native_iterator(domain, itertools.repeat, steps.repeated, [given[0], ConstantValue(times)], _repeating)
 
 
 @_rule(itertools.count)
@@ -310,7 +296,7 @@ def _count(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
     given = [named.get("start", ConstantValue(0)), named.get("step", ConstantValue(1))]
     if any(type(domain.constant_of(value, "count")) not in (int, bool, float) for value in given):
         _wrong(itertools.count)
-    return domain.native_iterator(itertools.count, steps.counted, given, _written(itertools.count, "number", "step"))
+    return native_iterator(domain, itertools.count, steps.counted, given, _written(itertools.count, "number", "step"))
 
 
 def _cycling(emitter: Any, variables: _Variables) -> str:
@@ -337,7 +323,7 @@ def _cycle(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
     if not isinstance(iterators, list):
         return iterators
     given = [iterators[0], SequenceValue(list, []), ConstantValue(None)]
-    return domain.native_iterator(itertools.cycle, steps.cycled, given, _cycling)
+    return native_iterator(domain, itertools.cycle, steps.cycled, given, _cycling)
 
 
 def _accumulating(emitter: Any, variables: _Variables) -> str:
@@ -365,7 +351,7 @@ def _accumulate(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
         raise GraphBreak("call_of_native_code", what="accumulate of an object of the program")
     iterator = args[0] if _is_iterator(domain, args[0]) else domain.get_iter(args[0])
     given = [iterator, function, initial, _NOTHING, ConstantValue(False)]
-    return domain.native_iterator(itertools.accumulate, steps.accumulated, given, _accumulating)
+    return native_iterator(domain, itertools.accumulate, steps.accumulated, given, _accumulating)
 
 
 @_rule(itertools.compress)
@@ -377,7 +363,7 @@ def _compress(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
     if not isinstance(iterators, list):
         return iterators
     written = _written(itertools.compress, "data", "selectors")
-    return domain.native_iterator(itertools.compress, steps.compressed, iterators, written)
+    return native_iterator(domain, itertools.compress, steps.compressed, iterators, written)
 
 
 @_rule(itertools.groupby)
@@ -389,7 +375,7 @@ def _groupby(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
     if not isinstance(iterators, list):
         return iterators
     key = given[1] if len(given) > 1 else _NOTHING
-    return domain.native_iterator(itertools.groupby, steps.grouped, [*iterators, key, SequenceValue(list, [])], None)
+    return native_iterator(domain, itertools.groupby, steps.grouped, [*iterators, key, SequenceValue(list, [])], None)
 
 
 @_rule(itertools.tee)
@@ -402,8 +388,8 @@ def _tee(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
     iterator = args[0] if _is_iterator(domain, args[0]) else domain.get_iter(args[0])
     items = SequenceValue(list, [])
     class_ = type(itertools.tee(())[0])
-    made = [
-        domain.native_iterator(class_, steps.shared, [iterator, items, ConstantValue(0)], None) for _ in range(many)
+    made: list[Value] = [
+        native_iterator(domain, class_, steps.shared, [iterator, items, ConstantValue(0)], None) for _ in range(many)
     ]
     return SequenceValue(tuple, made)
 
@@ -436,7 +422,7 @@ def _combining(function: Any, names: tuple[str, ...], pools: int | None) -> None
             made = f"{emitter.constant(function)}({written}**{plain!r})"
             return f"{emitter.constant(_advanced)}({made}, {variables['position'].value})"
 
-        return domain.native_iterator(function, steps.stepped, [items, ConstantValue(0)], rebuild)
+        return native_iterator(domain, function, steps.stepped, [items, ConstantValue(0)], rebuild)
 
     ITERATOR_RULES[id(function)] = make
 
@@ -456,8 +442,8 @@ _combining(itertools.combinations_with_replacement, ("r",), 1)
 def callable_iterator(domain: Any, function: Any, sentinel: Any) -> Any:
     """`iter(function, sentinel)`."""
     class_ = type(iter(int, 1))
-    return domain.native_iterator(
-        class_, steps.called_until, [function, sentinel], _written(iter, "function", "sentinel")
+    return native_iterator(
+        domain, class_, steps.called_until, [function, sentinel], _written(iter, "function", "sentinel")
     )
 
 

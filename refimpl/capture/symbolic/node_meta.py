@@ -17,8 +17,8 @@ from torch import fx
 
 from refimpl.capture.guards.static_shapes import is_of_module
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic.polyfills import is_polyfill
-from refimpl.capture.symbolic.values import ObjectValue, UnreadValue
+from refimpl.capture.values import ObjectValue, UnreadValue
+from refimpl.capture.values.polyfills import is_polyfill
 
 
 class _Module(NamedTuple):

@@ -1,322 +1,41 @@
-"""Arrays of numpy inside of a segment: tensors of its graph, and nodes that call what does on tensors what numpy does.
+"""Calls of functions of numpy, and of the functions of torch that take arrays of numpy.
 
-Counterpart: torch/_dynamo/variables/tensor.py NumpyNdarrayVariable; torch/_dynamo/variables/misc.py NumpyVariable
-Differs: numpy itself is asked, of arrays without a meaning of the same shapes, what class, shape, dtype and memory a result has;
-where the tensors' function gives another one, or nothing is known, the graph breaks.
+Counterpart: torch/_dynamo/variables/misc.py NumpyVariable
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from refimpl._torch import storage_key
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import numpy_interop as interop
-from refimpl.capture.symbolic.base import SymbolicBase
-from refimpl.capture.symbolic.builtin_calls import Rule
-from refimpl.capture.symbolic.classes import is_a
-from refimpl.capture.symbolic.operators import CONSTANT_TYPES
-from refimpl.capture.symbolic.raising import unsupported
-from refimpl.capture.symbolic.values import (
-    ArrayValue,
-    ConstantValue,
-    NumberValue,
-    ObjectValue,
-    SequenceValue,
-    SliceValue,
-    TensorValue,
-    Value,
-)
+from refimpl.capture.values import ArrayValue, Value
+from refimpl.capture.values.array import numpy_node, tensor_of_array
 
-Array = np.ndarray[Any, Any]
-_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_OF_SHAPE = frozenset(["ndim", "size", "itemsize", "nbytes"])
-_TENSOR_ATTRIBUTES = frozenset(["T", "real", "imag"])
-# They read data, change the array itself in ways that tensors have not, or leave numpy.
-_METHODS_LEFT_OUT = frozenset(
-    ["item", "tolist", "tobytes", "tofile", "dump", "dumps", "resize", "setflags", "byteswap", "view"]
-)
-_ARITHMETIC = (
-    operator.add, operator.sub, operator.mul, operator.truediv, operator.iadd, operator.isub, operator.imul, operator.itruediv,
-)  # fmt: skip
-_IN_PLACE = frozenset(f"i{name}" for name in (
-    "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor",
-))  # fmt: skip
+Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
 
 
-class SymbolicNumpy(SymbolicBase):
-    """What programs do with arrays."""
-
-    def is_array_call(self, function: Any) -> bool:
-        """Whether it is a function of numpy that has a counterpart on tensors."""
-        return interop.counterpart_of(function) is not None
-
-    def call_numpy(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
-        """A call of a function of numpy."""
-        counterpart = interop.counterpart_of(function)
-        assert counterpart is not None
-        return self._numpy_node(interop.numpy_to_tensor_wrapper(counterpart), function, args, kwargs)
-
-    def method_of_array(self, array: ArrayValue, name: str, args: list[Any], kwargs: dict[str, Any]) -> Value:
-        """`array.name(...)`."""
-        if name in _METHODS_LEFT_OUT:
-            raise GraphBreak("data_dependent_read", what=f"ndarray.{name}()")
-        method = getattr(np.ndarray, name)
-        return self._numpy_node(interop.numpy_method_wrapper(name), method, [array, *args], kwargs)
-
-    def array_operator(self, function: Callable[..., Any], operands: Sequence[Any]) -> Value:
-        """A function of `operator` of which an operand is an array."""
-        seen = [self.state.see(operand) for operand in operands]
-        if len(seen) == 2 and _is_tensor_with_number(function, *seen):
-            return self.state.operator(function, [seen[0], _as_tensor(seen[1])], {})
-        for operand in seen:
-            if isinstance(operand, TensorValue):
-                unsupported("an operator on an array and it", operand)
-        return self._numpy_node(interop.numpy_operator_wrapper(function), function, operands, {})
-
-    def attribute_of_array(self, array: ArrayValue, name: str) -> Value:
-        """`array.name`: metadata, or another array."""
-        if name == "shape":
-            return SequenceValue(tuple, [self.state.size_of(array, dim) for dim in range(array.fake.dim())])
-        if name == "dtype":
-            return ObjectValue(_numpy_dtype(array.fake))
-        if name in _OF_SHAPE:
-            found = {"ndim": array.fake.dim, "size": array.fake.numel, "itemsize": array.fake.element_size}
-            number = array.fake.nbytes if name == "nbytes" else found[name]()
-            return ConstantValue(number) if type(number) is int else unsupported(f"attribute {name}", array)
-        if name in _TENSOR_ATTRIBUTES:
-            return self._numpy_node(interop.numpy_attr_wrapper, getattr, [array, ConstantValue(name)], {})
-        unsupported(f"attribute {name}", array)
-
-    def array_of_tensor(self, tensor: TensorValue) -> ArrayValue:
-        """`tensor.numpy()`: over the same memory."""
-        fake = tensor.fake
-        if (
-            fake.requires_grad
-            or fake.is_conj()
-            or fake.is_neg()
-            or fake.device.type != "cpu"
-            or fake.layout is not torch.strided
-        ):
-            raise GraphBreak("data_dependent_read", what="Tensor.numpy()")
-        try:
-            torch.empty(0, dtype=fake.dtype).numpy()
-        except TypeError as error:
-            raise GraphBreak("op_raises_on_fake", what="Tensor.numpy()", error="TypeError") from error
-        return ArrayValue(tensor.node, fake)
-
-    def tensor_of_array(self, array: ArrayValue) -> TensorValue:
-        """`torch.from_numpy(array)`: over the same memory."""
-        if array.is_scalar:
-            unsupported("torch.from_numpy", array)
-        made = self.state.operator(torch.as_tensor, [_as_tensor(array)], {})
-        assert isinstance(made, TensorValue)
-        return made
-
-    # ---------------------------------------------------------------------------------------------------------- nodes
-
-    def _numpy_node(
-        self, target: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> Value:
-        """A node that calls `target`, which is to do what `function` of numpy does."""
-        seen = [self._numpy_argument(arg) for arg in args]
-        named = {name: self._numpy_argument(arg) for name, arg in kwargs.items()}
-        stand_ins = [_stand_in(arg) for arg in seen]
-        named_stand_ins = {name: _stand_in(arg) for name, arg in named.items()}
-        what = getattr(function, "__name__", str(function))
-        try:
-            with np.errstate(all="ignore"):
-                expected = function(*stand_ins, **named_stand_ins)
-        except Exception as error:
-            raise GraphBreak("op_raises_on_fake", what=f"numpy.{what}", error=type(error).__name__) from error
-        if what in _IN_PLACE or what == "setitem":
-            self._will_write_array(seen[0])
-        result = self.state.operator(
-            target, [*map(_for_node, seen)], {name: _for_node(arg) for name, arg in named.items()}
-        )
-        if what in _IN_PLACE:
-            return seen[0] if expected is stand_ins[0] else unsupported(f"numpy.{what}", seen[0])
-        pairs = [*zip(stand_ins, seen, strict=True), *zip(named_stand_ins.values(), named.values(), strict=True)]
-        return self._numpy_result(what, expected, result, pairs)
-
-    def _numpy_argument(self, value: Any) -> Value:
-        """An argument, looked at, and what is in it. Breaks for what is neither array, constant, dtype nor one of them."""
-        value = self.state.see(value)
-        match value:
-            case ArrayValue() | ConstantValue() | NumberValue() | SliceValue():
-                return value
-            case SequenceValue() if value.class_ in (tuple, list):
-                return SequenceValue(value.class_, [self._numpy_argument(item) for item in value.items])
-            case ObjectValue() if _is_dtype(value.object):
-                return value
-            case _:
-                unsupported("a call of numpy", value)
-
-    def _will_write_array(self, array: Value) -> None:
-        """Arrays that share memory are not told apart: one is written to only where it is the only one that was there."""
-        assert isinstance(array, ArrayValue)
-        if len(self.state.array_inputs) > 1 and any(array.fake is each.fake for each in self.state.array_inputs):
-            unsupported("a write, beside other arrays,", array)
-        self.state.writes_arrays = True
-
-    def _numpy_result(self, what: str, expected: Any, result: Value, pairs: list[tuple[Any, Value]]) -> Value:
-        """The result, where it is what numpy gives: arrays in the place of tensors. Breaks where it is not."""
-        match result:
-            case TensorValue() if isinstance(expected, (np.ndarray, np.generic)):
-                return self._numpy_array(what, expected, result, pairs)
-            case SequenceValue() if _is_tuple_or_list(expected) and len(expected) == len(result.items):
-                items = [self._numpy_result(what, *pair, pairs) for pair in zip(expected, result.items, strict=True)]
-                return SequenceValue(type(expected), items)
-            case ConstantValue() if type(expected) in CONSTANT_TYPES and type(expected) is type(result.value):
-                if expected == result.value:
-                    return result
-            case _:
-                pass
-        raise GraphBreak("op_returns", what=f"numpy.{what}", result=type(expected).__name__)
-
-    def _numpy_array(self, what: str, expected: Any, result: TensorValue, pairs: list[tuple[Any, Value]]) -> Value:
-        is_scalar, views = isinstance(expected, np.generic), _views(expected, pairs)
-        is_same = (expected.dtype, expected.shape) == (
-            _numpy_dtype(result.fake), tuple(map(_number, result.fake.shape)),
-        )  # fmt: skip
-        if (
-            is_same and not views and _views_of(result.fake, pairs)
-        ):  # numpy copies, and so is what is read a number at once
-            result = self._of_tensor_method("clone", result)
-        if (
-            is_same
-            and not views
-            and not is_scalar
-            and not _lies_alike(expected, result.fake)
-            and expected.flags.c_contiguous
-        ):
-            result = self._of_tensor_method("contiguous", result)
-        if (
-            not is_same
-            or views != _views_of(result.fake, pairs)
-            or not (is_scalar or _lies_alike(expected, result.fake))
-        ):
-            raise GraphBreak(
-                "unsupported_operation", what=f"numpy.{what}, which gives another result on tensors,", kind="ndarray"
-            )
-        return ArrayValue(result.node, result.fake, is_scalar=is_scalar)
-
-    def _of_tensor_method(self, name: str, tensor: TensorValue) -> TensorValue:
-        made = self.state.operator(name, [tensor], {}, kind="call_method")
-        assert isinstance(made, TensorValue)
-        return made
+def is_array_call(function: Any) -> bool:
+    """Whether it is a function of numpy that has a counterpart on tensors."""
+    return interop.counterpart_of(function) is not None
 
 
-def _is_tensor_with_number(function: Any, left: Value, right: Value) -> bool:
-    """Whether a number of numpy does to a tensor what a tensor without dimensions does: it is of no higher kind."""
-    if not isinstance(left, TensorValue) or not isinstance(right, ArrayValue) or not right.is_scalar:
-        return False
-    kinds = [(dtype.is_complex, dtype.is_floating_point) for dtype in (left.fake.dtype, right.fake.dtype)]
-    is_bool = torch.bool in (left.fake.dtype, right.fake.dtype)
-    return function in _ARITHMETIC and left.fake.dim() > 0 and not is_bool and kinds[1] <= kinds[0]
-
-
-def _is_dtype(object_: Any) -> bool:
-    return is_a(object_, np.dtype) or (
-        is_a(object_, type) and object_.__module__ == "numpy" and issubclass(object_, np.generic)
-    )
-
-
-def _as_tensor(array: ArrayValue) -> TensorValue:
-    return TensorValue(array.node, array.fake)
-
-
-def _for_node(value: Value) -> Value:
-    """The argument of the node: arrays are tensors, dtypes their names."""
-    match value:
-        case ArrayValue():
-            return _as_tensor(value)
-        case SequenceValue():
-            return SequenceValue(value.class_, [_for_node(item) for item in value.items])
-        case ObjectValue():
-            return ConstantValue(np.dtype(value.object).name)
-        case _:
-            return value
-
-
-def _stand_in(value: Value) -> Any:
-    """What numpy is asked with: arrays of the same shape and dtype, numbers as they are now."""
-    match value:
-        case ArrayValue():
-            made = _array_like(value.fake)
-            return made[()] if value.is_scalar else made
-        case ConstantValue():
-            return value.value
-        case NumberValue():
-            return _number(value.number)
-        case SequenceValue():
-            return value.class_([_stand_in(item) for item in value.items])
-        case SliceValue():
-            return slice(*map(_stand_in, value.parts))
-        case ObjectValue():
-            return value.object
-        case _:
-            unsupported("a call of numpy", value)
-
-
-def _array_like(fake: torch.Tensor) -> Array:
-    """An array of the sizes, strides and dtype of a tensor. Zeros where they are indices, so that they are within bounds."""
-    dtype = _numpy_dtype(fake)
-    sizes, strides = [*map(_number, fake.shape)], [*map(_number, fake.stride())]
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if 0 not in sizes else 0
-    memory = (np.zeros if dtype.kind in "iub" else np.ones)(extent, dtype)
-    return np.lib.stride_tricks.as_strided(memory, sizes, [stride * dtype.itemsize for stride in strides])
-
-
-def _lies_alike(array: Array, fake: torch.Tensor) -> bool:
-    """Whether both have their elements in the same order in memory, with the same gaps."""
-    if not array.size:
-        return True
-    dims = [dim for dim, size in enumerate(array.shape) if size > 1]
-    return all(array.strides[dim] == _number(fake.stride()[dim]) * array.itemsize for dim in dims)
-
-
-def _number(size: Any) -> Any:
-    if not isinstance(size, _NUMBERS):
-        return size
-    if not size.node.has_hint():
-        raise GraphBreak("dynamic_output_shape", what="numpy")
-    return size.node.hint
-
-
-def _numpy_dtype(tensor: torch.Tensor) -> np.dtype[Any]:
-    return torch.empty(0, dtype=tensor.dtype).numpy().dtype
-
-
-def _is_tuple_or_list(value: Any) -> bool:
-    return type(value) in (tuple, list) or (isinstance(value, tuple) and hasattr(type(value), "_fields"))
-
-
-def _views(expected: Any, pairs: list[tuple[Any, Value]]) -> list[int]:
-    """Which arguments a result of numpy's is a view of, by number."""
-    arrays = [stand_in if isinstance(stand_in, np.ndarray) else None for stand_in, _ in pairs]
-    if not isinstance(expected, np.ndarray):
-        return []
-    return [i for i, array in enumerate(arrays) if array is not None and np.may_share_memory(expected, array)]
-
-
-def _views_of(fake: torch.Tensor, pairs: list[tuple[Any, Value]]) -> list[int]:
-    """The same of a tensor."""
-    arrays = [value if isinstance(value, ArrayValue) and value.fake.numel() else None for _, value in pairs]
-    return [i for i, array in enumerate(arrays) if array is not None and storage_key(array.fake) == storage_key(fake)]
+def call_numpy(domain: Any, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
+    """A call of a function of numpy."""
+    counterpart = interop.counterpart_of(function)
+    assert counterpart is not None
+    return numpy_node(domain, interop.numpy_to_tensor_wrapper(counterpart), function, args, kwargs)
 
 
 def _from_numpy(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     array = domain.state.see(args[0]) if len(args) == 1 and not kwargs else None
     if not isinstance(array, ArrayValue):
         raise GraphBreak("call_of_native_code", what="torch.from_numpy")
-    return domain.tensor_of_array(array)
+    return tensor_of_array(domain, array)
 
 
 def _as_tensor_rule(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -12,8 +12,7 @@ from typing import Any
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic import polyfills
-from refimpl.capture.symbolic.values import ConstantValue
+from refimpl.capture.values import ConstantValue, polyfills
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
 OPERATOR_RULES: dict[int, Rule] = {}  # by id, as the other rules

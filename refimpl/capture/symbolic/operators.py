@@ -27,13 +27,10 @@ from refimpl._torch import (
 )
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.public.fake_values import fake_error
-from refimpl.capture.symbolic.classes import is_a
 from refimpl.capture.symbolic.graph import SegmentGraph
-from refimpl.capture.symbolic.raising import UserRaise
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.values import (
     ArrayValue,
     ConstantValue,
-    ErrorValue,
     NumberValue,
     ObjectValue,
     SequenceValue,
@@ -41,6 +38,9 @@ from refimpl.capture.symbolic.values import (
     TensorValue,
     Value,
 )
+from refimpl.capture.values.classes import is_a
+from refimpl.capture.values.hashing import CONSTANT_TYPES
+from refimpl.capture.values.raising import UserRaise
 from refimpl.functionalize.geometry import has_symbols, is_row_major
 from refimpl.trace.fakes.kernels import EagerLayoutsMode
 from refimpl.trace.function_layouts import laid_out
@@ -63,10 +63,6 @@ _BINARY_NAMES = (
     "truediv",
     "xor",
 )
-CONSTANT_TYPES: tuple[type, ...] = (
-    int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented), range, torch.dtype, torch.device,
-    torch.layout, torch.memory_format,
-)  # fmt: skip
 _IN_PLACE_NAMES = frozenset(f"i{name}" for name in _BINARY_NAMES)
 _IN_PLACE_OPERATORS = frozenset(id(value) for name, value in vars(operator).items() if name in _IN_PLACE_NAMES)
 # In names of functions that write to what they are given, or to the generator, without a word in their schema.
@@ -134,7 +130,7 @@ class OperatorState:
         try:
             result = function(*numbers)
         except ZeroDivisionError as error:
-            raise UserRaise(ErrorValue(ZeroDivisionError, [ConstantValue(arg) for arg in error.args])) from error
+            raise UserRaise(ZeroDivisionError, [ConstantValue(arg) for arg in error.args]) from error
         except Exception as error:
             raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
         if not isinstance(result, SYMBOLIC_NUMBERS):

@@ -14,8 +14,8 @@ from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.symbolic.builtin_calls import Rule
-from refimpl.capture.symbolic.classes import is_a
-from refimpl.capture.symbolic.values import MethodValue, ObjectValue
+from refimpl.capture.values import MethodValue, ObjectValue
+from refimpl.capture.values.classes import is_a
 
 _ELSEWHERE = ("__wrapped__", "__signature__", "__text_signature__")  # where a function may say another one
 

@@ -25,9 +25,9 @@ from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
 from refimpl.capture.symbolic.graph import SegmentGraph
-from refimpl.capture.symbolic.polyfills import is_polyfill
 from refimpl.capture.symbolic.reachable import Snapshot, leaves
-from refimpl.capture.symbolic.values import ErrorValue, NumberValue, TensorValue, Value
+from refimpl.capture.values import ErrorValue, NumberValue, TensorValue, Value
+from refimpl.capture.values.polyfills import is_polyfill
 
 _TAKES_ERROR = (Op.PUSH_EXC_INFO, Op.RERAISE, Op.STOP_ITERATION_ERROR, Op.CLEANUP_THROW)
 _MOST_INSTRUCTIONS = 300_000  # of one body

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from refimpl.capture.symbolic.classes import is_named_tuple
-from refimpl.capture.symbolic.values import ConstantValue, DictValue, SequenceValue, Value
+from refimpl.capture.values import ConstantValue, DictValue, SequenceValue, Value
+from refimpl.capture.values.classes import is_named_tuple
 
 Tree = tuple[Any, ...]  # of a leaf: empty; else the class, what is said of the container, and the trees in it
 

@@ -57,14 +57,11 @@ from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.guards.torch_state import autocast_state, torch_state
 from refimpl.capture.public.marks import DYNAMIC
 from refimpl.capture.public.numpy_interop import is_tensor_like
-from refimpl.capture.symbolic.classes import finds_plainly, is_a, is_named_tuple
 from refimpl.capture.symbolic.effects import EffectLog
 from refimpl.capture.symbolic.graph import SegmentGraph
-from refimpl.capture.symbolic.keys import has_own_key, is_constant_key
 from refimpl.capture.symbolic.node_meta import NodeMeta
-from refimpl.capture.symbolic.operators import CONSTANT_TYPES, OperatorState, is_symbolic
-from refimpl.capture.symbolic.raising import unsupported
-from refimpl.capture.symbolic.values import (
+from refimpl.capture.symbolic.operators import OperatorState, is_symbolic
+from refimpl.capture.values import (
     ArrayValue,
     CellValue,
     ConstantValue,
@@ -85,6 +82,9 @@ from refimpl.capture.symbolic.values import (
     UnreadValue,
     Value,
 )
+from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
+from refimpl.capture.values.hashing import CONSTANT_TYPES, has_own_key, is_constant_key
+from refimpl.capture.values.value import unsupported
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -534,8 +534,3 @@ def _known_key(key: Any) -> Value:
     if type(key) is tuple:
         return SequenceValue(tuple, [_known_key(item) for item in key])
     return ObjectValue(key) if has_own_key(key) else ConstantValue(key)
-
-
-def hash_key_of(key: Any) -> Any:
-    """A constant is its own key."""
-    return key

@@ -11,12 +11,16 @@ from typing import Any
 
 import torch
 
-from refimpl.capture.symbolic.classes import is_a
-from refimpl.capture.symbolic.values import Value
+from refimpl.capture.values.classes import is_a
+from refimpl.capture.values.value import Value
 
 CONSTANT_KEYS = (
     str, int, bool, type(None), bytes, complex, type(...), type(NotImplemented), range, torch.dtype, torch.device, torch.layout,
     torch.memory_format,
+)  # fmt: skip
+CONSTANT_TYPES: tuple[type, ...] = (
+    int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented), range, torch.dtype, torch.device,
+    torch.layout, torch.memory_format,
 )  # fmt: skip
 _THEIR_OWN_KEYS = (FunctionType, BuiltinFunctionType, ModuleType)
 _NATIVE_HASHES = tuple(class_.__hash__ for class_ in (Enum, int, str, object))

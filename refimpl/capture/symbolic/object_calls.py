@@ -1,0 +1,227 @@
+"""Calls of objects that were there before: what is entered, what is a node, what is answered at once.
+
+Counterpart: torch/_dynamo/variables/functions.py, builtin.py, torch.py
+"""
+
+from __future__ import annotations
+
+import weakref
+from enum import EnumMeta
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType
+from typing import Any
+
+import torch
+
+from refimpl._torch import LazyGraphModule
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.config import config
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, ReferentSource, class_source
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.public import marks
+from refimpl.capture.recognition import CAPTURES, ROUNDING, Treatment, treatment
+from refimpl.capture.symbolic.assumed_results import assumed_result
+from refimpl.capture.symbolic.autograd_functions import AUTOGRAD_RULES
+from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
+from refimpl.capture.symbolic.check_calls import CHECK_RULES
+from refimpl.capture.symbolic.checkpoints import CHECKPOINT_RULES
+from refimpl.capture.symbolic.class_calls import begin_module, instantiate, is_module_init
+from refimpl.capture.symbolic.class_definitions import CLASS_RULES
+from refimpl.capture.symbolic.constant_calls import CACHED, CONSTANT_RULES, call_cached, member_of
+from refimpl.capture.symbolic.control_flow import CONTROL_FLOW_RULES
+from refimpl.capture.symbolic.iterable_calls import ITERABLE_RULES, eaten
+from refimpl.capture.symbolic.lazy_iterators import ITERATOR_RULES
+from refimpl.capture.symbolic.numpy_calls import NUMPY_RULES, call_numpy, is_array_call
+from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
+from refimpl.capture.symbolic.signatures import SIGNATURE_RULES
+from refimpl.capture.symbolic.watched_gradients import keep_detached_apart, keep_inputs_apart, keep_watched_apart
+from refimpl.capture.values import (
+    ConstantValue,
+    DictValue,
+    NativeMethodValue,
+    NumberValue,
+    ObjectValue,
+    SequenceValue,
+    SetValue,
+    TensorValue,
+    Value,
+)
+from refimpl.capture.values.classes import is_a
+from refimpl.capture.values.value import unsupported
+
+_RULES = {
+    **BUILTIN_RULES,
+    **CONSTANT_RULES,
+    **ITERABLE_RULES,
+    **ITERATOR_RULES,
+    **NUMPY_RULES,
+    **OPERATOR_RULES,
+    **SIGNATURE_RULES,
+    **AUTOGRAD_RULES,
+    **CHECK_RULES,
+    **CHECKPOINT_RULES,
+    **CLASS_RULES,
+    **CONTROL_FLOW_RULES,
+}
+_ANSWERED = (Treatment.NODE, Treatment.STATE, Treatment.FOLD, Treatment.COMPILING)
+_MODULE_CALL = torch.nn.Module.__call__
+_UNKNOWN: Any = object()
+
+
+def call_object(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`function(...)`: by a rule for this very object, else by what kind of object it is, else by where it is defined."""
+    found = _by_rule(domain, frame, function, args, kwargs)
+    if found is _UNKNOWN:
+        found = _by_kind(domain, frame, function, args, kwargs)
+    return _by_treatment(domain, frame, function, args, kwargs) if found is _UNKNOWN else found
+
+
+def _by_rule(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    target = function.object
+    gone_through = eaten(domain, function, args, kwargs)
+    if gone_through is not None:
+        return gone_through
+    if config.ignore_logging_functions and any(target is ignored for ignored in config.ignore_logging_functions):
+        return ConstantValue(None)
+    if function.source is not None and _is_answered(target):
+        domain.state.guard(GuardKind.ID, function.source, target)  # operators and numpy's functions share one class
+    rule = _RULES.get(id(target))
+    if rule is not None:
+        return rule(domain, frame, args, kwargs)
+    if is_module_init(target):
+        return begin_module(domain, frame, args, kwargs)
+    if marks.is_forbidden(target):
+        raise AssertionError(
+            f"Attempt to trace forbidden callable {target}\n  expected: a function that may be called while it is captured\n"
+            "  what to do: call it outside of what is captured"
+        )
+    return domain.state.operator(target, args, kwargs) if id(target) in marks.ALLOWED else _UNKNOWN
+
+
+def _by_kind(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    target: Any = function.object
+    if is_a(target, torch.nn.Module):
+        return _call_module(domain, frame, function, args, kwargs)
+    if is_a(target, CACHED):
+        return call_cached(domain, function, args, kwargs)
+    if type(function.object) is weakref.ref and function.source is not None and not args and not kwargs:
+        return domain.state.wrap(target(), ReferentSource(function.source))
+    if is_a(target, EnumMeta):
+        return member_of(domain, function, args, kwargs)
+    if is_a(target, type):
+        return instantiate(domain, target, args, kwargs)
+    if is_a(target, FunctionType) and CAPTURES in target.__dict__:
+        return _call_captured(domain, frame, function, args, kwargs)
+    if is_a(target, FunctionType) and target.__dict__.get(marks.CONSTANT_RESULT):
+        return assumed_result(domain, target, args, kwargs)
+    return call_numpy(domain, target, args, kwargs) if is_array_call(target) else _UNKNOWN
+
+
+def _by_treatment(
+    domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    target = function.object
+    keep_watched_apart(domain.state, target, args)
+    match treatment(target):
+        case Treatment.NODE:
+            keep_detached_apart(domain.state, target, args)
+            return _node(domain, target, args, kwargs)
+        case Treatment.STATE:
+            if "autocast" in target.__name__ and not domain.state.open_regions:
+                domain.state.guard_autocast()
+            return ConstantValue(target(*(domain.constant_of(arg, target.__name__) for arg in args)))
+        case Treatment.FOLD:
+            return _fold(domain, target, args, kwargs)
+        case Treatment.COMPILING:
+            return ConstantValue(True)
+        case Treatment.ENTER:
+            keep_inputs_apart(domain.state, target, args, kwargs)
+            return domain.enter_function(function, args, kwargs)
+        case Treatment.ASKED:
+            if domain.state.passes_breaks:
+                return ConstantValue(None)
+            asked = GraphBreak("user_break")
+            asked.is_done = True
+            raise asked
+        case Treatment.SKIP:
+            raise GraphBreak("call_of_skipped_function", what=target.__qualname__)
+        case Treatment.BREAK:
+            return _call_native(domain, frame, function, args, kwargs)
+
+
+def _call_native(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of what is written in C, or of an object whose class may have a `__call__` in Python."""
+    target = function.object
+    is_method = is_a(target, (MethodDescriptorType, WrapperDescriptorType))
+    if is_method and args and _has_rules(domain, target, args[0]):
+        return domain.call(frame, NativeMethodValue(domain.state.see(args[0]), target.__name__), args[1:], kwargs)
+    if not is_a(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
+        return _call_special_with(domain, function, args, kwargs)
+    raise GraphBreak("call_of_native_code", what=getattr(target, "__qualname__", str(target)))
+
+
+def _is_answered(target: Any) -> bool:
+    """Whether what a call becomes follows from the object that is called, and not from code that is interpreted."""
+    return id(target) in _RULES or is_array_call(target) or treatment(target) in _ANSWERED
+
+
+def _has_rules(domain: Any, method: Any, receiver: Any) -> bool:
+    """Whether `list.append(receiver, ...)` is what `receiver.append(...)` is."""
+    receiver, owner = domain.state.see(receiver), method.__objclass__
+    match receiver:
+        case SequenceValue() | DictValue() | SetValue():
+            return receiver.class_ is owner
+        case ConstantValue():
+            return type(receiver.value) is owner and hasattr(owner, method.__name__)
+        case _:
+            return False
+
+
+def _call_captured(
+    domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """What `compile` gave: the function itself is called."""
+    source = function.source if function.source is not None else KeptSource(function.object, "captured")
+    inner, receiver = function.object.__dict__[CAPTURES]
+    way = AttributeSource(source, CAPTURES)
+    found = domain.state.wrap(inner, ItemSource(way, 0))
+    first = [domain.state.wrap(item, ItemSource(ItemSource(way, 1), index)) for index, item in enumerate(receiver)]
+    return domain.call(frame, found, [*first, *args], kwargs)
+
+
+def _node(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    owner = getattr(target, "__objclass__", None)
+    if owner is not None:  # torch.Tensor.add: what a method call is
+        receiver = domain.state.see(args[0])
+        if not isinstance(receiver, TensorValue):
+            unsupported(target.__name__, receiver)
+        return receiver.call_method(domain, None, target.__name__, args[1:], kwargs)
+    return domain.state.operator(target, args, kwargs)
+
+
+def _fold(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    seen = [domain.state.see(arg) for arg in args]
+    if any(isinstance(value, TensorValue) for value in seen):
+        raise GraphBreak("data_dependent_read", what=getattr(target, "__name__", str(target)))
+    if id(target) in ROUNDING and not kwargs and any(isinstance(value, NumberValue) for value in seen):
+        return domain.state.operator(target, args, kwargs)
+    return domain.folded(target, seen, kwargs)
+
+
+def _call_module(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    class_ = type(function.object)
+    if is_a(function.object, LazyGraphModule):
+        LazyGraphModule.force_recompile(function.object)  # its `forward` is not there before
+    if class_.__call__ is _MODULE_CALL and function.source is not None and not function.hooks_of(domain):
+        forward = domain.state.wrap(class_.forward, AttributeSource(class_source(function.object), "forward"))
+        return domain.call(frame, forward, [function, *args], kwargs)
+    return _call_special_with(domain, function, args, kwargs)
+
+
+def _call_special_with(domain: Any, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """By the `__call__` that its class has."""
+    found = getattr(type(function.object), "__call__", None)  # noqa: B004 - which function it is
+    if not isinstance(found, FunctionType) or function.source is None:
+        raise GraphBreak("call_of_native_code", what=type(function.object).__qualname__)
+    way = AttributeSource(class_source(function.object), "__call__")
+    return domain.enter_function(domain.state.wrap(found, way), [function, *args], kwargs)

@@ -1,0 +1,56 @@
+"""What a frame holds while a segment is captured: one module for each kind of value. `value` says what is asked of all."""
+
+from refimpl.capture.values.array import ArrayValue
+from refimpl.capture.values.bound import MethodValue, NativeMethodValue
+from refimpl.capture.values.constant import ConstantValue, NumberValue
+from refimpl.capture.values.error import ErrorValue, TracebackValue
+from refimpl.capture.values.function import CellValue, FunctionValue, GetterValue, PartialValue, UnmadeClassValue
+from refimpl.capture.values.generator import GeneratorValue, NativeIteratorValue
+from refimpl.capture.values.instance import AttributesValue, InstanceValue
+from refimpl.capture.values.iterator import CombinedIteratorValue, FoundIteratorValue, IteratorValue, ReversedValue
+from refimpl.capture.values.mapping import DefaultDictValue, DictValue, DictViewValue, FrozenDictValue
+from refimpl.capture.values.object import FunctionObjectValue, ObjectValue
+from refimpl.capture.values.region import RegionValue
+from refimpl.capture.values.sequence import DequeValue, SequenceValue, SliceValue
+from refimpl.capture.values.set import SetValue
+from refimpl.capture.values.super import SuperValue
+from refimpl.capture.values.tensor import TensorValue
+from refimpl.capture.values.value import UnreadValue, Value
+
+__all__ = [
+    "ArrayValue",
+    "AttributesValue",
+    "CellValue",
+    "CombinedIteratorValue",
+    "ConstantValue",
+    "DefaultDictValue",
+    "DequeValue",
+    "DictValue",
+    "DictViewValue",
+    "ErrorValue",
+    "FoundIteratorValue",
+    "FrozenDictValue",
+    "FunctionObjectValue",
+    "FunctionValue",
+    "GeneratorValue",
+    "GetterValue",
+    "InstanceValue",
+    "IteratorValue",
+    "MethodValue",
+    "NativeIteratorValue",
+    "NativeMethodValue",
+    "NumberValue",
+    "ObjectValue",
+    "PartialValue",
+    "RegionValue",
+    "ReversedValue",
+    "SequenceValue",
+    "SetValue",
+    "SliceValue",
+    "SuperValue",
+    "TensorValue",
+    "TracebackValue",
+    "UnmadeClassValue",
+    "UnreadValue",
+    "Value",
+]

@@ -1,0 +1,49 @@
+"""Methods that are bound to a value.
+
+Counterpart: torch/_dynamo/variables/functions.py UserMethodVariable, misc.py GetAttrVariable
+"""
+
+from __future__ import annotations
+
+from types import MethodType
+from typing import Any
+
+from refimpl.capture.values.value import Value
+
+
+class MethodValue(Value):
+    """A function bound to a value."""
+
+    __slots__ = ("function", "receiver")
+
+    def __init__(self, function: Value, receiver: Value) -> None:
+        super().__init__()
+        self.function = function
+        self.receiver = receiver
+
+    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return domain.call(frame, self.function, [self.receiver, *args], kwargs)
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        if name == "__func__":
+            return self.function
+        return self.receiver if name == "__self__" else super().load_attr(domain, name)
+
+    def has_attribute(self, domain: Any, name: str) -> bool | None:
+        if hasattr(MethodType, name):
+            return super().has_attribute(domain, name)
+        return domain.has_attribute(self.function, name)
+
+
+class NativeMethodValue(Value):
+    """A method, written in C, of a tensor, a string, a list or another builtin kind, bound to a value."""
+
+    __slots__ = ("name", "receiver")
+
+    def __init__(self, receiver: Value, name: str) -> None:
+        super().__init__()
+        self.receiver = receiver
+        self.name = name
+
+    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return domain.state.see(self.receiver).call_method(domain, frame, self.name, args, kwargs)

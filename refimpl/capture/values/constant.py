@@ -1,0 +1,188 @@
+"""Constants, and numbers that depend on sizes.
+
+Counterpart: torch/_dynamo/variables/constant.py ConstantVariable, tensor.py SymNodeVariable
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from types import CodeType
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.sources import Source
+from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
+from refimpl.capture.values import polyfills
+from refimpl.capture.values.bound import NativeMethodValue
+from refimpl.capture.values.classes import MISSING
+from refimpl.capture.values.hashing import CONSTANT_KEYS
+from refimpl.capture.values.raising import raising
+from refimpl.capture.values.value import Value, unsupported
+
+_MOST_ELEMENTS = 4096
+_NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
+
+
+class ConstantValue(Value):
+    """A number, string, None, dtype, device and the like; equal objects are as good."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.value = value
+
+    @property
+    def kind(self) -> str:
+        return type(self.value).__name__
+
+    @property
+    def is_constant(self) -> bool:
+        return True
+
+    @property
+    def is_like_set(self) -> bool:
+        return type(self.value) is frozenset
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it may be an operand beside a number that depends on sizes."""
+        return type(self.value) in (int, float, bool)
+
+    def class_of(self) -> type:
+        return type(self.value)
+
+    def class_of_operand(self) -> type:
+        return type(self.value)
+
+    def constant(self, domain: Any, what: str) -> Any:
+        return self.value
+
+    def hash_key(self, domain: Any) -> Any:
+        if type(self.value) in (*CONSTANT_KEYS, frozenset, CodeType):
+            return self.value
+        if type(self.value) is float and self.value == self.value:
+            return self.value
+        unsupported("a key", self)
+
+    def truth(self, domain: Any) -> bool:
+        return bool(self.value)
+
+    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        if left.is_constant and right.is_constant:
+            return domain.folded(BINARY[sign], [left, right], {})
+        if left.is_like_set or right.is_like_set:
+            return domain.binary_of_sets(sign, left, right)
+        return super().binary(domain, sign, left, right)
+
+    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        if left.is_like_set or right.is_like_set:
+            return domain.compare_sets(sign, left, right)
+        return domain.folded(COMPARE[sign], [left, right], {})
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        found = inspect.getattr_static(type(self.value), name, MISSING)
+        if found is MISSING:
+            raising(AttributeError)
+        if name == "__class__":
+            return domain.object(type(self.value))
+        if inspect.isroutine(found):
+            return NativeMethodValue(self, name)
+        return domain.value_of(getattr(self.value, name), f"attribute {name}")
+
+    def has_attribute(self, domain: Any, name: str) -> bool:
+        return hasattr(self.value, name)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if args and domain.runs_code(args[0]):
+            given = [NativeMethodValue(self, name), args[0], domain.build("tuple", args[1:]), domain.named(kwargs)]
+            return domain.enter_polyfill(polyfills.called_with_list, given)
+        return domain.folded(getattr(self.value, name), args, kwargs)
+
+    def length(self, domain: Any) -> Any:
+        return domain.folded(len, [self], {})
+
+    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+        if self.is_like_set:
+            return ConstantValue(domain.as_set(self).holds(domain, item) is not inverted)
+        if not isinstance(item, (ConstantValue, NumberValue)):
+            unsupported("`in`", self)
+        is_in = domain.constant_of(domain.folded(operator.contains, [self, item], {}), "`in`")
+        return ConstantValue(is_in is not inverted)
+
+    def get_item(self, domain: Any, key: Value) -> Any:
+        key = domain.known_key(key, is_constant=True)
+        if not isinstance(key, ConstantValue):
+            unsupported("an item", self)
+        return domain.folded(operator.getitem, [self, key], {})
+
+    def elements(self, domain: Any) -> list[Value]:
+        if isinstance(self.value, (str, bytes, range)):
+            if len(self.value) > _MOST_ELEMENTS:
+                raise GraphBreak("too_many_instructions", what=_MOST_ELEMENTS)
+            return [ConstantValue(item) for item in self.value]
+        if self.is_like_set:
+            return domain.as_set(self).elements(domain)
+        return super().elements(domain)
+
+    def iterate(self, domain: Any) -> Any:
+        return domain.iterator(self, self.elements(domain))
+
+
+class NumberValue(Value):
+    """A number that depends on sizes: a symbolic number and the node that gives it, once there is one."""
+
+    __slots__ = ("node", "number")
+
+    def __init__(self, number: Any, node: Node | None = None, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.number = number
+        self.node = node
+
+    @property
+    def rank(self) -> int:
+        return 3
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it may be an operand beside another number."""
+        return True
+
+    def class_of(self) -> type:
+        return _NUMBERS[type(self.number)]
+
+    def constant(self, domain: Any, what: str) -> Any:
+        return domain.state.specialised(self).value
+
+    def hash_key(self, domain: Any) -> Any:
+        return domain.state.specialised(self).hash_key(domain)
+
+    def truth(self, domain: Any) -> bool:
+        return bool(domain.state.specialised(self).value)
+
+    def unary(self, domain: Any, sign: str) -> Any:
+        return domain.state.arithmetic(UNARY[sign], [self])
+
+    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        if is_number(left) and is_number(right):
+            return domain.state.arithmetic(BINARY[sign.removesuffix("=")], [left, right])
+        return domain.binary(sign, known(domain, left), known(domain, right))
+
+    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        if is_number(left) and is_number(right):
+            return domain.state.arithmetic(COMPARE[sign], [left, right])
+        return domain.compare(sign, known(domain, left), known(domain, right))
+
+
+def is_number(value: Value) -> bool:
+    """Whether it is a number, constant or not."""
+    return isinstance(value, (ConstantValue, NumberValue)) and value.is_number
+
+
+def known(domain: Any, value: Value) -> Value:
+    """A number that depends on sizes as it is now; other values as they are."""
+    return domain.state.specialised(value) if isinstance(value, NumberValue) else value

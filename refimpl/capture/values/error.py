@@ -1,0 +1,131 @@
+"""Exceptions that the segment raises and handles itself.
+
+Counterpart: torch/_dynamo/variables/builtin.py BuiltinVariable exceptions
+Differs: an exception has no traceback here. Where it leaves the segment, or a graph break finds it under way, the segment ends
+before the instruction that raised it, and CPython raises it.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.sources import AttributeSource, KeptSource
+from refimpl.capture.values import polyfills
+from refimpl.capture.values.bound import NativeMethodValue
+from refimpl.capture.values.classes import in_mro
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.instance import InstanceValue
+from refimpl.capture.values.sequence import SequenceValue
+from refimpl.capture.values.value import Value, unsupported
+
+# Their constructors look at more than the arguments, or make an object of another class.
+_GROUPS: tuple[type, ...] = (builtins.BaseExceptionGroup,) if sys.version_info >= (3, 11) else ()
+_OWN_CONSTRUCTION = (OSError, ImportError, SyntaxError, UnicodeError, *_GROUPS)
+_METHODS = frozenset(["__init__", "with_traceback", "__str__"])
+_NOT_KNOWN = ("args", "value", "name", "obj", "code", "add_note")
+
+
+class ErrorValue(InstanceValue):
+    """An exception that the segment makes. `args`: None where they are not known."""
+
+    __slots__ = ("args", "cause", "raised_at")
+
+    def __init__(self, class_: type, args: list[Any] | None) -> None:
+        super().__init__(class_)
+        self.args = args
+        self.cause: Value | None = None  # of `raise error from cause`
+        # Offset in the segment's first frame, run again if it gets out; None: not raised yet.
+        self.raised_at: int | None = None
+
+    @property
+    def is_object(self) -> bool:
+        return False
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        if name in ("__class__", "__dict__"):
+            return super().load_attr(domain, name)
+        if name in _METHODS and not isinstance(in_mro(self.class_, name), FunctionType):
+            return NativeMethodValue(self, name)
+        if name == "args" and self.args is not None:
+            return SequenceValue(tuple, list(self.args))
+        if name == "value" and issubclass(self.class_, StopIteration) and self.args is not None:
+            return self.args[0] if self.args else ConstantValue(None)
+        if name == "__cause__":
+            return ConstantValue(None) if self.cause is None else self.cause
+        if name in _NOT_KNOWN or name.startswith("__"):
+            unsupported(f"attribute {name}", self)
+        return super().load_attr(domain, name)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Value:
+        match name:
+            case _ if kwargs:
+                unsupported(f"method {name}", self)
+            case "__init__":
+                self.args = list(args)
+                return ConstantValue(None)
+            case "with_traceback" if domain.is_none(args[0]) or isinstance(domain.state.see(args[0]), TracebackValue):
+                return self
+            case "__str__" if not args:
+                return self._message(domain)
+            case _:
+                unsupported(f"method {name}", self)
+
+    def text(self, domain: Any, kind: str) -> Any:
+        return self._message(domain) if kind == "s" else super().text(domain, kind)
+
+    def format(self, domain: Any, spec: Any) -> Any:
+        return self._message(domain) if spec is None else super().format(domain, spec)
+
+    def _message(self, domain: Any) -> Value:
+        """`str(error)`, of its arguments."""
+        if isinstance(in_mro(self.class_, "__str__"), FunctionType) or self.args is None:
+            unsupported("str()", self)
+        plain = [domain.constant_of(arg, "str()") for arg in self.args]
+        return ConstantValue(str(native_base(self.class_)(*plain)))
+
+
+class TracebackValue(Value):
+    """What `__exit__` is given as a traceback: there is none, and nothing may look at it."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: ErrorValue) -> None:
+        super().__init__()
+        self.error = error
+
+
+def native_base(class_: type) -> type:
+    """The builtin exception that a class derives from."""
+    return next(base for base in class_.__mro__ if base.__module__ == "builtins")
+
+
+def is_plain_error(class_: type) -> bool:
+    """Whether an instance is made of its arguments alone, by `__init__`."""
+    return (
+        issubclass(class_, BaseException)
+        and not issubclass(class_, _OWN_CONSTRUCTION)
+        and type(class_) is type
+        and type(in_mro(class_, "__new__")) is BuiltinFunctionType
+        and in_mro(class_, "__new__") is in_mro(native_base(class_), "__new__")
+        and class_.__getattribute__ is BaseException.__getattribute__
+    )
+
+
+def make_error(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of a class of exceptions."""
+    if not is_plain_error(class_):
+        raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
+    made = ErrorValue(class_, list(args))
+    init = in_mro(class_, "__init__")
+    if isinstance(init, FunctionType):
+        function = domain.state.wrap(init, AttributeSource(KeptSource(class_, class_.__qualname__), "__init__"))
+        return domain.enter_polyfill(
+            polyfills.initialised, [made, function, SequenceValue(tuple, list(args)), domain.named(kwargs)]
+        )
+    if kwargs:
+        raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
+    return made

@@ -1,0 +1,167 @@
+"""Functions that the segment defines or makes, cells of their closures, and classes that it defines.
+
+Counterpart: torch/_dynamo/variables/functions.py NestedUserFunctionVariable, FunctoolsPartialVariable
+"""
+
+from __future__ import annotations
+
+import functools
+from types import FunctionType
+from typing import Any
+
+from refimpl.capture.guards.sources import AttributeSource, Source
+from refimpl.capture.interpreter.frame import UNBOUND
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.hashing import Member
+from refimpl.capture.values.raising import raising
+from refimpl.capture.values.sequence import SequenceValue
+from refimpl.capture.values.value import Value, unsupported
+
+
+class FunctionValue(Value):
+    """A function that the segment defines."""
+
+    __slots__ = ("annotations", "attributes", "closure", "code", "defaults", "globals", "keyword_defaults", "qualname")
+
+    def __init__(self, code: Any, globals_: dict[str, Any], qualname: str | None) -> None:
+        super().__init__()
+        self.code = code
+        self.globals = globals_
+        self.qualname = qualname
+        self.defaults: Value | None = None
+        self.keyword_defaults: Value | None = None
+        self.annotations: Value | None = None
+        self.closure: Value | None = None
+        self.attributes: dict[str, Value] = {}  # that were assigned, `__name__` and its like among them
+
+    def class_of(self) -> type:
+        return FunctionType
+
+    def hash_key(self, domain: Any) -> Any:
+        return Member(self)
+
+    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return domain.enter_function(self, args, kwargs)
+
+    def load_attr(self, domain: Any, name: str) -> Value:
+        if name in self.attributes:
+            return self.attributes[name]
+        match name:
+            case "__name__":
+                return ConstantValue(self.code.co_name)
+            case "__qualname__":
+                return ConstantValue(self.qualname or self.code.co_qualname)
+            case "__module__" if type(self.globals.get("__name__")) is str:
+                return ConstantValue(self.globals["__name__"])
+            case "__doc__":
+                first = self.code.co_consts[0] if self.code.co_consts else None
+                return ConstantValue(first if type(first) is str else None)
+            case _ if not name.startswith("__"):
+                raising(AttributeError)
+            case _:
+                unsupported(f"attribute {name}", self)
+
+    def has_attribute(self, domain: Any, name: str) -> bool:
+        return name in self.attributes or hasattr(FunctionType, name)
+
+    def store_attr(self, domain: Any, name: str, attribute: Any) -> None:
+        if name not in ("__name__", "__doc__") and name.startswith("__"):
+            super().store_attr(domain, name, attribute)
+        self.attributes[name] = attribute
+
+    def set_part(self, domain: Any, which: str, value: Any) -> None:
+        """What the bytecode gives a new function: its "defaults", "kwdefaults", "annotations" or "closure"."""
+        match which:
+            case "defaults":
+                self.defaults = value
+            case "kwdefaults":
+                self.keyword_defaults = domain.state.see(value)
+            case "annotations":
+                self.annotations = value
+            case "closure":
+                self.closure = value
+            case _:
+                unsupported(which, self)
+
+
+class PartialValue(Value):
+    """`functools.partial(function, *args, **keywords)`."""
+
+    __slots__ = ("args", "function", "keywords")
+
+    def __init__(
+        self, function: Value, args: list[Value], keywords: dict[str, Value], source: Source | None = None
+    ) -> None:
+        super().__init__(source)
+        self.function = function
+        self.args = args
+        self.keywords = keywords
+
+    def class_of(self) -> type:
+        return functools.partial
+
+    def hash_key(self, domain: Any) -> Any:
+        return Member(self)
+
+    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return domain.call(frame, self.function, [*self.args, *args], {**self.keywords, **kwargs})
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        match name:
+            case "func":
+                return self.function
+            case "args" | "keywords" if self.source is not None:
+                found = getattr(domain.state.object_of(self), name)
+                return domain.state.wrap(found, AttributeSource(self.source, name))
+            case "args":
+                return SequenceValue(tuple, list(self.args))
+            case "keywords":
+                return domain.named(self.keywords)
+            case _:
+                return super().load_attr(domain, name)
+
+
+class GetterValue(PartialValue):
+    """`operator.itemgetter`, `attrgetter` or `methodcaller`: `function` does what it does, given its arguments first."""
+
+    __slots__ = ("class_", "written")
+
+    def __init__(
+        self, class_: type, function: Value, args: list[Value], keywords: dict[str, Value], source: Source | None = None
+    ) -> None:
+        super().__init__(function, args, keywords, source)
+        self.class_ = class_
+        self.written: tuple[list[Value], dict[str, Value]] = ([], {})  # what the class was called with
+
+    def class_of(self) -> type:
+        return self.class_
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        unsupported(f"attribute {name}", self)
+
+
+class UnmadeClassValue(Value):
+    """A class that the segment defines: what `class name(*bases)` with this body will make when the segment ends."""
+
+    __slots__ = ("bases", "body", "name")
+
+    def __init__(self, body: FunctionValue, name: str, bases: list[Value]) -> None:
+        super().__init__()
+        self.body = body
+        self.name = name
+        self.bases = bases
+
+    @property
+    def kind(self) -> str:
+        return "class that is defined here"
+
+
+class CellValue(Value):
+    """A cell of a closure. `content` is UNBOUND for an empty one."""
+
+    __slots__ = ("content", "is_written")
+
+    def __init__(self, content: Any = UNBOUND, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.content = content
+        self.is_written = False  # of one that was there before: `content` is what it holds now

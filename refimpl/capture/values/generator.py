@@ -1,0 +1,127 @@
+"""Generators that the segment makes, and iterators written in C that step as generators do.
+
+Counterpart: torch/_dynamo/variables/functions.py LocalGeneratorObjectVariable
+Differs: the machine resumes the generator's frame itself.
+"""
+
+from __future__ import annotations
+
+from types import GeneratorType
+from typing import Any
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.bytecode.instructions import Op
+from refimpl.capture.interpreter.signals import Enter, Exhausted
+from refimpl.capture.values import polyfills
+from refimpl.capture.values.bound import NativeMethodValue
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.error import ErrorValue
+from refimpl.capture.values.iterator import AnyIteratorValue
+from refimpl.capture.values.raising import UserRaise, raising
+from refimpl.capture.values.value import Value, unsupported
+
+_METHODS = ("__next__", "__iter__", "send", "throw", "close")
+
+
+class GeneratorValue(AnyIteratorValue):
+    """A generator that the segment made. Its frame holds values, and is where the generator waits."""
+
+    __slots__ = ("frame", "name", "qualname")
+
+    def __init__(self, frame: Any, name: str, qualname: str) -> None:
+        super().__init__()
+        self.frame = frame
+        self.name = name
+        self.qualname = qualname
+
+    def class_of(self) -> type:
+        return GeneratorType
+
+    def runs_code(self, domain: Any) -> bool:
+        return True
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        return NativeMethodValue(self, name) if name in _METHODS else super().load_attr(domain, name)
+
+    def next(self, domain: Any) -> Enter | Exhausted:
+        return self.resumed(domain)
+
+    def resumed(self, domain: Any, sent: Value | None = None) -> Enter | Exhausted:
+        """The next step. Who asks says by `Then` what the end means."""
+        frame = self.frame
+        if frame.is_done:
+            return Exhausted(ConstantValue(None))
+        if frame.is_running:
+            raise GraphBreak("op_raises_on_fake", what="next", error="ValueError")
+        if frame.is_started:
+            frame.stack.append(ConstantValue(None) if sent is None else sent)
+        elif sent is not None and not domain.is_none(sent):
+            raise GraphBreak("op_raises_on_fake", what="send", error="TypeError")
+        return Enter(frame)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        match name, len(args):
+            case (("__next__" | "__iter__"), 0):
+                return super().call_method(domain, frame, name, args, kwargs)
+            case _ if kwargs:
+                unsupported(f"method {name}", self)
+            case "send", 1:
+                step = self.resumed(domain, args[0])
+                return (
+                    step if type(step) is Enter else raising(StopIteration)
+                )  # what it returns is raised by the machine
+            case "throw", _ if args:
+                return self._thrown(domain, args)
+            case "close", 0 if self.frame.is_done or not self.frame.is_started:
+                self.frame.is_done = True
+                return ConstantValue(None)
+            case "close", 0:
+                return domain.enter_polyfill(polyfills.closed, [self])
+            case _:
+                raise GraphBreak("unsupported_operation", what=f"method {name}", kind="generator")
+
+    def _thrown(self, domain: Any, args: list[Any]) -> Any:
+        """`generator.throw(error)`."""
+        frame = self.frame
+        error = domain.as_error(args[1] if len(args) > 1 and not domain.is_none(args[1]) else args[0])
+        if not isinstance(error, ErrorValue) or len(args) > 3 or frame.is_running:
+            unsupported("method throw", self)
+        if frame.is_done:
+            raise UserRaise(error=error)
+        if frame.is_started:
+            if frame.current.arg:  # it delegates to another
+                unsupported("method throw", self)
+            frame.stack.append(ConstantValue(None))  # the place of what would have been sent
+        return Enter(frame, thrown=error)
+
+
+class NativeIteratorValue(AnyIteratorValue):
+    """An iterator of a class written in C (`map`, `itertools.islice`) that the segment made: it steps as a generator does."""
+
+    __slots__ = ("class_", "generator", "rebuild")
+
+    def __init__(self, class_: type, generator: GeneratorValue, rebuild: Any) -> None:
+        super().__init__()
+        self.class_ = class_
+        self.generator = generator
+        self.rebuild = rebuild  # of the generator's variables: the expression that makes it; see `lazy_iterators.py`
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+    def class_of(self) -> type:
+        return self.class_
+
+    def runs_code(self, domain: Any) -> bool:
+        return True
+
+    def next(self, domain: Any) -> Enter | Exhausted:
+        return self.stepped().resumed(domain)
+
+    def stepped(self) -> GeneratorValue:
+        """What takes its steps. Breaks where it ended by an exception: C goes on then."""
+        frame = self.generator.frame
+        if frame.is_done and frame.is_started and frame.current.op is not Op.RETURN_VALUE:
+            unsupported("next() after an exception", self)
+        return self.generator

@@ -1,0 +1,280 @@
+"""Objects that the segment makes.
+
+Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable; nn_module.py UnspecializedNNModuleVariable
+Differs: of modules, `torch.nn.Module.__init__`, `__setattr__` and `__getattr__` are known, and the rest of the class is
+interpreted as that of any other.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from types import FunctionType, MemberDescriptorType
+from typing import Any
+
+import torch
+
+from refimpl.capture.guards.sources import AttributeSource, KeptSource, OwnAttributeSource, Source, class_source
+from refimpl.capture.values import polyfills
+from refimpl.capture.values.bound import MethodValue, NativeMethodValue
+from refimpl.capture.values.classes import MISSING, in_mro, is_a
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.hashing import Member, is_compared_by_identity
+from refimpl.capture.values.mapping import DictValue, FrozenDictValue
+from refimpl.capture.values.object import ObjectValue
+from refimpl.capture.values.program_object import ProgramObject, is_native_method
+from refimpl.capture.values.raising import raising
+from refimpl.capture.values.tensor import TensorValue
+from refimpl.capture.values.value import Value, unsupported
+
+_PLAIN_SETTERS = (object.__setattr__, BaseException.__setattr__)
+_TABLES = ("_parameters", "_buffers", "_modules")
+_MODULE = torch.nn.Module
+_MODULE_INIT = _MODULE.__init__
+
+
+class InstanceValue(ProgramObject):
+    """An object that the segment makes, of a class written in Python. `attributes`: what `__dict__` and slots hold.
+
+    `inside`: the dict of one whose class derives from dict.
+    """
+
+    __slots__ = ("attributes", "class_", "inside")
+
+    def __init__(self, class_: type, inside: DictValue | None = None) -> None:
+        super().__init__()
+        self.class_ = class_
+        self.attributes: dict[str, Any] = {}
+        self.inside = inside
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+    @property
+    def is_object(self) -> bool:
+        return True
+
+    def class_of(self) -> type:
+        return self.class_
+
+    def way_to_class(self) -> Source:
+        return KeptSource(self.class_, self.class_.__qualname__)
+
+    def hash_key(self, domain: Any) -> Any:
+        return Member(self) if is_compared_by_identity(self.class_) else unsupported("a key", self)
+
+    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        method = self.special(domain, "__call__")
+        if method is None:
+            unsupported("a call", self)
+        return domain.enter_function(method.function, [self, *args], kwargs)
+
+    def next(self, domain: Any) -> Any:
+        return self.call_special(domain, "__next__", [])
+
+    # ------------------------------------------------------------------------------------------------- attributes
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        """As `object.__getattribute__` finds it."""
+        class_ = self.class_
+        if name == "__class__":
+            return domain.object(class_)
+        if name == "__dict__":
+            return AttributesValue(self) if has_instance_dict(class_) else raising(AttributeError)
+        found = in_mro(class_, name)
+        way = AttributeSource(self.way_to_class(), name)
+        if isinstance(found, property) and isinstance(found.fget, FunctionType):
+            return domain.enter_function(domain.state.wrap(found.fget, AttributeSource(way, "fget")), [self], {})
+        if found is not MISSING and _writes(found) and not isinstance(found, MemberDescriptorType):
+            return self._through_descriptor(domain, "__get__", found, name, [domain.object(class_)])
+        if name in self.attributes:
+            return self.attributes[name]
+        if self.inside is not None and is_native_method(found, class_):
+            return NativeMethodValue(self, name)
+        if found is MISSING or isinstance(found, MemberDescriptorType):
+            in_tables = self._in_tables(name) if issubclass(class_, _MODULE) else None
+            return self._missing(domain, name) if in_tables is None else in_tables
+        if isinstance(found, functools.cached_property) and class_.__setattr__ is object.__setattr__:
+            function = domain.state.wrap(found.func, AttributeSource(way, "func"))
+            return domain.enter_polyfill(polyfills.computed_once, [self, function, ConstantValue(name)])
+        return self._bound(domain, found, class_, way)
+
+    def _missing(self, domain: Any, name: str) -> Any:
+        """What the class says of an attribute that there is not."""
+        if issubclass(self.class_, _MODULE) and is_plain_module(self.class_):
+            raising(AttributeError)
+        if self.special(domain, "__getattr__") is not None:
+            return self.call_special(domain, "__getattr__", [ConstantValue(name)])
+        if in_mro(self.class_, "__getattr__") is not MISSING:
+            unsupported(f"attribute {name}", self)
+        raising(AttributeError)
+
+    def _bound(self, domain: Any, found: Any, class_: type, way: Source) -> Value:
+        """What a class has under a name, as it is seen through an instance. `way`: as it is read off the class."""
+        if isinstance(found, FunctionType):
+            return MethodValue(domain.state.wrap(found, way), self)
+        if isinstance(found, staticmethod):
+            return domain.state.wrap(found.__func__, way)
+        if isinstance(found, classmethod):
+            return MethodValue(
+                domain.state.wrap(found.__func__, AttributeSource(way, "__func__")), domain.object(class_)
+            )
+        if hasattr(type(found), "__get__"):
+            unsupported("a descriptor", self)
+        return domain.state.wrap(found, way)
+
+    def has_attribute(self, domain: Any, name: str) -> bool | None:
+        if name in self.attributes:
+            return True
+        found = in_mro(self.class_, name)
+        if issubclass(self.class_, _MODULE):
+            return found is not MISSING or self._in_tables(name) is not None
+        if found is MISSING and self.is_object:
+            return False if in_mro(self.class_, "__getattr__") is MISSING else None
+        return True if isinstance(found, FunctionType) else None
+
+    def store_attr(self, domain: Any, name: str, attribute: Any) -> Any:
+        if is_plain_module(self.class_):
+            return self._set_in_module(domain, name, attribute)
+        if self.class_.__setattr__ not in _PLAIN_SETTERS:
+            return self.call_special(domain, "__setattr__", [ConstantValue(name), attribute])
+        return self.set_plainly(domain, name, attribute)
+
+    def set_plainly(self, domain: Any, name: str, attribute: Any) -> Any:
+        """`object.__setattr__(value, name, attribute)`."""
+        class_ = self.class_
+        found = in_mro(class_, name)
+        if isinstance(found, property) and isinstance(found.fset, FunctionType):
+            way = AttributeSource(AttributeSource(KeptSource(class_, class_.__qualname__), name), "fset")
+            return domain.enter_function(domain.state.wrap(found.fset, way), [self, attribute], {})
+        if name in ("__dict__", "__class__"):
+            unsupported(f"an assignment to attribute {name}", self)
+        if found is not MISSING and _writes(found) and not isinstance(found, MemberDescriptorType):
+            return self._through_descriptor(domain, "__set__", found, name, [attribute])
+        if not isinstance(found, MemberDescriptorType) and not has_instance_dict(class_):
+            raising(AttributeError)
+        self.attributes[name] = attribute
+
+    def _through_descriptor(self, domain: Any, method_name: str, found: Any, name: str, args: list[Any]) -> Any:
+        """`type(found).__get__(found, self, ...)` or `__set__`, of a descriptor written in Python."""
+        function, class_ = in_mro(type(found), method_name), self.class_
+        if not isinstance(function, FunctionType):
+            unsupported(f"descriptor {name}", self)
+        owner = next(base for base in class_.__mro__ if name in base.__dict__)
+        way = OwnAttributeSource(
+            KeptSource(owner, owner.__qualname__), name
+        )  # read off the class it may give something else
+        method = domain.state.wrap(function, AttributeSource(class_source(found), method_name))
+        return domain.enter_function(method, [domain.state.wrap(found, way), self, *args], {})
+
+    def delete_attr(self, domain: Any, name: str) -> None:
+        if self.class_.__delattr__ is not object.__delattr__ or name not in self.attributes:
+            unsupported(f"deleting attribute {name}", self)
+        del self.attributes[name]
+
+    # ---------------------------------------------------------------------------------------------- the dict inside
+
+    @property
+    def has_dict_inside(self) -> bool:
+        return self.inside is not None
+
+    def inside_of(self, domain: Any) -> DictValue:
+        assert self.inside is not None
+        return self.inside
+
+    # ----------------------------------------------------------------------------------------------------- modules
+
+    def begin_module(self, domain: Any) -> None:
+        """`torch.nn.Module.__init__`, which takes nothing."""
+        bare = _MODULE.__new__(_MODULE)
+        _MODULE_INIT(bare)  # not what a program may have put in its place
+        for name, content in vars(bare).items():
+            if type(content) in (dict, OrderedDict):
+                self.attributes[name] = DictValue({}, None, type(content))
+            elif type(content) is set:
+                self.attributes[name] = domain.build("set", [])
+            elif content is None or type(content) is bool:
+                self.attributes[name] = ConstantValue(content)
+            else:
+                unsupported(f"attribute {name}", self)
+
+    def _set_in_module(self, domain: Any, name: str, attribute: Value) -> None:
+        """`torch.nn.Module.__setattr__`: modules and buffers go into tables."""
+        new = domain.state.see(attribute)
+        parameters, buffers, modules = (self._table(table) for table in _TABLES)
+        key = domain.hash_key(ConstantValue(name))
+        is_parameter = isinstance(new, TensorValue) and isinstance(new.fake, torch.nn.Parameter)
+        if is_parameter and new.source is None:  # one that is made here
+            unsupported(f"an assignment to attribute {name} of a module", self)
+        if in_mro(self.class_, name) is not MISSING and hasattr(type(in_mro(self.class_, name)), "__set__"):
+            unsupported(f"an assignment to attribute {name} of a module", self)
+        is_module = (isinstance(new, ObjectValue) and is_a(new.object, _MODULE)) or (
+            isinstance(new, InstanceValue) and issubclass(new.class_, _MODULE)
+        )
+        is_buffer = key in buffers.items and (isinstance(new, TensorValue) or domain.is_none(new))
+        if not (is_parameter or is_module or is_buffer or key in modules.items or key in parameters.items):
+            self.attributes[name] = attribute
+            return
+        table = modules if is_module or key in modules.items else buffers if is_buffer else parameters
+        table = parameters if is_parameter else table
+        if not (is_parameter or is_module or is_buffer or domain.is_none(new)):
+            raising(TypeError)
+        self.attributes.pop(name, None)
+        for other in (parameters, buffers, modules):
+            if other is not table:
+                other.items.pop(key, None)
+        table.items[key] = (ConstantValue(name), new)
+
+    def _in_tables(self, name: str) -> Value | None:
+        """What `torch.nn.Module.__getattr__` finds."""
+        for table in _TABLES:
+            found = self.attributes.get(table)
+            if isinstance(found, DictValue) and name in found.items:
+                return found.items[name][1]
+        return None
+
+    def _table(self, name: str) -> DictValue:
+        found = self.attributes.get(name)
+        if not isinstance(found, DictValue):
+            raising(AttributeError)  # before Module.__init__()
+        return found
+
+
+class AttributesValue(FrozenDictValue):
+    """`__dict__` of an object that the segment makes, as it is now."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, owner: InstanceValue) -> None:
+        Value.__init__(self)
+        self.owner = owner
+        self.class_ = dict
+
+    @property
+    def items(self) -> dict[Any, tuple[Value, Value]]:
+        """What the object has, by name."""
+        return {name: (ConstantValue(name), value) for name, value in self.owner.attributes.items()}
+
+
+def is_plain_module(class_: type) -> bool:
+    """Whether instances of a class of modules are made, written and read as those of `torch.nn.Module` are."""
+    return (
+        issubclass(class_, _MODULE)
+        and class_.__new__ is object.__new__
+        and type(class_).__call__ is type.__call__
+        and class_.__getattribute__ is object.__getattribute__
+        and class_.__setattr__ is _MODULE.__setattr__
+        and in_mro(class_, "__getattr__") is _MODULE.__dict__["__getattr__"]
+        and not hasattr(class_, "__del__")
+    )
+
+
+def has_instance_dict(class_: type) -> bool:
+    """Whether instances have a place for names that the class does not know."""
+    return class_.__dictoffset__ != 0
+
+
+def _writes(found: Any) -> bool:
+    """Whether a descriptor is asked for assignments or deletions, and so comes before what an instance has."""
+    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")

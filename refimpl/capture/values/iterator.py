@@ -1,0 +1,150 @@
+"""Iterators over what the segment knows.
+
+Counterpart: torch/_dynamo/variables/iter.py, lists.py ListIteratorVariable
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from refimpl.capture.guards.sources import Source
+from refimpl.capture.interpreter.signals import Enter, Exhausted
+from refimpl.capture.values import polyfills
+from refimpl.capture.values.bound import NativeMethodValue
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.sequence import SequenceValue
+from refimpl.capture.values.value import Value, unsupported
+
+
+class AnyIteratorValue(Value):
+    """What `next()` is known of."""
+
+    __slots__ = ()
+
+    @property
+    def is_iterator(self) -> bool:
+        return True
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        if name in ("__next__", "__iter__"):
+            return NativeMethodValue(self, name)
+        return super().load_attr(domain, name)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        match name, len(args):
+            case "__next__", 0 if not kwargs:
+                return domain.enter_polyfill(polyfills.next_of, [self])
+            case "__iter__", 0 if not kwargs:
+                return self
+            case _:
+                unsupported(f"method {name}", self)
+
+    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+        return domain.enter_polyfill(polyfills.contained, [self, item, ConstantValue(not inverted)])
+
+    def iterate(self, domain: Any) -> Any:
+        return self
+
+
+class IteratorValue(AnyIteratorValue):
+    """An iterator over a sequence, dict or range that the segment made. `position` is the number of elements taken."""
+
+    __slots__ = ("is_exhausted", "items", "keys", "over", "position")
+
+    def __init__(self, over: Value, items: list[Value]) -> None:
+        super().__init__()
+        self.over = over
+        self.items = items  # of a list: the list's own, so that later changes are seen
+        self.position = 0
+        self.keys: list[Any] = []  # of a dict, when it began
+        self.is_exhausted = False
+
+    def elements(self, domain: Any) -> list[Value]:
+        return _rest(domain, self)
+
+    def next(self, domain: Any) -> Any:
+        domain.taken.append((self, self.position, self.is_exhausted))
+        if not self.is_exhausted:
+            self.over.check_iterated(self)
+        if self.is_exhausted or self.position >= len(self.items):
+            self.is_exhausted = True  # for good, even if a list grows
+            return Exhausted()
+        self.position += 1
+        return self.over.iterated(self, self.position - 1)
+
+    def untake(self, position: int, is_exhausted: bool) -> None:
+        """Puts it back where it was before an instruction that breaks."""
+        self.position, self.is_exhausted = position, is_exhausted
+
+
+class FoundIteratorValue(IteratorValue):
+    """An iterator over a list, tuple or range that was there before. `position` counts what the segment takes.
+
+    A list is not changed while it is under way.
+    """
+
+    __slots__ = ("of",)
+
+    def __init__(self, items: list[Value], of: SequenceValue | None, source: Source) -> None:
+        super().__init__(SequenceValue(tuple, items), items)
+        self.of = of  # the list
+        self.source = source
+
+
+class ReversedValue(IteratorValue):
+    """`reversed` of a list. The list is not changed while it is under way."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: SequenceValue) -> None:
+        items = of.items[::-1]
+        super().__init__(SequenceValue(list, items), items)
+        self.of = of
+
+
+class CombinedIteratorValue(AnyIteratorValue):
+    """`enumerate` or `zip` over iterators that the segment made."""
+
+    __slots__ = ("class_", "count", "parts")
+
+    def __init__(self, class_: type, parts: list[Value], count: int = 0) -> None:
+        super().__init__()
+        self.class_ = class_
+        self.parts = parts
+        self.count = count  # the next number, of enumerate
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+    def class_of(self) -> type:
+        return self.class_
+
+    def elements(self, domain: Any) -> list[Value]:
+        return _rest(domain, self)
+
+    def next(self, domain: Any) -> Any:
+        found = []
+        for part in self.parts:
+            item = domain.next(part)
+            if isinstance(item, Enter):
+                unsupported("next() of parts", part)
+            if isinstance(item, Exhausted):
+                return item
+            found.append(item)
+        if self.class_ is enumerate:
+            domain.taken.append((self, self.count, False))
+            found.insert(0, ConstantValue(self.count))
+            self.count += 1
+        return SequenceValue(tuple, found)
+
+    def untake(self, count: int, is_exhausted: bool) -> None:
+        """Puts it back where it was before an instruction that breaks."""
+        self.count = count
+
+
+def _rest(domain: Any, iterator: Value) -> list[Value]:
+    found = []
+    while not isinstance(item := iterator.next(domain), Exhausted):
+        found.append(item)
+    return found

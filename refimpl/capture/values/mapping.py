@@ -1,0 +1,359 @@
+"""Dicts, and views of them.
+
+Counterpart: torch/_dynamo/variables/dicts.py ConstDictVariable
+Differs: a method checks all it needs before it changes a value, so that a break leaves the value as it was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from typing import Any
+
+from refimpl.capture.guards.sources import Source
+from refimpl.capture.values import polyfills
+from refimpl.capture.values.bound import NativeMethodValue
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.raising import UserRaise, raising
+from refimpl.capture.values.sequence import (
+    CHANGING_METHODS,
+    COMMON_METHODS,
+    Method,
+    SequenceValue,
+    attribute_of_container,
+    call_from,
+    contained_in,
+    has_attribute_of_container,
+    nothing,
+    refuse_hash,
+    wrong,
+)
+from refimpl.capture.values.value import Value, unsupported
+
+
+class DictValue(Value):
+    """A dict, OrderedDict or defaultdict whose keys are constants. `items`: by `domain.hash_key`, the key and its value."""
+
+    __slots__ = ("class_", "items")
+
+    def __init__(
+        self, items: dict[Any, tuple[Value, Value]], source: Source | None = None, class_: type = dict
+    ) -> None:
+        super().__init__(source)
+        self.items = items
+        self.class_ = class_
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+    @property
+    def rank(self) -> int:
+        return 1
+
+    @property
+    def is_operand_of_tensors(self) -> bool:
+        return False
+
+    def class_of(self) -> type:
+        return self.class_
+
+    def class_of_operand(self) -> type:
+        return self.class_
+
+    def constant(self, domain: Any, what: str) -> Any:
+        if self.class_ not in (dict, OrderedDict):
+            unsupported(what, self)
+        pairs = self.items.values()
+        return self.class_([(domain.constant_of(key, what), domain.constant_of(item, what)) for key, item in pairs])
+
+    def hash_key(self, domain: Any) -> Any:
+        return refuse_hash(self, self.class_)
+
+    def truth(self, domain: Any) -> bool:
+        return bool(self.items)
+
+    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        match sign, left, right:
+            case "|=", DictValue(), _:
+                left.update(domain, domain.pairs_of(right))
+                return left
+            case "|", DictValue(), DictValue() if left.class_ is right.class_:
+                made = left.copy()
+                for key, value in right.items.values():
+                    made.put(domain, key, value)
+                return made
+            case _:
+                return super().binary(domain, sign, left, right)
+
+    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        return domain.compare_containers(sign, left, right)
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        return attribute_of_container(domain, self, self.class_, name)
+
+    def has_attribute(self, domain: Any, name: str) -> bool | None:
+        return has_attribute_of_container(self, self.class_, name)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return call_from(_DICT_METHODS, domain, self, name, args, kwargs)
+
+    # ------------------------------------------------------------------------------------------------------ items
+
+    def length(self, domain: Any) -> Value:
+        return ConstantValue(len(self.items))
+
+    def elements(self, domain: Any) -> list[Value]:
+        return [key for key, _ in self.items.values()]
+
+    def pairs(self, domain: Any) -> list[tuple[Value, Value]]:
+        return list(self.items.values())
+
+    def iterate(self, domain: Any) -> Any:
+        return _iterator_over(domain, self, self)
+
+    def check_iterated(self, iterator: Any) -> None:
+        if len(self.items) != len(iterator.keys):
+            what = "OrderedDict mutated" if self.class_ is OrderedDict else "dictionary changed size"
+            raising(RuntimeError, f"{what} during iteration")
+        if [*self.items] != iterator.keys:
+            unsupported("iterating while keys change", self)
+
+    def contains(self, domain: Any, item: Value, inverted: bool) -> Value:
+        return ConstantValue((domain.hash_key(item) in self.items) is not inverted)
+
+    def get_item(self, domain: Any, key: Value) -> Any:
+        key = domain.known_key(key)
+        found = self.items.get(domain.hash_key(key))
+        return self.missing(domain, key) if found is None else found[1]
+
+    def missing(self, domain: Any, key: Value) -> Any:
+        """What `__missing__` gives."""
+        raise UserRaise(KeyError, [domain.state.see(key)])
+
+    def set_item(self, domain: Any, key: Value, item: Any) -> None:
+        self.put(domain, domain.known_key(key), item)
+
+    def delete_item(self, domain: Any, key: Value) -> None:
+        hashed = domain.hash_key(key)
+        if hashed not in self.items:
+            raise UserRaise(KeyError, [key])
+        domain.state.effects.will_change(self)
+        del self.items[hashed]
+
+    # --------------------------------------------------------------------------------------------------- changing
+
+    def put(self, domain: Any, key: Any, value: Value) -> None:
+        """`self[key] = value`. Keys that are equal are one: the first key stays, the last value counts."""
+        key = domain.state.see(key)
+        hashed = domain.hash_key(key)
+        domain.state.effects.will_change(self)
+        self.items[hashed] = (self.items[hashed][0] if hashed in self.items else key, value)
+
+    def update(self, domain: Any, pairs: list[tuple[Any, Any]]) -> None:
+        """`self.update(pairs)`."""
+        for key, _ in pairs:
+            domain.hash_key(key)  # breaks or raises before anything is changed
+        for key, value in pairs:
+            self.put(domain, key, value)
+
+    def copy(self) -> DictValue:
+        """`self.copy()`."""
+        return DictValue(dict(self.items), class_=self.class_)
+
+
+class DefaultDictValue(DictValue):
+    """A defaultdict: `factory` is what gives the value of a key that is missing."""
+
+    __slots__ = ("factory",)
+
+    def __init__(self, items: dict[Any, tuple[Value, Value]], factory: Value, source: Source | None = None) -> None:
+        super().__init__(items, source, defaultdict)
+        self.factory = factory
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        return self.factory if name == "default_factory" else super().load_attr(domain, name)
+
+    def missing(self, domain: Any, key: Value) -> Any:
+        if domain.is_none(self.factory):
+            return super().missing(domain, key)
+        domain.hash_key(key)
+        return domain.enter_polyfill(polyfills.made_for, [self, key, self.factory])
+
+    def copy(self) -> DictValue:
+        return DefaultDictValue(dict(self.items), self.factory)
+
+
+class FrozenDictValue(DictValue):
+    """A dict as it was when the segment was entered: `__dict__` of an object, or what is inside of one. Never changed."""
+
+    __slots__ = ()
+
+
+class DictViewValue(Value):
+    """`keys()`, `values()` or `items()` of a dict."""
+
+    __slots__ = ("over", "which")
+
+    def __init__(self, over: DictValue, which: str) -> None:
+        super().__init__()
+        self.over = over
+        self.which = which
+
+    @property
+    def is_like_set(self) -> bool:
+        return self.which == "keys"
+
+    @property
+    def rank(self) -> int:
+        return 2 if self.is_like_set else 1
+
+    def truth(self, domain: Any) -> bool:
+        return bool(self.over.items)
+
+    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        is_of_sets = left.is_like_set or right.is_like_set
+        return domain.binary_of_sets(sign, left, right) if is_of_sets else super().binary(domain, sign, left, right)
+
+    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        is_of_sets = left.is_like_set or right.is_like_set
+        return (domain.compare_sets if is_of_sets else domain.compare_containers)(sign, left, right)
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        return NativeMethodValue(self, name) if name == "isdisjoint" else super().load_attr(domain, name)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if name != "isdisjoint" or kwargs:
+            unsupported(f"method {name}", self)
+        return domain.set_of(set, self).call_method(domain, frame, name, args, kwargs)
+
+    def length(self, domain: Any) -> Value:
+        return ConstantValue(len(self.over.items))
+
+    def elements(self, domain: Any) -> list[Value]:
+        match self.which:
+            case "keys":
+                return [key for key, _ in self.over.items.values()]
+            case "values":
+                return [value for _, value in self.over.items.values()]
+            case _:
+                return [SequenceValue(tuple, [key, value]) for key, value in self.over.items.values()]
+
+    def iterate(self, domain: Any) -> Any:
+        return _iterator_over(domain, self, self.over)
+
+    def check_iterated(self, iterator: Any) -> None:
+        self.over.check_iterated(iterator)
+
+    def iterated(self, iterator: Any, index: int) -> Value:
+        return self.elements(None)[index]  # the items may have changed
+
+    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+        match self.which:
+            case "keys":
+                return self.over.contains(domain, item, inverted)
+            case "items":
+                return self._contains_pair(domain, item, inverted)
+            case _:
+                return contained_in(domain, self.elements(domain), item, self, inverted)
+
+    def _contains_pair(self, domain: Any, item: Value, inverted: bool) -> Any:
+        if not isinstance(item, SequenceValue) or item.class_ is not tuple or len(item.items) != 2:
+            return ConstantValue(inverted)
+        found = self.over.items.get(domain.hash_key(item.items[0]))
+        same = False if found is None else domain.same_or_equal(found[1], item.items[1])
+        return unsupported("`in`", self) if same is None else ConstantValue(same is not inverted)
+
+
+def _iterator_over(domain: Any, value: DictValue | DictViewValue, table: DictValue) -> Any:
+    made = domain.iterator(value, value.elements(domain))
+    made.keys = list(table.items)
+    return made
+
+
+# ------------------------------------------------------------------------------------------------------- methods
+
+
+def _copy(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    return receiver.copy()
+
+
+def _get(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    found = receiver.items.get(domain.hash_key(args[0]))
+    if found is not None:
+        return found[1]
+    return args[1] if len(args) > 1 else nothing()
+
+
+def _view(which: str) -> Method:
+    return lambda domain, receiver, args, kwargs: DictViewValue(receiver, which)
+
+
+def _pop(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    key = domain.hash_key(args[0])
+    if key in receiver.items:
+        domain.state.effects.will_change(receiver)
+        return receiver.items.pop(key)[1]
+    if len(args) > 1:
+        return args[1]
+    raise UserRaise(KeyError, [domain.state.see(args[0])])
+
+
+def _is_last(domain: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    """The argument `last` of an OrderedDict's methods."""
+    given = [*args, *kwargs.values()]
+    if len(given) > 1 or kwargs.keys() - {"last"}:
+        wrong("last")
+    return not given or bool(domain.constant_of(given[0], "last"))
+
+
+def _pop_item(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    if (args or kwargs) and receiver.class_ is not OrderedDict:
+        wrong("popitem")
+    is_last = _is_last(domain, args, kwargs)
+    if not receiver.items:
+        name = "dictionary" if receiver.class_ is OrderedDict else "popitem(): dictionary"
+        raising(KeyError, f"{name} is empty")
+    domain.state.effects.will_change(receiver)
+    key = next(reversed(receiver.items) if is_last else iter(receiver.items))
+    return SequenceValue(tuple, list(receiver.items.pop(key)))
+
+
+def _move_to_end(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    if receiver.class_ is not OrderedDict:
+        raising(AttributeError)
+    key, is_last = domain.hash_key(args[0]), _is_last(domain, args[1:], kwargs)
+    if key not in receiver.items:
+        raise UserRaise(KeyError, [domain.state.see(args[0])])
+    domain.state.effects.will_change(receiver)
+    moved = receiver.items.pop(key)
+    rest = dict(receiver.items)
+    if is_last:
+        receiver.items[key] = moved
+    else:
+        receiver.items.clear()
+        receiver.items |= {key: moved, **rest}
+    return nothing()
+
+
+def _set_default(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    key = domain.hash_key(args[0])
+    if key not in receiver.items:
+        receiver.put(domain, args[0], args[1] if len(args) > 1 else nothing())
+    return receiver.items[key][1]
+
+
+def _update(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    pairs = domain.pairs_of(args[0]) if args else []
+    receiver.update(domain, [*pairs, *((ConstantValue(name), value) for name, value in kwargs.items())])
+    return nothing()
+
+
+def _missing(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return receiver.missing(domain, args[0])
+
+
+_DICT_METHODS: dict[str, Method] = {
+    "get": _get, "keys": _view("keys"), "values": _view("values"), "items": _view("items"), "pop": _pop,
+    "popitem": _pop_item, "move_to_end": _move_to_end, "setdefault": _set_default, "update": _update, "copy": _copy,
+    "__missing__": _missing, **COMMON_METHODS, **CHANGING_METHODS,
+}  # fmt: skip

@@ -1,0 +1,518 @@
+"""Objects that were there before the segment: functions, classes, modules, and instances of classes of the program's.
+
+Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable.var_getattr, nn_module.py
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import OrderedDict, defaultdict, deque
+from enum import Enum, EnumMeta
+from types import (
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any, NoReturn
+
+import torch
+
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import (
+    AttributeSource,
+    ItemSource,
+    KeptSource,
+    OwnAttributeSource,
+    PlainAttributeSource,
+    Source,
+    class_source,
+)
+from refimpl.capture.recognition import names_of
+from refimpl.capture.values.bound import MethodValue, NativeMethodValue
+from refimpl.capture.values.classes import MISSING, finds_plainly, in_mro, is_a, is_enumeration, is_plain_class
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity
+from refimpl.capture.values.mapping import DictValue
+from refimpl.capture.values.program_object import ProgramObject, dict_base, is_native_method
+from refimpl.capture.values.raising import UserRaise, raising
+from refimpl.capture.values.sequence import SequenceValue
+from refimpl.capture.values.tensor import TensorValue
+from refimpl.capture.values.value import Value, unsupported
+
+_VF: Any = vars(torch.nn.functional)["_VF"]  # a module whose class has a `__getattr__` that gives functions of C
+_MODULE_TABLES = ("_parameters", "_buffers", "_modules")
+_OF_FUNCTIONS = frozenset(
+    ["__name__", "__qualname__", "__module__", "__doc__", "__code__", "__defaults__", "__kwdefaults__", "__closure__",
+     "__annotations__"]
+)  # fmt: skip
+_GIVEN_AS_THEY_ARE = (
+    FunctionType,
+    WrapperDescriptorType,
+    MethodDescriptorType,
+)  # by a class, of which they are attributes
+_PLAIN_GETTERS = (object.__getattribute__, type.__getattribute__, ModuleType.__getattribute__)
+_MODULE_GETATTR = torch.nn.Module.__dict__["__getattr__"]
+_PLAIN = (FunctionType, ModuleType, type)
+_PLAIN_EQUALITY = (object.__eq__, type.__eq__)
+_GENERIC = (list, dict, tuple, set, frozenset, type, deque, OrderedDict, defaultdict)  # `list[int]` is known
+# Their `__iter__` is that of the dict of their modules.
+_OF_MODULES = tuple(class_.__iter__ for class_ in (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict))
+
+
+class ObjectValue(ProgramObject):
+    """An object known by identity or type: a function, a class, a module, an instance of a class of the user's."""
+
+    __slots__ = ("object",)
+
+    def __init__(self, object_: Any, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.object = object_
+
+    @property
+    def kind(self) -> str:
+        return type(self.object).__name__
+
+    @property
+    def is_object(self) -> bool:
+        return not is_a(self.object, _PLAIN) and type(self.object).__module__ != "builtins"
+
+    @property
+    def is_class(self) -> bool:
+        """Whether it is a class."""
+        return is_a(self.object, type)
+
+    @property
+    def is_operand_of_tensors(self) -> bool:
+        return False
+
+    def class_of(self) -> type:
+        return type(self.object)
+
+    def way_to_class(self) -> Source:
+        return class_source(self.object)
+
+    def constant(self, domain: Any, what: str) -> Any:
+        is_known = is_a(self.object, (type, FunctionType)) or self.plain_of_member() is not self
+        return self.object if is_known else unsupported(what, self)
+
+    def hash_key(self, domain: Any) -> Any:
+        if has_own_key(self.object):
+            return self.object
+        if is_compared_by_identity(type(self.object)):
+            domain.state.note_key(self)
+            return Member(self)
+        unsupported("a key", self)
+
+    def plain_of_member(self) -> Value:
+        if is_a(self.object, Enum):
+            for kind, convert in ((int, int.__int__), (str, str.__str__), (float, float.__float__)):
+                if is_a(self.object, kind):
+                    return ConstantValue(convert(self.object))
+        return self
+
+    # -------------------------------------------------------------------------------------------------- operators
+
+    def truth(self, domain: Any) -> Any:
+        return True if self.is_class else super().truth(domain)
+
+    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        if sign == "|" and not self.is_object and isinstance(left, ObjectValue) and is_plain_class(left.object):
+            if isinstance(right, ObjectValue) and is_plain_class(right.object):
+                return ObjectValue(left.object | right.object)
+            if isinstance(right, (ObjectValue, ConstantValue)):
+                return ObjectValue(left.object | None) if domain.is_none(right) else unsupported("`|`", left)
+        return super().binary(domain, sign, left, right)
+
+    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        if not self.is_object and sign in ("==", "!=") and isinstance(left, ObjectValue):
+            is_plain = type(left.object).__eq__ in _PLAIN_EQUALITY
+            if isinstance(right, ObjectValue):
+                if is_plain and type(right.object).__eq__ in _PLAIN_EQUALITY:
+                    return domain.identical(left, right, sign == "!=")
+                unsupported(f"`{sign}`", left)
+            if isinstance(right, ConstantValue) and is_plain:
+                return ConstantValue(sign == "!=")
+        return super().compare(domain, sign, left, right)
+
+    # ------------------------------------------------------------------------------------------------- attributes
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        object_, source = self.object, self.source
+        if source is None:
+            source = KeptSource(object_, getattr(object_, "__name__", type(object_).__name__))
+        if is_a(object_, ModuleType):
+            return self._of_namespace(domain, names_of(object_, name), source, name)
+        if is_a(object_, type):
+            return self.attribute_of_class(domain, source, name)
+        if name == "__dict__" and self.source is not None and not domain.state.effects.has_attributes(self):
+            if _has_own_attributes(object_) and not is_a(object_, (FunctionType, torch.Tensor)):
+                return domain.state.attributes_of(self)
+        if is_a(object_, torch.Tensor) or name == "__dict__":
+            unsupported(f"attribute {name}", self)
+        if is_a(object_, FunctionType):
+            return self._of_namespace(domain, vars(object_), source, name)
+        return self._of_instance(domain, object_, source, name)
+
+    def _of_namespace(self, domain: Any, names: dict[str, Any], source: Source, name: str) -> Value:
+        if name not in names:
+            is_function = is_a(self.object, FunctionType)
+            if name in _OF_FUNCTIONS if is_function else self.object is _VF and hasattr(_VF, name):
+                return domain.state.wrap(getattr(self.object, name), AttributeSource(source, name))
+            if "__getattr__" in names or any(hasattr(type(self.object), finder) for finder in (name, "__getattr__")):
+                unsupported(f"attribute {name}", self)
+            self._raise_missing(domain, source, name)
+        return domain.state.wrap(names[name], AttributeSource(source, name))
+
+    def attribute_of_class(self, domain: Any, source: Source, name: str) -> Value:
+        """`class_.name`."""
+        class_ = self.object
+        if type(class_).__getattribute__ is not type.__getattribute__ or name in ("__dict__", "__mro__", "__bases__"):
+            unsupported(f"attribute {name}", self)
+        if name == "__name__":
+            return ConstantValue(class_.__name__)
+        if domain.has_class_method(class_, name):
+            return NativeMethodValue(self, name)
+        if is_a(class_, EnumMeta) and name in class_.__dict__.get("_member_map_", ()):
+            return domain.state.wrap(class_.__dict__["_member_map_"][name], AttributeSource(source, name))
+        found, of_metaclass = in_mro(class_, name), in_mro(type(class_), name)
+        if of_metaclass is not MISSING and (found is MISSING or is_data_descriptor(of_metaclass)):
+            unsupported(f"attribute {name} of its metaclass", self)
+        if is_a(found, staticmethod):
+            return domain.state.wrap(found.__func__, AttributeSource(source, name))
+        if is_a(found, classmethod):
+            function = domain.state.wrap(found.__func__, AttributeSource(AttributeSource(source, name), "__func__"))
+            return MethodValue(function, self)
+        if found is MISSING and not hasattr(type(class_), "__getattr__"):
+            self._raise_missing(domain, source, name)
+        if found is MISSING or (hasattr(type(found), "__get__") and not is_a(found, _GIVEN_AS_THEY_ARE)):
+            unsupported(f"attribute {name}", self)
+        return domain.state.wrap(found, AttributeSource(source, name))
+
+    def _raise_missing(self, domain: Any, source: Source, name: str) -> NoReturn:
+        """There is no such attribute, and no code of the user's that could give one."""
+        domain.state.guard(GuardKind.WITHOUT, source, name)
+        raising(AttributeError)
+
+    def _of_instance(self, domain: Any, object_: Any, source: Source, name: str) -> Any:
+        class_ = type(object_)
+        if not finds_plainly(class_):
+            if in_mro(class_, "__getattr__") is not MISSING:  # it is asked where the other one raises
+                unsupported(f"attribute {name}", self)
+            return self.call_special(domain, "__getattribute__", [ConstantValue(name)])
+        found = self._of_instance_plainly(domain, object_, source, name)
+        if found is not MISSING:
+            return found
+        getter = in_mro(class_, "__getattr__")
+        if getter is _MODULE_GETATTR:
+            return self.of_module(domain, name)
+        if getter is MISSING:
+            self._raise_missing(domain, source, name)
+        self._guard_missing(domain, object_, source, name)
+        return self.call_special(domain, "__getattr__", [ConstantValue(name)])
+
+    def plain_attribute(self, domain: Any, name: str) -> Any:
+        """`object.__getattribute__(value, name)`."""
+        assert self.source is not None
+        found = self._of_instance_plainly(domain, self.object, self.source, name)
+        if found is not MISSING:
+            return found
+        self._guard_missing(domain, self.object, self.source, name)
+        raising(AttributeError)
+
+    def _guard_missing(self, domain: Any, object_: Any, source: Source, name: str) -> None:
+        """Neither the object nor its class has the attribute. Asks no code of the user's."""
+        if _has_own_attributes(object_):
+            domain.state.guard(GuardKind.LACKS, _way_to(object_, source, "__dict__"), name)
+        domain.state.guard(GuardKind.WITHOUT, class_source(object_), name)
+
+    def _of_instance_plainly(self, domain: Any, object_: Any, source: Source, name: str) -> Any:
+        """What is there; MISSING where nothing is."""
+        class_ = type(object_)
+        written = domain.state.effects.attribute(self, name)
+        if written is not None:
+            return written
+        if domain.state.effects.has_attributes(self) and name in _MODULE_TABLES:
+            unsupported(f"attribute {name} after an assignment", self)
+        if name == "__class__":
+            return ObjectValue(class_, class_source(object_))
+        on_class = in_mro(class_, name)
+        if is_a(object_, Enum) and name in ("name", "value") and on_class is Enum.__dict__[name]:
+            return domain.state.wrap(object_.__dict__[f"_{name}_"], AttributeSource(source, f"_{name}_"))
+        if on_class is not MISSING and is_data_descriptor(on_class):
+            return self._through_descriptor(domain, on_class, source, name)
+        own = _own_attributes(object_)
+        if name in own:
+            return domain.state.wrap(own[name], _way_to(object_, source, name))
+        if on_class is not MISSING:
+            return self._through_class(domain, on_class, source, name)
+        return MISSING
+
+    def _through_descriptor(self, domain: Any, found: Any, source: Source, name: str) -> Any:
+        if is_a(found, property) and isinstance(found.fget, FunctionType):
+            way = AttributeSource(AttributeSource(class_source(self.object), name), "fget")
+            return domain.enter_function(domain.state.wrap(found.fget, way), [self], {})
+        if is_a(found, (MemberDescriptorType, GetSetDescriptorType)):
+            try:
+                content = object.__getattribute__(self.object, name)
+            except AttributeError:
+                return MISSING
+            return domain.state.wrap(content, _way_to(self.object, source, name))
+        unsupported(f"descriptor {name}", self)
+
+    def _through_class(self, domain: Any, found: Any, source: Source, name: str) -> Value:
+        way = _way_to(self.object, source, name)
+        if is_a(found, FunctionType):
+            return MethodValue(domain.state.wrap(found, AttributeSource(way, "__func__")), self)
+        if is_a(found, staticmethod):
+            return domain.state.wrap(found.__func__, way)
+        if is_a(found, classmethod):
+            function = domain.state.wrap(found.__func__, AttributeSource(way, "__func__"))
+            return MethodValue(function, ObjectValue(type(self.object), class_source(self.object)))
+        if is_native_method(found, type(self.object)):
+            return NativeMethodValue(self, name)
+        if hasattr(type(found), "__get__"):
+            unsupported(f"descriptor {name}", self)
+        return domain.state.wrap(found, way)
+
+    def of_module(self, domain: Any, name: str) -> Value:
+        """What `nn.Module.__getattr__` finds: the first of three tables that has it."""
+        module, source = self.object, self.source
+        if source is None or any(domain.state.effects.attribute(self, table) is not None for table in _MODULE_TABLES):
+            unsupported(f"attribute {name}", self)
+        for table in _MODULE_TABLES:
+            names = module.__dict__.get(table)
+            if names is not None and name in names:
+                domain.state.guard(GuardKind.LACKS, AttributeSource(source, "__dict__"), name)
+                return domain.state.wrap(names[name], ItemSource(OwnAttributeSource(source, table), name))
+        if in_mro(type(module), "__getattr__") is not _MODULE_GETATTR:
+            unsupported(f"attribute {name}", self)
+        self._raise_missing(domain, source, name)
+
+    def has_attribute(self, domain: Any, name: str) -> bool | None:
+        if self.is_class:
+            return self._class_has(domain, name)
+        if self.source is None:
+            unsupported("hasattr()", self)
+        if domain.state.effects.attribute(self, name) is not None:
+            return True
+        object_ = self.object
+        if type(object_).__getattribute__ not in _PLAIN_GETTERS:
+            return None
+        found = inspect.getattr_static(object_, name, MISSING)
+        getter = in_mro(type(object_), "__getattr__")
+        if found is MISSING and not any(getter is known for known in (MISSING, _MODULE_GETATTR)):
+            return None
+        if is_a(found, (MemberDescriptorType, GetSetDescriptorType)) and hasattr(object_, name) is False:
+            domain.state.guard(GuardKind.WITHOUT, self.source, name)
+            return False  # a slot without value
+        if found is not MISSING:
+            return None if is_a(found, property) else True
+        if is_a(object_, torch.nn.Module) and any(name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES):
+            return True
+        domain.state.guard(GuardKind.WITHOUT, self.source, name)
+        return False
+
+    def _class_has(self, domain: Any, name: str) -> bool:
+        class_ = self.object
+        if is_a(class_, EnumMeta) and name in class_.__dict__.get("_member_map_", ()):
+            return True
+        of_metaclass = getattr(type(class_), "__getattr__", None)
+        if type(class_).__getattribute__ is not type.__getattribute__ or (
+            of_metaclass is not None and of_metaclass is not getattr(EnumMeta, "__getattr__", None)
+        ):
+            unsupported("hasattr()", self)
+        if in_mro(class_, name) is not MISSING or in_mro(type(class_), name) is not MISSING:
+            return hasattr(class_, name) if is_a(in_mro(type(class_), name), GetSetDescriptorType) else True
+        source = KeptSource(class_, class_.__qualname__) if self.source is None else self.source
+        domain.state.guard(GuardKind.WITHOUT, source, name)
+        return False
+
+    def store_attr(self, domain: Any, name: str, attribute: Any) -> Any:
+        if not self._may_write(domain, name):
+            super().store_attr(domain, name, attribute)
+        found = in_mro(type(self.object), name)
+        if is_a(found, property) and isinstance(found.fset, FunctionType) and self.source is not None:
+            way = AttributeSource(AttributeSource(class_source(self.object), name), "fset")
+            return domain.enter_function(domain.state.wrap(found.fset, way), [self, attribute], {})
+        if found is not MISSING and is_data_descriptor(found):
+            unsupported(f"an assignment to descriptor {name}", self)
+        if is_a(self.object, torch.nn.Module) and not self._may_write_of_module(domain, self.object, name, attribute):
+            unsupported(f"an assignment to attribute {name} of a module", self)
+        domain.state.effects.set_attribute(self, name, attribute)
+
+    def _may_write(self, domain: Any, name: str) -> bool:
+        """Whether an assignment does what it does to every object, and to one that the program can see."""
+        object_ = self.object
+        if self.source is None or is_a(object_, (type, ModuleType, FunctionType, torch.Tensor)):
+            return False
+        if domain.state.has_frozen(self):
+            return False
+        setter = type(object_).__setattr__
+        is_plain = setter is object.__setattr__ or setter is torch.nn.Module.__setattr__
+        return is_plain and hasattr(object_, "__dict__") and name not in ("__dict__", "__class__")
+
+    def _may_write_of_module(self, domain: Any, module: torch.nn.Module, name: str, attribute: Any) -> bool:
+        """Of modules: plain values, and tensors that are no parameters. What registers something breaks."""
+        new = domain.state.see(attribute)
+        if any(name in module.__dict__.get(table, ()) for table in ("_parameters", "_modules")):
+            return False
+        if isinstance(new, ObjectValue):
+            return not is_a(new.object, (torch.nn.Module, torch.Tensor))
+        return not isinstance(new, TensorValue) or not isinstance(new.fake, (torch.nn.Parameter, torch.nn.Buffer))
+
+    # ------------------------------------------------------------------------------------------------------ calls
+
+    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return domain.call_object(frame, self, args, kwargs)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if domain.has_class_method(self.object, name):
+            return domain.call_class_method(self.object, name, frame, args, kwargs)
+        return super().call_method(domain, frame, name, args, kwargs)
+
+    def hooks_of(self, domain: Any) -> bool:
+        """Whether calling the module runs more than its `forward`; guarded where it does not."""
+        module, source = self.object, self.source
+        assert source is not None
+        tables = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+        common = torch.nn.modules.module
+        global_tables = [f"_global{name}" for name in tables]
+        if any(module.__dict__.get(name) for name in tables) or any(getattr(common, name) for name in global_tables):
+            return True
+        if "_compiled_call_impl" in module.__dict__ or "forward" in module.__dict__:
+            return True
+        for name in tables:
+            domain.state.guard(GuardKind.EMPTY, OwnAttributeSource(source, name))
+        for name in global_tables:
+            domain.state.guard(GuardKind.EMPTY, AttributeSource(KeptSource(common, "torch.nn.modules.module"), name))
+        for name in ("_compiled_call_impl", "forward"):
+            domain.state.guard(GuardKind.LACKS, AttributeSource(source, "__dict__"), name)
+        domain.state.guard(GuardKind.ID, AttributeSource(class_source(module), "__call__"), type(module).__call__)
+        return False
+
+    # ------------------------------------------------------------------------------------------------ what is in it
+
+    def length(self, domain: Any) -> Any:
+        return ConstantValue(len(self.object)) if is_enumeration(self.object) else super().length(domain)
+
+    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+        if is_a(self.object, EnumMeta):
+            return ConstantValue(self._has_member(item) is not inverted)
+        return super().contains(domain, item, inverted)
+
+    def _has_member(self, item: Value) -> bool:
+        if not isinstance(item, ObjectValue) or type(self.object).__contains__ is not EnumMeta.__contains__:
+            unsupported("`in`", item)
+        return any(item.object is member for member in self.object._member_map_.values())
+
+    def get_item(self, domain: Any, key: Value) -> Any:
+        return self._item_of_class(domain, domain.known_key(key)) if self.is_class else super().get_item(domain, key)
+
+    def _item_of_class(self, domain: Any, key: Value) -> Any:
+        """`class_[key]`, by `__class_getitem__`; a member of an enumeration by name."""
+        class_: Any = self.object
+        if is_a(class_, EnumMeta) and type(class_).__getitem__ is EnumMeta.__getitem__:
+            member = class_._member_map_.get(domain.constant_of(key, "a name"))
+            if member is None:
+                raise UserRaise(KeyError, [key])
+            return ObjectValue(member)
+        if any(class_ is known for known in _GENERIC):
+            return ObjectValue(class_[_annotation(domain, key)])
+        found = in_mro(class_, "__class_getitem__")
+        if not is_a(found, classmethod) and not is_a(found, FunctionType):
+            unsupported("an item", self)
+        function = found.__func__ if is_a(found, classmethod) else found
+        return domain.enter_function(ObjectValue(function), [self, key], {})
+
+    @property
+    def _holds_modules(self) -> bool:
+        return getattr(type(self.object), "__iter__", None) in _OF_MODULES
+
+    def runs_code(self, domain: Any) -> bool:
+        return not self._holds_modules and super().runs_code(domain)
+
+    def elements(self, domain: Any) -> list[Value]:
+        if is_enumeration(self.object):
+            return [ObjectValue(member) for member in self.object]
+        if self._holds_modules and self.source is not None:
+            return self._modules(domain)
+        return super().elements(domain)
+
+    def _modules(self, domain: Any) -> list[Value]:
+        """What a ModuleList or Sequential holds, or the names in a ModuleDict."""
+        is_dict = is_a(self.object, torch.nn.ModuleDict)
+        found = domain.state.see(self.load_attr(domain, "_modules"))
+        if not isinstance(found, DictValue):
+            unsupported("iterating", self)
+        return [key if is_dict else module for key, module in found.items.values()]
+
+    def iterate(self, domain: Any) -> Any:
+        if not is_enumeration(self.object) and not self._holds_modules:
+            return super().iterate(domain)
+        items = self.elements(domain)
+        return domain.iterator(SequenceValue(list, items), items)
+
+    # ---------------------------------------------------------------------------------------------- the dict inside
+
+    @property
+    def has_dict_inside(self) -> bool:
+        return is_a(self.object, dict) and dict_base(type(self.object)) is not None
+
+    def inside_of(self, domain: Any) -> DictValue:
+        return domain.state.items_of(self)
+
+    @property
+    def keeps_inside(self) -> bool:
+        return True
+
+
+class FunctionObjectValue(Value):
+    """An instance of a class of `torch.autograd.Function`, which is good for nothing but its class's attributes."""
+
+    __slots__ = ("class_",)
+
+    def __init__(self, class_: type) -> None:
+        super().__init__()
+        self.class_ = class_
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        return domain.load_attr(ObjectValue(self.class_), name) if name == "apply" else super().load_attr(domain, name)
+
+
+def _annotation(domain: Any, value: Any) -> Any:
+    """What stands in the brackets of `list[...]`: classes and what is made of them."""
+    value = domain.state.see(value)
+    match value:
+        case SequenceValue() if value.class_ in (tuple, list):
+            return value.class_([_annotation(domain, item) for item in value.items])
+        case ObjectValue():
+            return value.object
+        case ConstantValue() if value.value is None or value.value is ...:
+            return value.value
+        case _:
+            unsupported("an item of a class", value)
+
+
+def _own_attributes(object_: Any) -> dict[str, Any]:
+    try:
+        return object.__getattribute__(object_, "__dict__")
+    except AttributeError:
+        return {}
+
+
+def _has_own_attributes(object_: Any) -> bool:
+    return type(object_).__dictoffset__ != 0
+
+
+def _way_to(object_: Any, source: Source, name: str) -> Source:
+    """To an attribute, without code of the user's."""
+    kind = AttributeSource if finds_plainly(type(object_)) else PlainAttributeSource
+    return kind(source, name)
+
+
+def is_data_descriptor(found: Any) -> bool:
+    """Whether what a class has under a name comes before what an instance has."""
+    return hasattr(type(found), "__get__") and (hasattr(type(found), "__set__") or hasattr(type(found), "__delete__"))

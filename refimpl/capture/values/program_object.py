@@ -1,0 +1,252 @@
+"""What objects that were there and objects that the segment makes have in common: methods that their classes define.
+
+Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable, UserDefinedDictVariable
+Differs: of a class that derives from dict or OrderedDict, what is written in C is done to the dict inside. Of an object that was
+there before the dict inside may be read only; what would change it is a graph break.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
+from typing import Any
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.sources import AttributeSource, Source
+from refimpl.capture.values import polyfills
+from refimpl.capture.values.bound import MethodValue
+from refimpl.capture.values.classes import MISSING, in_mro
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.mapping import DictValue
+from refimpl.capture.values.value import Value, unsupported
+
+_BASES = (OrderedDict, dict)
+_READING = frozenset(
+    ["get", "keys", "values", "items", "copy", "__getitem__", "__contains__", "__len__", "__iter__", "__init__"]
+)
+_CHANGING = frozenset(
+    ["pop", "setdefault", "update", "clear", "move_to_end", "popitem", "__setitem__", "__delitem__"]
+)  # fmt: skip
+_TEXTS = {"s": ("__str__", "__repr__"), "r": ("__repr__",)}
+_UNARY = {"-": "__neg__", "+": "__pos__", "~": "__invert__"}
+
+
+class ProgramObject(Value):
+    """An object of a class that may have methods written in Python."""
+
+    __slots__ = ()
+
+    def way_to_class(self) -> Source:
+        """How its class is read."""
+        raise NotImplementedError
+
+    def class_of_operand(self) -> type:
+        return self.class_of()
+
+    @property
+    def rank(self) -> int:
+        return 5 if self.is_object else 0
+
+    # ---------------------------------------------------------------------------------------- methods of its class
+
+    def special(self, domain: Any, name: str) -> MethodValue | None:
+        found = in_mro(self.class_of(), name)
+        if not isinstance(found, FunctionType):
+            return None
+        return MethodValue(domain.state.wrap(found, AttributeSource(self.way_to_class(), name)), self)
+
+    def call_special(self, domain: Any, name: str, args: list[Value]) -> Any:
+        method = self.special(domain, name)
+        if method is None:
+            return self.call_native_special(domain, name, args)
+        return domain.enter_function(method.function, [self, *args], {})
+
+    def call_native_special(self, domain: Any, name: str, args: list[Value]) -> Any:
+        """A special method that the class has of C: only those of the dict inside are known."""
+        if not self._is_native(name):
+            unsupported(name, self)
+        given = self.call_method_of_dict(domain, name, args, {})
+        return None if name in ("__setitem__", "__delitem__") else given
+
+    def _is_native(self, name: str) -> bool:
+        return is_native_method(in_mro(self.class_of(), name), self.class_of())
+
+    def truth(self, domain: Any) -> Any:
+        class_ = self.class_of()
+        if hasattr(class_, "__bool__"):
+            return self.call_special(domain, "__bool__", [])
+        if not hasattr(class_, "__len__"):
+            return True
+        length = self.call_special(domain, "__len__", [])
+        return bool(length.value) if isinstance(length, ConstantValue) else length
+
+    def unary(self, domain: Any, sign: str) -> Any:
+        return self.call_special(domain, _UNARY[sign], []) if self.is_object else super().unary(domain, sign)
+
+    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        if self.is_object:
+            return domain.binary_of_objects(sign, left, right)
+        return super().binary(domain, sign, left, right)
+
+    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        if self.is_object:
+            return domain.compare_objects(sign, left, right)
+        return super().compare(domain, sign, left, right)
+
+    def text(self, domain: Any, kind: str) -> Any:
+        return self._text_of_class(domain, kind) if self.is_object else super().text(domain, kind)
+
+    def _text_of_class(self, domain: Any, kind: str) -> Any:
+        for name in _TEXTS.get(kind, ()):
+            found = in_mro(self.class_of(), name)
+            if isinstance(found, FunctionType):
+                return self.call_special(domain, name, [])
+            if any(found is base.__dict__.get(text) for base in (int, str, float) for text in ("__str__", "__repr__")):
+                return domain.convert(kind, self.plain_of_member())
+            if found is not object.__str__:
+                break
+        unsupported({"s": "str()", "r": "repr()"}.get(kind, "ascii()"), self)
+
+    def format(self, domain: Any, spec: Any) -> Any:
+        if not self.is_object:
+            return super().format(domain, spec)
+        given = ConstantValue("") if spec is None else domain.state.see(spec)
+        if self.special(domain, "__format__") is not None:
+            return self.call_special(domain, "__format__", [given])
+        class_, plain = self.class_of(), self.plain_of_member()
+        if any(class_.__format__ is base.__format__ for base in (int, str, float)) and plain is not self:
+            return domain.folded(format, [plain, given], {})
+        if class_.__format__ is not object.__format__ or domain.constant_of(given, "a format"):
+            unsupported("format()", self)
+        return self._text_of_class(domain, "s")
+
+    # ------------------------------------------------------------------------------------------------ what is in it
+
+    def length(self, domain: Any) -> Any:
+        return self.call_special(domain, "__len__", [])
+
+    def get_item(self, domain: Any, key: Value) -> Any:
+        return self.call_special(domain, "__getitem__", [domain.known_key(key)])
+
+    def set_item(self, domain: Any, key: Value, item: Any) -> Any:
+        return self.call_special(domain, "__setitem__", [domain.known_key(key), item])
+
+    def delete_item(self, domain: Any, key: Value) -> Any:
+        return self.call_special(domain, "__delitem__", [key])
+
+    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+        wanted = ConstantValue(not inverted)
+        if self.has_native_inside("__contains__"):
+            return ConstantValue(self.call_native_special(domain, "__contains__", [item]).value is not inverted)
+        method = method_of_class(domain, self, "__contains__")
+        if method is not None:
+            return domain.enter_polyfill(polyfills.contained_by, [method, self, item, wanted])
+        if not self.runs_code(domain):
+            unsupported("`in`", self)
+        return domain.enter_polyfill(polyfills.contained, [self, item, wanted])
+
+    def runs_code(self, domain: Any) -> bool:
+        return self.special(domain, "__iter__") is not None
+
+    def elements(self, domain: Any) -> list[Value]:
+        return (
+            self.inside_of(domain).elements(domain) if self.has_native_inside("__iter__") else super().elements(domain)
+        )
+
+    def iterate(self, domain: Any) -> Any:
+        return self.call_special(domain, "__iter__", [])
+
+    # ---------------------------------------------------------------------------------------------- the dict inside
+
+    @property
+    def has_dict_inside(self) -> bool:
+        """Whether its class derives from dict."""
+        raise NotImplementedError
+
+    def inside_of(self, domain: Any) -> DictValue:
+        """The dict inside."""
+        raise NotImplementedError
+
+    @property
+    def keeps_inside(self) -> bool:
+        """Whether the dict inside may be read only."""
+        return False
+
+    def has_native_inside(self, name: str) -> bool:
+        """Whether a method is that of the dict inside."""
+        return self.has_dict_inside and self._is_native(name)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if self.has_dict_inside:
+            return self.call_method_of_dict(domain, name, args, kwargs)
+        return super().call_method(domain, frame, name, args, kwargs)
+
+    def call_method_of_dict(self, domain: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """`dict.name(self, ...)`."""
+        if name not in _READING and (name not in _CHANGING or self.keeps_inside):
+            unsupported(f"method {name}", self)
+        inside = self.inside_of(domain)
+        match name:
+            case "__init__":
+                inside.items.update(plain_dict_of(domain, args, kwargs).items)
+                return ConstantValue(None)
+            case "__getitem__" | "__setitem__" | "__delitem__" | "__contains__" | "__len__" | "__iter__" if kwargs:
+                raise GraphBreak("op_raises_on_fake", what=name, error="TypeError")
+            case "__getitem__" if (
+                hasattr(self.class_of(), "__missing__") and domain.hash_key(args[0]) not in inside.items
+            ):
+                return self.call_special(domain, "__missing__", args)
+            case "__getitem__":
+                return domain.get_item(inside, *args)
+            case "__setitem__":
+                domain.set_item(inside, *args)
+                return ConstantValue(None)
+            case "__delitem__":
+                domain.delete_item(inside, *args)
+                return ConstantValue(None)
+            case "__contains__":
+                return domain.contains(args[0], inside, False)
+            case "__len__":
+                return ConstantValue(len(inside.items))
+            case "__iter__":
+                return inside.iterate(domain)
+            case _:
+                return inside.call_method(domain, None, name, args, kwargs)
+
+
+def method_of_class(domain: Any, value: Value, name: str) -> Value | None:
+    """The function that an object's class has under the name, or None. Breaks for one that is not written in Python."""
+    if not value.is_object:
+        return None
+    found = in_mro(value.class_of_operand(), name)
+    if found is MISSING or found is None:
+        return None
+    method = value.special(domain, name)
+    return method.function if method is not None else unsupported(name, value)
+
+
+def dict_base(class_: type) -> type | None:
+    """The builtin dict that a class derives from, where nothing of C stands between."""
+    base = next((base for base in _BASES if issubclass(class_, base)), None)
+    is_plain = class_ not in (OrderedDict, dict) and not issubclass(class_, defaultdict)
+    return base if is_plain and class_.__new__ is dict.__new__ else None
+
+
+def is_native_method(found: Any, class_: type) -> bool:
+    """Whether what a class has under a name is a method of the dict inside."""
+    return (
+        type(found) in (MethodDescriptorType, WrapperDescriptorType)
+        and found.__objclass__ in _BASES
+        and (dict_base(class_) is not None)
+    )
+
+
+def plain_dict_of(domain: Any, args: list[Any], kwargs: dict[str, Any]) -> DictValue:
+    """What `dict(*args, **kwargs)` holds, of a plain dict or nothing."""
+    given = [domain.state.see(arg) for arg in args]
+    if len(given) > 1 or (given and not (isinstance(given[0], DictValue) and given[0].class_ in _BASES)):
+        raise GraphBreak("call_of_native_code", what="dict.__init__")
+    made = DictValue(dict(given[0].items) if given else {})
+    for name, value in kwargs.items():
+        made.items[domain.hash_key(ConstantValue(name))] = (ConstantValue(name), value)
+    return made

@@ -1,0 +1,118 @@
+"""Regions in another state of torch: `with torch.autocast(...)` and `with torch.inference_mode()`, as nodes at their ends.
+
+Counterpart: torch/_dynamo/variables/ctx_manager.py AutocastModeVariable, InferenceModeVariable
+Differs: a region that a graph break finds open is not captured: the segment ends before it; those in it begin in its state.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from refimpl._torch import enter_autocast, enter_inference_mode, exit_autocast, exit_inference_mode
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.values.bound import NativeMethodValue
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.value import Value
+
+Arguments = Callable[..., tuple[Any, ...]]
+
+
+def _of_autocast(
+    device_type: str, dtype: Any = None, enabled: bool = True, cache_enabled: bool | None = None
+) -> tuple[Any, ...]:
+    return device_type, dtype, enabled, cache_enabled
+
+
+def _of_cpu_autocast(
+    enabled: bool = True, dtype: Any = torch.bfloat16, cache_enabled: bool | None = True
+) -> tuple[Any, ...]:
+    return "cpu", dtype, enabled, cache_enabled
+
+
+def _of_cuda_autocast(
+    enabled: bool = True, dtype: Any = torch.float16, cache_enabled: bool | None = True
+) -> tuple[Any, ...]:
+    return "cuda", dtype, enabled, cache_enabled
+
+
+def _of_inference_mode(mode: bool = True) -> tuple[Any, ...]:
+    return (mode,)
+
+
+_AUTOCAST = (enter_autocast, exit_autocast)
+_REGIONS: dict[int, tuple[Arguments, Any, Any]] = {
+    id(torch.autocast): (_of_autocast, *_AUTOCAST),
+    id(torch.cpu.amp.autocast): (_of_cpu_autocast, *_AUTOCAST),
+    id(torch.cuda.amp.autocast): (_of_cuda_autocast, *_AUTOCAST),
+    id(torch.inference_mode): (_of_inference_mode, enter_inference_mode, exit_inference_mode),
+}
+
+
+class RegionValue(Value):
+    """A context manager of torch's that changes its state. `context`: what entering the real one gave, while it is open."""
+
+    __slots__ = ("args", "class_", "context", "enter", "exit", "node")
+
+    def __init__(self, class_: type, args: tuple[Any, ...], enter: Any, exit_: Any) -> None:
+        super().__init__()
+        self.class_ = class_
+        self.args = args
+        self.enter = enter
+        self.exit = exit_
+        self.context: Any = None
+        self.node: Any = None
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        if name in ("__enter__", "__exit__"):
+            return NativeMethodValue(self, name)
+        return super().load_attr(domain, name)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return self._enter(domain) if name == "__enter__" else self._leave(domain)
+
+    def enter_context(self, domain: Any) -> tuple[Any, Any]:
+        return NativeMethodValue(self, "__exit__"), self._enter(domain)
+
+    def _enter(self, domain: Any) -> Value:
+        """`__enter__`, on the state of torch and in the graph."""
+        if self.context is not None:
+            raise GraphBreak("unsupported_operation", what="a second `with`", kind=self.kind)
+        if domain.state.inference_mode and self.enter is enter_inference_mode and not self.args[0]:
+            # The graph would run in inference mode, where no result has a gradient: what is in the region begins in its state.
+            raise GraphBreak("unsupported_operation", what="leaving inference mode", kind=self.kind)
+        try:
+            self.context = self.enter(*self.args)
+        except Exception as error:
+            raise GraphBreak("op_raises_on_fake", what=self.kind, error=type(error).__name__) from error
+        self.node = domain.state.enter_region(self)
+        return self
+
+    def _leave(self, domain: Any) -> Value:
+        """`__exit__`, whatever it is given."""
+        if self.context is None or domain.state.open_regions[-1][0] is not self:
+            raise GraphBreak("unsupported_operation", what="__exit__", kind=self.kind)
+        domain.state.leave_region()
+        return ConstantValue(None)
+
+
+def region_of(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> RegionValue | None:
+    """A call of a class whose instances are such regions; None for other classes."""
+    found = _REGIONS.get(id(class_))
+    if found is None:
+        return None
+    arguments, enter, exit_ = found
+    plain = [domain.constant_of(arg, class_.__name__) for arg in args]
+    named = {name: domain.constant_of(arg, class_.__name__) for name, arg in kwargs.items()}
+    try:
+        inspect.signature(arguments).bind(*plain, **named)
+    except TypeError as error:
+        raise GraphBreak("op_raises_on_fake", what=class_.__name__, error="TypeError") from error
+    return RegionValue(class_, arguments(*plain, **named), enter, exit_)

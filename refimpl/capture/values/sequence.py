@@ -1,0 +1,540 @@
+"""Tuples, lists, deques and slices.
+
+Counterpart: torch/_dynamo/variables/lists.py
+Differs: a method checks all it needs before it changes a value, so that a break leaves the value as it was.
+"""
+
+from __future__ import annotations
+
+from collections import deque, namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.sources import AttributeSource, KeptSource, Source
+from refimpl.capture.interpreter.concrete import BINARY
+from refimpl.capture.values import polyfills
+from refimpl.capture.values.bound import MethodValue, NativeMethodValue
+from refimpl.capture.values.classes import in_mro, is_named_tuple
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.raising import UserRaise, raising
+from refimpl.capture.values.value import Value, unsupported
+
+Method = Callable[[Any, Any, list[Any], dict[str, Any]], Any]
+_FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # of a named tuple, by name
+_MOST_ITEMS = 100_000
+
+
+class SequenceValue(Value):
+    """A tuple, a list, a torch.Size or a named tuple of values."""
+
+    __slots__ = ("class_", "items")
+
+    def __init__(self, class_: type, items: list[Value], source: Source | None = None) -> None:
+        super().__init__(source)
+        self.class_ = class_
+        self.items = items
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+    @property
+    def rank(self) -> int:
+        return 1
+
+    def kind_of_sequence(self) -> type | None:
+        """By what class a comparison of sequences goes; None where it is not known."""
+        if self.class_ in (tuple, torch.Size) or is_named_tuple(self.class_):
+            return tuple
+        return self.class_ if self.class_ in (list, deque) else None
+
+    def class_of(self) -> type:
+        return self.class_
+
+    def class_of_operand(self) -> type:
+        return self.class_
+
+    def constant(self, domain: Any, what: str) -> Any:
+        if self.class_ not in (tuple, list, torch.Size):
+            unsupported(what, self)
+        return self.class_([domain.constant_of(item, what) for item in self.items])
+
+    def hash_key(self, domain: Any) -> Any:
+        if self.class_ in (tuple, torch.Size) or is_named_tuple(self.class_):
+            return tuple(domain.hash_key(item) for item in self.items)
+        return refuse_hash(self, self.class_)
+
+    def truth(self, domain: Any) -> bool:
+        return bool(self.items)
+
+    # -------------------------------------------------------------------------------------------------- operators
+
+    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        match sign, left, right:
+            case "%", ConstantValue(), SequenceValue() if isinstance(left.value, str):
+                return domain.folded(BINARY[sign], [left, right], {})
+            case "+=", SequenceValue(), _ if left.class_ in (list, deque):
+                if domain.runs_code(right):
+                    return domain.enter_polyfill(polyfills.extended_in_place, [left, right])
+                left.extend(domain, right)
+                return left
+            case (("+" | "+="), SequenceValue(), SequenceValue()):
+                return left._joined(sign, right)
+            case (("*" | "*="), SequenceValue(), ConstantValue()) if type(right.value) in (int, bool):
+                return left._repeated(domain, sign, right.value)
+            case "*", ConstantValue(), SequenceValue() if type(left.value) in (int, bool):
+                return right._repeated(domain, sign, left.value)
+            case _:
+                return super().binary(domain, sign, left, right)
+
+    def _joined(self, sign: str, right: SequenceValue) -> Value:
+        items = [*self.items, *right.items]
+        if self.class_ is right.class_ is list:
+            return SequenceValue(list, items)
+        if self.kind_of_sequence() is tuple and right.kind_of_sequence() is tuple:
+            return SequenceValue(torch.Size if torch.Size in (self.class_, right.class_) else tuple, items)
+        if isinstance(self, DequeValue) and isinstance(right, DequeValue) and self.maxlen is None:
+            return DequeValue(items, None)
+        if self.class_ in (list, tuple) and right.class_ in (list, tuple):
+            raising(TypeError)
+        unsupported(f"`{sign}`", self)
+
+    def _repeated(self, domain: Any, sign: str, times: int) -> Value:
+        if len(self.items) * times > _MOST_ITEMS:
+            raise GraphBreak("too_many_instructions", what=_MOST_ITEMS)
+        if sign == "*=" and self.class_ is list:
+            domain.state.effects.will_change(self)
+            self.items[:] = self.items * times
+            return self
+        if self.class_ not in (list, tuple, torch.Size):
+            unsupported(f"`{sign}`", self)
+        return SequenceValue(self.class_, self.items * times)
+
+    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        return domain.compare_containers(sign, left, right)
+
+    # ------------------------------------------------------------------------------------------------- attributes
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        found = in_mro(self.class_, name)
+        if isinstance(found, _FIELD):
+            return self.items[getattr(self.class_, "_fields").index(name)]
+        way = KeptSource(self.class_, self.class_.__qualname__)
+        if isinstance(found, FunctionType):
+            return MethodValue(domain.state.wrap(found, AttributeSource(way, name)), self)
+        if is_named_tuple(self.class_) and name in ("_make", "_fields"):
+            return domain.object(self.class_).attribute_of_class(domain, way, name)
+        return attribute_of_container(domain, self, self.class_, name)
+
+    def has_attribute(self, domain: Any, name: str) -> bool | None:
+        return has_attribute_of_container(self, self.class_, name)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return call_from(_LIST_METHODS if self.class_ is list else _TUPLE_METHODS, domain, self, name, args, kwargs)
+
+    # ------------------------------------------------------------------------------------------------------ items
+
+    def length(self, domain: Any) -> Value:
+        return ConstantValue(len(self.items))
+
+    def elements(self, domain: Any) -> list[Value]:
+        return list(self.items)
+
+    def iterate(self, domain: Any) -> Any:
+        is_plain = self.class_ in (list, tuple, torch.Size)
+        return domain.iterator(self, self.items if is_plain else list(self.items))
+
+    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+        return contained_in(domain, self.items, item, self, inverted)
+
+    def get_item(self, domain: Any, key: Value) -> Any:
+        key = domain.known_key(key.plain_of_member(), is_constant=True)
+        match key:
+            case ConstantValue() if type(key.value) in (int, bool, slice):
+                return self._element(key.value)
+            case ConstantValue():
+                raising(TypeError)
+            case _:
+                unsupported("an item", self)
+
+    def _element(self, key: Any) -> Value:
+        if isinstance(key, slice):
+            return SequenceValue(self.class_ if self.class_ in (list, torch.Size) else tuple, self.items[key])
+        if not -len(self.items) <= key < len(self.items):
+            raising(IndexError)
+        return self.items[key]
+
+    def set_item(self, domain: Any, key: Value, item: Any) -> None:
+        key = domain.known_key(key)
+        match key:
+            case ConstantValue() if self.is_changed_at(key.value):
+                self._element(key.value)  # is there
+                domain.state.effects.will_change(self)
+                self.items[key.value] = item
+            case ConstantValue() if self.class_ is list and type(key.value) is slice:
+                self._set_slice(domain, key.value, item)
+            case _ if self.class_ is tuple:
+                raising(TypeError, "'tuple' object does not support item assignment")
+            case _:
+                super().set_item(domain, key, item)
+
+    def is_changed_at(self, key: Any) -> bool:
+        """Whether an item at this place can be written to or deleted."""
+        return self.class_ is list and type(key) is int
+
+    def _set_slice(self, domain: Any, where: slice, item: Any) -> None:
+        more = domain.elements(item)
+        changed = list(self.items)
+        try:
+            changed[where] = more
+        except ValueError as error:
+            raise UserRaise(ValueError, constants=error.args) from error
+        domain.state.effects.will_change(self)
+        self.items[:] = changed
+
+    def delete_item(self, domain: Any, key: Value) -> None:
+        match key:
+            case ConstantValue() if self.is_changed_at(key.value) or (self.class_ is list and type(key.value) is slice):
+                self._element(key.value)
+                domain.state.effects.will_change(self)
+                del self.items[key.value]
+            case _:
+                super().delete_item(domain, key)
+
+    # -------------------------------------------------------------------------------------------------- changing
+
+    def append(self, domain: Any, item: Any) -> None:
+        """`value.append(item)`."""
+        domain.state.effects.will_change(self)
+        self.items.append(item)
+
+    def extend(self, domain: Any, iterable: Any) -> None:
+        """`value.extend(iterable)`, of what runs no code."""
+        more = domain.elements(iterable)
+        domain.state.effects.will_change(self)
+        self.items.extend(more)
+        self.keep_within(from_left=True)
+
+    def keep_within(self, *, from_left: bool) -> None:
+        """What a deque of limited length drops at its other end."""
+
+
+class DequeValue(SequenceValue):
+    """A deque."""
+
+    __slots__ = ("maxlen",)
+
+    def __init__(self, items: list[Value], maxlen: int | None, source: Source | None = None) -> None:
+        super().__init__(deque, items, source)
+        self.maxlen = maxlen
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        return ConstantValue(self.maxlen) if name == "maxlen" else super().load_attr(domain, name)
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return call_from(_DEQUE_METHODS, domain, self, name, args, kwargs)
+
+    def _element(self, key: Any) -> Value:
+        if isinstance(key, slice):
+            raising(TypeError, "sequence index must be integer, not 'slice'")
+        return super()._element(key)
+
+    def is_changed_at(self, key: Any) -> bool:
+        return type(key) is int
+
+    def keep_within(self, *, from_left: bool) -> None:
+        if self.maxlen is not None:
+            surplus = max(0, len(self.items) - self.maxlen)
+            self.items[:] = self.items[surplus:] if from_left else self.items[: len(self.items) - surplus]
+
+    def check_iterated(self, iterator: Any) -> None:
+        if len(self.items) != len(iterator.items):
+            raising(RuntimeError, "deque mutated during iteration")
+        if any(value is not item for value, item in zip(self.items, iterator.items, strict=True)):
+            unsupported("iterating while elements change", self)
+
+
+class SliceValue(Value):
+    """A slice of which a part is no constant."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self, parts: tuple[Value, ...]) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def class_of(self) -> type:
+        return slice
+
+
+# ---------------------------------------------------------------------------------------------- what containers share
+
+
+def refuse_hash(value: Value, class_: type) -> Any:
+    """Raises TypeError of the program where the class has no hash."""
+    if class_.__hash__ is None:
+        raising(TypeError, f"unhashable type: '{class_.__name__}'")
+    unsupported("a key", value)
+
+
+def attribute_of_container(domain: Any, value: Value, class_: type, name: str) -> Any:
+    """An attribute of a builtin container: its class, or a method."""
+    if name == "__class__":
+        return domain.object(class_)
+    return NativeMethodValue(value, name) if hasattr(class_, name) else raising(AttributeError)
+
+
+def has_attribute_of_container(value: Value, class_: type, name: str) -> bool:
+    """`hasattr` of a builtin container."""
+    if class_.__module__ not in ("builtins", "collections"):
+        unsupported("hasattr()", value)
+    return hasattr(class_, name)
+
+
+def contained_in(domain: Any, elements: Sequence[Value], item: Value, container: Value, inverted: bool) -> Any:
+    """`item in elements`, which are those of the container."""
+    for element in elements:
+        same = domain.same_or_equal(element, item)
+        if same is None:
+            items = container if isinstance(container, SequenceValue) else SequenceValue(list, list(elements))
+            return domain.enter_polyfill(polyfills.contained, [items, item, ConstantValue(not inverted)])
+        if same:
+            return ConstantValue(not inverted)
+    return ConstantValue(inverted)
+
+
+def call_from(
+    methods: Mapping[str, Method], domain: Any, receiver: Value, name: str, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
+    """A call of a method of a container, by the methods that its kind has."""
+    method = methods.get(name)
+    if method is None or (kwargs and name not in _WITH_KEYWORDS):
+        unsupported(f"method {name}", receiver)
+    limits = _COUNTS.get(name)
+    if limits is not None and not limits[0] <= len(args) <= limits[1]:
+        wrong(name)
+    return method(domain, receiver, args, kwargs)
+
+
+def nothing() -> Value:
+    """None."""
+    return ConstantValue(None)
+
+
+def wrong(what: str) -> Any:
+    """Breaks the graph where a method is called with what it does not take."""
+    raise GraphBreak("op_raises_on_fake", what=what, error="an exception")
+
+
+def _length(domain: Any, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.length(receiver)
+
+
+def _contains(domain: Any, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.contains(args[0], receiver, False)
+
+
+def _get_item(domain: Any, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.get_item(receiver, args[0])
+
+
+def _set_item(domain: Any, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    entered = domain.set_item(receiver, args[0], args[1])
+    return unsupported("method __setitem__", receiver) if entered is not None else nothing()
+
+
+def _iterator(domain: Any, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return domain.get_iter(receiver)
+
+
+def clear(domain: Any, receiver: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """`receiver.clear()`."""
+    domain.state.effects.will_change(receiver)
+    receiver.items.clear()
+    return nothing()
+
+
+# ------------------------------------------------------------------------------------------------------ methods
+
+
+def _index(domain: Any, value: Any) -> int:
+    index = domain.constant_of(value, "an index")
+    return int(index) if type(index) in (int, bool) else wrong("an index")
+
+
+def _append(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    receiver.append(domain, args[0])
+    receiver.keep_within(from_left=True)
+    return nothing()
+
+
+def _extend(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if domain.runs_code(args[0]):
+        return domain.enter_polyfill(polyfills.extended, [receiver, args[0]])
+    receiver.extend(domain, args[0])
+    return nothing()
+
+
+def _insert(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    index = _index(domain, args[0])
+    if isinstance(receiver, DequeValue) and receiver.maxlen is not None and len(receiver.items) >= receiver.maxlen:
+        raising(IndexError, "deque already at its maximum size")
+    domain.state.effects.will_change(receiver)
+    receiver.items.insert(index, args[1])
+    return nothing()
+
+
+def _pop(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    index = _index(domain, args[0]) if args else -1
+    if not -len(receiver.items) <= index < len(receiver.items):
+        if isinstance(receiver, DequeValue):
+            raising(IndexError, "pop from an empty deque")
+        raising(IndexError, "pop index out of range" if receiver.items else "pop from empty list")
+    domain.state.effects.will_change(receiver)
+    return receiver.items.pop(index)
+
+
+def _reverse(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    domain.state.effects.will_change(receiver)
+    receiver.items.reverse()
+    return nothing()
+
+
+def _copy_of_list(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    return SequenceValue(list, list(receiver.items))
+
+
+def _place(domain: Any, receiver: SequenceValue, args: list[Any]) -> Any:
+    """Where the first equal item is; None where there is none; a frame where code of the user's has to say."""
+    for index, item in enumerate(receiver.items):
+        same = domain.same_or_equal(item, args[0])
+        if same is None:
+            return domain.enter_polyfill(polyfills.index_of, [receiver, args[0]])
+        if same:
+            return index
+    return None
+
+
+def _index_of(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    begin = _index(domain, args[1]) if len(args) > 1 else 0
+    end = _index(domain, args[2]) if len(args) > 2 else len(receiver.items)
+    places = range(len(receiver.items))[begin:end]
+    for index in places:
+        same = domain.same_or_equal(receiver.items[index], args[0])
+        if same is None and len(args) == 1 and receiver.class_ in (list, tuple):
+            return domain.enter_polyfill(polyfills.index_of, [receiver, args[0]])
+        if same is None:
+            unsupported("method index", receiver)
+        if same:
+            return ConstantValue(index)
+    raising(ValueError)
+
+
+def _count_of(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    found = [domain.same_or_equal(item, args[0]) for item in receiver.items]
+    if None in found:
+        return domain.enter_polyfill(polyfills.count_of, [receiver, args[0]])
+    return ConstantValue(sum(found))
+
+
+def _remove(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    place = _place(domain, receiver, args)
+    if place is None:
+        raising(ValueError, f"{receiver.class_.__name__}.remove(x): x not in {receiver.class_.__name__}")
+    if type(place) is not int:
+        return domain.enter_polyfill(polyfills.removed, [receiver, args[0]])
+    domain.state.effects.will_change(receiver)
+    del receiver.items[place]
+    return nothing()
+
+
+def _sort(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if kwargs.keys() - {"key", "reverse"}:
+        wrong("sort")
+    key = kwargs.get("key", nothing())
+    if not domain.is_none(key):
+        is_reversed = kwargs.get("reverse", ConstantValue(False))
+        return domain.enter_polyfill(polyfills.sorted_in_place, [receiver, key, is_reversed])
+    ordered = in_order(domain, receiver.items, receiver.items, kwargs.get("reverse"))
+    domain.state.effects.will_change(receiver)
+    receiver.items[:] = ordered
+    return nothing()
+
+
+def in_order(domain: Any, items: list[Value], keys: list[Value], reverse: Any = None) -> list[Value]:
+    """The items sorted by keys that are constants. Breaks for other keys."""
+    is_reversed = False if reverse is None else domain.constant_of(reverse, "sorted")
+    plain = [domain.constant_of(key, "sorted") for key in keys]
+    try:
+        order = sorted(range(len(plain)), key=plain.__getitem__, reverse=bool(is_reversed))
+    except TypeError as error:
+        raise GraphBreak("op_raises_on_fake", what="sorted", error="TypeError") from error
+    return [items[index] for index in order]
+
+
+def _product(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    if receiver.class_ is not torch.Size:
+        unsupported("method numel", receiver)
+    total: Any = ConstantValue(1)
+    for item in receiver.items:
+        total = domain.binary("*", total, item)
+    return total
+
+
+def _append_left(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    domain.state.effects.will_change(receiver)
+    receiver.items.insert(0, args[0])
+    receiver.keep_within(from_left=False)
+    return nothing()
+
+
+def _extend_left(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    for item in domain.elements(args[0]):
+        _append_left(domain, receiver, [item], kwargs)
+    return nothing()
+
+
+def _pop_left(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    return _pop(domain, receiver, [ConstantValue(0)], kwargs)
+
+
+def _rotate(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    steps = _index(domain, args[0]) if args else 1
+    rotated = deque(receiver.items)
+    rotated.rotate(steps)
+    domain.state.effects.will_change(receiver)
+    receiver.items[:] = rotated
+    return nothing()
+
+
+def _copy_of_deque(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    return DequeValue(list(receiver.items), receiver.maxlen)
+
+
+COMMON_METHODS: dict[str, Method] = {
+    "__len__": _length, "__contains__": _contains, "__getitem__": _get_item, "__iter__": _iterator,
+}  # fmt: skip
+CHANGING_METHODS: dict[str, Method] = {"clear": clear, "__setitem__": _set_item}
+_TUPLE_METHODS: dict[str, Method] = {"index": _index_of, "count": _count_of, "numel": _product, **COMMON_METHODS}
+_LIST_METHODS: dict[str, Method] = {
+    "append": _append, "extend": _extend, "insert": _insert, "pop": _pop, "reverse": _reverse, "copy": _copy_of_list,
+    "index": _index_of, "count": _count_of, "remove": _remove, "sort": _sort, **COMMON_METHODS, **CHANGING_METHODS,
+}  # fmt: skip
+_DEQUE_METHODS: dict[str, Method] = {
+    "append": _append, "appendleft": _append_left, "extend": _extend, "extendleft": _extend_left, "insert": _insert,
+    "pop": lambda domain, receiver, args, kwargs: wrong("pop") if args else _pop(domain, receiver, args, kwargs),
+    "popleft": _pop_left, "rotate": _rotate, "reverse": _reverse, "copy": _copy_of_deque, "index": _index_of,
+    "count": _count_of, "remove": _remove, **COMMON_METHODS, **CHANGING_METHODS,
+}  # fmt: skip
+_WITH_KEYWORDS = frozenset(["sort", "update", "popitem", "move_to_end"])
+_COUNTS = {
+    "append": (1, 1), "appendleft": (1, 1), "extend": (1, 1), "extendleft": (1, 1), "insert": (2, 2), "remove": (1, 1),
+    "popleft": (0, 0), "rotate": (0, 1), "reverse": (0, 0), "clear": (0, 0), "copy": (0, 0), "index": (1, 3), "count": (1, 1),
+    "get": (1, 2), "setdefault": (1, 2), "update": (0, 1), "sort": (0, 0), "__len__": (0, 0), "__contains__": (1, 1),
+    "__getitem__": (1, 1), "__setitem__": (2, 2), "__missing__": (1, 1), "keys": (0, 0), "values": (0, 0), "items": (0, 0),
+    "move_to_end": (1, 2), "pop": (0, 2), "popitem": (0, 1), "__iter__": (0, 0), "numel": (0, 0),
+}  # fmt: skip

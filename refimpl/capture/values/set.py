@@ -1,0 +1,359 @@
+"""Sets and frozensets: a real table of keys beside the program's, filled in the same way, so that it has the same order.
+
+Counterpart: torch/_dynamo/variables/dicts.py SetVariable, FrozensetVariable
+Differs: a set that the segment makes is made again by the same steps (`steps`: a template and its operands each), for its order
+depends on them. Where the order of a set is not known, iterating over it is a graph break; everything else is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.sources import Source
+from refimpl.capture.interpreter.concrete import BINARY, COMPARE
+from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.hashing import is_ordered_key
+from refimpl.capture.values.mapping import DictValue, DictViewValue
+from refimpl.capture.values.raising import UserRaise, raising
+from refimpl.capture.values.sequence import (
+    SequenceValue,
+    attribute_of_container,
+    has_attribute_of_container,
+    refuse_hash,
+)
+from refimpl.capture.values.tensor import TensorValue
+from refimpl.capture.values.value import Value, unsupported
+
+_MAKING = frozenset(["union", "intersection", "difference", "symmetric_difference"])
+_ASKING = frozenset(["issubset", "issuperset", "isdisjoint"])
+_CHANGING = frozenset(["update", "intersection_update", "difference_update", "symmetric_difference_update"])
+_OF_ONE = frozenset(["symmetric_difference", "symmetric_difference_update", "issubset", "issuperset", "isdisjoint"])
+_SIGNS = {"|": "update", "&": "intersection_update", "-": "difference_update", "^": "symmetric_difference_update"}
+_MOST_STEPS = 5000
+
+
+class SetValue(Value):
+    """A set or frozenset. `real` holds what its elements are found by, in a table that was filled as the program's is.
+
+    `values`: the elements by these keys. `steps`: how it is made, or what is done to one that was there.
+    `order`: of one that was there and is unchanged. `is_read`: others are made of it as it is now, so that it must stay so.
+    """
+
+    __slots__ = ("class_", "is_ordered", "is_read", "order", "real", "steps", "values")
+
+    def __init__(self, class_: type, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.class_ = class_
+        self.real: Any = class_()
+        self.values: dict[Any, Value] = {}
+        self.steps: list[tuple[str, tuple[Any, ...]]] = []
+        self.order: list[Any] | None = None
+        self.is_ordered = True  # whether iterating over `real` gives the order
+        self.is_read = False
+
+    @property
+    def kind(self) -> str:
+        return self.class_.__name__
+
+    @property
+    def is_like_set(self) -> bool:
+        return True
+
+    def class_of(self) -> type:
+        return self.class_
+
+    def class_of_operand(self) -> type:
+        return self.class_
+
+    def constant(self, domain: Any, what: str) -> Any:
+        return self.real if self.source is None and self.is_ordered else unsupported(what, self)
+
+    def hash_key(self, domain: Any) -> Any:
+        return self.real if self.class_ is frozenset else refuse_hash(self, self.class_)
+
+    def truth(self, domain: Any) -> bool:
+        return bool(self.real)
+
+    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        return domain.binary_of_sets(sign, left, right)
+
+    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        return domain.compare_sets(sign, left, right)
+
+    def load_attr(self, domain: Any, name: str) -> Any:
+        return attribute_of_container(domain, self, self.class_, name)
+
+    def has_attribute(self, domain: Any, name: str) -> bool | None:
+        return has_attribute_of_container(self, self.class_, name)
+
+    # ------------------------------------------------------------------------------------------------------ asking
+
+    def length(self, domain: Any) -> Value:
+        return ConstantValue(len(self.real))
+
+    def contains(self, domain: Any, item: Value, inverted: bool) -> Value:
+        return ConstantValue(self.holds(domain, item) is not inverted)
+
+    def holds(self, domain: Any, item: Value) -> bool:
+        """`item in self`."""
+        return self._sought(domain, item) in self.real
+
+    def _sought(self, domain: Any, item: Value) -> Any:
+        """The key to look for: a set is sought as a frozenset."""
+        found: Any = domain.state.see(item)
+        is_set = isinstance(found, SetValue) and found.class_ is set
+        return frozenset(found.real) if is_set else domain.hash_key(found)
+
+    def elements(self, domain: Any) -> list[Value]:
+        """In the order of the table. Breaks where that is not known."""
+        if self.order is not None and not self.steps:
+            return [self.values[key] for key in self.order]
+        if not self.is_ordered and len(self.real) > 1:
+            unsupported("iterating in an order that is not known", self)
+        return [self.values[key] for key in self.real]
+
+    def sortable_elements(self) -> list[Value] | None:
+        """In any order, where they are numbers or strings that have one of their own."""
+        kinds = {type(key) for key in self.real}
+        return [*self.values.values()] if kinds <= {int, bool} or kinds <= {str} else None
+
+    def iterate(self, domain: Any) -> Any:
+        return domain.iterator(self, self.elements(domain))
+
+    def check_iterated(self, iterator: Any) -> None:
+        if len(self.real) != len(iterator.items):
+            raising(RuntimeError, "Set changed size during iteration")
+        if any(value is not item for value, item in zip(self.values.values(), iterator.items, strict=False)):
+            if {id(value) for value in self.values.values()} != {id(item) for item in iterator.items}:
+                unsupported("iterating while elements change", self)
+
+    # ---------------------------------------------------------------------------------------------------- changing
+
+    def _will_change(self, domain: Any) -> None:
+        if self.is_read:
+            unsupported("a change after others were made of it", self)
+        if len(self.steps) >= _MOST_STEPS:
+            raise GraphBreak("too_many_instructions", what=_MOST_STEPS)
+        domain.state.effects.will_change(self)
+
+    def add(self, domain: Any, item: Value) -> None:
+        """`self.add(item)`."""
+        item = domain.state.see(item)
+        key = domain.hash_key(item)
+        self._will_change(domain)
+        if key not in self.real:
+            self.values[key] = item
+        self.real.add(key)
+        self.is_ordered = self.is_ordered and is_ordered_key(key)
+        self.steps.append(("{self}.add({0})", (item,)))
+
+    def update(self, domain: Any, iterable: Value, method: str = "update") -> None:
+        """`self.update(iterable)` or one of its like."""
+        operand = _operand(domain, iterable)
+        if isinstance(operand.written, SetAt) and operand.written.value.source is not None:
+            if operand.written.value is self:
+                unsupported(method, self)
+            operand.written.value.is_read = True
+        self._will_change(domain)
+        getattr(self.real, method)(operand.real)
+        _note_values(domain, self, [operand])
+        self.is_ordered = self.is_ordered and operand.is_ordered
+        self.steps.append((f"{{self}}.{method}({{0}})", (operand.written,)))
+
+    def _discard(self, domain: Any, item: Value, name: str) -> None:
+        key = self._sought(domain, item)
+        if name == "remove" and key not in self.real:
+            raise UserRaise(KeyError, [item])
+        self._will_change(domain)
+        self.real.discard(key)
+        self.values.pop(key, None)
+        self.steps.append((f"{{self}}.{name}({{0}})", (item,)))
+
+    def _pop(self, domain: Any) -> Value:
+        if not self.real:
+            raising(KeyError, "pop from an empty set")
+        if not self.is_ordered and len(self.real) > 1:
+            unsupported("pop() in an order that is not known", self)
+        self._will_change(domain)
+        key = self.real.pop()
+        self.steps.append(("{self}.pop()", ()))
+        return self.values.pop(key)
+
+    def _clear(self, domain: Any) -> None:
+        self._will_change(domain)
+        self.real.clear()
+        self.values.clear()
+        self.is_ordered = True
+        self.steps.append(("{self}.clear()", ()))
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if kwargs:
+            unsupported(f"method {name}", self)
+        if not hasattr(self.class_, name) or (name in _OF_ONE and len(args) != 1):
+            raise GraphBreak("op_raises_on_fake", what=name, error="an exception")
+        match name, len(args):
+            case "add", 1:
+                self.add(domain, args[0])
+            case (("discard" | "remove"), 1):
+                self._discard(domain, args[0], name)
+            case "clear", 0:
+                self._clear(domain)
+            case "pop", 0:
+                return self._pop(domain)
+            case "copy", 0 if self.class_ is frozenset:
+                return self
+            case "copy", 0:
+                return _derived(domain, set, "{0}.copy()", [_operand(domain, self)])
+            case "__contains__", 1:
+                return ConstantValue(self.holds(domain, args[0]))
+            case "__len__", 0:
+                return ConstantValue(len(self.real))
+            case _ if name in _ASKING:
+                return ConstantValue(getattr(self.real, name)(_operand(domain, args[0]).real))
+            case _ if name in _MAKING:
+                operands = [_operand(domain, value) for value in (self, *args)]
+                places = ", ".join(f"{{{index}}}" for index in range(1, len(operands)))
+                return _derived(domain, self.class_, f"{{0}}.{name}({places})", operands)
+            case _ if name in _CHANGING:
+                for other in args:
+                    _operand(domain, other)  # breaks before anything is changed
+                for other in args:
+                    self.update(domain, other, name)
+            case _:
+                unsupported(f"method {name}", self)
+        return ConstantValue(None)
+
+
+# -------------------------------------------------------------------------------------------------------------- making
+
+
+class SetAt(NamedTuple):
+    """A set as it was after so many steps."""
+
+    value: SetValue
+    steps: int
+
+
+class ListOf(NamedTuple):
+    """A list of these."""
+
+    items: list[Value]
+
+
+class DictOf(NamedTuple):
+    """A dict with these keys, or a view of it."""
+
+    keys: list[Value]
+    is_view: bool
+
+
+class _Operand(NamedTuple):
+    real: Any
+    written: Any  # SetAt, ListOf, DictOf or a value: how a step writes it
+    values: dict[Any, Value]
+    is_ordered: bool
+
+
+def make_set(domain: Any, class_: type, items: list[Value]) -> SetValue:
+    """`{*items}`, one added after the other."""
+    made = SetValue(set)
+    for item in items:
+        made.add(domain, item)
+    return made if class_ is set else _derived(domain, frozenset, "frozenset({0})", [_operand(domain, made)])
+
+
+def set_of(domain: Any, class_: type, iterable: Value) -> Any:
+    """`set(iterable)` or `frozenset(iterable)`."""
+    if class_ is frozenset and _class_of_set(iterable) is frozenset:
+        return iterable
+    return _derived(domain, class_, class_.__name__ + "({0})", [_operand(domain, iterable)])
+
+
+def _class_of_set(value: Value) -> type | None:
+    """`set` or `frozenset`; None for what is neither."""
+    return value.class_of() if value.is_like_set and not isinstance(value, DictViewValue) else None
+
+
+def as_set(domain: Any, value: Value) -> SetValue:
+    """A constant frozenset as one whose elements are values."""
+    if isinstance(value, SetValue):
+        return value
+    assert isinstance(value, ConstantValue)
+    made = SetValue(frozenset)
+    made.real = value.value
+    made.values = {key: domain.key_value(key) for key in value.value}
+    made.steps.append(("{0}", (value,)))
+    return made
+
+
+def _derived(domain: Any, class_: type, template: str, operands: list[_Operand]) -> SetValue:
+    """A new set, made as `template` says."""
+    made = SetValue(class_)
+    made.real = eval(template.format(*(f"operands[{index}].real" for index in range(len(operands)))))
+    _note_values(domain, made, operands)
+    made.is_ordered = all(operand.is_ordered for operand in operands)
+    made.steps.append((template, tuple(operand.written for operand in operands)))
+    for operand in operands:
+        if isinstance(operand.written, SetAt) and operand.written.value.source is not None:
+            operand.written.value.is_read = True
+    return made
+
+
+def _note_values(domain: Any, made: SetValue, operands: list[_Operand]) -> None:
+    """Equal elements can be of different classes: which of them is in the table is asked of the table."""
+    found: dict[Any, Value] = {}
+    known = [made.values, *(operand.values for operand in operands)]
+    for key in made.real:
+        value = next((values[key] for values in known if key in values), None)
+        is_other = isinstance(value, ConstantValue) and type(value.value) is not type(key)
+        found[key] = domain.key_value(key) if value is None or is_other else value
+    made.values = found
+
+
+def _operand(domain: Any, value: Value) -> _Operand:
+    value = domain.state.see(value)
+    if isinstance(value, SetValue):
+        return _Operand(value.real, SetAt(value, len(value.steps)), value.values, value.is_ordered)
+    if _class_of_set(value) is frozenset:
+        found = as_set(domain, value)
+        return _Operand(found.real, value, found.values, True)
+    items = domain.elements(value)
+    keys = [domain.hash_key(item) for item in items]
+    # The first of equal ones counts.
+    values = dict(zip(reversed(keys), map(domain.state.see, reversed(items)), strict=True))
+    is_ordered = all(map(is_ordered_key, keys))
+    if isinstance(value, DictValue):
+        return _Operand(dict.fromkeys(keys), DictOf(items, False), values, is_ordered)
+    if isinstance(value, DictViewValue) and value.which == "keys":
+        return _Operand(dict.fromkeys(keys).keys(), DictOf(items, True), values, is_ordered)
+    return _Operand(keys, ListOf(items), values, is_ordered)
+
+
+def binary_of_sets(domain: Any, sign: str, left: Value, right: Value) -> Value:
+    """`|`, `&`, `-`, `^` and `|=` and its like, where one side is a set or a view of keys."""
+    plain = sign.removesuffix("=")
+    method = _SIGNS.get(plain)
+    is_view = isinstance(left, DictViewValue) or isinstance(right, DictViewValue)  # takes any iterable
+    if method is None or not (is_view or (left.is_like_set and right.is_like_set)):
+        unsupported(f"`{sign}`", left)
+    if sign != plain and isinstance(left, SetValue) and left.class_ is set:
+        if isinstance(right, DictViewValue):
+            unsupported(f"`{sign}`", right)
+        left.update(domain, right, method)
+        return left
+    operands = [_operand(domain, left), _operand(domain, right)]
+    class_ = _class_of_set(left) or _class_of_set(right) or set
+    if is_view:
+        class_ = type(BINARY[plain](operands[0].real, operands[1].real))
+    return _derived(domain, class_, f"{{0}} {plain} {{1}}", operands)
+
+
+def compare_sets(domain: Any, sign: str, left: Value, right: Value) -> Value:
+    """A comparison where one side is a set or a view of keys."""
+    if left.is_like_set and right.is_like_set:
+        return ConstantValue(COMPARE[sign](_operand(domain, left).real, _operand(domain, right).real))
+    other = right if left.is_like_set else left
+    if sign in ("==", "!=") and isinstance(other, (ConstantValue, SequenceValue, DictValue)):
+        return ConstantValue(sign == "!=")
+    unsupported(f"`{sign}`", other if isinstance(other, TensorValue) else left)

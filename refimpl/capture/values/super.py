@@ -1,0 +1,88 @@
+"""`super()`.
+
+Counterpart: torch/_dynamo/variables/misc.py SuperVariable
+"""
+
+from __future__ import annotations
+
+from types import FunctionType, WrapperDescriptorType
+from typing import Any
+
+from refimpl.capture.guards.sources import AttributeSource, KeptSource
+from refimpl.capture.values import polyfills
+from refimpl.capture.values.bound import MethodValue, NativeMethodValue
+from refimpl.capture.values.classes import is_a
+from refimpl.capture.values.error import ErrorValue
+from refimpl.capture.values.instance import InstanceValue
+from refimpl.capture.values.object import ObjectValue
+from refimpl.capture.values.program_object import is_native_method
+from refimpl.capture.values.value import Value, unsupported
+
+# As the segment knows them without a look at the class that has them.
+_GIVEN_AS_THEY_ARE = (object.__setattr__, object.__getattribute__)
+
+
+class SuperValue(Value):
+    """`super(class_, receiver)`."""
+
+    __slots__ = ("class_", "receiver")
+
+    def __init__(self, class_: type, receiver: Value) -> None:
+        super().__init__()
+        self.class_ = class_
+        self.receiver = receiver
+
+    def load_attr(self, domain: Any, name: str) -> Value:
+        receiver = domain.state.see(self.receiver)
+        mro = _mro_of(receiver)
+        owner = next((base for base in mro[mro.index(self.class_) + 1 :] if name in base.__dict__), None)
+        found = None if owner is None else self._bound(domain, owner, name, receiver)
+        return unsupported(f"super().{name}", receiver) if found is None else found
+
+    def _bound(self, domain: Any, owner: type, name: str, receiver: Value) -> Value | None:
+        """What a class has under the name, as it is seen through the receiver; None where that is not known."""
+        found, is_of_class = owner.__dict__[name], _is_class(receiver)
+        if found is object.__init__:
+            return MethodValue(ObjectValue(polyfills.do_nothing), receiver)
+        if any(found is known for known in _GIVEN_AS_THEY_ARE):
+            return MethodValue(ObjectValue(found), receiver)
+        is_init_of_error = (
+            isinstance(receiver, ErrorValue) and is_a(found, WrapperDescriptorType) and name == "__init__"
+        )
+        if is_native_method(found, receiver.class_of()) or is_init_of_error:
+            return NativeMethodValue(receiver, name)
+        way = AttributeSource(KeptSource(owner, owner.__qualname__), name)
+        if is_of_class and is_a(found, classmethod) and isinstance(found.__func__, FunctionType):
+            return MethodValue(domain.state.wrap(found.__func__, AttributeSource(way, "__func__")), receiver)
+        if is_a(found, staticmethod):
+            return domain.state.wrap(found.__func__, way)
+        if not is_a(found, FunctionType):
+            return None
+        function = domain.state.wrap(found, way)
+        return function if is_of_class else MethodValue(function, receiver)
+
+
+def super_value(domain: Any, class_: Any, receiver: Any) -> SuperValue:
+    """A call of `super`."""
+    class_, receiver = domain.state.see(class_), domain.state.see(receiver)
+    known: tuple[type, ...] = receiver.class_.__mro__ if isinstance(receiver, InstanceValue) else ()
+    if isinstance(receiver, ObjectValue):
+        known = (*type(receiver.object).__mro__, *(receiver.object.__mro__ if receiver.is_class else ()))
+    if not _is_class(class_) or class_.object not in known:
+        unsupported("super()", receiver)
+    return SuperValue(class_.object, receiver)
+
+
+def _is_class(value: Any) -> bool:
+    return isinstance(value, ObjectValue) and value.is_class
+
+
+def _mro_of(receiver: Value) -> tuple[type, ...]:
+    if isinstance(receiver, InstanceValue):
+        return receiver.class_.__mro__
+    if isinstance(receiver, ObjectValue):
+        if receiver.is_class:
+            return receiver.object.__mro__
+        if receiver.source is not None:
+            return type(receiver.object).__mro__
+    unsupported("super()", receiver)

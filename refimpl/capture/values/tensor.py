@@ -1,0 +1,350 @@
+"""Tensors: nodes of the graph.
+
+Counterpart: torch/_dynamo/variables/tensor.py TensorVariable
+Differs: a graph ends where the gradient of a tensor that it makes is looked at, so that hooks see what they see in eager mode.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+from typing import Any, Protocol
+
+import torch
+from torch.fx import Node
+
+from refimpl._torch import storage_key
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import AttributeSource, Source
+from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
+from refimpl.capture.values.bound import NativeMethodValue
+from refimpl.capture.values.constant import ConstantValue, NumberValue
+from refimpl.capture.values.hashing import CONSTANT_TYPES, Member
+from refimpl.capture.values.sequence import SequenceValue
+from refimpl.capture.values.value import Value, unsupported
+
+
+def _names_in(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Attributes that are known without running anything.
+_METADATA = _names_in(
+    """dtype device layout ndim requires_grad is_sparse is_sparse_csr is_quantized is_nested is_cuda is_cpu is_meta
+    is_mkldnn is_xpu is_mps is_mtia is_vulkan is_xla is_maia is_ipu is_hpu itemsize nbytes"""
+)
+# Tensors that an attribute gives: nodes.
+_TENSOR_ATTRIBUTES = frozenset(["T", "H", "mT", "mH", "real", "imag", "data"])
+WATCHING_METHODS = frozenset({"register_hook", "retain_grad"})
+# They read data, or are known without a node.
+_READ_DATA = frozenset(
+    ["item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "is_nonzero"]
+)
+_MOST_ITEMS = 64  # that are read out of a tensor by `tolist`
+_UNSUPPORTED = _names_in(
+    """backward register_post_accumulate_grad_hook requires_grad_ set_ resize_ resize_as_
+    share_memory_ pin_memory storage untyped_storage data_ptr __reduce_ex__ __deepcopy__ as_subclass new_tensor cuda to_sparse
+    map_ map2_ apply_ module_load record_stream __array__ __dlpack__
+    is_inference _is_view is_shared is_pinned is_coalesced"""
+)
+# A gradient may come in any layout, and require a gradient itself.
+_UNKNOWN_IN_BACKWARD = _names_in("is_contiguous stride storage_offset")
+_METADATA_CALLS = _names_in(
+    """is_contiguous is_floating_point is_complex is_signed element_size get_device is_conj is_neg"""
+)
+
+
+class TensorValue(Value):
+    """A tensor: a node of the graph and a fake tensor that has its metadata.
+
+    made_at: the instruction of the segment's first frame that made it; None for what was there before.
+    """
+
+    __slots__ = ("fake", "made_at", "node")
+
+    def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
+        super().__init__(source)
+        self.node = node
+        self.fake = fake
+        self.made_at: int | None = None
+
+    def class_of(self) -> type:
+        return torch.nn.Parameter if isinstance(self.fake, torch.nn.Parameter) else torch.Tensor
+
+    def hash_key(self, domain: Any) -> Any:
+        return Member(self) if domain.state.is_first_of_its_fake(self) else unsupported("a key", self)
+
+    def truth(self, domain: Any) -> bool:
+        raise GraphBreak("branch_on_tensor", what="bool(Tensor)")
+
+    # -------------------------------------------------------------------------------------------------- operators
+
+    @property
+    def rank(self) -> int:
+        return 4
+
+    def unary(self, domain: Any, sign: str) -> Any:
+        return domain.state.operator(UNARY[sign], [self], {})
+
+    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        # Numbers have no `+=` of their own: the statement is then `left = left + right`.
+        plain = sign if isinstance(left, TensorValue) else sign.removesuffix("=")
+        return _operator(domain, BINARY[plain], left, right)
+
+    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+        other = right if isinstance(left, TensorValue) else left
+        if isinstance(other, ConstantValue) and other.value is None:
+            return ConstantValue(sign == "!=") if sign in ("==", "!=") else unsupported(f"`{sign}`", other)
+        return _operator(domain, COMPARE[sign], left, right)
+
+    # ------------------------------------------------------------------------------------------------- attributes
+
+    def load_attr(self, domain: Any, name: str) -> Value:
+        if name == "shape":
+            return self.shape(domain)
+        if name in ("requires_grad", "is_leaf") and (reason := unknown_gradient(domain.state, self)) is not None:
+            unsupported(f"attribute {name} {reason}", self)
+        if name == "is_leaf":
+            return self._is_leaf(domain)
+        if name == "__class__":
+            return domain.object(self.class_of())
+        if name in _METADATA:
+            found = getattr(self.fake, name)
+            return ConstantValue(found) if type(found) in CONSTANT_TYPES else unsupported(f"attribute {name}", self)
+        if name in _TENSOR_ATTRIBUTES:
+            return domain.state.operator(getattr, [self, ConstantValue(name)], {})
+        if inspect.isroutine(getattr(torch.Tensor, name, None)):
+            return NativeMethodValue(self, name)
+        raise before_reading(domain.state, self, name)
+
+    def shape(self, domain: Any) -> Value:
+        """`tensor.shape`."""
+        return SequenceValue(torch.Size, [domain.state.size_of(self, dim) for dim in range(self.fake.dim())])
+
+    def _is_leaf(self, domain: Any) -> Value:
+        """Of an input that requires gradients: as it is. Of a result: an operator may give its argument itself."""
+        if not self.fake.requires_grad:
+            return ConstantValue(True)
+        if self.source is None:
+            unsupported("attribute is_leaf", self)
+        found = domain.state.object_of(self).is_leaf
+        if found is not self.fake.is_leaf:  # the segment has written to it
+            unsupported("attribute is_leaf", self)
+        domain.state.guard(GuardKind.EQUALS, AttributeSource(self.source, "is_leaf"), found)
+        return ConstantValue(found)
+
+    def has_attribute(self, domain: Any, name: str) -> bool:
+        if hasattr(torch.Tensor, name):
+            return hasattr(self.fake, name)
+        if self.source is None:  # results of operators have no attributes of the program's
+            return False
+        if hasattr(domain.state.object_of(self), name):
+            unsupported("hasattr()", self)
+        domain.state.guard(GuardKind.WITHOUT, self.source, name)
+        return False
+
+    def store_attr(self, domain: Any, name: str, attribute: Any) -> Any:
+        """What autograd keeps of a tensor goes with its data, and what a graph keeps of its results does not."""
+        reason = GraphBreak("unsupported_operation", what=f"an assignment to attribute {name}", kind=self.kind)
+        raise apart(domain.state, self, reason) if name == "data" else reason
+
+    # ------------------------------------------------------------------------------------------------------ items
+
+    def length(self, domain: Any) -> Value:
+        return domain.state.size_of(self, 0) if self.fake.dim() else unsupported("the length", self)
+
+    def get_item(self, domain: Any, key: Value) -> Any:
+        return domain.state.operator(operator.getitem, [self, key.plain_of_member()], {})
+
+    def set_item(self, domain: Any, key: Value, item: Any) -> None:
+        domain.state.operator(operator.setitem, [self, key, item], {})
+
+    def elements(self, domain: Any) -> list[Value]:
+        if not self.fake.dim():
+            unsupported("iterating", self)
+        return [self.get_item(domain, ConstantValue(index)) for index in range(int(self.fake.shape[0]))]
+
+    def iterate(self, domain: Any) -> Any:
+        return domain.iterator(self, self.elements(domain))
+
+    # ---------------------------------------------------------------------------------------------------- methods
+
+    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if domain.state.backward_of and name in _UNKNOWN_IN_BACKWARD:
+            unsupported(f"method {name} in backward", self)
+        if name == "numpy" and not args and not kwargs:
+            return domain.array_of_tensor(self)
+        if name == "tolist" and domain.state.reads_data and not args and not kwargs:
+            return _items(domain, self)
+        if name in _READ_DATA and not (name == "item" and domain.state.reads_data):
+            raise GraphBreak("data_dependent_read", what=f"Tensor.{name}()")
+        if name in WATCHING_METHODS:
+            raise before_watching(domain.state, self, name)
+        if name == "detach_":
+            raise before_the_write(domain.state, self)
+        if name in _UNSUPPORTED:
+            unsupported(f"method {name}", self)
+        if name in ("dim", "ndimension"):
+            return ConstantValue(self.fake.dim())
+        if name == "size":
+            return _size(domain, self, args, kwargs)
+        if name == "numel":
+            return _numel(domain, self)
+        if name == "stride":
+            return _stride(domain, self, args, kwargs)
+        if name == "__len__":
+            return domain.length(self)
+        if name == "__getitem__":
+            return domain.get_item(self, args[0])
+        if name == "storage_offset" and not args and not kwargs:
+            return domain.state.storage_offset(self)
+        if name in _METADATA_CALLS:
+            plain = [domain.constant_of(arg, name) for arg in args]
+            named = {key: domain.constant_of(arg, name) for key, arg in kwargs.items()}
+            return _number(getattr(self.fake, name)(*plain, **named), self, name)
+        return domain.state.operator(name, [self, *args], kwargs, kind="call_method")
+
+
+def _operator(domain: Any, function: Any, left: Value, right: Value) -> Value:
+    for operand in (left, right):
+        if not operand.is_operand_of_tensors:
+            unsupported("an operator on a tensor and it", operand)
+    return domain.state.operator(function, [left, right], {})
+
+
+def _items(domain: Any, receiver: TensorValue) -> Value:
+    """The items of a tensor of few elements, read one by one."""
+    numel = receiver.fake.numel()
+    if type(numel) is not int or numel > _MOST_ITEMS:
+        raise GraphBreak("data_dependent_read", what="Tensor.tolist()")
+    if not receiver.fake.dim():
+        return domain.state.operator("item", [receiver], {}, kind="call_method")
+    rows = [receiver.get_item(domain, ConstantValue(index)) for index in range(receiver.fake.shape[0])]
+    return SequenceValue(list, [_items(domain, row) for row in rows])
+
+
+def _number(found: Any, receiver: TensorValue, name: str) -> Value:
+    return ConstantValue(found) if type(found) in (int, bool) else unsupported(f"method {name}", receiver)
+
+
+def _size(domain: Any, receiver: TensorValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    given = [*args, *kwargs.values()]
+    if not given or domain.constant_of(given[0], "size") is None:
+        return receiver.shape(domain)
+    dim, rank = domain.constant_of(given[0], "size"), receiver.fake.dim()
+    if type(dim) is not int or not -rank <= dim < rank:
+        raise GraphBreak("op_raises_on_fake", what="size", error="IndexError")
+    return domain.state.size_of(receiver, dim % rank)
+
+
+def _stride(domain: Any, receiver: TensorValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    given, rank = [*args, *kwargs.values()], receiver.fake.dim()
+    dims = list(range(rank)) if not given else [domain.constant_of(given[0], "stride")]
+    if any(type(dim) is not int or not -rank <= dim < rank for dim in dims):
+        unsupported("method stride", receiver)
+    steps = [_step(domain, receiver, dim % rank) for dim in dims]
+    return steps[0] if given else SequenceValue(tuple, steps)
+
+
+def _step(domain: Any, receiver: TensorValue, dim: int) -> Value:
+    step = receiver.fake.stride()[dim]
+    return ConstantValue(step) if type(step) is int else _computed(domain, receiver, "stride", step, dim)
+
+
+def _numel(domain: Any, receiver: TensorValue) -> Value:
+    found = receiver.fake.numel()
+    return ConstantValue(found) if type(found) is int else _computed(domain, receiver, "numel", found)
+
+
+def _computed(domain: Any, receiver: TensorValue, name: str, found: Any, *args: Any) -> Value:
+    """A number that the graph has to ask the tensor for."""
+    node = domain.state.graph.call("call_method", name, (receiver.node, *args), {}, found)
+    return NumberValue(found, node)
+
+
+# ---------------------------------------------------------------------------------------------------------- gradients
+
+
+class Progress(Protocol):
+    """How far the segment is."""
+
+    written_at: int
+    writes: dict[int, int]
+    by_fake: dict[int, TensorValue]
+    stops: frozenset[int]
+    backward_of: tuple[type, ...]
+
+    def offset(self) -> int: ...
+
+    def see(self, value: Any) -> Any: ...
+
+
+def apart(state: Progress, value: TensorValue, reason: GraphBreak) -> GraphBreak:
+    """The reason, and the instruction behind the one that gave the tensor its history, where the graph uses the tensor itself.
+
+    All gradients of a graph's results reach it at once: what comes by a second result would not pass the first.
+    """
+    is_written = not value.fake.is_inference() and value.fake._version > 0
+    made_at = state.written_at if is_written else value.made_at
+    if made_at is None or not value.fake.requires_grad or not value.node.users:
+        return reason
+    behind = made_at + 1
+    if behind in state.stops or behind > state.offset():  # made in a function that was entered, or reached by a jump
+        return reason
+    return reason.restarting_at(behind)
+
+
+def before_the_view(state: Progress, value: TensorValue, reason: GraphBreak) -> GraphBreak:
+    """The reason to stop at a hook; where the tensor is a view that the segment has made, at the instruction that made it or
+    the first other view of that base.
+
+    A graph returns the only view of what it computes as a tensor of its own. A write in place makes the history of a view anew,
+    without its hooks, and takes that of a tensor of its own further, with them.
+    """
+    base = None if value.fake.is_inference() else value.fake._base
+    if base is not None and value.fake.requires_grad and value.made_at is not None:
+        views = [other for other in state.by_fake.values() if other.fake._base is base and other.made_at is not None]
+        made_at = min(view.made_at for view in (value, *views) if view.made_at is not None)
+        if made_at not in state.stops:
+            return reason.restarting_at(made_at)
+    return apart(state, value, reason)
+
+
+def before_watching(state: Progress, value: TensorValue, name: str) -> GraphBreak:
+    """The reason to stop at a method that looks at gradients."""
+    reason = GraphBreak("unsupported_operation", what=f"method {name}", kind=value.kind)
+    return before_the_view(state, value, reason) if name == "register_hook" else apart(state, value, reason)
+
+
+def before_reading(state: Progress, value: TensorValue, name: str) -> GraphBreak:
+    """The reason to stop at an attribute of a tensor; for its step of autograd, which may get hooks, where the tensor is made."""
+    reason = GraphBreak("unsupported_operation", what=f"attribute {name}", kind=value.kind)
+    is_made = name == "grad_fn" and value.fake.requires_grad and value.made_at is not None
+    return reason.restarting_at(value.made_at) if is_made and value.made_at not in state.stops else reason
+
+
+def before_the_write(state: Progress, value: TensorValue) -> GraphBreak:
+    """The reason to stop at `detach_`; at the last write to the tensor where it has views with histories.
+
+    In eager mode the history of a view from before is made anew from the base when it is first asked for: here after `detach_`.
+    """
+    reason = GraphBreak("unsupported_operation", what="method detach_", kind=value.kind)
+    if any(other.fake._base is value.fake and other.fake.requires_grad for other in state.by_fake.values()):
+        return reason.restarting_at(state.writes.get(id(value.fake)))
+    return reason
+
+
+def unknown_gradient(state: Progress, value: TensorValue) -> str | None:
+    """Why it is not known; None where it is.
+
+    Views that are made in inference mode require a gradient if the argument does that they view; fake tensors forget it.
+    """
+    if state.backward_of:
+        return "in backward"
+    if value.source is not None or not value.fake.is_inference():
+        return None
+    inputs = [one.fake for one in state.by_fake.values() if one.source is not None and one.fake.requires_grad]
+    memories = [storage_key(fake) for fake in inputs if fake.layout is torch.strided]
+    is_view = value.fake.layout is torch.strided and storage_key(value.fake) in memories
+    return "of a view in inference mode" if is_view else None
