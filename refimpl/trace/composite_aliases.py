@@ -1,7 +1,7 @@
-"""Composite ops that write to an argument, or may give its memory back: graphs that are made functional cannot have them whole.
+"""Says which composite ops may mutate an argument or return an alias of one: functionalization must decompose them.
 
 Counterpart: FunctionalTensor.maybe_aliasing_or_mutating_ops and _should_decompose_because_unsafe_op in torch/_subclasses
-Differs: more ops whose schemas do not say so: einsum, meshgrid, type_as and others.
+Differs: knows more ops whose schemas do not say so: einsum, meshgrid, type_as and others.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import functools
 
 from refimpl._torch import OpOverload
 
-# Their schemas promise memory of its own.
+# Ops that may alias an argument although their schemas have no alias annotations.
 _UNANNOTATED = frozenset(
     {
         "_batch_norm_impl_index", "alpha_dropout", "alpha_dropout_", "atleast_1d", "atleast_2d", "atleast_3d", "batch_norm",
@@ -22,7 +22,7 @@ _UNANNOTATED = frozenset(
 
 @functools.cache
 def may_share_memory(func: OpOverload) -> bool:
-    """Whether a result may be memory of an argument, or an argument be written to, by the schema or against it."""
+    """Whether a result may alias an argument, or an argument may be mutated."""
     schema = func._schema
     if schema.name.removeprefix("aten::") in _UNANNOTATED:
         return True

@@ -1,4 +1,4 @@
-"""Builds the graph: placeholders, calls, constants, output. Knows nothing of the dispatcher.
+"""Builds the fx graph of a trace: placeholders, calls, constants, output. Knows nothing of the dispatcher.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py PythonKeyTracer, and torch/fx/_symbolic_trace.py Tracer.create_arg
 Differs: one `get_attr` node per constant, not one per use.
@@ -16,7 +16,7 @@ from refimpl._torch import FakeTensorMode, LazyGraphModule, PyTreeCodeGen, PyTre
 from refimpl.errors import UntraceableOutput
 from refimpl.trace.metadata import describe
 
-# Leaves that a graph holds as they are.
+# Values that can be arguments of a node as they are.
 LITERALS = (
     bool,
     int,
@@ -39,36 +39,41 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.graph = torch.fx.Graph()
         self.root = torch.nn.Module()
-        # Each is called with every node of a call or attribute, as soon as there is one: they write what is known of its origin.
+        # Each is called with every new call and get_attr node, and writes meta that says where the node comes from.
         self.annotators: list[Callable[[torch.fx.Node], None]] = []
         self._constants: dict[tuple[bool, int], torch.fx.Node] = {}
-        self._kept: list[object] = []  # constants by id stay alive, so that no id is used twice
-        self._counts: dict[str, int] = {}  # of names of attributes, by stem
+        self._kept: list[
+            object
+        ] = []  # `_constants` is keyed by id: its objects stay alive, so that no id is used twice
+        self._counts: dict[str, int] = {}  # next number of an attribute's name, by stem
         self._names: dict[Any, str] = {}
-        self.fake_mode: FakeTensorMode | None = None  # of the trace; in real mode one of its own, to describe with
+        self.fake_mode: FakeTensorMode | None = (
+            None  # of the trace; in real mode one that only owns the `val`s of nodes
+        )
 
     def describe(self, node: torch.fx.Node, value: Any) -> None:
-        """Write what the node's value is into its meta, see refimpl.trace.metadata.describe."""
+        """Write `val` and `tensor_meta` of the value into the node's meta (refimpl.trace.metadata.describe)."""
         if self.fake_mode is None and isinstance(value, (torch.Tensor, list, tuple)):
             self.fake_mode = FakeTensorMode(allow_fallback_kernels=True)
         describe(node, value, self.fake_mode)
 
     def placeholder(self, name: str, value: Any) -> torch.fx.Node:
-        """An input, in the order of the calls."""
+        """A placeholder after those made so far."""
         node = self.graph.placeholder(name)
         self.describe(node, value)
         return node
 
     def late_placeholder(self, name: str, value: Any) -> torch.fx.Node:
-        """An input found after calls were recorded: comes after the inputs there are."""
+        """A placeholder made after calls were recorded, placed after the other placeholders."""
         after = next((node for node in self.graph.nodes if node.op != "placeholder"), None)
-        if after is None:  # fx would put it before all others
+        if after is None:  # inserting_before(None) would put it first
             return self.placeholder(name, value)
         with self.graph.inserting_before(after):
             return self.placeholder(name, value)
 
     def call(self, func: Callable[..., Any], args: Any, kwargs: Any, *, name: str | None = None) -> torch.fx.Node:
-        """`args` and `kwargs` hold nodes in place of tensors. Nodes are named after the op, `add`, `add_1`, or `name`."""
+        """A call_function node. `args` and `kwargs` hold nodes in place of tensors. Its name is that of the op (`add`, `add_1`)
+        unless `name` is given."""
         found = self._names.get(func)
         if found is None:
             packet = getattr(func, "overloadpacket", func)
@@ -79,7 +84,7 @@ class GraphBuilder:
         return node
 
     def getitem(self, node: torch.fx.Node, index: int | str, value: Any) -> torch.fx.Node:
-        """The element of a result that is a list, tuple or dict."""
+        """A getitem node for an element of a list, tuple or dict that a node returns."""
         item = self.graph.call_function(operator.getitem, (node, index))
         self.describe(item, value)
         for annotate in self.annotators:
@@ -87,8 +92,8 @@ class GraphBuilder:
         return item
 
     def constant(self, value: object) -> torch.fx.Node:
-        """The node of an attribute that holds this very object: aliasing with the program's own state is kept."""
-        # Python makes a new wrapper of a script object whenever it hands one out.
+        """The get_attr node of an attribute that holds this very object, so that it still aliases the program's own state."""
+        # A script object gets a new Python wrapper each time it is read, and its hash is that of the C++ object.
         key = (True, hash(value)) if isinstance(value, torch.ScriptObject) else (False, id(value))
         node = self._constants.get(key)
         if node is None:
@@ -103,11 +108,12 @@ class GraphBuilder:
         return node
 
     def is_constant(self, value: object) -> bool:
-        """Whether the graph has this very object as an attribute by now."""
+        """Whether the graph already has this very object as an attribute."""
         return id(value) in self._constants
 
     def output(self, value: Any, *, in_spec: pytree.TreeSpec, names: list[str]) -> None:
-        """`value` holds nodes in place of tensors. Nested inputs or foreign containers make fx print flattening code."""
+        """Set the graph's output; `value` holds nodes in place of tensors. Nested inputs and registered containers need fx's
+        pytree code generator, which prints flattening code."""
         leaves, out_spec = pytree.tree_flatten(value)
         for leaf in leaves:
             if not isinstance(leaf, (torch.fx.Node, *LITERALS)):
@@ -120,7 +126,7 @@ class GraphBuilder:
         self.graph.output(leaves)
 
     def finish(self, class_name: str) -> torch.fx.GraphModule:
-        """The module; its code is printed and compiled when it is first asked for or run."""
+        """The GraphModule. Its Python code is only generated once it is read or run."""
         return LazyGraphModule(self.root, self.graph, class_name)
 
     def _free_name(self, stem: str) -> str:
@@ -138,7 +144,7 @@ def _stem(value: object) -> str:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether Python's own literals can print the value: then no flattening code is needed."""
+    """Whether the value is nodes and constants in tuples, lists and dicts with string keys, which need no flattening code."""
     if type(value) in (tuple, list):
         return all(map(_is_plain, value))  # type: ignore[call-overload]
     if type(value) is dict:

@@ -1,11 +1,11 @@
-"""make_fx: run a function on example inputs and give its aten graph.
+"""make_fx: run a function on example inputs and return the graph of the aten ops it called.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py make_fx
-Differs: symbolic sizes are refimpl's own (refimpl.symbolic), and `gm.shape_env` is one of them.
+Differs: symbolic sizes and the `gm.shape_env` that owns them are refimpl's (refimpl.symbolic).
 
-Limits that come with tracing (of upstream too): Python runs once, at trace time, so that its effects, its branches and the
-values it reads from anything but tensors are those of that run; grad mode and autocast regions leave no trace but the ops,
-unless `pre_dispatch` is asked for.
+Limits of tracing, upstream's as well: Python runs once, at trace time. Its side effects happen then, its branches are fixed, and
+values read from anything but tensors are constants. Grad mode and autocast show in the recorded ops only, unless `pre_dispatch`
+is set.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ def make_fx(
     proxy_module_inputs: bool = False,
     _disable_torch_fn_metadata_mode: bool = False,
 ) -> Callable[..., torch.fx.GraphModule]:
-    """Returns a function of example inputs, positional only, that traces `f` anew at each call.
+    """Returns a function of positional example inputs that traces `f` anew at each call.
 
     `decomposition_table` maps aten overloads to Python functions that are traced in their place, recursively.
-    `tracing_mode`: "real" runs `f` on the inputs themselves, with all its effects; "fake" on tensors without data, of the same
-    sizes; "symbolic" with a symbol for every size but 0 and 1 (equal sizes share one) and for every int input. What the
-    program asks of the symbols are guards in `gm.shape_env`: the graph is right for all sizes that satisfy them.
-    The GraphModule is named after `f`, returns what `f` returns, and holds captured tensors as attributes (the same objects).
+    `tracing_mode`: "real" runs `f` on the inputs themselves, side effects included; "fake" runs it on fake tensors of the same
+    sizes; "symbolic" uses a symbol for every size except 0 and 1 (equal sizes share one) and for every int input. Decisions `f`
+    makes on symbols become guards in `gm.shape_env`: the graph is right for all sizes that satisfy them.
+    The GraphModule is named after `f`, has the same result, and holds captured tensors as attributes (the same objects).
 
-    `pre_dispatch` records above autograd and autocast: composite ops stay whole, and what switches gradients and casts is in the
-    graph, so that it can be trained. `record_module_stack`: if `f` has a module as `_orig_mod`, every node says in its meta which
-    modules' calls it was made in (`nn_module_stack`), and for which function of torch (`torch_fn`, unless
-    `_disable_torch_fn_metadata_mode`), and has a stack trace. `record_stack_traces`: it has one in any case.
-    `proxy_module_inputs`: modules among the inputs are fx proxies, and calls through them nodes.
+    `pre_dispatch` records above autograd and autocast: composite ops stay whole, and changes of grad mode and autocast are nodes,
+    so that the graph can be trained. `record_module_stack`: if `f` has a module as `_orig_mod`, every node has an
+    `nn_module_stack`, a stack trace, and the torch function it was called for (`torch_fn`, unless
+    `_disable_torch_fn_metadata_mode`). `record_stack_traces`: every node has a stack trace, with or without a module.
+    `proxy_module_inputs`: modules among the inputs are fx proxies, and calls of them are nodes.
 
-    Raises BadParameter for an unknown mode, ForeignFakeInput for fake inputs of two modes, UnsupportedByRefimpl for what this
-    version does not do, and while tracing DataDependentRead if `f` reads a value that depends on its inputs (unless
-    `_error_on_data_dependent_ops` is False, which burns the value in), UntraceableOutput if a graph cannot hold what `f` returns.
+    Raises BadParameter for an unknown mode, ForeignFakeInput for fake inputs of two modes, and UnsupportedByRefimpl for what
+    refimpl cannot trace. While tracing, raises DataDependentRead if `f` reads a value that depends on its inputs (the value is a
+    constant with `_error_on_data_dependent_ops=False`), and UntraceableOutput if a graph cannot return `f`'s result.
     """
     options = TraceOptions(
         decompositions=decomposition_table or {},

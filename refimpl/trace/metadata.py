@@ -1,9 +1,8 @@
-"""What a node's `meta` says of its value.
+"""Writes what is known of a node's value into its `meta`: `val`, `tensor_meta` and `device`.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py extract_val, snapshot_fake, set_meta
-Differs: in real mode all fake tensors of a graph belong to one mode and are made from sizes; upstream makes a new
-mode, and runs a conversion under it, for every node, which is more than half of its
-time. The true device stands in `meta["device"]` too.
+Differs: in real mode all `val`s of a graph belong to one fake mode and are made from sizes and strides; upstream makes a new mode
+for every node and converts the tensor under it, which takes more than half of its time. `meta["device"]` is an addition.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ _MEMORY_FORMATS = {
 
 
 def describe(node: torch.fx.Node, value: Any, real_mode: FakeTensorMode | None = None) -> None:
-    """Set `val`, and for tensors `tensor_meta` and `device`. Runs with recording off.
+    """Set `val`, and for a tensor also `tensor_meta` and `device`. Runs with recording off.
 
-    `val` is a snapshot: a later in-place change of the tensor's metadata does not show in it. Snapshots of fake tensors share
-    their storage, so that what was an alias looks like one. `real_mode` owns the snapshots of real tensors; those that have
-    no strides (sparse, nested, mkldnn) have None.
+    `val` is a snapshot, which a later in-place change of the tensor's metadata does not change. Snapshots of fake tensors share
+    their storage, so that aliases stay aliases. `real_mode` is the fake mode for snapshots of real tensors. The snapshot of a
+    real tensor without strides (sparse, nested, mkldnn) is None.
     """
     meta = node.meta
     if isinstance(value, torch.Tensor):
@@ -49,7 +48,7 @@ def describe(node: torch.fx.Node, value: Any, real_mode: FakeTensorMode | None =
 
 
 def snapshot(tensor: torch.Tensor, real_mode: FakeTensorMode | None) -> torch.Tensor | None:
-    """A fake tensor that is like the tensor now."""
+    """A fake tensor with the tensor's present metadata; None for a real tensor without strides."""
     if type(tensor) is FakeTensor:
         fake_mode = tensor.fake_mode
         if tensor.layout is torch.strided and not tensor.is_quantized:
@@ -82,7 +81,7 @@ def _has_strides(tensor: torch.Tensor) -> bool:
 
 
 def _tensor_metadata(tensor: torch.Tensor) -> TensorMetadata:
-    """Made here, since the function of fx that makes it asks torch.fx.experimental whether a size is symbolic."""
+    """The node's TensorMetadata; fx's own function for it imports torch.fx.experimental."""
     is_quantized = tensor.is_quantized
     return TensorMetadata(
         shape=tensor.shape,
@@ -96,7 +95,7 @@ def _tensor_metadata(tensor: torch.Tensor) -> TensorMetadata:
 
 
 def _memory_format(tensor: torch.Tensor) -> torch.memory_format | None:
-    """None too where symbolic sizes do not say it: asking would record a guard that the program does not need."""
+    """The memory format; None also for symbolic sizes and strides, where asking would record a guard."""
     if any(type(n) is not int for n in tensor.shape) or any(type(n) is not int for n in tensor.stride()):
         return None
     formats = _MEMORY_FORMATS.get(tensor.dim(), _ANY_DIM)

@@ -1,9 +1,8 @@
-"""Which recording mode is on, how to work beside it, and how to give it another decomposition table for a while.
+"""Finds and pauses the active recording mode, and swaps its decomposition table for a block.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py get_proxy_mode, get_innermost_proxy_mode, disable_proxy_modes_tracing,
 decompose, maybe_handle_decomp, get_torch_dispatch_modes, maybe_enable_thunkify, maybe_disable_thunkify
-Differs: recording modes are ordinary dispatch modes; one that is paused by an inner one stays on the stack and passes calls
-through.
+Differs: recording modes are ordinary dispatch modes. One that an inner trace pauses stays on the stack and records nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +24,7 @@ def get_torch_dispatch_modes() -> list[TorchDispatchMode]:
 
 
 def get_proxy_mode() -> RecordingMode | None:
-    """The mode that would record an op called now; None if nothing would.
-
-    None too inside of the mode's own handling of an op, where it is off.
-    """
+    """The mode that would record an op called now, or None: also while the mode itself handles an op, where it is off."""
     for mode in reversed(active_dispatch_modes()):
         if isinstance(mode, RecordingMode) and mode.is_recording:
             return mode
@@ -42,10 +38,10 @@ def get_innermost_proxy_mode() -> RecordingMode | None:
 
 @contextlib.contextmanager
 def disable_proxy_modes_tracing() -> Iterator[RecordingMode | None]:
-    """Ops called within it are no part of any trace. Gives the mode that would have recorded them.
+    """A block whose ops no trace records. Yields the mode that would have recorded them.
 
-    A tensor or size made within it is unknown to the trace: used afterwards a real tensor is a constant, and a fake tensor or a
-    number that no known size leads to raises NotTracked.
+    Tensors and sizes made in the block are not tracked: if the trace uses one later, a real tensor is a constant; a fake tensor,
+    or a number that is no expression of tracked sizes, raises NotTracked.
     """
     mode = get_proxy_mode()
     with paused_recordings():
@@ -54,10 +50,7 @@ def disable_proxy_modes_tracing() -> Iterator[RecordingMode | None]:
 
 @contextlib.contextmanager
 def decompose(decomposition_table: DecompositionTable | None) -> Iterator[DecompositionTable]:
-    """The running trace decomposes by this table, instead of its own, until the block is left. Nests.
-
-    Raises NoTraceRunning where no trace runs.
-    """
+    """A block in which the running trace uses this decomposition table, not its own. Raises NoTraceRunning without a trace."""
     mode = get_proxy_mode()
     if mode is None:
         raise NoTraceRunning("decompose(table)")
@@ -73,7 +66,7 @@ def decompose(decomposition_table: DecompositionTable | None) -> Iterator[Decomp
 def maybe_handle_decomp(
     proxy_mode: RecordingMode, op: Callable[..., Any], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Any:
-    """What the mode's decomposition of `op` returns, its ops recorded; NotImplemented if the mode's table has none."""
+    """Run the mode's decomposition of `op`, recording its ops; NotImplemented if the mode's table has none."""
     rule = proxy_mode.options.decompositions.get(op)
     if rule is None:
         return NotImplemented
@@ -82,9 +75,9 @@ def maybe_handle_decomp(
 
 
 def handle_sym_dispatch(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`func` on symbolic numbers, as part of the running trace. Raises NoTraceRunning where none runs.
+    """`func` on symbolic numbers. Raises NoTraceRunning without a trace.
 
-    A number remembers how it was made, so that there is nothing to record; the trace makes nodes of it when it is used.
+    Nothing is recorded here: the result remembers how it was made, and gets its nodes once an op uses it.
     """
     if get_proxy_mode() is None:
         raise NoTraceRunning(f"handle_sym_dispatch({func!r})")
@@ -94,11 +87,11 @@ def handle_sym_dispatch(func: Callable[..., Any], args: tuple[Any, ...], kwargs:
 
 @contextlib.contextmanager
 def maybe_enable_thunkify() -> Iterator[None]:
-    """Nothing to do: a symbolic number has no node until one is needed, everywhere."""
+    """Does nothing: a symbolic number never gets a node before an op uses it."""
     yield
 
 
 @contextlib.contextmanager
 def maybe_disable_thunkify() -> Iterator[None]:
-    """Nothing to do: a number that nothing uses has no node, so that computing it early would add dead nodes only."""
+    """Does nothing: computing numbers early would only add dead nodes."""
     yield

@@ -1,21 +1,20 @@
-"""Which modules' calls a node was made in, by the paths the program reached them by.
+"""Writes `nn_module_stack`: the modules in whose calls a node was made, by the paths that the program accessed them by.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py _ModuleStackTracer, _AttrProxy; torch/fx/_symbolic_trace.py Tracer.call_module
-Differs: the program gets its own modules, not proxies of them, so that `is`, `type` and dictionaries keyed by modules do what
-they do in eager mode, and nothing has to be replaced in the result. A module taken out of a slice has its own name, "layers.2",
-not "layers.slice(1, None, None).1". Children of a module that is not registered have no scope.
+Differs: the program sees its own modules, not proxies, so that `is`, `type` and dicts keyed by modules work as in eager, and the
+result needs no replacements. A module in a slice keeps its own name, "layers.2", not "layers.slice(1, None, None).1". Children of
+an unregistered module have no entry.
 
 Note [Paths as accessed]
-A shared module has several names, and which one counts is how the program got hold of it: `self.b.d(x)` is "b.d" though
-`self.c.d` is the same. `nn.Module` finds children in one dictionary, `_modules`, by attribute and by index and in loops. For the
-time of a trace that is a dictionary which notes, at every look-up, the path of the owner and the name. A call takes the last
-look-up of its module that no call has taken, since `self.b.d(self.c.d(x))` looks both up before it calls either; where there is
-none, as with a module kept in a variable, it has the name it had before. What was looked up and not called is forgotten with the
-call it was looked up in. A loop over `(self.b.d, self.c.d)` therefore gets the two names in the wrong order; upstream's proxies
-tell them apart, and break `is` for it.
+A shared module has several names, and the one it was accessed by counts: `self.b.d(x)` is "b.d" although `self.c.d` is the same
+module. `nn.Module` finds children in the dict `_modules`, by attribute, by index and in loops. During a trace this is a dict that
+notes the path of each look-up. A call takes the last look-up of its module that no call has taken: `self.b.d(self.c.d(x))` looks
+up both before it calls either. A module without one (it was kept in a variable) keeps its last path. Look-ups made in a call and
+not used are dropped at its end. A loop over `(self.b.d, self.c.d)` therefore swaps the two names; upstream's proxies get this
+right, and break `is`.
 
-Calls are seen through the slot that `Module.compile` fills, in the modules of the root only: no hook is registered and no class
-is patched, so that other threads and other modules see nothing, and hooks of the user's run inside of the scope.
+Calls are intercepted by the attribute that `Module.compile` sets, in the modules of the root only. No hook is registered and no
+class is patched, so that other threads and modules are not affected, and the user's hooks run inside of the scope.
 """
 
 from __future__ import annotations
@@ -31,43 +30,43 @@ from refimpl._torch import call_replaced, call_slot, children_replaced
 
 
 class ModuleStackState:
-    """The modules of `root` whose calls are under way. Paths are relative to `root`, which has the empty one."""
+    """The running calls of modules of `root`. Paths are relative to `root`, whose own path is empty."""
 
     def __init__(self, root: torch.nn.Module) -> None:
         self._root = root
         self._first_names: dict[torch.nn.Module, str] = {}
         for name, module in root.named_modules(remove_duplicate=False):
             self._first_names.setdefault(module, name)
-        self._paths: dict[torch.nn.Module, str] = {}  # as last looked up or called
-        self._running: dict[torch.nn.Module, str] = {}  # as the innermost call under way was made
-        self._look_ups: list[tuple[torch.nn.Module, str]] = []  # that no call has taken
+        self._paths: dict[torch.nn.Module, str] = {}  # path of the last look-up or call
+        self._running: dict[torch.nn.Module, str] = {}  # path of the innermost running call
+        self._look_ups: list[tuple[torch.nn.Module, str]] = []  # look-ups that no call has taken
         self._calls: Counter[str] = Counter()
         self._scopes: dict[str, tuple[str, str]] = {}
 
     def write(self, node: torch.fx.Node) -> None:
-        """`nn_module_stack`: from key to (path, "module.QualName"), outermost first. The n-th call has "path@n" for a key."""
+        """Write `nn_module_stack`: key -> (path, "module.QualName"), outermost first; a repeated call has the key "path@n"."""
         if node.meta.get("nn_module_stack") is None:
             node.meta["nn_module_stack"] = self._scopes.copy()
 
     def innermost(self) -> str | None:
-        """The key of the call under way that began last."""
+        """The key of the innermost running call."""
         return next(reversed(self._scopes), None)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Note accesses and calls until the block is left; the modules are then as they were, but for what the program did."""
+        """A block in which look-ups and calls of modules are noted. Only the program's own changes of modules remain."""
         with contextlib.ExitStack() as stack:
             for module in self._first_names:
                 if isinstance(module, torch.jit.ScriptModule):
-                    continue  # has neither a dictionary of children nor a call in Python
+                    continue  # has no Python dict of children and no Python call
                 stack.enter_context(children_replaced(module, _Children(self, module)))
                 if not isinstance(module, torch.fx.GraphModule) and not _is_compiled(module):
                     stack.enter_context(call_replaced(module, self._scoped(module)))
             yield
 
     def accessed(self, owner: torch.nn.Module, name: str, module: torch.nn.Module) -> None:
-        """The program has looked up a child."""
-        if self._look_ups and self._look_ups[-1][0] is owner:  # self.b.d: the look-up of b has served
+        """Note that the program has looked up a child."""
+        if self._look_ups and self._look_ups[-1][0] is owner:  # self.b.d: the look-up of b is used up
             path = self._look_ups.pop()[1]
         else:
             path = self._running.get(owner) or self._known_path(owner)
@@ -84,7 +83,7 @@ class ModuleStackState:
         return self._paths.get(module) or self._first_names[module]
 
     def _scoped(self, module: torch.nn.Module) -> Callable[..., Any]:
-        """The module's call, within a scope of its own."""
+        """The module's call, wrapped in its own entry of the module stack."""
         call = call_slot(module)
         kind = type(module)
         kind_name = f"{kind.__module__}.{kind.__qualname__}"
@@ -104,14 +103,14 @@ class ModuleStackState:
                 del self._scopes[key], self._look_ups[looked_up:]
                 if around is None:
                     del self._running[module]
-                else:  # the module has called itself by another name
+                else:  # an outer call of the same module is running
                     self._running[module] = around
 
         return call_in_scope
 
 
 class _Children(dict[str, Any]):
-    """A module's children. Looking one up tells how it was reached; views do so when they come to it."""
+    """A module's `_modules` that notes look-ups; `values()` and `items()` note each child as they reach it."""
 
     def __init__(self, state: ModuleStackState, owner: torch.nn.Module) -> None:
         super().__init__(owner._modules)
@@ -134,9 +133,9 @@ class _Children(dict[str, Any]):
         return ItemsView(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return dict, (dict(super().items()),)  # a copy of a module is not watched
+        return dict, (dict(super().items()),)  # a copy of a module has a plain dict
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:
-    """What torch.compile makes of a module, which is itself a child of that."""
+    """Whether the module is torch.compile's wrapper of another one."""
     return "_orig_mod" in module.__dict__["_modules"]

@@ -1,4 +1,4 @@
-"""What is asked of a trace: make_fx's parameters, checked.
+"""The options of a trace: make_fx's parameters, validated.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py _MakefxTracer.__init__
 """
@@ -29,14 +29,10 @@ class TraceOptions:
     record_stack_traces: bool = False
     proxy_module_inputs: bool = False
     record_torch_functions: bool = True
-    decomposes_aliases: bool = (
-        False  # with pre_dispatch, composite ops that may write to an argument or return its memory
-    )
-    uses_python_kernels: bool = False  # torch's Python kernels of composite ops, as always with symbolic sizes
-    specializes_integers: bool = False  # an integer among the inputs is a constant in a symbolic trace too
-    lifts_constants: bool = (
-        False  # constants of an operator's functions are operands; fakes of other modes are constants
-    )
+    decomposes_aliases: bool = False  # with pre_dispatch: decompose composite ops that may mutate or return an argument
+    uses_python_kernels: bool = False  # torch's Python kernels of composite ops, which symbolic traces always use
+    specializes_integers: bool = False  # int inputs are constants, in a symbolic trace as well
+    lifts_constants: bool = False  # a subgraph's constants are operands, and fakes of another mode are constants
 
     def __post_init__(self) -> None:
         if self.tracing_mode not in ("real", "fake", "symbolic"):
@@ -44,5 +40,5 @@ class TraceOptions:
 
     @property
     def is_fake(self) -> bool:
-        """Whether the function runs on tensors without data."""
+        """Whether the function runs on fake tensors."""
         return self.tracing_mode != "real"

@@ -1,12 +1,11 @@
-"""Where a node comes from: the op that was decomposed, the node it was made from, torch's function, the user's lines.
+"""Writes where a node comes from into its meta: the decomposed op, preserved meta, the torch function, the stack trace.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py set_original_aten_op, TorchFunctionMetadataMode; torch/fx/proxy.py
 TracerBase.create_node, _filter_traceback_frames
-Differs: stack traces are kept as code and line, and written out once the trace is done. Where no `forward` is on the stack they
-show the user's own frames; upstream has none then. Functions of torch are only watched where a module stack is recorded, since
-nothing else of the trace says which they were.
+Differs: stack traces are kept as (code, line) pairs, and formatted when the trace ends. Without a `forward` on the stack they
+show the user's frames; upstream writes none then. `torch_fn` is only recorded together with a module stack.
 
-Each writer is called with a node as soon as there is one (`GraphBuilder.annotators`). What a node has already is left alone.
+Each writer is called with every new node (`GraphBuilder.annotators`), and does not overwrite what the node has.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ Writer = Callable[[torch.fx.Node], None]
 
 
 class _Recording(Protocol):
-    decomposed: Any  # the outermost op that a decomposition is running for
+    decomposed: Any  # the outermost op whose decomposition is running
 
 
 def preserved_meta_writer(recording: _Recording) -> Writer:
-    """Under `torch.fx.traceback.preserve_node_meta`: what the node that is being interpreted says of its origin.
+    """Under `torch.fx.traceback.preserve_node_meta`, a writer of the interpreted node's meta and of `original_aten`.
 
-    `original_aten` is the op the program called, whatever it was decomposed into.
+    `original_aten` is the op that the program called before decompositions.
     """
 
     def write(node: torch.fx.Node) -> None:
@@ -76,19 +75,19 @@ _GRADIENT_SUM = fx_traceback.GRADIENT_ACC_SPECIAL_STACK
 def _operator_of(node: torch.fx.Node) -> Any:
     if isinstance(node.target, (OpOverload, HigherOrderOperator)):
         return node.target
-    source = node.args[0] if node.args else None  # an element of what an operator gave
+    source = node.args[0] if node.args else None  # of a getitem node: the op whose result it indexes
     return source.meta.get("original_aten") if isinstance(source, torch.fx.Node) else None
 
 
 def _sequence_number(current: dict[str, Any]) -> int | None:
-    """Of the autograd node that this op made, or of the one whose backward is running: it links the two."""
+    """Sequence number of the autograd node that this op made, or of the one whose backward is running: it links the two ops."""
     if current.get("in_grad_fn", 0) > 0:
         return current["grad_fn_seq_nr"][-1]
     return current.get("seq_nr") if keeps_sequence_number_of_meta() else autograd_sequence_number() - 1
 
 
 class TorchFunctionState(TorchFunctionMode):
-    """Knows which function of torch the program called last, and how often it has called each."""
+    """Knows the torch function that the program called last, and counts the calls of each."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +100,7 @@ class TorchFunctionState(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def write(self, node: torch.fx.Node) -> None:
-        """`torch_fn`: ("linear_1", "builtin_function_or_method.linear"), for calls."""
+        """Write `torch_fn` of a call: ("linear_1", "builtin_function_or_method.linear")."""
         if node.op == "call_function" and self._last is not None and "torch_fn" not in node.meta:
             name = getattr(self._last, "__name__", str(self._last))
             node.meta["torch_fn"] = (f"{name}_{self._counts[self._last]}", f"{type(self._last).__name__}.{name}")
@@ -115,28 +114,28 @@ _OUR_TESTS = str(Path(__file__).parents[1] / "tests")
 
 
 def emits_stack_traces() -> bool:
-    """Whether fx is configured to have them at all."""
+    """Whether fx is configured to write stack traces."""
     return not getattr(fx_config, "do_not_emit_stack_traces", False)
 
 
 class StackTraceState:
-    """Remembers for every node the lines of the program that led to it. Nothing is written out before `finish`."""
+    """Collects the program's stack for every node; `finish` formats and writes the stack traces."""
 
     def __init__(self, boundary: CodeType, depth: int) -> None:
-        """Lines are those inside of the `depth`-th running call of `boundary`, counted from the inside."""
+        """Stacks end at the `depth`-th running call of `boundary`, counted from the innermost."""
         self._boundary = boundary
         self._depth = depth
         self._lines: list[tuple[torch.fx.Node, tuple[Line, ...]]] = []
-        self._kinds: dict[int, tuple[CodeType, bool, bool]] = {}  # code -> itself, is it a forward, is it the user's
+        self._kinds: dict[int, tuple[CodeType, bool, bool]] = {}  # id(code) -> code, is it a `forward`, is it user code
         self._texts: dict[tuple[tuple[int, int], ...], str] = {}
 
     def write(self, node: torch.fx.Node) -> None:
-        """Take the lines of this moment for the node, unless it has a stack trace."""
+        """Collect the current stack for the node, unless it has a stack trace."""
         if "stack_trace" not in node.meta:
             self._lines.append((node, self._lines_from(sys._getframe(1))))
 
     def finish(self) -> None:
-        """Write `stack_trace` into the nodes: outermost call first, as in a traceback."""
+        """Write `stack_trace` into the nodes, outermost call first."""
         for node, lines in self._lines:
             if lines and "stack_trace" not in node.meta:
                 node.meta["stack_trace"] = self._text(lines)
@@ -173,7 +172,7 @@ class StackTraceState:
 
 
 def _is_forward(code: CodeType) -> bool:
-    """Frames that upstream shows: of a module's forward, and of functions marked with torch.fx.traceback.annotate_fn."""
+    """Whether upstream shows the frame: a module's forward, or a function marked with torch.fx.traceback.annotate_fn."""
     return code.co_name == "forward" or (code.co_filename, code.co_name) in STACK_TRACE_ANCHORS
 
 

@@ -1,9 +1,9 @@
-"""Proxies, for callers that know upstream's tracer: a view of a trace in which nodes are fx proxies.
+"""Upstream's interface of proxy slots (`get_proxy_slot`, `track_tensor_tree`, ...) on top of refimpl's trackers.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py PythonKeyTracer, _ProxyTensor, set_proxy_slot, get_proxy_slot, has_proxy_slot,
 track_tensor, track_tensor_tree, fetch_sym_proxy, fetch_object_proxy, set_meta, extract_val, thunkify
-Differs: the trace itself has no proxies (refimpl.trace.tracker); one is made here of a node when it is asked for. A symbolic
-number's node is found by its expression, so that two equal numbers have one.
+Differs: a trace itself keeps nodes and no proxies (refimpl.trace.tracker); a proxy is made from its node on request. The node of
+a symbolic number is found by its expression, so that two equal numbers share one.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def is_sym_node(node: Any) -> bool:
 
 @dataclass
 class ProxyTensor:
-    """What is known of a tensor: its proxy, and its value where that does not depend on the inputs."""
+    """The slot of a tensor: its proxy, and its value if that does not depend on the inputs."""
 
     proxy: torch.fx.Proxy
     constant: torch.Tensor | None
 
 
 class Thunk:
-    """A value that is worked out once, when it is first asked for."""
+    """A value that is computed once, by the first `force()`."""
 
     __slots__ = ("_compute", "_value")
 
@@ -57,10 +57,9 @@ class Thunk:
 
 
 class PythonKeyTracer(torch.fx.Tracer):
-    """An fx tracer that leaves modules and attributes as they are: what a function does is seen by the dispatcher alone.
+    """An fx tracer that inlines modules and returns attributes unchanged: all recording happens in the dispatcher.
 
-    It shares graph, root and trackers with the recording mode that writes to it (`RecordingMode.into`), or with the trace
-    that it is a view of (`PythonKeyTracer.of`).
+    It shares graph, root and trackers with the recording mode that it was made of (`PythonKeyTracer.of`).
     """
 
     def __init__(self) -> None:
@@ -72,7 +71,7 @@ class PythonKeyTracer(torch.fx.Tracer):
 
     @classmethod
     def of(cls, recording: Any) -> PythonKeyTracer:
-        """A view of a trace under way."""
+        """A tracer that shares all state with a running trace."""
         tracer = cls()
         tracer.builder = recording.builder
         tracer.tensor_tracker, tracer.symnode_tracker = recording.tracker, recording.symbols
@@ -81,7 +80,7 @@ class PythonKeyTracer(torch.fx.Tracer):
 
     @property
     def graph(self) -> torch.fx.Graph:
-        """The graph under way: the builder's, which fx replaces when it begins to trace."""
+        """The builder's graph, which fx replaces when it begins to trace."""
         return self.builder.graph
 
     @graph.setter
@@ -98,17 +97,17 @@ class PythonKeyTracer(torch.fx.Tracer):
         self.builder.root = root
 
     def call_module(self, m: torch.nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Modules are inlined."""
+        """Run the module's forward: modules are inlined."""
         return forward(*args, **kwargs)
 
     def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, torch.fx.Proxy]) -> Any:
-        """Attributes are what they are."""
+        """The attribute itself: no proxy is made for it."""
         return attr_val
 
     def create_arg(self, a: Any) -> Any:
-        """Parameters by their name under the root, or a new name; numbers that are constants as such.
+        """Parameters become get_attr nodes, under the name they have in the root or a new one; constant SymInts become ints.
 
-        Raises AssertionError for a symbolic number that is none: it has to be a proxy by now.
+        Raises AssertionError for a symbolic number that is not constant: callers pass its proxy instead.
         """
         if isinstance(a, torch.nn.Parameter):
             name = next((name for name, known in self.root.named_parameters() if known is a), None)
@@ -120,7 +119,7 @@ class PythonKeyTracer(torch.fx.Tracer):
         return value
 
     def unwrap_proxy(self, e: Any) -> Any:
-        """The proxy of a tensor, symbolic number or object; what has none stands for itself."""
+        """The proxy of a tensor, symbolic number or script object; the value itself if it is not tracked."""
         if isinstance(e, torch.Tensor):
             return get_proxy_slot(e, self, e, lambda known: known.proxy)
         if isinstance(e, py_sym_types):
@@ -128,7 +127,7 @@ class PythonKeyTracer(torch.fx.Tracer):
         return get_proxy_slot(e, self, e) if is_opaque_object(e) else e
 
     def proxy_of(self, node: torch.fx.Node) -> torch.fx.Proxy:
-        """fx's view of a node."""
+        """An fx proxy of a node."""
         return torch.fx.Proxy(node, self)
 
 
@@ -136,10 +135,10 @@ class PythonKeyTracer(torch.fx.Tracer):
 
 
 def set_proxy_slot(obj: Any, tracer: PythonKeyTracer, proxy: Any) -> None:
-    """From now on `obj` is what the proxy gives: a ProxyTensor for a tensor, a Thunk for a number, a proxy for an object.
+    """Track `obj` by `proxy`: a ProxyTensor for a tensor, a Thunk for a symbolic number, a proxy for a script object.
 
-    A tensor's slot is overwritten, since in-place ops change it; a number keeps what it had first, so that a size that an input
-    has is never read from a later tensor.
+    A tensor's slot is overwritten, because in-place ops give a tensor a new node. A number keeps its first slot, so that the size
+    of an input is never read from a later tensor.
     """
     if isinstance(obj, torch.Tensor):
         assert isinstance(proxy, ProxyTensor), f"the slot of a tensor holds a ProxyTensor, not a {type(proxy)}"
@@ -154,7 +153,7 @@ def set_proxy_slot(obj: Any, tracer: PythonKeyTracer, proxy: Any) -> None:
 def get_proxy_slot(
     obj: Any, tracer: PythonKeyTracer, default: Any = _NO_DEFAULT, transform: Callable[[Any], Any] = lambda slot: slot
 ) -> Any:
-    """What is in the slot, through `transform`; `default` for an object that is not tracked, which is NotTracked without one."""
+    """`transform(slot)` of a tracked object; `default` if it is not tracked. Raises NotTracked if no default is given."""
     slot: Any = None
     if isinstance(obj, torch.Tensor):
         tracked = tracer.tensor_tracker.find(obj)
@@ -178,12 +177,12 @@ def has_proxy_slot(obj: torch.Tensor, tracer: PythonKeyTracer) -> bool:
 
 
 def thunkify(tracer: PythonKeyTracer, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Thunk:
-    """`f(*args, **kwargs)`, worked out once, when it is first asked for."""
+    """`f(*args, **kwargs)`, computed once, by the first `force()`."""
     return Thunk(lambda: f(*args, **kwargs))
 
 
 def fetch_sym_proxy(tracer: PythonKeyTracer) -> Callable[[Any], Any]:
-    """A function from symbolic numbers to their proxies, or to plain numbers where they are known. Raises NotTracked."""
+    """A function that maps a symbolic number to its proxy, or to a plain number if it is constant. It may raise NotTracked."""
 
     def fetch(number: Any) -> Any:
         node = tracer.symnode_tracker.node_of(number)
@@ -193,7 +192,7 @@ def fetch_sym_proxy(tracer: PythonKeyTracer) -> Callable[[Any], Any]:
 
 
 def fetch_object_proxy(tracer: PythonKeyTracer, t: Any) -> Any:
-    """The slot of a tensor, number or object; what has none stands for itself."""
+    """The slot of a tensor, symbolic number or script object; the value itself if it is not tracked."""
     return get_proxy_slot(t, tracer, t)
 
 
@@ -201,7 +200,7 @@ def fetch_object_proxy(tracer: PythonKeyTracer, t: Any) -> Any:
 
 
 def extract_val(val: Any, include_real: bool = False) -> Any:
-    """What `meta["val"]` says of a value: a snapshot of tensors, everything else as it is. None for a tensor without strides."""
+    """The `meta["val"]` of a value: a fake snapshot of a tensor, None for a tensor without strides, else the value itself."""
     if isinstance(val, (list, tuple)):
         return type(val)([extract_val(item) for item in val])
     if isinstance(val, dict):
@@ -210,7 +209,7 @@ def extract_val(val: Any, include_real: bool = False) -> Any:
 
 
 def set_meta(proxy: torch.fx.Proxy, val: Any) -> torch.fx.Proxy:
-    """Write what the proxy's value is into its node's meta. Returns the proxy."""
+    """Write `val` and `tensor_meta` into the proxy's node. Returns the proxy."""
     tracer = proxy.tracer
     builder = tracer.builder if isinstance(tracer, PythonKeyTracer) else GraphBuilder()
     builder.describe(proxy.node, val)
@@ -220,16 +219,15 @@ def set_meta(proxy: torch.fx.Proxy, val: Any) -> torch.fx.Proxy:
 def track_tensor(
     tensor: torch.Tensor, proxy: torch.fx.Proxy, *, constant: torch.Tensor | None, tracer: PythonKeyTracer
 ) -> None:
-    """The tensor, its sizes, strides and offset are what the proxy gives. A size has a node of its own once it is used."""
+    """Track the tensor, its sizes, strides and offset by the proxy. A symbolic size only gets a node once it is used."""
     tracer.symnode_tracker.track_sizes(tensor, proxy.node)
     set_proxy_slot(tensor, tracer, ProxyTensor(proxy, constant))
 
 
 def track_tensor_tree(inner_res: Any, proxy_res: Any, *, constant: Any, tracer: PythonKeyTracer) -> Any:
-    """All tensors, numbers and objects in a result are what the proxy, or the proxy of their place in it, gives.
+    """Track all tensors, symbolic numbers and script objects in a result: elements of lists, tuples and dicts by `proxy[index]`.
 
-    Elements of lists, tuples and dicts have `proxy[index]`; other leaves are left alone. Says where fresh unbacked numbers of the
-    fake mode that is on stand in the result. Returns `inner_res`.
+    Also writes `unbacked_bindings` for fresh unbacked symbols of the active fake mode. Returns `inner_res`.
     """
     if isinstance(proxy_res, torch.fx.Proxy):
         _bind_fresh_symbols(inner_res, proxy_res)
@@ -259,7 +257,7 @@ def _track(value: Any, proxy: Any, constant: Any, tracer: PythonKeyTracer) -> No
 
 
 def _element(proxy: Any, key: Any) -> Any:
-    """Of a proxy, another proxy; of a list of proxies, its element."""
+    """A new proxy if `proxy` is one; an element if it is a list of proxies."""
     return proxy[key]
 
 

@@ -1,10 +1,10 @@
-"""Calls that read memory after they have written to it, as another of their arguments: what they give depends on the order.
+"""Finds calls that read an argument's memory after they have written to it through another argument.
 
-Counterpart: at::assert_no_overlap, at::assert_no_partial_overlap, which refuse some of them; what they let through has no
-functional form
-Differs: a batch norm computes with the weight and the bias as they are after its update of the running statistics, a product
-with rows that it has written before. A functional operator reads what was there before. Such calls are left to the operator, on
-the memory itself. Two sets of places are compared by arithmetic on strides, in sizes as they are in this call.
+Example: `torch.mm(a, b, out=a[1:])`, or a batch norm whose weight shares memory with its running mean.
+
+Counterpart: at::assert_no_overlap, at::assert_no_partial_overlap, which refuse some of these calls
+Differs: a functional op would read the old values. So these calls are not decomposed or functionalized: the operator itself runs
+on the memory. Overlap is computed from strides; symbolic sizes count with their hints.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from refimpl._torch import OpOverload, pytree, storage_key, written_arguments
 from refimpl.trace.shared_places import shares_places
 
 _aten = torch.ops.aten
-_NAMESPACES = ("aten", "prims")  # an operator of the user's may do anything
-# They write to the running statistics in training, whatever their schemas say.
+_NAMESPACES = ("aten", "prims")  # kernels of custom ops are not known
+# In training they write to the running statistics, which their schemas do not say.
 _BATCH_NORMS = frozenset(
     {
         _aten.native_batch_norm.default,
@@ -28,16 +28,16 @@ _BATCH_NORMS = frozenset(
         _aten.miopen_batch_norm.default,
     }
 )
-# Element by element, though no overload of theirs has the tag.
+# Elementwise, though no overload of theirs has the pointwise tag.
 _ELEMENTWISE = frozenset({"aten::copy_", "aten::bernoulli_", "aten::bernoulli", "aten::floor_divide_"})
-# Their argument `value` is a number, which they read first.
+# Their argument `value` is a 0-dim tensor, which they read before they write.
 _OF_A_NUMBER = frozenset({_aten.fill_.Tensor, _aten.masked_fill_.Tensor, _aten.index_fill_.int_Tensor})
 
 
 def reads_what_it_writes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the call may read places of one argument after it has written to them as another. Lists of results are left out.
+    """Whether the call may read memory of one argument after writing to it through another one.
 
-    False where sizes have no hint.
+    False for unbacked sizes; lists of written tensors are not checked.
     """
     if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES or torch.Tag.inplace_view in func.tags:
         return False
@@ -57,7 +57,7 @@ def reads_what_it_writes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _is_in_place(func: OpOverload, written: torch.Tensor, read: torch.Tensor) -> bool:
-    """Whether the call is the operator's own form in place: `torch.addmm(x, a, b, out=x)`, which adds to what is there."""
+    """Whether an `out=` call does the same as the op's in-place variant: `torch.addmm(x, a, b, out=x)` is `x.addmm_(a, b)`."""
     short = func._schema.name.removeprefix(f"{func.namespace}::")
     if short.endswith("_") or not hasattr(getattr(torch.ops, func.namespace), f"{short}_"):
         return False
@@ -76,19 +76,19 @@ def _is_strided(value: Any) -> bool:
 
 
 def _is_disturbed(func: OpOverload, written: torch.Tensor, read: torch.Tensor) -> bool:
-    """Whether an element of `read` is read after its place is written. Both are in one storage."""
+    """Whether an element of `read` is read after its memory is written. Both tensors share a storage."""
     a, b = _Places.of(written), _Places.of(read)
     if a is None or b is None:
         return False
     if _is_elementwise(func) and (a.width, a.dims) == (b.width, b.dims):
-        # Element by element, in the order of memory: what lies ahead is read before it is written.
+        # Kernels go through memory upwards: elements of `read` at higher addresses are read before they are written.
         if a.begin == b.begin or (a.begin < b.begin and not shares_places(written)):
             return False
     return a.meets(b)
 
 
 def _is_elementwise(func: OpOverload) -> bool:
-    """Whether a result depends on one element of each operand, by the tag of any of its overloads, in place or not."""
+    """Whether any overload of the op, or of its in-place variant, has the pointwise tag."""
     name = func._schema.name
     if name in _ELEMENTWISE:
         return True
@@ -104,7 +104,7 @@ def _is_elementwise(func: OpOverload) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Bytes of a storage: elements of `width` bytes, from `begin` on, in dimensions of (size, step)."""
+    """A tensor's bytes in its storage: elements of `width` bytes, from byte `begin` on; `dims` are (size, stride in bytes)."""
 
     begin: int
     width: int
@@ -112,7 +112,7 @@ class _Places:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> _Places | None:
-        """Of symbolic sizes, as they are in this call; None if nobody knows them."""
+        """The bytes of a tensor, by the hints of symbolic sizes; None if a size is unbacked."""
         width = tensor.element_size()
         offset, *numbers = (_hint(n) for n in (tensor.storage_offset(), *tensor.shape, *tensor.stride()))
         if offset is None or None in numbers:
@@ -121,7 +121,7 @@ class _Places:
         return cls(offset * width, width, tuple((size, step * width) for size, step in dims if size != 1))
 
     def meets(self, other: _Places) -> bool:
-        """Whether they have a byte in common."""
+        """Whether the two have a byte in common."""
         if any(size == 0 for size, _ in (*self.dims, *other.dims)):
             return False
         ranges: dict[int, tuple[int, int]] = {1: (1 - other.width, self.width - 1)}
@@ -136,7 +136,7 @@ class _Places:
 
 
 def _is_sum(number: int, terms: list[tuple[int, int, int]]) -> bool:
-    """Whether it is a sum of multiples: of each step, at least low and at most high times. Largest steps come first."""
+    """Whether the number is a sum of `step * count`, with `low <= count <= high`, over all terms (largest step first)."""
     if not terms:
         return number == 0
     (step, low, high), *rest = terms
@@ -146,5 +146,5 @@ def _is_sum(number: int, terms: list[tuple[int, int, int]]) -> bool:
 
 
 def _hint(number: Any) -> Any:
-    """The number as it is in this call; None if nobody knows it."""
+    """The number's value in this call; None if it is unbacked."""
     return number.node.hint if isinstance(number, torch.SymInt) else number

@@ -1,8 +1,8 @@
-"""Calls whose result on memory depends on which element is computed first: those that update tensors whose elements share places.
+"""Finds calls that update a tensor whose elements overlap in memory, such as `x.expand(3).as_strided((3,), (0,)).add_(1)`.
 
-Counterpart: at::assert_no_internal_overlap, which refuses some of them; what it lets through has no functional form
-Differs: eager mode goes element by element, and reads what it has written before. A functional operator reads what was there
-before all of them, and gives a place several values. Such calls are left to the operator, on the memory itself.
+Counterpart: at::assert_no_internal_overlap, which refuses some of these calls
+Differs: the calls that eager accepts go element by element and read what they wrote before. A functional op would read the old
+value for every element. So these calls are not decomposed or functionalized: the operator itself runs on the memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from refimpl._torch import OpOverload, pytree, storage_key, written_arguments
 
 _aten = torch.ops.aten
-_EXACT_LIMIT = 1 << 16  # elements: above, strides alone say whether two of them may share a place
-# What these write does not depend on what was there: the last element to be written counts, in eager mode as well.
+_EXACT_LIMIT = 1 << 16  # a tensor of more elements is judged by its strides alone
+# These do not read the old values: the element written last remains, as in eager.
 _OVERWRITING = frozenset(
     {
         _aten.copy_.default,
@@ -33,9 +33,9 @@ _OVERWRITING = frozenset(
 
 
 def updates_shared_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether the call computes new values of a tensor, elements of which share places, from what the tensor has before.
+    """Whether the call computes new values of a tensor with internal overlap from its old values.
 
-    Sizes that are symbolic get a guard where they say that no two do; of sizes without a hint nothing is known, and it is False.
+    For symbolic sizes, no overlap is recorded as a guard; unbacked sizes are taken to have none.
     """
     for position, name, is_out in _computed(func):
         value = args[position] if position < len(args) else kwargs.get(name)
@@ -46,7 +46,7 @@ def updates_shared_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def shares_places(value: torch.Tensor) -> bool:
-    """Whether two elements are in one place; True, too, for many elements, and for symbolic sizes, whose strides suggest it."""
+    """Whether two elements share memory. Of large tensors and symbolic sizes, it may be True wrongly: it only sees strides."""
     if value.layout is not torch.strided or value.is_nested:
         return False
     dims = [(size, stride) for size, stride in zip(value.shape, value.stride(), strict=True) if not _is(size, 1)]
@@ -56,7 +56,7 @@ def shares_places(value: torch.Tensor) -> bool:
         return True
     if any(_hint(number) is None for dim in dims for number in dim):
         return False
-    reach: Any = 0  # of the dimensions inside of the present one
+    reach: Any = 0  # offset of the last element that the inner dimensions reach
     for size, stride in sorted(dims, key=lambda dim: _hint(dim[1])):
         if not (_hint(stride) > _hint(reach) and bool(stride > reach)):
             return not _is_apart(value)
@@ -65,7 +65,7 @@ def shares_places(value: torch.Tensor) -> bool:
 
 
 def _is_apart(value: torch.Tensor) -> bool:
-    """Whether each of few elements is known to have a place of its own."""
+    """Whether all elements have different offsets; False for symbolic sizes and for too many elements to compare."""
     numbers = (*value.shape, *value.stride())
     if any(type(number) is not int for number in numbers) or value.numel() > _EXACT_LIMIT:
         return False
@@ -77,7 +77,7 @@ def _is_apart(value: torch.Tensor) -> bool:
 
 @functools.cache
 def _computed(func: Any) -> tuple[tuple[int, str, bool], ...]:
-    """Position and name of the arguments that get values, and whether they are there for nothing else."""
+    """Position and name of each argument that the op updates, and whether it is an `out=` argument."""
     if not isinstance(func, OpOverload) or func in _OVERWRITING or torch.Tag.inplace_view in func.tags:
         return ()
     arguments = func._schema.arguments
@@ -85,7 +85,7 @@ def _computed(func: Any) -> tuple[tuple[int, str, bool], ...]:
 
 
 def _is_read(tensor: torch.Tensor, call: Any) -> bool:
-    """Whether what is written to is in the memory of another argument, or is one."""
+    """Whether another argument of the call shares the tensor's storage."""
     key = storage_key(tensor)
     return sum(storage_key(other) == key for other in _tensors(call) if other.layout is torch.strided) > 1
 
@@ -95,10 +95,10 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def _is(size: Any, number: int) -> bool:
-    """Whether it is the number, with a guard where a symbolic size is it in this call."""
+    """Whether a size equals the number; a guard if a symbolic size does in this call."""
     return bool(_hint(size) == number and size == number)
 
 
 def _hint(number: Any) -> Any:
-    """The number as it is in this call; None if nobody knows it."""
+    """The number's value in this call; None if it is unbacked."""
     return number.node.hint if isinstance(number, torch.SymInt) else number

@@ -1,10 +1,9 @@
-"""Warns of what a trace cannot keep: globals that the traced function assigns.
+"""Warns about globals that the traced function assigns, because the graph will not assign them again.
 
-Counterpart: none; torch/fx/experimental/proxy_tensor.py make_fx says nothing
+Counterpart: none; torch/fx/experimental/proxy_tensor.py make_fx does not warn
 
-The function runs once, while it is traced. The graph computes on tensors only, so that a counter in a global stays where it
-is when the graph runs, and a traced tensor left in a global is one that nobody else can use. Assignments in functions that the
-traced one calls are not looked at.
+The function runs once, while it is traced, and the graph only computes tensors: a global counter does not count the graph's runs,
+and a traced tensor in a global is of no use outside of the trace. Functions that the traced one calls are not checked.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _ABSENT = object()
 
 @contextlib.contextmanager
 def warned_of_globals(f: Callable[..., Any]) -> Iterator[None]:
-    """Within it `f` runs. Afterwards an UntracedSideEffect warning for every global that `f` itself has changed."""
+    """A block in which `f` runs. Warns afterwards (UntracedSideEffect) about every global that `f` itself has changed."""
     function = _function_of(f)
     stores = {} if function is None else _stored_globals(function)
     if function is None or not stores:
@@ -48,7 +47,7 @@ def _function_of(f: Callable[..., Any]) -> FunctionType | None:
 
 
 def _stored_globals(function: FunctionType) -> dict[str, int]:
-    """Name -> line of the first assignment or deletion."""
+    """Names of globals that the function assigns or deletes, each with the line of the first time."""
     if not function.__code__.co_names:
         return {}
     stored: dict[str, int] = {}
@@ -61,6 +60,6 @@ def _stored_globals(function: FunctionType) -> dict[str, int]:
 
 
 def _line_of(instruction: dis.Instruction) -> int | None:
-    """`starts_line` is a line number up to Python 3.12, and a bool from 3.13 on."""
+    """The line of an instruction: `starts_line` up to Python 3.12, `line_number` from 3.13 on."""
     line = getattr(instruction, "line_number", None)
     return line if line is not None else (instruction.starts_line if type(instruction.starts_line) is int else None)

@@ -1,7 +1,7 @@
-"""`x[n]` and `x[n] = y` where n is a symbolic integer, which C++ would turn into a number.
+"""Indexing by a SymInt, `x[n]` and `x[n] = y`, without the specialization of n to an int that C++ would do.
 
 Counterpart: torch/_export/non_strict_utils.py _NonStrictTorchFunctionHandler
-Differs: every symbolic integer of an index becomes one `select`; whatever else the index has is left to torch.
+Differs: every SymInt in an index becomes one `select`; torch handles the rest of the index.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import torch
 
 
 def has_symbolic_integer(index: Any) -> bool:
-    """Whether an index, or an item of it, is one."""
+    """Whether an index, or an item of it, is a SymInt."""
     return isinstance(index, torch.SymInt) or (
         type(index) is tuple and any(isinstance(item, torch.SymInt) for item in index)
     )
 
 
 def get_item(tensor: torch.Tensor, index: Any) -> torch.Tensor:
-    """`tensor[index]`. Raises what `select` raises: a symbol without a value has to be known to be within bounds."""
+    """`tensor[index]`. Raises what `select` raises: an unbacked SymInt must be known to be within bounds."""
     selected, rest = _selected(tensor, index)
     return selected[rest] if rest else selected
 
@@ -31,7 +31,7 @@ def set_item(tensor: torch.Tensor, index: Any, value: Any) -> None:
 
 
 def _selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, tuple[Any, ...]]:
-    """A view of the tensor without the dimensions that have symbolic integers, and what is left of the index."""
+    """The view that `select` by each SymInt of the index returns, and the other items of the index."""
     items: tuple[Any, ...] = index if type(index) is tuple else (index,)
     dims = [_dims_of(item) for item in items]
     taken = sum(count for item, count in zip(items, dims, strict=True) if item is not ...)
@@ -40,13 +40,13 @@ def _selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, tuple[Any
         if isinstance(item, torch.SymInt):
             places.append((place, item))
         place += tensor.dim() - taken if item is ... else count
-    for dim, number in reversed(places):  # from the last, so that the others stay where they are
+    for dim, number in reversed(places):  # last dimension first, so that the numbers of the others stay right
         tensor = torch.select(tensor, dim, number)
     return tensor, tuple(item for item in items if not isinstance(item, torch.SymInt))
 
 
 def _dims_of(item: Any) -> int:
-    """How many dimensions an item stands for."""
+    """How many dimensions an item of an index consumes."""
     if item is None or item is ... or isinstance(item, bool):
         return 0
     is_mask = isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)

@@ -1,11 +1,11 @@
-"""Nodes of symbolic numbers, made when one is first used.
+"""Makes the nodes of symbolic numbers (SymInt, SymFloat, SymBool), each when an op first uses the number.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py track_tensor, thunkify, fetch_sym_proxy, _sympy_handlers, dedupe_symints
-Differs: nothing is done while the program computes with sizes. A number remembers the operation that made it (`SymNode.origin`);
-where one is used as an argument, the operations that lead to it become nodes, each expression once.
+Differs: nothing is recorded while the program computes with sizes. A number remembers the operation that made it
+(`SymNode.origin`). Once a number is an argument of an op, the operations it came from become nodes, one per expression.
 
-Where a number's node comes from, in this order: a node that holds its expression; for a plain symbol, the size of the first
-tensor that has it; the operation that made it; the size of a tensor; the parts of its expression.
+A number's node is, in this order: an existing node of its expression; for a plain symbol, `sym_size` of the first tensor that has
+it; the operation that made it; `sym_size` of a tensor; operations on the parts of its expression.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _WRAPPERS: dict[type, Callable[[Any], SymbolicNumber]] = {
 }
 
 
-# Parts of an expression as Python operations. By class name, since symbolic numbers that another tool made (a fake tensor
-# among the inputs) have that tool's functions in them, which are named alike.
+# Python operations of sympy classes. They are keyed by class name: torch's ShapeEnv, which a fake input may come with, has sympy
+# functions of its own with these names.
 _FOLDS: dict[str, Callable[..., Any]] = {
     "Add": operator.add,
     "Mul": operator.mul,
@@ -89,31 +89,33 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
 
 
 class SymbolState:
-    """Mutable; one per trace. First come, first kept: a size that an input has is never read from a later tensor."""
+    """The nodes of a trace's symbolic numbers. The first node wins: the size of an input is never read from a later tensor."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self._builder = builder
         self._nodes: dict[Hashable, torch.fx.Node] = {}
         self._later: dict[Hashable, Callable[[], torch.fx.Node]] = {}
-        self.lift: Callable[[Any], torch.fx.Node | None] | None = None  # a number of the trace around this one
+        self.lift: Callable[[Any], torch.fx.Node | None] | None = (
+            None  # makes a placeholder for a number of the outer trace
+        )
         self._sources: dict[Hashable, tuple[Any, torch.fx.Node, tuple[int, ...]]] = {}
-        # By what numbers were when they were made: they may be known to be others since.
+        # Keyed by the expressions that numbers had when they were made; later equalities may have replaced symbols in them.
         self._first_nodes: dict[Hashable, torch.fx.Node] = {}
         self._first_sources: dict[Hashable, tuple[Any, torch.fx.Node, tuple[int, ...]]] = {}
 
     def track_value(self, number: SymbolicNumber, node: torch.fx.Node) -> None:
-        """The number is what the node gives: an input, or the result of an op such as `item`."""
+        """Track a number by its node: an input, or the result of an op such as `item`."""
         self._nodes.setdefault(_key(number.node), node)
         self._first_nodes.setdefault(_first_key(number.node), node)
 
     def track_lazily(self, number: SymbolicNumber, make: Callable[[], torch.fx.Node]) -> None:
-        """The number is what the node gives that `make` will make once it is used."""
+        """Track a number by the node that `make` returns; it is called once the number is used."""
         key = _key(number.node)
         if key not in self._nodes:
             self._later.setdefault(key, make)
 
     def track_sizes(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
-        """The tensor's sizes, strides and offset can be read from the node. Costs nothing where they are plain ints."""
+        """Note that the tensor's symbolic sizes, strides and offset can be read from its node."""
         sources = self._sources
         sizes: tuple[Any, ...] = tensor.shape
         strides: tuple[Any, ...] = tensor.stride() if tensor.layout is torch.strided else ()
@@ -129,14 +131,14 @@ class SymbolState:
             sources.setdefault(_key(offset.node), (_OFFSET, node, ()))
 
     def can_find(self, number: SymbolicNumber) -> bool:
-        """Whether a node of the number is there or can be made."""
+        """Whether the number has a node, or one can be made."""
         symnode: Any = number.node
         if getattr(symnode, "constant", None) is not None or self._has(_key(symnode)):
             return True
         return all(self._has((_pytype(symbol), symbol)) for symbol in symnode.expr.free_symbols)
 
     def can_find_condition(self, condition: sympy.Basic) -> bool:
-        """Whether there is a node for everything that the condition, as it stands, is about."""
+        """Whether the condition, or each symbol in it before later replacements, has a node."""
         known = self._first_nodes.keys() | self._first_sources.keys()
         return (bool, condition) in known or all((_pytype(s), s) in known for s in condition.free_symbols)
 
@@ -144,15 +146,15 @@ class SymbolState:
         return key in self._nodes or key in self._sources or key in self._later
 
     def node_of(self, number: SymbolicNumber) -> torch.fx.Node | int | float | bool:
-        """The node that gives the number, or its value if it is a plain one. Raises NotTracked if nothing leads to it."""
+        """The number's node, or its value if it is constant. Raises NotTracked if no tracked number leads to it."""
         return self._of(number.node)
 
     def node_of_condition(self, number: SymbolicNumber, condition: sympy.Basic) -> torch.fx.Node:
-        """The node of a condition as it stands, though its symbols may be known to be others by now, or numbers. `number` is the
-        condition as it is now. Raises NotTracked."""
-        return self._as_it_stands(condition, number.node)
+        """The node of a condition by its original expression, although the shape env may have replaced its symbols since.
+        `number` is the condition after these replacements. Raises NotTracked."""
+        return self._of_original(condition, number.node)
 
-    def _as_it_stands(self, expr: sympy.Basic, whole: Any) -> Any:
+    def _of_original(self, expr: sympy.Basic, whole: Any) -> Any:
         if expr.is_number or expr in (sympy.true, sympy.false):
             return self._of_part(expr, whole)
         key = (_pytype(expr), expr)
@@ -167,7 +169,7 @@ class SymbolState:
         elif opposite in self._first_nodes:
             node = self._builder.call(torch.sym_not, (self._first_nodes[opposite],), {})
         elif name in _OPERATORS or name in _FOLDS:
-            parts = [self._as_it_stands(part, whole) for part in expr.args]
+            parts = [self._of_original(part, whole) for part in expr.args]
             is_fold = name in _FOLDS
             node = (
                 self._folded(expr, parts, whole) if is_fold else self._builder.call(_OPERATORS[name], tuple(parts), {})
@@ -213,7 +215,7 @@ class SymbolState:
         return tuple(self._operands(o) if isinstance(o, tuple) else self._of(o) for o in operands)
 
     def _of_expression(self, symnode: Any) -> torch.fx.Node:
-        """Rebuilt from its parts: the number came with an input, or an equality found later has changed its expression."""
+        """Make the node from the parts of the expression: a number of an input, or one whose expression has changed since."""
         expr = symnode.expr
         name = type(expr).__name__
         if not expr.args or (name not in _FOLDS and name not in _OPERATORS):
@@ -227,7 +229,7 @@ class SymbolState:
         return self._folded(expr, parts, symnode)
 
     def _folded(self, expr: sympy.Basic, parts: Sequence[Any], whole: Any) -> Any:
-        """Calls of two operands each. All but the last are described: the caller describes that."""
+        """Binary calls for an n-ary sum, product, maximum ... The caller describes the last one's node."""
         node = parts[0]
         for count, part in enumerate(parts[1:], 2):
             node = self._builder.call(_FOLDS[type(expr).__name__], (node, part), {})
@@ -257,7 +259,7 @@ def _key(symnode: Any) -> Hashable:
 
 
 def _first_key(symnode: Any) -> Hashable:
-    """By what the number was when it was made."""
+    """The key by the expression that the number had when it was made."""
     return symnode.pytype, getattr(symnode, "_expr", symnode.expr)
 
 

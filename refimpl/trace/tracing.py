@@ -1,9 +1,9 @@
-"""One trace: inputs are made fake and tracked, the function runs under the recording mode, its result becomes the output.
+"""Runs one trace: makes the inputs fake, runs the function under the recording mode, and makes its result the graph's output.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py _MakefxTracer, dispatch_trace, wrap_key;
   make_fx(proxy_module_inputs=True) in torch/fx/experimental/proxy_tensor.py wrap_key
-Differs: no fx tracer runs the function a second way; the dispatcher alone says what happens. A size that nothing uses has no
-node, so that nothing has to be removed afterwards.
+Differs: no fx tracer runs beside the dispatch mode; the graph is recorded from dispatcher calls alone. A symbolic size that no
+op uses gets no node, so there is no dead code to remove afterwards.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 
 class Trace:
-    """Runs one function. What a trace inside it needs to share (options, fake mode) is read from `current_trace()`."""
+    """Traces one function. A trace started inside of it finds its options and fake mode through `current_trace()`."""
 
     def __init__(self, options: TraceOptions, *, parent: Trace | None = None) -> None:
         self.options = options
@@ -56,7 +56,7 @@ class Trace:
         self._stack_traces: StackTraceState | None = None
 
     def run(self, f: Callable[..., Any], args: tuple[Any, ...]) -> torch.fx.GraphModule:
-        """The graph of `f(*args)`. Whatever `f` raises goes through, and all modes are left."""
+        """Trace `f(*args)` into a GraphModule. All modes are left again if `f` raises, and the exception is not changed."""
         leaves, in_spec = pytree.tree_flatten(list(args))
         if self.fake_mode is None and self.options.is_fake:
             self.fake_mode = _fake_mode(leaves, self.options)
@@ -71,7 +71,7 @@ class Trace:
             inputs = self._inputs(leaves)
             given: list[Any] = []
             for name, value in zip(_placeholder_names(names, in_spec), inputs, strict=True):
-                # One tensor passed twice: the later placeholder stands for both.
+                # A tensor passed twice is tracked as the later placeholder.
                 node = self.builder.placeholder(name, value)
                 recording.track(value, node)
                 if self.options.proxy_module_inputs and isinstance(value, torch.nn.Module):
@@ -90,21 +90,23 @@ class Trace:
         return graph_module
 
     def subgraph(self, f: Callable[..., Any], *args: Any) -> torch.fx.GraphModule:
-        """A graph of its own for a function that an operator of this trace takes, in the same fake mode and symbols.
+        """Trace a function that an operator takes (a branch of torch.cond), with this trace's fake mode and symbols.
 
-        What the function uses from around it, and this trace knows, is an input after `args` (see `trace_function`).
+        Tensors and numbers of this trace that the function closes over become placeholders after those of `args`.
         """
         return self.trace_function(f, args).graph_module
 
     def trace_function(self, f: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
-        """`subgraph`, with what the function returned and what it uses from around it."""
+        """As `subgraph`; returns the function's result and the values it closes over as well."""
         child = type(self)(self.options, parent=self)
-        if self.fake_mode is None:  # a function that writes to its operands writes when the operator runs, not now
+        if (
+            self.fake_mode is None
+        ):  # on copies: a function that mutates its operands must do so only when the operator runs
             with paused_recordings():
                 operands = tuple(map(copy_of, operands))
         shape_env: Any = None if self.fake_mode is None else self.fake_mode.shape_env
         records_origins = getattr(shape_env, "records_origins", None)
-        if records_origins is not None:  # the op under way has switched it off, for what its kernel computes
+        if records_origins is not None:  # off while an operator's kernel runs (RecordingMode.__torch_dispatch__)
             shape_env.records_origins = True
         try:
             graph_module = child.run(in_plain_containers(f), operands)
@@ -116,7 +118,7 @@ class Trace:
 
     @contextlib.contextmanager
     def _modes(self, recording: RecordingMode) -> Iterator[None]:
-        """Outermost first. All are left again, in reverse order, whatever happens."""
+        """Enter all modes of the trace, outermost first."""
         options = self.options
         with contextlib.ExitStack() as stack:
             if self.fake_mode is not None:
@@ -133,7 +135,7 @@ class Trace:
 
     @contextlib.contextmanager
     def _origins(self, f: Callable[..., Any]) -> Iterator[None]:
-        """What is noted of where nodes come from. The functions of an operator belong to the module that calls it."""
+        """Install the writers of `nn_module_stack`, `torch_fn` and `stack_trace`. A subgraph shares its parent's module stack."""
         options, writers = self.options, self.builder.annotators
         root = getattr(f, "_orig_mod", None)
         with contextlib.ExitStack() as stack:
@@ -186,7 +188,7 @@ _CURRENT: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("refimpl
 
 
 def current_trace() -> Trace | None:
-    """The innermost trace that runs in this thread, if any."""
+    """The innermost trace running in this thread, if any."""
     return _CURRENT.get()
 
 
@@ -200,7 +202,7 @@ def _current(trace: Trace) -> Iterator[None]:
 
 
 def _fake_mode(leaves: list[Any], options: TraceOptions) -> FakeTensorMode:
-    """The mode of the fake inputs, since modes do not mix; else a new one."""
+    """The FakeTensorMode of the fake inputs, since fake modes do not mix; a new one if no input is fake."""
     modes = list(dict.fromkeys(leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)))
     if len(modes) > 1:
         raise ForeignFakeInput(
@@ -222,7 +224,7 @@ def _fake_mode(leaves: list[Any], options: TraceOptions) -> FakeTensorMode:
 
 
 def _argument_names(f: Callable[..., Any], count: int) -> list[str]:
-    """The function's own parameter names; `arg0`, `arg1`, ... where its signature does not give one for each argument."""
+    """The function's parameter names, or `arg0`, `arg1`, ... if its signature does not name every argument."""
     try:
         parameters = list(inspect.signature(f.forward if isinstance(f, torch.nn.Module) else f).parameters.values())
     except (TypeError, ValueError):  # builtins have no signature
@@ -244,7 +246,7 @@ def _name_of(f: Callable[..., Any]) -> str:
 
 @contextlib.contextmanager
 def _without_autocast_cache() -> Iterator[None]:
-    """A cast taken from the cache would be a tensor that no traced op made."""
+    """Switch autocast's weight cache off: a cached cast is a tensor that no op of this trace made."""
     was_enabled = torch.is_autocast_cache_enabled()
     torch.set_autocast_cache_enabled(False)
     try:
@@ -253,19 +255,18 @@ def _without_autocast_cache() -> Iterator[None]:
         torch.set_autocast_cache_enabled(was_enabled)
 
 
-# Modules among the inputs as proxies: what is done with one is recorded, and the graph does it with the module it is given.
-# Differs: a tensor of the trace that goes into such a call is its node; upstream makes it a constant. A call through a
-# proxy is not run, and its result is a proxy too: of what follows from it, torch functions are recorded by fx's rules, as
-# they were called, without aten ops and without `val`.
+# With proxy_module_inputs=True, a module among the inputs is an fx proxy: its attributes and calls become nodes.
+# Differs: a traced tensor that is passed to such a call is recorded as its node; upstream makes it a constant. A call through the
+# proxy is not run, and its result is a proxy too: later torch functions on it are recorded as called, without aten ops or `val`.
 
 
 def module_proxy(recording: RecordingMode, node: torch.fx.Node) -> torch.fx.Proxy:
-    """Stands for the module that the placeholder `node` will be given."""
+    """A proxy for the module that is passed to the placeholder `node`."""
     return torch.fx.Proxy(node, _ModuleTracer(recording))
 
 
 class _ModuleTracer(GraphAppendingTracer):
-    """Adds what proxies record to the graph of the trace."""
+    """Adds nodes recorded by proxies to the graph of the trace."""
 
     def __init__(self, recording: RecordingMode) -> None:
         super().__init__(recording.builder.graph)

@@ -1,7 +1,7 @@
-"""Which node stands for which tensor while a function runs.
+"""Maps tensors and script objects to their nodes while a function is traced.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py set_proxy_slot, get_proxy_slot, _ProxyTensor
-Differs: nodes are kept instead of proxies: nothing is ever computed on a proxy, since the dispatcher hands over real calls.
+Differs: maps to nodes, not to proxies: the dispatch mode records calls itself, and never computes on a proxy.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from refimpl._torch import WeakTensorKeyDictionary
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tracked:
-    """A tensor's node, its value where that is known whatever the inputs are, and what a fake kernel sees of it."""
+    """A tensor's node, its value if that does not depend on the inputs, and its metadata as a key of the fake kernels' cache."""
 
     node: torch.fx.Node
     constant: torch.Tensor | None = None
-    signature: Hashable = None  # None: results of ops on this tensor are not remembered (refimpl.trace.fakes.kernels)
-    memory: Hashable = None  # where it lies, where the trace watches over it
+    signature: Hashable = None  # None: results of ops on this tensor are not cached (refimpl.trace.fakes.kernels)
+    memory: Hashable = None  # its storage and geometry, if the trace checks whether they change (`on_moved`)
 
 
 class TrackerState:
-    """Tensors by identity, held weakly. A later entry for one tensor replaces the earlier: in-place ops rely on it."""
+    """A weak map keyed by tensor identity. A later entry of a tensor replaces an earlier one, which in-place ops rely on."""
 
     def __init__(self) -> None:
         self._entries = WeakTensorKeyDictionary()
@@ -46,18 +46,18 @@ class TrackerState:
         return self._entries.get(tensor)
 
     def items(self) -> list[tuple[torch.Tensor, Tracked]]:
-        """All tensors that are alive."""
+        """All tracked tensors that are still alive."""
         return list(self._entries.items())
 
 
 class ObjectTrackerState:
-    """Which node stands for a script or opaque object. Python makes a new wrapper of a C++ object whenever it hands one out."""
+    """Maps script and opaque objects to nodes. A script object is known by its C++ object: its Python wrappers come and go."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[bool, int], tuple[object, torch.fx.Node]] = {}
 
     def track(self, value: object, node: torch.fx.Node) -> None:
-        """The later of two nodes for one object counts. Keeps the object alive, so that its identity is not used again."""
+        """A later node of an object replaces an earlier one. The object is kept alive, so that its id is not used again."""
         self._entries[_identity(value)] = value, node
 
     def find(self, value: object) -> torch.fx.Node | None:
