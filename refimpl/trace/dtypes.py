@@ -1,9 +1,8 @@
-"""Kinds of dtypes, and the type that the operands of an elementwise op are promoted to.
+"""Type promotion of elementwise ops, and kinds of dtypes.
 
 Note [Dtypes of elementwise ops]
-The common dtype of an op's operands is found by category: tensors with dimensions come before tensors without, these before
-Python numbers, and a later group only matters if it holds a higher kind (bool < integer < float < complex) than the earlier
-ones.
+Operands are promoted in groups: tensors with dimensions, then 0-dim tensors, then Python numbers. A later group only counts if
+its dtype is of a higher kind (bool < integer < float < complex) than those of the earlier ones.
 
 Counterpart: torch/_prims_common/__init__.py elementwise_dtypes
 """
@@ -36,7 +35,7 @@ def kind_of(dtype: torch.dtype) -> str:
 
 
 def rounded_number(number: float, dtype: torch.dtype) -> float:
-    """What a tensor of this float dtype holds for the number; without a tensor, which a trace would record."""
+    """The number rounded to a float dtype, computed without a tensor (a trace would record that)."""
     if dtype is torch.float64 or not math.isfinite(number):
         return float(number)
     single = ctypes.c_float(number).value
@@ -53,7 +52,7 @@ def rounded_number(number: float, dtype: torch.dtype) -> float:
 
 
 def common_dtype(*operands: Any) -> torch.dtype:
-    """The type that tensors and numbers are promoted to when an op combines them. None is no operand."""
+    """The dtype that tensors and numbers are promoted to. Other operands, such as None, are ignored."""
     tensors = [x for x in operands if isinstance(x, torch.Tensor)]
     return common_dtype_of(
         [x.dtype for x in tensors if x.ndim > 0],
@@ -65,7 +64,7 @@ def common_dtype(*operands: Any) -> torch.dtype:
 def common_dtype_of(
     with_dimensions: Iterable[torch.dtype], without: Iterable[torch.dtype], numbers: Iterable[Any]
 ) -> torch.dtype:
-    """The same, of the dtypes of tensors with and without dimensions, and of numbers."""
+    """As `common_dtype`, from the dtypes of tensors with dimensions and of 0-dim tensors, and from numbers."""
     tensors = _combine(_highest(with_dimensions), _highest(without))
     return _combine(tensors, _highest(map(_dtype_of_number, numbers))) or torch.get_default_dtype()
 
@@ -84,12 +83,12 @@ def _highest(dtypes: Iterable[torch.dtype]) -> torch.dtype | None:
 
 
 def _combine(first: torch.dtype | None, second: torch.dtype | None) -> torch.dtype | None:
-    """The type of a group of operands together with a group that comes after it."""
+    """The dtype of a group of operands promoted with a later group."""
     if first is None or second is None:
         return first or second
     order = (BOOL, INT, FLOAT, COMPLEX)
     if order.index(kind_of(second)) <= order.index(kind_of(first)):
         return first
-    if kind_of(first) == FLOAT:  # and the second is complex: the width of the first stays
+    if kind_of(first) == FLOAT:  # and the second is complex: keep the precision of the first
         return torch.promote_types(first, torch.complex32)
     return second

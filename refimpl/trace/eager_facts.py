@@ -1,10 +1,10 @@
-"""What eager's kernels do on the processor that runs them, asked of the kernels: layouts of results, vectors, roundings.
+"""Learns facts about eager's kernels by running them on small tensors: strides of results, vector width, use of FMA.
 
 Counterpart: none
-Differs: torch builds its kernels for several kinds of processors, and takes those for the best one it finds, or the one that
-ATEN_CPU_CAPABILITY names. No rule may state what one of these builds does.
+Differs: torch builds its CPU kernels for several instruction sets and picks one at run time, so no rule here may state what one
+of the builds does.
 
-Every question runs a kernel on a few numbers, once in a process; also while a program is traced, which sees nothing of it.
+The runs are invisible to traces. Facts about the processor are found once in a process.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from refimpl._torch import FakeTensor, OpOverload, below_autograd, without_dispa
 from refimpl.trace.layouts.stand_ins import StandIns, filled, hints, reach, smaller_sizes
 
 aten = torch.ops.aten
-_PLACES = (1, 2, 4, 8, 16, 32)  # of first lanes: numbers of float64 in a vector, of 8 to 256 bytes
+_PLACES = (1, 2, 4, 8, 16, 32)  # possible numbers of float64 lanes in a vector of 8 to 256 bytes
 
 
 @functools.cache
 def row_vector_bytes() -> int:
-    """Bytes of a vector of the CPU's kernels of norms of rows: these need not be as wide as the processor's vectors.
+    """Vector width in bytes of the CPU kernel of layer norm, which may be smaller than the processor's.
 
-    In rows of zeros and one number whose square overflows, the variance is NaN where that number is of a first lane. A kernel
-    in which none is gets the length of these rows: no shorter row is one of whole vectors, then.
+    Each tried row is zeros and one number whose square overflows. The variance is NaN if that number is in the first lane of a
+    vector. If no row is NaN, the length of the rows is returned, so that no shorter row counts as whole vectors.
     """
     with without_dispatch():
         rows = torch.zeros(len(_PLACES), 2 * _PLACES[-1], dtype=torch.float64, device="cpu")
@@ -42,9 +42,9 @@ def row_vector_bytes() -> int:
 
 @functools.cache
 def rounds_products_of_sums(dtype: torch.dtype) -> bool:
-    """Whether the CPU's kernels round a product of floats to the dtype before they add something to it.
+    """Whether the CPU kernels round a product to the dtype before they add to it.
 
-    Those for processors with fused multiplications do not: of (1 + eps) * (1 + eps) - (1 + 2 * eps) they find eps * eps.
+    Kernels with FMA instructions do not: they compute (1 + eps) * (1 + eps) - (1 + 2 * eps) as eps * eps.
     """
     eps = torch.finfo(dtype).eps
     with without_dispatch():
@@ -52,35 +52,34 @@ def rounds_products_of_sums(dtype: torch.dtype) -> bool:
         return not bool(aten.add.Tensor(-(ones + 2 * eps), ones + eps, alpha=1 + eps).any())
 
 
-# The layout of results. Strides of a fake kernel are not always the kernel's. The kernel itself runs on stand-ins, tensors of
-# zeros that lie in memory as the operands do.
+# Strides of results. A fake kernel's strides are not always eager's, so the kernel itself runs on stand-ins: tensors of zeros
+# with the layouts of the operands (refimpl.trace.layouts.stand_ins).
 
-_FEW_ELEMENTS = 4096  # stand-ins with no more have the sizes of the call
-_MOST_ELEMENTS = 32767  # of any stand-in: kernels start no threads for so few
-_NAMESPACES = ("aten", "prims")  # an operator of the user's may do anything
+_FEW_ELEMENTS = 4096  # stand-ins of at most this many elements have the sizes of the call
+_MOST_ELEMENTS = 32767  # most elements of any stand-in: kernels start no threads below
+_NAMESPACES = ("aten", "prims")  # kernels of custom ops may do anything
 _PLAIN = (
     type(None), bool, int, float, complex, str, torch.SymInt,
     torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 _ERRORS = (RuntimeError, IndexError, ValueError, TypeError, Warning)  # warnings may be errors
 _NARROW = frozenset([torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32])
-# Go by the sizes themselves: which of several kernels runs, and with it the layout.
+# The sizes themselves decide which of several kernels runs, and so the strides.
 _BY_SIZES = frozenset([aten.convolution.default, aten.convolution_backward.default])
 
 
 def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple[Any, ...]] | None:
-    """Strides of each tensor that a call gives, as the CPU's kernel lays it out; None where the kernel is not asked, or does not
-    give what the fake kernel gave (`result`) in number, shapes and dtypes.
+    """The strides that the CPU kernel gives each result tensor of a call. None if the kernel is not run, or if its results differ
+    from the fake kernel's (`result`) in number, shapes or dtypes.
 
-    Asked are operators that give new tensors and write nothing, on dense tensors whose sizes are known while the program is
-    traced; on other devices the elementwise ones, on operands of one dtype.
+    Run are operators that return new tensors and mutate nothing, on strided tensors of backed sizes. On other devices only
+    elementwise operators on operands of one dtype are, because the CPU kernel stands for the device's.
 
-    The numbers in a stand-in mean nothing, so no kernel may take them for an address that it does not check. Zero is an index
-    into all that has elements, and kernels check indices, which are int64. What only another kernel writes holds narrower
-    integers: the bytes of a workspace, packed weights, pivots, offsets. So no kernel is asked that is given floating point
-    numbers and integers of fewer than 64 bits, unless it works element by element. And where sizes are made smaller, all
-    integers that are no sizes by the schema have to be dimensions. Bound: a kernel that trusts int64 numbers; a run of 19 059
-    calls of 498 operators, with all memory between pages that cannot be touched, found none.
+    A kernel must not read out of bounds because of the meaningless values in a stand-in. Zero is a valid index into every tensor
+    with elements, and kernels check int64 indices. Narrower integers come from other kernels and are not checked: workspaces,
+    packed weights, pivots, offsets. So a kernel that is not elementwise is not run on floats together with narrow integers. If
+    the stand-ins have smaller sizes, each int argument must be a dimension or, by the schema, a size. What remains is a kernel
+    that trusts int64 values; 19 059 calls of 498 operators, run with all memory between guard pages, found none.
     """
     if not gives_new_tensors(func):
         return None
@@ -96,7 +95,7 @@ def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple
     stand_ins = _stand_ins(func, args, kwargs, given, (*tensors, *results))
     if stand_ins is None:
         return None
-    # Some kernels refuse zeros (a distribution without mass).
+    # Some kernels refuse zeros (multinomial).
     found = next((made for fill in (0, 1) if (made := _run(func, args, kwargs, stand_ins, fill)) is not None), None)
     if found is None or len(found) != len(results):
         return None
@@ -113,21 +112,20 @@ def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple
 
 # Dtypes that a kernel refuses. Fake kernels and decompositions convert, and accept some of these.
 
-_INDICES = frozenset(
-    ["index", "indices", "target"]
-)  # names of operands whose zeros are in range of all that has elements
+# Names of index operands in schemas: zero is in range for every tensor that has elements.
+_INDICES = frozenset(["index", "indices", "target"])
 _REFUSED: dict[Any, bool] = {}
 
 
 def refuses_dtypes(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether the CPU's kernel raises for operands of these dtypes, and runs for other dtypes of the same sizes.
 
-    The kernel is asked once for each combination of dtypes and numbers of dimensions, on stand-ins as in `result_strides`.
-    False where it is not asked: no stand-ins, operators of the user's.
+    The kernel runs once for each combination of dtypes and numbers of dimensions, on stand-ins as in `result_strides`. False
+    where it does not run: for custom operators, and where there are no stand-ins.
 
-    An integer of fewer than 64 bits beside floating point numbers may be an address that the kernel trusts. It is asked with
-    int64 in its place, unless the schema calls it an index: what refuses int64 there refuses narrower integers as well. So a
-    kernel that takes int64 and no narrower integers, for an operand that is no index, is taken to accept them.
+    Integers of fewer than 64 bits beside floating point numbers may be addresses that the kernel does not check. Unless the
+    schema calls the operand an index, the stand-in has int64 instead: a kernel that refuses int64 there refuses narrower integers
+    too. So a kernel that takes int64 but no narrower integers, for an operand that is no index, counts as accepting them.
     """
     if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES:
         return False
@@ -188,7 +186,7 @@ def _runs(func: Any, args: Any, kwargs: Any, stand_ins: StandIns, dtypes: Sequen
 
 @functools.cache
 def gives_new_tensors(func: Any) -> bool:
-    """Whether, by its schema, an operator writes nothing, gives no views, and needs no data to say what it gives."""
+    """Whether, by its schema and tags, an operator mutates nothing, returns no views, and has no data-dependent output."""
     if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES:
         return False
     if torch.Tag.data_dependent_output in func.tags:
@@ -198,14 +196,14 @@ def gives_new_tensors(func: Any) -> bool:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether it is strided, and all that is to be known of it are sizes, strides and dtype."""
+    """Whether the tensor is a plain strided one, fully described by sizes, strides and dtype."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, FakeTensor) or tensor.layout is not torch.strided:
         return False
     return not tensor.is_quantized and not tensor.is_nested
 
 
 def _is_safe(func: Any, tensors: Sequence[torch.Tensor]) -> bool:
-    """Whether the kernel may run on numbers of no meaning, and answers for the device."""
+    """Whether the CPU kernel may run on meaningless values, and has the strides of the tensors' device (see `result_strides`)."""
     if torch.Tag.pointwise in func.tags:
         dtypes = {tensor.dtype for tensor in tensors}
         return len(dtypes) == 1 or all(_device_type(tensor) == "cpu" for tensor in tensors)
@@ -222,7 +220,7 @@ def _device_type(tensor: torch.Tensor) -> str:
 def _stand_ins(
     func: Any, args: Any, kwargs: Any, given: Sequence[Any], tensors: Sequence[torch.Tensor]
 ) -> StandIns | None:
-    """Of the sizes of the call, if these are few; else of smaller sizes, else of those of the call after all."""
+    """Stand-ins of the call's sizes if these are small; else of smaller sizes if possible; else of the call's sizes."""
     if not all(leaf.node.has_hint() for leaf in given if isinstance(leaf, torch.SymInt)):
         return None
     geometries = [(hints(tensor.shape), hints(tensor.stride())) for tensor in tensors]
@@ -242,7 +240,7 @@ def _stand_ins(
 
 
 def _are_sizes_or_dims(func: Any, args: Any, kwargs: Any, sizes: Mapping[int, int]) -> bool:
-    """Whether the integer arguments of a call mean the same for stand-ins of smaller sizes: each is a dimension or a size."""
+    """Whether each int argument is a dimension or a size, and so has a meaning for stand-ins of smaller sizes."""
     for at, argument in enumerate(func._schema.arguments):
         value = args[at] if at < len(args) else kwargs.get(argument.name)
         numbers = [leaf for leaf in _leaves(value) if isinstance(leaf, (int, torch.SymInt)) and type(leaf) is not bool]
@@ -256,7 +254,7 @@ def _are_sizes_or_dims(func: Any, args: Any, kwargs: Any, sizes: Mapping[int, in
 
 
 def _guard_orders(tensors: Sequence[torch.Tensor]) -> None:
-    """The order of dimensions of each holds for all calls of the graph: a guard where strides are symbols of their own."""
+    """Record a guard on the order of each tensor's symbolic strides: the strides found hold for that order only."""
     for tensor in tensors:
         strides = tensor.stride()
         known = hints(strides)
@@ -268,12 +266,12 @@ def _guard_orders(tensors: Sequence[torch.Tensor]) -> None:
 
 
 def _leaves(value: Any) -> list[Any]:
-    """What is in lists and tuples: an operator takes no other containers, and gives none."""
+    """The values in nested lists and tuples, the only containers that operators take and return."""
     return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, (list, tuple)) else [value]
 
 
 def _run(func: Any, args: Any, kwargs: Any, stand_ins: StandIns, fill: int) -> list[torch.Tensor] | None:
-    """The new tensors that the kernel gives for tensors of this number; None if it raises, or gives views."""
+    """The results of the kernel on stand-ins filled with a number; None if it raises or returns a view of one."""
     called = _called(func, args, kwargs, stand_ins, fill)
     if called is None:
         return None
@@ -286,8 +284,10 @@ def _run(func: Any, args: Any, kwargs: Any, stand_ins: StandIns, fill: int) -> l
 def _called(
     func: Any, args: Any, kwargs: Any, stand_ins: StandIns, fill: int, dtypes: Sequence[torch.dtype] | None = None
 ) -> tuple[Any, list[torch.Tensor]] | None:
-    """What the kernel gives for stand-ins of this number, and the stand-ins; None if it raises. `dtypes`: of the stand-ins, in
-    order; None: those of the operands."""
+    """The result of the kernel on stand-ins filled with a number, and the stand-ins; None if it raises.
+
+    `dtypes` are those of the stand-ins, in order; None: those of the operands.
+    """
     made = _Made(stand_ins, fill, None if dtypes is None else iter(dtypes))
     state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
     try:
@@ -304,11 +304,11 @@ def _called(
 
 
 class _NoStandInError(Exception):
-    """Elements of a tensor share memory otherwise than by expansion, or there are too many."""
+    """A tensor has too many elements, or internal overlap other than by expanded dimensions."""
 
 
 class _Made:
-    """The arguments of a call on stand-ins. Mutable: grows argument by argument."""
+    """Makes the arguments of a call on stand-ins. Mutable: remembers the stand-ins so far."""
 
     def __init__(self, stand_ins: StandIns, fill: int, dtypes: Iterator[torch.dtype] | None) -> None:
         self._stand_ins = stand_ins
@@ -317,7 +317,7 @@ class _Made:
         self.tensors: dict[int, torch.Tensor] = {}  # by id of the operand
 
     def like(self, value: Any) -> Any:
-        """The same with real tensors of one number."""
+        """The argument with stand-ins in place of tensors."""
         if isinstance(value, (list, tuple)):
             return [self.like(item) for item in value]
         if isinstance(value, torch.Tensor):

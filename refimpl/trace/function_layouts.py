@@ -1,6 +1,6 @@
-"""Results of torch functions whose kernels go another way for tensors without data, laid out as in eager mode.
+"""Gives results of torch functions eager's strides where the function calls other ops on fake tensors than in eager.
 
-Counterpart: none; torch's traces give strides of their own there
+Counterpart: none; torch's traces have other strides than eager there
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ _ROW_MAJOR = (_FUNCTIONAL.one_hot,)
 _MAX_POOL1D = (_FUNCTIONAL.max_pool1d, torch.max_pool1d)
 _RESAMPLING = (_FUNCTIONAL.interpolate, _FUNCTIONAL.upsample, _FUNCTIONAL.upsample_nearest)
 _ROLLS = (torch.roll, torch.Tensor.roll)
-_MODE = 3  # the place of this argument
+_MODE = 3  # position of the argument `mode`
 
 
 def laid_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
-    """What the function gave for its arguments, copied where eager mode gives row-major results, whatever the argument is, or, of
-    what is rolled, channels last."""
+    """The function's result, copied to another layout if eager's result has one: contiguous whatever the input's, or channels
+    last for `roll`."""
     if function in _ROW_MAJOR or is_pooled_without_gradient(function, result):
         return row_major(result)
     if function in _RESAMPLING and result.dim() == 3 and not _are_means(args, kwargs):
-        # (batch, channels, size): others may have the channels last
+        # (batch, channels, size): eager is contiguous; with more dimensions the result may be channels last
         return row_major(result)
     if function in _ROLLS:
         return _rolled(result, *args, **kwargs)
@@ -36,7 +36,7 @@ def laid_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], resu
 
 
 def is_pooled_without_gradient(function: Any, result: Any) -> bool:
-    """Whether eager's pooling of rows by a kernel of its own gave it, row-major memory and no view."""
+    """Whether the result is of the max_pool1d kernel that eager uses without gradients: contiguous and no view."""
     return function in _MAX_POOL1D and isinstance(result, torch.Tensor) and _is_without_gradient(result)
 
 
@@ -53,5 +53,5 @@ def _rolled(result: torch.Tensor, input: torch.Tensor, shifts: Any, dims: Any = 
 
 
 def _are_means(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a resampling function is another one's call, which has a layout of its own."""
+    """Whether the mode is "area", which calls adaptive average pooling and has that op's strides."""
     return (args[_MODE] if len(args) > _MODE else kwargs.get("mode")) == "area"

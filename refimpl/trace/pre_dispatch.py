@@ -1,31 +1,29 @@
-"""Recording above autograd and autocast: composite ops stay whole, and what switches gradients and casts is part of the graph.
+"""Pre-dispatch tracing: records above autograd and autocast. Composite ops stay whole; grad mode and autocast changes are nodes.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py PreDispatchTorchFunctionMode, ProxyTorchDispatchMode with pre_dispatch=True
-Differs: autocast regions are found by the state that ops run in (see the note below). Gradients are off in the graph too where
-inference mode or a backward pass had them off, and `requires_grad_` is a node. `x.data` is recorded as `detach`; upstream keeps
-the tensor as a constant. Inside
-torch.func's transforms, and for subclasses of Tensor, ops are recorded as they arrive below autograd.
+Differs: autocast regions are found from the state that ops run in (see the note below). Where inference mode or a backward pass
+switches gradients off, the graph does so as well, and `requires_grad_` is a node. `x.data` is recorded as `detach`; upstream
+keeps the tensor as a constant. Ops inside torch.func transforms, and ops on Tensor subclasses, are recorded below autograd.
 
 Note [How calls arrive]
-The dispatcher has a key above all others, PreDispatch, and torch a slot for the Python mode it leads to. The slot takes three
-classes by isinstance: upstream's proxy mode, its functional tensors, and the mode that checks schemas. The last is a class of
-its own without ties to the others, so `PreDispatchRecordingMode` inherits from it, for no other reason, and everything else goes
-the way torch has made: the key leads to the mode, which is out of the slot while it handles a call, so that what the op does
-below (autocast, autograd, fake kernels) is not recorded again. The alternatives were worse. A key of one's own with a fallback in
-Python fails as soon as another dispatch mode is on; an ordinary mode with the keys of autograd left out comes after autocast; and
-function modes do not see what C++ calls.
+The dispatcher's highest key, PreDispatch, leads to one Python mode in a slot. The slot accepts three classes by isinstance:
+upstream's proxy mode, its functional tensor mode, and the mode that checks schemas. `PreDispatchRecordingMode` inherits from the
+last one only to be accepted. The dispatcher takes the mode out of the slot while it handles a call, so that ops called below
+(autocast, autograd, fake kernels) are not recorded again. Alternatives fail: a dispatch key with a Python fallback does not work
+with another dispatch mode on, an ordinary mode with autograd's keys excluded comes after autocast, and function modes do not see
+calls from C++.
 
 Note [Backward passes inside of the trace]
-Autograd gives back what it has saved as new tensors. A saved result has the history of the tensor that the op gave, by which its
-node is found; an argument is the very tensor. What a composite op has made on its way, such as a transposed weight, has no node:
-that is refused. Upstream burns it in.
+Autograd unpacks a saved tensor as a new tensor. A saved result has the `grad_fn` of the original result, by which its node is
+found; a saved argument is the argument itself. An intermediate of a composite op, such as a transposed weight, has no node, and
+the backward pass is refused; upstream makes it a constant.
 
-Note [What is no op]
-`torch._C._set_grad_enabled`, behind torch.no_grad and its like, is seen by function modes: it becomes a node, and runs, so that
-the program finds the mode it asked for. Autocast regions say nothing to anybody but upstream's own mode. They are made of state
-(a switch and a dtype per device) and of a depth, which are compared at every op and at the end: what has changed becomes
-`_enter_autocast` and `_exit_autocast`, nested as regions are. A region that no op runs in leaves no trace, and two alike with
-nothing between them are one. Operators that take functions are called by the function mode, which therefore sees them first.
+Note [Calls that are no ops]
+`torch._C._set_grad_enabled` (torch.no_grad and others call it) is seen by a function mode: it becomes a node, and runs. Autocast
+regions notify upstream's own mode only. So the autocast state (a flag and a dtype per device) and the nesting depth are compared
+at every op and at the end; a change becomes `_enter_autocast` and `_exit_autocast` nodes. A region without ops is not in the
+graph, and two equal regions with no op between them become one. The function mode also calls higher-order operators, which it
+sees first.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ from refimpl._torch import (
     without_pre_dispatch_modes,
 )
 from refimpl.errors import UnsupportedByRefimpl, user_line
-from refimpl.trace.fakes.kernels import FakeKernelsState, RememberingMode
+from refimpl.trace.fakes.kernels import CachingMode, FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
@@ -66,20 +64,22 @@ _OF_DUAL_LEVELS = (torch.ops.aten._make_dual.default, torch.ops.aten._unpack_dua
 
 
 class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
-    """Sees every call before autocast and autograd do. Results carry gradients as they do in eager mode."""
+    """A recording mode that sees every call before autocast and autograd. Results have a grad_fn as in eager."""
 
     def __init__(self, builder: GraphBuilder, options: TraceOptions, fake_mode: FakeTensorMode | None = None) -> None:
         super().__init__(builder, options, fake_mode)
-        self._dispatch_key = PRE_DISPATCH_KEY  # what TorchDispatchMode.__enter__ asks where to put the mode
-        self._remembering: RememberingMode | None = None
+        self._dispatch_key = PRE_DISPATCH_KEY  # TorchDispatchMode.__enter__ puts the mode into this key's slot
+        self._caching: CachingMode | None = None
         if self._kernels is not None and fake_mode is not None:
-            # A result carries its history: a remembered one has none. What arrives below autograd is remembered instead.
+            # Results need a grad_fn, which cached ones lack, so the cache serves the ops that arrive below autograd instead.
             if self._kernels.is_caching:
-                self._remembering = RememberingMode(self._kernels, self.tracker)
+                self._caching = CachingMode(self._kernels, self.tracker)
             self._kernels = FakeKernelsState(fake_mode, is_caching=False)
         self.regions = RegionsState(builder)
         self._is_below = False
-        self._results: dict[int, tuple[Any, dict[int, torch.fx.Node]]] = {}  # by what autograd knows of them
+        self._results: dict[
+            int, tuple[Any, dict[int, torch.fx.Node]]
+        ] = {}  # id(grad_fn) -> grad_fn, nodes by output_nr
         self._set_aside_by_entry: list[contextlib.ExitStack] = []
 
     def __enter__(self) -> PreDispatchRecordingMode:
@@ -119,16 +119,20 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
             outputs[value.output_nr] = node
 
     def _run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
-        if self._remembering is not None and not is_any_mode_active_but(self.fake_mode):  # it wants to see every call
-            with self._remembering:
+        if self._caching is not None and not is_any_mode_active_but(
+            self.fake_mode
+        ):  # another mode may want to see every call
+            with self._caching:
                 return super()._run(func, args, kwargs, tensors)
         if self.fake_mode is not None:
             return super()._run(func, args, kwargs, tensors)
-        with no_python_dispatcher():  # which the slot needs; real tensors go through the kernels that eager mode runs
+        with (
+            no_python_dispatcher()
+        ):  # real tensors use eager's kernels; only the PreDispatch slot needs the Python dispatcher
             return super()._run(func, args, kwargs, tensors)
 
     def _adopt_saved(self, arguments: Any) -> None:
-        """Find the nodes of tensors that autograd has saved. Of a result it makes a new tensor, with the same history."""
+        """Track saved tensors that a backward op has for arguments by the nodes of the results that were saved."""
         for tensor in pytree.tree_leaves(arguments):
             if not isinstance(tensor, torch.Tensor) or self.tracker.find(tensor) is not None:
                 continue
@@ -138,15 +142,15 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
                 self.track(tensor, node)
             elif not self.builder.is_constant(tensor) and not (tensor.is_leaf and tensor.requires_grad):
                 raise UnsupportedByRefimpl(
-                    seen="a backward pass inside of a trace with pre_dispatch=True that needs a tensor nothing in the "
-                    f"graph gives, of shape {tuple(tensor.shape)}{user_line()}: a composite op or a hook on saved "
+                    seen="a backward pass inside of a trace with pre_dispatch=True that needs a saved tensor without a node in "
+                    f"the graph, of shape {tuple(tensor.shape)}{user_line()}: a composite op or a hook on saved "
                     "tensors made it",
-                    supported="a backward pass through ops that save their arguments and results only",
+                    supported="a backward pass through ops that only save their arguments and results",
                     do="take the gradient of the graph, or trace without pre_dispatch",
                 )
 
     def _below(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run the call, and record what arrives below autograd: a transform or a subclass takes its turn before."""
+        """Run the call and record the ops that arrive below autograd, after torch.func transforms and Tensor subclasses."""
         self._is_below = True
         try:
             with _RecordingBelowAutograd(self):
@@ -156,7 +160,7 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
 
 
 def _history_of(value: torch.Tensor) -> Any:
-    """None for a view made under no_grad whose base has been written to since: autograd refuses it, other ops do not."""
+    """The grad_fn; None where autograd refuses to make one: a view made under no_grad whose base has been mutated since."""
     try:
         return value.grad_fn
     except RuntimeError:
@@ -164,7 +168,7 @@ def _history_of(value: torch.Tensor) -> Any:
 
 
 class _RecordingBelowAutograd(TorchDispatchMode):
-    """An ordinary dispatch mode that records for the one above autograd while that handles a call."""
+    """An ordinary dispatch mode that records for a PreDispatchRecordingMode while that handles a call."""
 
     supports_higher_order_operators = True
 
@@ -174,13 +178,13 @@ class _RecordingBelowAutograd(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # as RecordingMode
+        return False  # see RecordingMode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._recording.__torch_dispatch__(func, types, args, kwargs)
 
 
-AutocastState = tuple[tuple[bool, torch.dtype], ...]  # of each device: is it on, and what are its ops cast to
+AutocastState = tuple[tuple[bool, torch.dtype], ...]  # per device: is autocast on, and to which dtype it casts
 
 _DEVICES = tuple(
     device
@@ -191,7 +195,7 @@ _DEVICES = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Region:
-    """An autocast region that ops run in: how deep it is, its state, and a node for every device it changes."""
+    """An autocast region in the graph: its nesting depth, its state, and an enter node for every device that it changes."""
 
     depth: int
     state: AutocastState
@@ -199,28 +203,30 @@ class _Region:
 
 
 class RegionsState:
-    """What the graph has switched so far, for gradients and autocast. See the note on what is no op."""
+    """The grad mode and the autocast regions that the graph is in. See Note [Calls that are no ops]."""
 
     def __init__(self, builder: GraphBuilder) -> None:
         self._builder = builder
         self._has_gradients = torch.is_grad_enabled()
-        self._is_implied = False  # gradients are off, or were at the last op, without a call of the program
+        self._is_implied = (
+            False  # inference mode or a backward pass, not the program, switched gradients off at the last op
+        )
         self._outside = _autocast_state()
         self._regions: list[_Region] = []
 
     def set_gradients(self, is_on: bool) -> None:
-        """The program switches gradients on or off."""
+        """Record that the program switches gradients on or off."""
         self._follow_autocast()
         self._switch_gradients(is_on)
 
     def follow(self) -> None:
-        """An op comes next: switch what is not as it was."""
+        """Called before each op: record changes of grad mode and autocast since the last one."""
         is_off = not torch.is_grad_enabled() and (torch.is_inference_mode_enabled() or is_inside_backward())
         self._imply(is_off)
         self._follow_autocast()
 
     def finish(self) -> None:
-        """The program has returned: leave everything as it was, but for what its own calls have switched."""
+        """Called when the program has returned: exit all autocast regions, and undo a grad mode that was only implied."""
         self._imply(False)
         while self._regions:
             self._leave()
@@ -262,7 +268,7 @@ class RegionsState:
 
     def _call(self, function: Any, args: tuple[Any, ...]) -> torch.fx.Node:
         node = self._builder.call(function, args, {})
-        node.meta["val"] = None  # what verifiers of exported programs look for
+        node.meta["val"] = None  # verifiers of exported programs expect a `val`
         return node
 
 
@@ -282,7 +288,7 @@ _CURRENT: contextvars.ContextVar[PreDispatchFunctionMode | None] = contextvars.C
 
 
 class PreDispatchFunctionMode(TorchFunctionMode):
-    """Sees what no dispatch mode does: calls that are no ops, and operators that take functions before they run."""
+    """Records calls that no dispatch mode sees: changes of grad mode, `x.data`, `requires_grad_`, and higher-order operators."""
 
     def __init__(self, recording: PreDispatchRecordingMode) -> None:
         super().__init__()
@@ -308,7 +314,7 @@ class PreDispatchFunctionMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _record_requires_grad(self, tensor: torch.Tensor, requires_grad: bool = True) -> None:
-        """Not an op to the dispatcher, but there is one of the name."""
+        """Record `requires_grad_`, which does not go through the dispatcher, as the aten op of that name."""
         if tensor.requires_grad == requires_grad or is_inside_function_transform():
             return
         op, recording = torch.ops.aten.requires_grad_.default, self._recording
@@ -319,7 +325,7 @@ class PreDispatchFunctionMode(TorchFunctionMode):
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Within it the mode does nothing. It stays where it is among the others."""
+        """A block in which the mode does nothing. It stays on the stack of modes."""
         self._pauses += 1
         try:
             yield
@@ -334,7 +340,7 @@ _SET_REQUIRES_GRAD = torch.Tensor.requires_grad.__set__  # pyright: ignore[repor
 
 @contextlib.contextmanager
 def calls_that_are_no_ops(recording: PreDispatchRecordingMode) -> Iterator[None]:
-    """For the time of a trace. Whether gradients are on is afterwards what it was before, whatever happens."""
+    """The block of a trace, with the function mode on. Grad mode is restored at the end."""
     had_gradients = torch.is_grad_enabled()
     mode = PreDispatchFunctionMode(recording)
     token = _CURRENT.set(mode)
@@ -344,13 +350,13 @@ def calls_that_are_no_ops(recording: PreDispatchRecordingMode) -> Iterator[None]
         recording.regions.finish()
     finally:
         _CURRENT.reset(token)
-        with without_pre_dispatch_functions():  # of a trace around this one, which is not to see it
+        with without_pre_dispatch_functions():  # an outer trace must not record this
             torch.set_grad_enabled(had_gradients)
 
 
 @contextlib.contextmanager
 def without_pre_dispatch_functions() -> Iterator[PreDispatchFunctionMode | None]:
-    """Within it the innermost trace's function mode does nothing: calls that are no ops are not part of its graph.
+    """A block in which the innermost trace's function mode does nothing: calls that are no ops are not recorded.
 
     Counterpart: torch/fx/experimental/proxy_tensor.py _temp_remove_pre_dispatch_torch_function_mode
     Differs: nothing is popped and pushed again, so that other function modes keep their order.

@@ -1,11 +1,11 @@
-"""The dispatch mode that records: every aten overload called under it becomes a node, and runs.
+"""The dispatch mode that records a trace: each aten overload called under it runs and becomes a node.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py ProxyTorchDispatchMode, proxy_call
-Differs: no proxies, and no mode for symbolic numbers beside this one (refimpl.trace.symbols). Subclasses of Tensor without a
+Differs: no proxies, and no second mode for symbolic numbers (refimpl.trace.symbols). Subclasses of Tensor without a
 `__torch_dispatch__` of their own are recorded like plain tensors.
 
-Order of the questions asked of a call: does it concern this trace; is it another type's to handle; is there a decomposition;
-would autograd have decomposed it; does it read a value; else record it.
+Checks of a call, in this order: is this mode paused; must a tensor subclass handle it first; is there a decomposition; would
+autograd have decomposed it; does it read a tensor's value (`item`). If none applies the call is recorded.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ from refimpl.trace.tracker import ObjectTrackerState, TrackerState
 
 _not_implemented_log = logging.getLogger("refimpl.trace.not_implemented")
 _METADATA_QUERIES = (torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default)
-_DEVICE_QUERY = torch.ops.prim.device.default  # `tensor.device` while a mode is on; no part of the program
+_DEVICE_QUERY = torch.ops.prim.device.default  # `tensor.device` while a mode is on; never recorded
 
 
 class RecordingMode(TorchDispatchMode):
-    """Records into `builder`. Only the innermost recording mode records, so that a trace inside a trace stays invisible."""
+    """Records into `builder`. Only the innermost recording mode records: the ops of a nested trace are not in the outer graph."""
 
     supports_higher_order_operators = True
 
@@ -90,34 +90,32 @@ class RecordingMode(TorchDispatchMode):
         self.symbols = SymbolState(builder)
         self._constants = ConstantsState()
         self._zeros = ZeroTensorsState()
-        self._faker: InputFaker | None = None  # of fakes of other modes
+        self._faker: InputFaker | None = None  # re-fakes constants that belong to another fake mode
         self._kernels: FakeKernelsState | None = None
         self._has_values = (
             fake_mode is not None and fake_mode.propagate_real_tensors
-        )  # the mode itself makes results then
-        if fake_mode is not None:  # a mode around the trace may want to see every call
+        )  # fake_mode computes the results then
+        if fake_mode is not None:  # no cache below another mode, which may want to see every call
             around = [mode for mode in active_dispatch_modes() if not isinstance(mode, (FakeTensorMode, RecordingMode))]
             self._kernels = FakeKernelsState(fake_mode, is_caching=not around and not self._has_values)
         self._origins: Any = (
             None if fake_mode is None else fake_mode.shape_env
-        )  # has `records_origins` if it is refimpl's
-        # Of a function that an operator takes: the recording around it, and what the function uses from there.
+        )  # refimpl's ShapeEnv has `records_origins`
+        # In a subgraph (a branch of torch.cond): the outer trace, and values of it that the branch closes over.
         self.outer: RecordingMode | None = None
         self.lifted: list[tuple[Any, torch.fx.Node]] = []
         self.trace_function: Callable[[Callable[..., Any], tuple[Any, ...]], Subgraph] = _no_trace
         self.reused_graphs: dict[Any, Any] = {}
         self.decomposed: Any = None  # the outermost op whose decomposition is running
-        self.operands: Sequence[torch.Tensor] = ()  # of the op that is being recorded
-        # Told of every tensor from outside of the trace that an op is about to use; literals of the program are none.
+        self.operands: Sequence[torch.Tensor] = ()  # tensors of the op that is being recorded
+        # Called with each captured tensor (made outside of the trace) before an op uses it; not with literals of the program.
         self.on_captured: Callable[[torch.Tensor], None] | None = None
-        # Told of every tensor that is used and is not in the memory where an op has put it. Costs a little for every result.
+        # Called with each used tensor whose storage or geometry has changed since an op returned it (`x.data = y`).
         self.on_moved: Callable[[torch.Tensor], None] | None = None
-        # Told of an op that a decomposition was run for, its arguments, and the result.
+        # Called after a decomposition: with the op, its args and kwargs, and the result.
         self.on_decomposed: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None] | None = None
         builder.annotators.append(preserved_meta_writer(self))
-        self._tracer_around: Any = (
-            None  # torch's, which is none of ours' business once another runs inside of this trace
-        )
+        self._tracer_around: Any = None  # torch's proxy mode at entry; calls under another one belong to that one
         self._pauses = 0
         self._paused_by_entry: list[contextlib.AbstractContextManager[None]] = []
 
@@ -147,7 +145,7 @@ class RecordingMode(TorchDispatchMode):
         origins = self._origins
         if origins is None or not getattr(origins, "records_origins", False):
             return self._dispatch(func, args, kwargs)
-        origins.records_origins = False  # kernels compute with sizes too: that is no part of the program
+        origins.records_origins = False  # sizes that kernels compute with are not part of the program
         try:
             return self._dispatch(func, args, kwargs)
         finally:
@@ -167,7 +165,7 @@ class RecordingMode(TorchDispatchMode):
         if not all(map(self._is_handled, tensors)):
             kinds = [type(tensor) for tensor in tensors if not self._is_handled(tensor)]
             _not_implemented_log.debug("tensors that are not tracked have types of their own: %s", kinds)
-            return NotImplemented  # the subclass's own __torch_dispatch__ gets its turn, and calls plain ops
+            return NotImplemented  # the subclass's own __torch_dispatch__ runs first, and calls ops on plain tensors
         if isinstance(func, HigherOrderOperator):
             self.operands = tensors
             decomposed = self._decompose(func, tensors, args, kwargs)
@@ -204,21 +202,21 @@ class RecordingMode(TorchDispatchMode):
 
     @property
     def tracer(self) -> PythonKeyTracer:
-        """The trace as upstream's tracer, with proxies."""
+        """The trace in the form of upstream's tracer, with proxies."""
         return PythonKeyTracer.of(self)
 
     @property
     def is_recording(self) -> bool:
-        """Whether no inner trace or block has paused it."""
+        """Whether no inner trace and no `paused_recordings()` block has paused this mode."""
         return self._pauses == 0
 
     def use_values_of(self, outer: RecordingMode) -> None:
-        """What `outer` knows and this recording does not becomes an input of the graph when it is used."""
+        """Turn values of `outer` that this trace uses into placeholders of its own graph."""
         self.outer = outer
         self.symbols.lift = self._lift
 
     def can_find(self, value: Any) -> bool:
-        """Whether a tensor or number is known to this trace, or to one that it may take values from."""
+        """Whether this trace, or an outer one that it can lift values from, tracks a tensor, symbolic number or script object."""
         if isinstance(value, SYMBOLIC_TYPES):
             is_known = self.symbols.can_find(value)
         elif isinstance(value, torch.Tensor):
@@ -230,7 +228,7 @@ class RecordingMode(TorchDispatchMode):
         return is_known or (self.outer is not None and self.outer.can_find(value))
 
     def _lift(self, value: Any) -> torch.fx.Node | None:
-        """The node of a new input for a value that only a trace around this one knows; None if none does."""
+        """A new placeholder for a value that only an outer trace tracks; None if no trace tracks it."""
         if self.outer is None or not self.outer.can_find(value):
             return None
         node = self.builder.late_placeholder(f"closed_over{len(self.lifted)}", value)
@@ -239,15 +237,15 @@ class RecordingMode(TorchDispatchMode):
         return node
 
     def _is_foreign(self, tensor: torch.Tensor) -> bool:
-        """Whether another tensor has to stand for it: it belongs to another mode, or to what is around an operator's function."""
+        """Whether the tensor must be re-faked: an untracked fake of another mode, or a constant that a subgraph closes over."""
         if type(tensor) is FakeTensor:
             is_other = tensor.fake_mode is not self.fake_mode
         else:
             is_other = self.outer is not None and type(tensor) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-        return is_other and not self.can_find(tensor)  # a deep copy has a copy of the mode, and is known
+        return is_other and not self.can_find(tensor)  # a deep copy has a copy of the fake mode, but is tracked
 
     def _own_fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        """What stands for a constant. The outermost graph has the constant itself."""
+        """This mode's fake of a constant. The constant itself is an attribute of the outermost graph."""
         if self.outer is not None:
             return self.outer._own_fake(tensor)
         assert self.fake_mode is not None
@@ -271,7 +269,7 @@ class RecordingMode(TorchDispatchMode):
         return value
 
     def bind_fresh_symbols(self, result: Any, node: torch.fx.Node) -> None:
-        """Say in the node's meta where in its result the numbers stand that only a run of the graph knows."""
+        """Write `unbacked_bindings`: at which places of the node's result new unbacked symbols are found."""
         shape_env = None if self.fake_mode is None else self.fake_mode.shape_env
         if shape_env is not None and shape_env.pending_fresh_unbacked_symbols:
             bindings = fresh_bindings(shape_env, result)
@@ -279,7 +277,7 @@ class RecordingMode(TorchDispatchMode):
                 node.meta["unbacked_bindings"] = bindings
 
     def node_of(self, value: Any) -> Any:
-        """The node that stands for a value in the graph; literals stand for themselves, containers are rebuilt."""
+        """The node of a value. Literals are returned as they are; containers are rebuilt with nodes in them."""
         if isinstance(value, torch.Tensor):
             tracked = self.tracker.find(value)
             if tracked is not None:
@@ -302,23 +300,23 @@ class RecordingMode(TorchDispatchMode):
             return tuple(map(self.node_of, value))
         if isinstance(value, LITERALS):
             return value
-        if isinstance(value, torch.fx.Proxy):  # what a module among the inputs gave, see refimpl.trace.tracing
+        if isinstance(value, torch.fx.Proxy):  # a result of a module among the inputs (proxy_module_inputs)
             return value.node
-        if isinstance(value, torch.Generator):  # a graph cannot print it: an attribute
+        if isinstance(value, torch.Generator):  # has no literal, so it is an attribute
             return self.builder.constant(value)
         if is_opaque_object(value):
             node = self.objects.find(value)
             if node is None and self.outer is not None and self.outer.can_find(value):
                 raise UnsupportedByRefimpl(
-                    seen=f"{value!r}, used in a function of a higher-order operator from around it",
-                    supported="tensors and numbers from around: operators take no objects as operands",
-                    do="use what the function needs of it outside",
+                    seen=f"{value!r}, a script object that a function passed to a higher-order operator closes over",
+                    supported="closed-over tensors and numbers: operators take no script objects as operands",
+                    do="compute what the function needs from the object outside of it",
                 )
             return self.builder.constant(value) if node is None else node
         return value
 
     def track(self, value: Any, node: torch.fx.Node, *, constant: torch.Tensor | None = None) -> None:
-        """The tensor or symbolic number is what the node gives. A symbolic number keeps its first node, a tensor its last."""
+        """Track a value by its node. A symbolic number keeps its first node, a tensor its last."""
         if isinstance(value, torch.Tensor):
             if self._kernels is None:
                 self.tracker.track(value, node, constant=constant)
@@ -334,7 +332,7 @@ class RecordingMode(TorchDispatchMode):
             self.objects.track(value, node)
 
     def check_memory(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Tells `on_moved` of those that are not where an op has put them."""
+        """Call `on_moved` with each tensor whose storage or geometry has changed since an op returned it."""
         for tensor in tensors:
             tracked = self.tracker.find(tensor)
             is_watched = tracked is not None and tracked.memory is not None and self.on_moved is not None
@@ -351,13 +349,13 @@ class RecordingMode(TorchDispatchMode):
         )
 
     def _decompose(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
-        """The result by the user's decomposition or the op's composite kernel, recorded in turn; NotImplemented if neither."""
+        """Run the decomposition table's rule or the op's composite kernel, recording its ops; NotImplemented if there is none."""
         rule = self.options.decompositions.get(func)
         if rule is not None:
             if self._kernels is not None and not self._has_values:
-                check_outputs(func, args, kwargs)  # a rule writes where the operator refuses
+                check_outputs(func, args, kwargs)  # a rule has no checks of overlapping memory
             if updates_shared_places(func, args, kwargs) or reads_what_it_writes(func, args, kwargs):
-                result = NotImplemented  # a rule computes all elements before it writes one
+                result = NotImplemented  # a rule computes all elements before it writes the first
             else:
                 result = self._run_in_place_of(func, rule, args, kwargs)
             if result is not NotImplemented:
@@ -376,7 +374,7 @@ class RecordingMode(TorchDispatchMode):
         return NotImplemented
 
     def _run_in_place_of(self, func: Any, rule: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Record what `rule` does."""
+        """Run `rule` for the op and record the ops that it calls."""
         around = self.decomposed
         self.decomposed = func if around is None else around
         try:
@@ -386,13 +384,13 @@ class RecordingMode(TorchDispatchMode):
             self.decomposed = around
 
     def _may_read(self, func: Any, tensors: list[torch.Tensor]) -> bool:
-        """An op whose result is a Python value is recorded only if that value is symbolic, or may be burned in."""
+        """Whether an op with a Python value as result (`item`) is recorded: the value is symbolic, or may become a constant."""
         if self._are_known(tensors):
             return False
         return not self.options.error_on_data_dependent_ops or any(isinstance(t, FakeTensor) for t in tensors)
 
     def _record(self, func: Any, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
-        # A literal must be fresh on every run of the graph: an in-place op would otherwise change the stored attribute.
+        # A literal (torch.tensor(3)) is copied in each run of the graph: in-place ops on it must not change the stored attribute.
         if func is torch.ops.aten.lift_fresh.default:
             func = torch.ops.aten.lift_fresh_copy.default
         elif self.on_captured is not None:
@@ -406,7 +404,7 @@ class RecordingMode(TorchDispatchMode):
         try:
             result = self._run(func, args, kwargs, tensors)
         except Exception:
-            self.builder.graph.erase_node(node)  # the program may go on without it
+            self.builder.graph.erase_node(node)  # the program may catch the error and go on
             raise
         self.bind_fresh_symbols(result, node)
         constant = None
@@ -428,22 +426,20 @@ class RecordingMode(TorchDispatchMode):
             check_outputs(func, args, kwargs)
             result = known_result(func, args, kwargs)
             if result is not NotImplemented:
-                return self._kernels.laid_out(func, args, kwargs, result)
+                return self._kernels.with_eager_strides(func, args, kwargs, result)
             return self._kernels.run(func, args, kwargs, list(tensors), self.tracker)
         except DataDependentOutputException as error:
             raise DataDependentFakeRead(func) from error
         except DynamicOutputShapeException as error:
             raise DynamicShapeInTrace(func) from error
-        except (
-            TypeError
-        ) as error:  # which upstream's kernels raise for sizes of 0 in checks that take sizes for truth values
+        except TypeError as error:  # fake kernels raise it for sizes of 0, in checks that use a size as a bool
             expected = eagers_error(func, args, kwargs)
             if expected is None:
                 raise
             raise expected from error
 
     def _are_known(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether all values are known. A plain tensor that no traced op made or wrote cannot depend on the inputs."""
+        """Whether all tensors are constants. A real tensor that no traced op made or mutated cannot depend on the inputs."""
         for tensor in tensors:
             tracked = self.tracker.find(tensor)
             if tracked is None:
@@ -470,16 +466,16 @@ class RecordingMode(TorchDispatchMode):
             _append_tensors(written, tensors)
             for tensor in tensors:
                 tracked = self.tracker.find(tensor)
-                if tracked is None:  # from now on its value is not what it was before the trace
+                if tracked is None:  # tracked from now on: its value may now depend on the inputs
                     self.track(tensor, self.builder.constant(tensor))
                     continue
                 if not is_known:
                     self._constants.forget(tracked)
-                if tracked.memory is not None and tracked.memory != _memory_of(tensor):  # an `out=` that was resized
+                if tracked.memory is not None and tracked.memory != _memory_of(tensor):  # a resized `out=` tensor
                     self.track(tensor, tracked.node, constant=tracked.constant)
 
     def track_result(self, result: Any, node: torch.fx.Node, constant: Any = None) -> None:
-        """Describe the node, and track all tensors and symbolic numbers of an op's result; elements get nodes of their own."""
+        """Write the node's meta and track an op's result; elements of lists, tuples and dicts get getitem nodes."""
         self.builder.describe(node, result)
         if isinstance(result, (torch.Tensor, *SYMBOLIC_TYPES)):
             self.track(result, node, constant=constant)
@@ -499,7 +495,7 @@ def _no_trace(function: Callable[..., Any], operands: tuple[Any, ...]) -> Subgra
 
 
 def paused_recordings() -> contextlib.AbstractContextManager[None]:
-    """Within it the recording modes that are on record nothing: for what belongs to a trace but not to the program."""
+    """A block in which no active recording mode records: for ops of the tracer that are not ops of the program."""
     return _pause(except_for=None)
 
 
@@ -521,15 +517,15 @@ def _writes_lists(func: OpOverload) -> bool:
 
 
 def _count_writes(func: OpOverload, args: Any) -> None:
-    """Versions become one higher. Such ops leave that to the ops that they call for each tensor, which under a mode nobody calls;
-    and autograd makes the history of a written view anew only where its version has changed."""
+    """Bump the versions of tensors that a mutating `_foreach_` op writes to. In eager the op it calls for each tensor does so,
+    which a mode does not reach. Autograd rebuilds the history of a mutated view only if its version has changed."""
     for position, _ in _written_arguments(func):
         if position < len(args):
             torch.autograd.graph.increment_version([t for t in args[position] if not t.is_inference()])
 
 
 def _memory_of(tensor: torch.Tensor) -> Hashable:
-    """The storage, and the place in it if that is known by numbers. None for a layout without a storage."""
+    """A fake tensor's storage, with sizes, strides and offset if all are ints. None for a tensor without strides."""
     if type(tensor) is not FakeTensor or tensor.layout is not torch.strided or tensor.is_nested:
         return None
     place = (*tensor.shape, *tensor.stride(), tensor.storage_offset())
@@ -545,7 +541,7 @@ def _device_type(tensor: torch.Tensor) -> str:
 
 
 def _check_structure(func: OpOverload, rule: object, result: object) -> None:
-    """A decomposition that returns one tensor for two, or a list for a tensor, would fail far from where it is wrong."""
+    """Raises BadDecomposition if the rule's result has not the structure that the op's schema says."""
     returns = func._schema.returns
     if len(returns) == 1 and str(returns[0].type) == "Tensor":
         if not isinstance(result, torch.Tensor):

@@ -1,6 +1,8 @@
-"""8-bit floats without dimensions beside complex tensors: eager mode takes them, fake kernels know no complex dtype of theirs.
+"""Replaces 0-dim float8 operands next to complex tensors (`complex64_tensor + float8_scalar`) before fake kernels see them.
 
-Counterpart: torch/_prims_common/__init__.py elementwise_dtypes, which raises a KeyError of them
+Eager computes such calls; fake kernels raise because float8 dtypes have no corresponding complex dtype.
+
+Counterpart: torch/_prims_common/__init__.py elementwise_dtypes, which raises a KeyError for them
 """
 
 from __future__ import annotations
@@ -12,12 +14,12 @@ import torch
 
 from refimpl._torch import OpOverload
 
-_ELSEWHERE = frozenset([torch.ops.aten.rsub.Tensor, torch.ops.aten.rsub.Tensor_out])  # without the tag
+_UNTAGGED = frozenset([torch.ops.aten.rsub.Tensor, torch.ops.aten.rsub.Tensor_out])  # elementwise, without the tag
 
 
 def with_plain_scalars(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments, with float32 in place of 8-bit floats where their dtype is of no matter: a complex tensor with dimensions
-    gives the result's. Of elementwise ops alone."""
+    """The arguments of an elementwise op, with 0-dim float8 tensors as float32 next to a complex tensor with dimensions, which
+    alone decides the dtype of the result."""
     if not any(map(_is_small_scalar, args)) or not any(map(_is_complex, args)) or not _is_elementwise(func):
         return args
     empty_like = torch.ops.aten.empty_like.default
@@ -36,10 +38,10 @@ def _is_complex(arg: Any) -> bool:
 
 @functools.cache
 def _is_elementwise(func: Any) -> bool:
-    """By the tag, which overloads with `out=` and those for lists lack."""
+    """By the tag of any of its overloads, because overloads with `out=` and `_foreach_` ops lack it."""
     if not isinstance(func, OpOverload) or func.namespace != "aten":
         return False
     name = func.overloadpacket.__name__.removeprefix("_foreach_")
     packet = getattr(torch.ops.aten, name, None)
     overloads = [] if packet is None else [getattr(packet, overload) for overload in packet.overloads()]
-    return func in _ELSEWHERE or any(torch.Tag.pointwise in overload.tags for overload in overloads)
+    return func in _UNTAGGED or any(torch.Tag.pointwise in overload.tags for overload in overloads)

@@ -1,8 +1,7 @@
-"""What eager mode refuses to write for its sizes, fake kernels accept: a source of another shape than its places.
+"""Shape checks of `slice_scatter` and `index_put` that eager makes and fake kernels do not.
 
 Counterpart: torch/_meta_registrations.py meta_index_put
-Differs: checked where the call is traced. Of symbolic sizes that is a guard, so that sizes which do not fit are never run with a
-graph of sizes that do.
+Differs: checked while tracing. For symbolic sizes the check is a guard, so that a graph never runs on sizes that do not fit.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ aten = torch.ops.aten
 
 
 def check_sizes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises eager mode's error. Of sizes that nobody knows nothing is asked."""
+    """Raises eager's error if the shapes do not fit. Unbacked sizes are not checked."""
     check = _CHECKS.get(func)
     if check is not None:
         check(*args, **kwargs)
@@ -40,7 +39,7 @@ def _slice_scatter(
 def _index_put(
     x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
 ) -> None:
-    """Of masks nothing is asked, for how many places they mean is data."""
+    """Masks are not checked: how many elements they select depends on data."""
     given = [index for index in indices if index is not None]
     sizes = [size for tensor in (x, values, *given) for size in tensor.shape]
     if any(index.dtype in (torch.bool, torch.uint8) for index in given) or not all(map(is_known, sizes)):
@@ -56,12 +55,12 @@ def _index_put(
 
 
 def is_known(number: Any) -> bool:
-    """Whether a size, an int or SymInt, has a value while the program is traced: of others no comparison can be a guard."""
+    """Whether a size is an int or a backed SymInt: a comparison of an unbacked one cannot be a guard."""
     return not isinstance(number, torch.SymInt) or number.node.has_hint()
 
 
 def _numbers(shape: Sequence[Any]) -> list[int]:
-    """A shape as it is in this call."""
+    """The shape as ints: hints of symbolic sizes."""
     return [number.node.hint if isinstance(number, torch.SymInt) else number for number in shape]
 
 

@@ -1,1 +1,1 @@
-"""Fake kernels as a trace runs them: results remembered, shapes that upstream refuses, zeros without memory."""
+"""Fake kernels: a cache of their results, shapes that upstream's refuse to infer, and autograd's ZeroTensors."""

@@ -1,8 +1,8 @@
-"""Gradients of what has no elements: fake kernels divide by their number.
+"""Fake results of backward ops on empty tensors, where fake kernels divide by a number of elements that is 0.
 
 Counterpart: torch/_decomp/decompositions.py mse_loss_backward, smooth_l1_loss_backward, huber_loss_backward,
 native_group_norm_backward
-Differs: as the kernels, these divide by nothing that is 0.
+Differs: no division, as in eager's kernels.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _REDUCTION, _MEAN, _SUM = 3, 1, 2
 
 
 def without_division(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments for the fake kernel: the gradient of a mean is like that of a sum."""
+    """The arguments with reduction "sum" in place of "mean", whose fake gradient is the same."""
     if func in _OF_MEANS and len(args) > _REDUCTION and args[_REDUCTION] == _MEAN:
         return (*args[:_REDUCTION], _SUM, *args[_REDUCTION + 1 :])
     return args
 
 
 def of_empty_groups(func: Any, args: tuple[Any, ...]) -> tuple[torch.Tensor | None, ...] | None:
-    """Gradients of a group norm's argument (N, C, *), weight and bias (C,) as its output_mask says, where there are no
-    elements; None elsewhere."""
+    """The gradients of a group norm's input (N, C, *), weight (C,) and bias (C,), by its output_mask, if the input is empty;
+    None for other inputs and other ops."""
     if func is not _GROUPS:
         return None
     _, x, _, _, weight, _, channels, _, _, mask = args

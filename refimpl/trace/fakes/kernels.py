@@ -1,11 +1,11 @@
-"""Runs ops on fake tensors, and remembers what they gave: the same op on like arguments is not worked out twice.
+"""Runs ops on fake tensors, corrects strides that differ from eager's, and caches the results.
 
 Counterpart: torch/_subclasses/fake_tensor.py FakeTensorMode._cached_dispatch_impl
-Differs: keyed by signatures that the tracer computes once per tensor, not once per use; a symbolic size is part of a signature
-by its expression, so that deep networks on symbolic shapes repeat nothing either.
+Differs: the key is made of signatures that the tracer computes once per tensor, not once per use. Symbolic sizes are in it by
+their expressions, so that the cache serves symbolic traces as well.
 
-A remembered result is metadata only: whether an output is one of the arguments, a view of one, or fresh, and its sizes. Guards
-that the first call recorded hold for the second, since it is asked for the same expressions.
+A cached result is metadata only: whether an output is an argument, a view of one, or a new tensor, and its geometry. The guards
+that the first call recorded cover the second, because its key has the same expressions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from refimpl.trace.scalar_dtypes import with_plain_scalars
 from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
 
-# What an op gives must follow from signature and arguments alone. These read or change the storage behind the tensor.
+# Never cached: these read or change the storage itself, which a signature does not describe.
 _STORAGE_OPS = frozenset(
     [
         "as_strided",
@@ -57,9 +57,9 @@ _STORAGE_OPS = frozenset(
     ]
 )
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
-_NAMESPACES = ("aten", "prims")  # of a user's own operators the fake kernel may do anything
+_NAMESPACES = ("aten", "prims")  # fake kernels of custom ops may do anything
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
-_LIMIT = 50_000  # results remembered for static shapes over all traces of a process
+_LIMIT = 50_000  # most cached results for static shapes, over all traces of a process
 
 _MISS = object()
 
@@ -73,7 +73,7 @@ def _is_same(numbers: Sequence[Any], others: Sequence[Any]) -> bool:
 
 
 def _dropped_out(result: tuple[FakeTensor, FakeTensor], given: FakeTensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values and mask: the kernel gives no argument back, and the CPU's has a mask of numbers where nothing is drawn."""
+    """Values and mask of native_dropout as in eager: values are a new tensor, and the CPU's mask of an empty input is no bool."""
     values, mask = result
     if values is given:
         values = torch.ops.aten.empty_like.default(given)
@@ -89,20 +89,20 @@ def _has_effect(func: Any) -> bool:
 
 @functools.cache
 def _out_names(func: Any) -> tuple[str, ...]:
-    """Of the `out=` arguments."""
+    """Names of the `out=` arguments."""
     if not isinstance(func, OpOverload) or not func._schema.is_mutable:
         return ()
     return tuple(a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info and a.alias_info.is_write)
 
 
 def _layouts(tensors: list[Any]) -> list[tuple[FakeTensor, Any, Any, Any]]:
-    """Sizes, strides and offsets of those that have such."""
+    """Sizes, strides and offset of each strided fake tensor."""
     strided = [t for t in tensors if type(t) is FakeTensor and t.layout is torch.strided and not t.is_nested]
     return [(tensor, tensor.shape, tensor.stride(), tensor.storage_offset()) for tensor in strided]
 
 
 def _without_values(func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
-    """Fake tensors whose values are known make an op run for real, and what it does beside its result would be done too."""
+    """Call an op that has side effects on fakes without their constants, with which the op would really run."""
     known = [t for t in tensors if isinstance(t, FakeTensor) and t.constant is not None]
     values = [t.constant for t in known]
     try:
@@ -135,12 +135,12 @@ class _Made:
     is_neg: bool
 
 
-# Results for static shapes hold in every trace. Symbolic sizes belong to one environment, and so do results for them.
+# Results for static shapes, shared by all traces. Results for symbolic sizes belong to one shape env, and so to one trace.
 _STATIC_RESULTS: dict[Hashable, Any] = {}
 
 
 class FakeKernelsState:
-    """For one trace. `is_caching` is off where other dispatch modes want to see every call."""
+    """The fake kernels of one trace. `is_caching` is off if other dispatch modes are to see every call."""
 
     def __init__(self, fake_mode: FakeTensorMode, *, is_caching: bool = True) -> None:
         self.fake_mode = fake_mode
@@ -150,7 +150,7 @@ class FakeKernelsState:
         self._fakes = WeakTensorKeyDictionary()  # captured real tensor -> its fake and the signature of that
 
     def signature(self, tensor: torch.Tensor) -> Hashable:
-        """All a fake kernel can see of a tensor; None if the results of ops on it are not to be remembered."""
+        """The metadata of a tensor that a fake kernel can see; None if results of ops on it are not to be cached."""
         if type(tensor) is not FakeTensor or tensor.layout is not torch.strided or tensor.is_quantized:
             return None
         if tensor.constant is not None or tensor.is_nested or tensor.fake_mode is not self.fake_mode:
@@ -166,29 +166,29 @@ class FakeKernelsState:
         return is_symbolic, len(shape), numbers, tensor.dtype, tensor.fake_device, tensor.is_conj(), tensor.is_neg()
 
     def run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor], tracker: TrackerState) -> Any:
-        """The op's result. `tensors` are the tensors among the arguments, in order."""
+        """The op's result, from the cache if possible. `tensors` are the tensors among the arguments, in order."""
         if _has_effect(func):
             return _without_values(func, args, kwargs, tensors)
         if not self.is_caching or not self._is_repeatable(func):
             return self._call(func, args, kwargs)
-        return self._remembered(func, args, kwargs, tensors, tracker)
+        return self._cached(func, args, kwargs, tensors, tracker)
 
-    def run_plainly(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """The result of an op, of which nothing is remembered."""
+    def run_uncached(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """The op's result, without the cache."""
         return func(*args, **kwargs) if _has_effect(func) else self._call(func, args, kwargs)
 
     def run_below_autograd(self, func: Any, args: Any, kwargs: Any, tracker: TrackerState) -> Any:
-        """The result of an op that autograd or a composite op has called, whose tensors the tracer may not know."""
+        """The result of an op called by autograd or by a composite op, whose tensors may not be tracked."""
         if not self._is_repeatable(func):
             return self._call(func, args, kwargs)
         tensors: list[torch.Tensor] = []
         _append_tensors(args, tensors)
         for value in kwargs.values():
             _append_tensors(value, tensors)
-        return self._remembered(func, args, kwargs, tensors, tracker, is_below=True)
+        return self._cached(func, args, kwargs, tensors, tracker, is_below=True)
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """The fake kernel's result, in the layout that the kernel gives it."""
+        """The fake kernel's result, with eager's strides."""
         check_sizes(func, args, kwargs)
         layouts = _layouts([kwargs.get(name) for name in _out_names(func)])
         empty = of_empty_groups(func, args)
@@ -197,7 +197,7 @@ class FakeKernelsState:
         result = func(*with_plain_scalars(func, without_division(func, args)), **kwargs)
         for out, shape, stride, offset in layouts:
             if _is_same(out.shape, shape) and not _is_same(out.stride(), stride):
-                out.as_strided_(shape, stride, offset)  # what has the right size keeps its layout
+                out.as_strided_(shape, stride, offset)  # eager keeps the strides of an `out=` tensor of the right shape
         if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor:
             result = _dropped_out(result, args[0])
         if not layouts and (asked := result_strides(func, args, kwargs, result)) is not None:
@@ -208,19 +208,19 @@ class FakeKernelsState:
             return self._view_with_strides(result, args[0], strides)
         is_given = any(result is argument for argument in (*args, *kwargs.values()))
         if not is_given and result.requires_grad and result.grad_fn is None:
-            # That is autograd's to say; kernels in Python ask for it (pad).
+            # Some Python kernels (pad) set requires_grad on their result; autograd does that.
             result = cast("FakeTensor", result.detach())
         if (strides := expanded_strides(func, result, args)) is not None:
             return self._view_with_strides(result, args[0], strides)
         return result
 
-    def laid_out(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        """The result of a call as the kernel lays it out, where the kernel can be asked."""
+    def with_eager_strides(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        """The result with the strides of the real kernel, if that can be run on stand-ins (refimpl.trace.eager_facts)."""
         asked = result_strides(func, args, kwargs, result)
         return result if asked is None else self._with_all_strides(result, asked)
 
     def _with_all_strides(self, result: Any, strides: Sequence[Any]) -> Any:
-        """The result with these strides for each tensor in it."""
+        """The result, with the given strides for each tensor in it."""
         if type(result) in (tuple, list):
             remaining = iter(strides)
             return type(result)(
@@ -228,8 +228,7 @@ class FakeKernelsState:
             )
         if type(result) is not FakeTensor or result.constant is not None:
             return result
-        if result.requires_grad and result.grad_fn is None:
-            # That is autograd's to say; kernels in Python ask for it (pad).
+        if result.requires_grad and result.grad_fn is None:  # set by a Python kernel, see _call
             result = result.detach()
         return self._with_strides(result, strides[0])
 
@@ -249,7 +248,7 @@ class FakeKernelsState:
         )  # fmt: skip
         return self._make(made, [base])
 
-    def _remembered(
+    def _cached(
         self,
         func: Any,
         args: Any,
@@ -287,19 +286,19 @@ class FakeKernelsState:
             return self._call(func, args, kwargs)
         if remembered is _MISS:
             result = self._call(func, args, kwargs)
-            # An op that resizes what it writes to (`out=`) has to do so every time.
+            # A call that changed a signature (`out=` was resized) is not cached: it has to resize each time.
             is_kept = all(map(operator.eq, map(self.signature, tensors), signatures))
             remembered = _recipe(result, tensors) if is_kept else None
             if not is_symbolic and len(results) >= _LIMIT:
                 results.clear()
             results[key] = remembered
             return result
-        if remembered is None:  # known not to be repeatable
+        if remembered is None:  # no recipe could be made for the first result
             return self._call(func, args, kwargs)
         return self._repeat(remembered, tensors)
 
     def _fake_of(self, tensor: torch.Tensor) -> tuple[FakeTensor | None, Hashable]:
-        """A captured tensor's fake, made once per trace; None for types that the fake mode itself has to judge."""
+        """A captured tensor's fake, made once per trace, and its signature; None for types that the fake mode itself handles."""
         if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not self.fake_mode.allow_non_fake_inputs:
             return None, None
         known = self._fakes.get(tensor)
@@ -334,7 +333,7 @@ class FakeKernelsState:
             if base is not None and base.dtype is made.dtype:
                 meta = torch.as_strided(base, made.shape, made.stride, made.offset)
             elif base is not None:
-                with torch.inference_mode(base.is_inference()):  # as a view is
+                with torch.inference_mode(base.is_inference()):  # a view of an inference tensor is one
                     meta = torch.empty_strided(made.shape, made.stride, dtype=made.dtype, device="meta")
                     meta.set_(base.untyped_storage(), made.offset, made.shape, made.stride)
             else:
@@ -348,8 +347,8 @@ class _Nothing:
     """The output is None."""
 
 
-class RememberingMode(TorchDispatchMode):
-    """Below autograd, while an op runs above it: what arrives there is not worked out twice either."""
+class CachingMode(TorchDispatchMode):
+    """Serves ops that arrive below autograd from the cache, while a pre-dispatch trace runs a call above autograd."""
 
     def __init__(self, kernels: FakeKernelsState, tracker: TrackerState) -> None:
         super().__init__()
@@ -365,7 +364,7 @@ class RememberingMode(TorchDispatchMode):
 
 
 class EagerLayoutsMode(TorchDispatchMode):
-    """Below autograd: results of the ops that run on fake tensors are laid out as kernels lay theirs."""
+    """Gives the results of ops on fake tensors, below autograd, the strides of eager's kernels."""
 
     def __init__(self, fake_mode: FakeTensorMode) -> None:
         super().__init__()
@@ -373,10 +372,10 @@ class EagerLayoutsMode(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # as RememberingMode
+        return False  # as CachingMode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self._kernels.run_plainly(func, args, kwargs or {})
+        return self._kernels.run_uncached(func, args, kwargs or {})
 
 
 def _append_tensors(value: Any, tensors: list[torch.Tensor]) -> None:
@@ -398,9 +397,9 @@ def _call_key(func: Any, args: Any, kwargs: Any, signatures: list[Hashable]) -> 
 
 
 def _sharing(tensors: Sequence[torch.Tensor]) -> Hashable:
-    """Which arguments are one tensor, and which share memory: it decides which of them a result is, or is a view of.
+    """Which arguments are the same tensor, and which share a storage: a recipe names arguments and bases by position.
 
-    The first item says that nothing in it is symbolic, as in the signatures it stands beside.
+    The first item is the `is_symbolic` that all signatures in a key begin with.
     """
     objects = [id(tensor) for tensor in tensors]
     storages = [storage_key(tensor) for tensor in tensors]
@@ -408,7 +407,7 @@ def _sharing(tensors: Sequence[torch.Tensor]) -> Hashable:
 
 
 def _append_literals(value: Any, key: list[Hashable]) -> bool:
-    """Appends all but tensors, with types: 1, 1.0 and True are equal but not alike. Says whether any is symbolic."""
+    """Append all arguments but tensors to the key, with their types (1 == 1.0 == True). Returns whether any is symbolic."""
     if isinstance(value, torch.Tensor):
         key.append(torch.Tensor)
         return False
@@ -436,7 +435,7 @@ def _replace(value: Any, replaced: dict[int, FakeTensor]) -> Any:
 
 
 def _recipe(result: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """How to make the result again; None where that is not possible."""
+    """A description from which `_repeat` makes the result again; None if that is not possible."""
     if result is None:
         return _Nothing()
     if isinstance(result, (tuple, list)):

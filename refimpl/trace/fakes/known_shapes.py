@@ -1,8 +1,8 @@
-"""Fake results of ops whose shapes follow from their arguments, where upstream's fake kernels refuse them or ask for data.
+"""Fake results of ops whose output shapes follow from the arguments although upstream's fake kernels raise or ask for data.
 
 Counterpart: torch/_subclasses/fake_impls.py (its refusals of ops with Tag.dynamic_output_shape); torch/_meta_registrations.py
 _meta_grouped_mm_common
-Differs: a rule may say that this call's shapes do depend on data (NotImplemented), and then upstream's kernel is asked.
+Differs: rules per operator. A rule returns NotImplemented for calls whose shapes do depend on data; then upstream's kernel runs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 
 def _linalg_lstsq(a: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None) -> Any:
-    """Residuals depend on the rank that is found; but `gelsy` gives none, and `gels` takes the rank for full."""
+    """The residuals' shape depends on the rank found, but not with `gelsy` (no residuals) and `gels` (assumes full rank)."""
     if a.dim() < 2 or b.dim() < 1:
         return NotImplemented
     driver = driver or ("gelsy" if a.device.type == "cpu" else "gels")
@@ -30,7 +30,7 @@ def _linalg_lstsq(a: torch.Tensor, b: torch.Tensor, rcond: float | None = None, 
     if is_vector:
         batch = a.shape[:-2]
     count = 1 if is_vector else b.shape[-1]
-    # (*batch, count, longer side): written column by column; the solution is the first rows.
+    # LAPACK returns (*batch, count, max(rows, columns)) in column-major order; the solution is its first rows.
     solution = b.new_empty((*batch, count, max(rows, columns))).mT.narrow(-2, 0, columns)
     real = a.dtype.to_real()
     has_residuals = driver == "gels" and rows > columns
@@ -51,7 +51,7 @@ def _ctc_loss(
     blank: int = 0,
     zero_infinity: bool = False,
 ) -> Any:
-    """Lengths given as numbers say how many states the longest target has."""
+    """The number of states follows from the longest target, whose length is an int argument."""
     if log_probs.dim() != 3 or not target_lengths:
         return NotImplemented
     steps, batch, _ = log_probs.shape
@@ -66,7 +66,7 @@ def _grouped_mm(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> Any:
-    """On the CPU other types than bfloat16 work too."""
+    """The CPU kernel takes other dtypes than bfloat16 as well."""
     if a.device.type != "cpu" or a.dtype is torch.bfloat16 or a.dtype is not b.dtype or bias is not None:
         return NotImplemented
     match a.dim(), b.dim():
@@ -81,7 +81,7 @@ def _grouped_mm(
 
 
 def _shrink_backward(x: torch.Tensor, y: torch.Tensor, lambd: float) -> Any:
-    """Upstream's kernels of some operators are made for integers only."""
+    """For operands of one floating point dtype, where upstream's fake kernel raises."""
     if x.dtype is not y.dtype or not x.is_floating_point():
         return NotImplemented
     return x.new_empty(torch.broadcast_shapes(x.shape, y.shape))
@@ -90,7 +90,7 @@ def _shrink_backward(x: torch.Tensor, y: torch.Tensor, lambd: float) -> Any:
 def _upsample_aa_backward(
     grad_output: torch.Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *others: Any
 ) -> Any:
-    """The kernels in C++ take sizes for plain ints."""
+    """For symbolic sizes, which upstream's C++ meta kernels would specialize."""
     if all(type(size) is int for size in (*grad_output.shape, *input_size)):
         return NotImplemented
     return grad_output.new_empty(tuple(input_size))
@@ -99,14 +99,14 @@ def _upsample_aa_backward(
 def _upsample_backward(
     grad_output: torch.Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *others: Any
 ) -> Any:
-    """As above."""
+    """For symbolic sizes, as `_upsample_aa_backward`."""
     if all(type(size) is int for size in (*grad_output.shape, *output_size, *input_size)):
         return NotImplemented
     return grad_output.new_empty(tuple(input_size))
 
 
 def _upsample_nearest(x: torch.Tensor, output_size: Sequence[Any], *others: Any, **named: Any) -> Any:
-    """Upstream's kernels take a product of sizes for a truth value where there are no images, or images of no channels."""
+    """For inputs without images or channels, where upstream's fake kernel raises: it uses a product of sizes as a bool."""
     if x.dim() != len(output_size) + 2 or not all(size > 0 for size in (*x.shape[2:], *output_size)):
         return NotImplemented
     if x.shape[1] == 0:
@@ -117,7 +117,7 @@ def _upsample_nearest(x: torch.Tensor, output_size: Sequence[Any], *others: Any,
 
 
 def _margin_loss_backward(grad: torch.Tensor, x: torch.Tensor, *others: Any) -> Any:
-    """Upstream has no kernel; it takes the one in C++ where sizes are plain ints."""
+    """Upstream has no fake kernel for symbolic sizes, only a C++ one for ints."""
     return x.new_empty(x.shape)
 
 
@@ -161,6 +161,6 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
 
 
 def known_result(func: Any, args: Any, kwargs: Any) -> Any:
-    """The fake result by a rule; NotImplemented where there is none for this call. To be called where fake tensors are made."""
+    """The fake result by the op's rule; NotImplemented if it has none for this call. Called with the fake mode active."""
     rule = RULES.get(func)
     return NotImplemented if rule is None else rule(*args, **kwargs)

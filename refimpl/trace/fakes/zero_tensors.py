@@ -1,8 +1,8 @@
-"""Zeros that have no memory: autograd makes them where a gradient is zero whatever arrives (sgn), and they stay zero in products.
+"""ZeroTensors: zeros without memory, which autograd makes for constant zero gradients (sgn). Their product with inf or NaN is 0.
 
 Counterpart: aten/src/ATen/ZeroTensorFallback.cpp, mul_zerotensor and div_zerotensor of aten/src/ATen/native/BinaryOps.cpp
-Differs: in a trace they are zeros like others, whose products are known: fake tensors do not keep the dispatch key, or are of
-another device with it.
+Differs: a trace records ordinary zeros and remembers which they are, because fake tensors lose the ZeroTensor dispatch key or the
+device. Products and quotients of these become zeros as well.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _QUOTIENTS = (aten.div.Tensor, aten.div.Scalar)
 
 
 class _ZeroFloat(float):
-    """What autograd gives operators for the tangent of a number: stays zero in products, and is an ordinary number elsewhere."""
+    """The ZeroTensor tangent of a Python number in forward-mode AD: products with it are 0; elsewhere it is the number 0."""
 
     plain = 0.0
 
@@ -42,19 +42,19 @@ _NUMBERS = {
     torch.int64: _ZeroInt(),
     torch.bool: _ZeroBool(),
     torch.complex128: _ZeroComplex(),
-}  # the dtypes of tensors that stand for numbers
+}  # keyed by the dtypes of tensors that are wrapped numbers
 _KINDS = tuple(map(type, _NUMBERS.values()))
 
 
 def with_plain_numbers(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same, with such numbers as the program could have written them."""
+    """The arguments with ordinary numbers in place of ZeroTensor tangents."""
     if not any(isinstance(arg, _KINDS) for arg in args):
         return args
     return tuple(arg.plain if isinstance(arg, _KINDS) else arg for arg in args)
 
 
 def as_tangent_of_number(zeros: torch.Tensor) -> torch.Tensor:
-    """The same, ready to be taken for a number by forward-mode AD: a fake tensor has no memory that the number is read of."""
+    """The zeros, with the number set that forward-mode AD reads from a 0-dim tensor, since a fake tensor has no data."""
     number = _NUMBERS.get(zeros.dtype)
     if number is not None and not zeros.ndim:
         set_wrapped_number(zeros, number)
@@ -62,7 +62,7 @@ def as_tangent_of_number(zeros: torch.Tensor) -> torch.Tensor:
 
 
 class ZeroTensorsState:
-    """The zeros of one trace: what autograd made as such, their views and products; until something is written there."""
+    """The ZeroTensors of one trace, and views and products of them, each until it is mutated."""
 
     def __init__(self) -> None:
         self._versions = WeakTensorKeyDictionary()
@@ -72,14 +72,14 @@ class ZeroTensorsState:
             self._versions[tensor] = tensor._version
 
     def make_it_zero(self, func: Any, args: Any) -> bool:
-        """Whether the result is zero because an operand is, even if another one is infinite or NaN."""
+        """Whether the call is a product or quotient with a ZeroTensor, which is zero even if the other operand is inf or NaN."""
         if func not in (*_PRODUCTS, *_QUOTIENTS):
             return False
         zeros = [self._holds(arg) for arg in args[:2]]
         return any(zeros) if func in _PRODUCTS else zeros == [True, False]
 
     def are_viewed(self, func: Any, args: Any) -> bool:
-        """Whether the result is a view of such zeros."""
+        """Whether the result is a view of a ZeroTensor."""
         return bool(self._versions) and bool(args) and getattr(func, "is_view", False) and self._holds(args[0])
 
     def _holds(self, value: Any) -> bool:
@@ -91,7 +91,7 @@ class ZeroTensorsState:
 
 
 def zeros_of_product(left: Any, right: Any) -> torch.Tensor:
-    """Zeros of the shape and dtype of a product or quotient, in memory."""
+    """Ordinary zeros of the shape and dtype of a product or quotient."""
     tensors = [operand for operand in (left, right) if isinstance(operand, torch.Tensor)]
     shape = list(torch.broadcast_shapes(*(tensor.shape for tensor in tensors)))
     device = tensors[0].device if tensors else torch.device("cpu")

@@ -1,1 +1,1 @@
-"""Strides of results that fake kernels order otherwise than the kernels do: by stand-ins, and by rules for views."""
+"""Strides of results where fake kernels disagree with eager's kernels: from stand-in tensors, and by rules for views."""

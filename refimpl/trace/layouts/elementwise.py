@@ -1,12 +1,10 @@
-"""Strides of what elementwise kernels give, worked out: where there is no call to ask for (gradients, parts of decompositions).
+"""Output strides of elementwise kernels (TensorIterator), computed where there is no real call: gradients, decompositions.
 
-Such a kernel orders the dimensions of a result by the strides of the operands: the first operand that can tell two dimensions
-apart decides. Strides of 0 tell nothing, which is where broadcast and expanded operands leave the word to the next one. Fake
-kernels written in Python judge the same questions by other rules.
+TensorIterator orders the dimensions of the result by the operands' strides: the first operand whose strides of two dimensions
+differ decides. A stride of 0 (broadcast, expanded) does not decide, and the next operand is looked at.
 
 Counterpart: torch/_prims_common/__init__.py compute_elementwise_output_strides
-Differs: follows the kernels where the two disagree. Of symbolic sizes and strides the order is asked of their environment, which
-guards what it does not know.
+Differs: follows TensorIterator where the two disagree. Comparisons of symbolic strides record guards.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def elementwise_strides(shape: Sequence[int], operands: Sequence[Layout]) -> tuple[int, ...]:
-    """Strides of a new result of this shape, to which the operands broadcast, in elements."""
+    """Strides of a new elementwise result of this shape, to which the operands broadcast."""
     if all(tuple(own) == tuple(shape) for own, _ in operands):
         strides = _strides_of_all(shape, operands)
         if strides is not None:
@@ -41,7 +39,7 @@ def elementwise_strides(shape: Sequence[int], operands: Sequence[Layout]) -> tup
 
 
 def kept_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
-    """Strides of `empty_like` a tensor that has these."""
+    """Strides of `empty_like` of a tensor with this shape and these strides."""
     return tuple(strides) if _is_dense(shape, strides) else elementwise_strides(shape, [(tuple(shape), tuple(strides))])
 
 
@@ -50,8 +48,8 @@ def agree_but_for_ones(shape: Sequence[int], strides: Sequence[int], others: Seq
 
 
 def _strides_of_all(shape: Sequence[int], operands: Sequence[Layout]) -> tuple[int, ...] | None:
-    """The strides that operands of one shape share, if they have no gaps; strides along a size of 1 need not agree."""
-    if 0 in shape:  # which is contiguous whatever the strides
+    """The strides that all operands share, if these are dense; None otherwise. Strides of dimensions of size 1 need not agree."""
+    if 0 in shape:  # always contiguous
         return contiguous_strides(shape)
     for format_strides in (contiguous_strides(shape), _channels_last_strides(shape)):
         if format_strides is not None and all(
@@ -72,7 +70,7 @@ def _channels_last_strides(shape: Sequence[int]) -> tuple[int, ...] | None:
 
 
 def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether each place between the first and the last holds one element."""
+    """Whether the tensor is non-overlapping and dense."""
     step = 1
     for stride, size in sorted((t, s) for s, t in zip(shape, strides, strict=True) if s != 1):
         if stride != step:
@@ -82,7 +80,7 @@ def _is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def _fastest_first(shape: Sequence[int], operands: Sequence[Layout]) -> list[int]:
-    """Dimensions from the fastest on: an insertion sort, as comparisons that tell nothing make the order partial."""
+    """Dimensions by increasing stride. An insertion sort like TensorIterator's, because undecided comparisons make it partial."""
     everywhere = [_broadcast(shape, layout) for layout in operands]
     order = list(reversed(range(len(shape))))
     for i in range(1, len(order)):
@@ -105,7 +103,7 @@ def _broadcast(shape: Sequence[int], layout: Layout) -> list[int]:
 
 
 def _compare(shape: Sequence[int], operands: Sequence[Sequence[int]], a: int, b: int) -> int:
-    """1 if dimension a is slower than b, -1 if it is faster, 0 if no operand tells."""
+    """1 if dimension a has the larger stride, -1 if b has, 0 if no operand decides."""
     for strides in operands:
         if strides[a] == 0 or strides[b] == 0:
             continue

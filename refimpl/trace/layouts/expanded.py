@@ -1,7 +1,9 @@
-"""Strides of expanded tensors along sizes of 1: a number has none anywhere, and a new dimension the step of the one inside of it.
+"""Strides of `expand` along dimensions of size 1.
+
+A 0-dim tensor has stride 0 in all new dimensions; else a new dimension of size 1 gets size * stride of the next inner one.
 
 Counterpart: torch/_refs/__init__.py expand
-Differs: follows the kernel, where torch's function in Python, which fake tensors run where sizes are symbols, has steps of 1.
+Differs: follows the kernel; torch's Python version, which fake tensors run for symbolic sizes, has strides of 1 there.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ _EXPAND = torch.ops.aten.expand.default
 
 
 def expanded_strides(func: Any, result: torch.Tensor, args: Any) -> tuple[Any, ...] | None:
-    """Of what a fake kernel gave, by the kernel for data; None for other operators."""
+    """Eager's strides of a fake `expand` result; None for other operators."""
     if func is not _EXPAND or args[0].layout is not torch.strided:
         return None
     count = args[0].dim()

@@ -1,12 +1,11 @@
-"""Tensors of numbers that lie in memory as the traced ones do, and what the strides of a result mean for the traced sizes.
+"""Stand-ins: small real tensors with the layout of traced ones, on which real kernels are run to learn the strides of results.
 
-Counterpart: none; upstream's kernels in Python work strides out
-Differs: a stand-in has the sizes of this call (of symbolic ones the hints), or smaller ones in the same order: sizes up to 4 and
-equal sizes stay what they are, larger ones become 5, 6, ... Dimensions have the same order in memory, gaps stay gaps, and what is
-expanded stays so.
+Counterpart: none; upstream's Python kernels compute strides
+Differs: a stand-in has the sizes of the call (hints of symbolic ones), or smaller ones: sizes up to 4 stay, larger ones become
+5, 6, ... in the same order, and equal sizes stay equal. The order of dimensions, gaps between rows and expanded dimensions stay.
 
-Strides of a result are translated by its order of dimensions: a stride is the product of the sizes inside of it. The law ends
-where a kernel goes by a size itself (convolutions), and at results that are not dense, which have no translation.
+A result's strides are translated back by its order of dimensions: a stride is the product of the sizes inside of it. This fails
+for kernels that choose a layout by the sizes themselves (convolutions), and for results that are not dense.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ KEPT = 4  # sizes up to this stand for themselves
 
 
 def hints(numbers: Iterable[Any]) -> tuple[int, ...] | None:
-    """Sizes or strides as integers, symbolic ones by their hints; None if one has no hint (a size that depends on data)."""
+    """Sizes or strides as ints, by the hints of symbolic ones; None if one is unbacked."""
     found = []
     for number in numbers:
         if type(number) is not int:
@@ -35,17 +34,17 @@ def hints(numbers: Iterable[Any]) -> tuple[int, ...] | None:
 
 
 def smaller_sizes(shapes: Iterable[Sequence[int]]) -> dict[int, int]:
-    """Maps each size of the call to the size that a stand-in has in its place."""
+    """Maps each size of a call to the size that a stand-in has instead."""
     sizes = sorted({size for shape in shapes for size in shape if size > KEPT})
     return {**{size: size for size in range(KEPT + 1)}, **{size: KEPT + 1 + at for at, size in enumerate(sizes)}}
 
 
 def smaller_strides(shape: Sequence[int], strides: Sequence[int], sizes: Mapping[int, int]) -> tuple[int, ...] | None:
-    """Strides of a stand-in of smaller sizes. None for a tensor without elements, and for one that overlaps itself unexpanded."""
+    """Strides of a stand-in of smaller sizes. None for an empty tensor, and for overlap other than by expanded dimensions."""
     if 0 in shape:
         return None
-    marks = {0: 0, 1: 1}  # by stride of the tensor, that of the stand-in
-    end, end_of_stand_in = 1, 1  # elements that the dimensions so far reach over
+    marks = {0: 0, 1: 1}  # maps strides of the tensor to strides of the stand-in
+    end, end_of_stand_in = 1, 1  # elements that the dimensions so far span
     for stride, size in sorted((t, s) for s, t in zip(shape, strides, strict=True) if s != 1 and t != 0):
         if stride < end:
             return None
@@ -53,7 +52,7 @@ def smaller_strides(shape: Sequence[int], strides: Sequence[int], sizes: Mapping
         end, end_of_stand_in = stride * size, marks[stride] * sizes[size]
         marks[end] = end_of_stand_in
     for stride in sorted({t for s, t in zip(shape, strides, strict=True) if s == 1 and t not in marks}):
-        # Along a size of 1: between the same two.
+        # The stride of a dimension of size 1 stays between the same two other strides.
         known = sorted(marks)
         at = bisect.bisect(known, stride)
         marks[stride] = marks[known[at - 1]] + 1
@@ -63,14 +62,16 @@ def smaller_strides(shape: Sequence[int], strides: Sequence[int], sizes: Mapping
 
 
 class StandIns:
-    """The stand-ins of one call. `sizes` maps each size of the call to that of the stand-in; None: as in the call."""
+    """The stand-ins of one call. `sizes` maps sizes of the call to sizes of stand-ins; None if they are the same."""
 
     def __init__(self, sizes: Mapping[int, int] | None) -> None:
         self.sizes = sizes
-        self._geometries: list[tuple[tuple[int, ...], Sequence[Any]]] = []  # strides of a stand-in, and the operand's
+        self._geometries: list[
+            tuple[tuple[int, ...], Sequence[Any]]
+        ] = []  # strides of each stand-in and of its operand
 
     def geometry(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Shape and strides of the stand-in for a tensor of known sizes; None if there is none."""
+        """Shape and strides of the stand-in for a tensor of backed sizes; None if it can have none."""
         shape, strides = hints(tensor.shape), hints(tensor.stride())
         assert shape is not None
         assert strides is not None
@@ -87,7 +88,7 @@ class StandIns:
         return known if self.sizes is None else self.sizes.get(known, known)
 
     def strides_of(self, made: torch.Tensor, result: torch.Tensor) -> tuple[Any, ...] | None:
-        """What the strides of a kernel's result are for the result of the traced call; None if they are not of one kind."""
+        """Strides of the traced call's result, from `made`, the kernel's result on stand-ins; None if they do not translate."""
         shape = hints(result.shape)
         if (
             shape is None
@@ -119,7 +120,7 @@ class StandIns:
         for dim in sorted(places, key=lambda dim: (made.stride(dim), made.shape[dim])):
             if made.stride(dim) != end:
                 return None
-            if made.shape[dim] != 0:  # what has no elements counts as 1
+            if made.shape[dim] != 0:  # a size of 0 counts as 1 in contiguous strides
                 end, real = end * made.shape[dim], real * shape[dim]
                 products[end] = real
         found = []
@@ -127,7 +128,7 @@ class StandIns:
             if stride in products and (size == 1 or stride != 0):
                 found.append(products[stride])
                 continue
-            # Along a size of 1 it may be an operand's.
+            # A dimension of size 1 may have an operand's stride.
             kept = [
                 theirs[at]
                 for own, theirs in self._geometries
@@ -142,7 +143,10 @@ class StandIns:
 def filled(
     shape: Sequence[int], strides: Sequence[int], like: torch.Tensor, number: int, dtype: torch.dtype
 ) -> torch.Tensor:
-    """A tensor of one number, also in its gaps, with the conjugate and negative bits of `like` where the dtype can have them."""
+    """A CPU tensor filled with one number, the gaps between its rows included.
+
+    It has the conjugate and negative bits of `like` if it has that dtype.
+    """
     made = torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
     if 0 not in shape:
         made.as_strided((reach(shape, strides),), (1,)).fill_(number)
@@ -152,5 +156,5 @@ def filled(
 
 
 def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Elements of memory from the first of the tensor to its last."""
+    """How many elements of memory the tensor spans, gaps included."""
     return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True) if size > 1)

@@ -1,7 +1,7 @@
-"""Strides of `view` along sizes of 1: the kernel counts such a dimension to the one outside of it, whatever its own stride was.
+"""Strides of `view` along dimensions of size 1, which memory format checks and kernels look at.
 
 Counterpart: torch/_refs/__init__.py view
-Differs: follows the kernel; the fake kernel keeps the strides that dimensions of size 1 have. Kernels choose layouts by them.
+Differs: follows eager, which computes them from the next inner dimension; the fake kernel keeps the strides of the base.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ _VIEWS = frozenset([aten.view.default, aten._unsafe_view.default])
 
 
 def viewed_strides(func: Any, shape: Sequence[Any], args: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Strides of a view of this shape; None for other operators, no elements, and symbolic sizes whose expressions do not show
-    which dimensions are one in memory."""
+    """Strides of a view of this shape. None for other operators, for empty tensors, and if the expressions of symbolic sizes do
+    not show which dimensions are contiguous to each other."""
     if func not in _VIEWS or not any(map(_is_one, shape)):
         return None
     x = args[0]
@@ -37,7 +37,7 @@ def viewed_strides(func: Any, shape: Sequence[Any], args: Sequence[Any]) -> tupl
 
 
 def _stretches(shape: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """How many elements with which step are one in memory, from the innermost dimensions outwards."""
+    """Runs of dimensions that are contiguous to each other, innermost first: number of elements and stride of each run."""
     found: list[tuple[Any, Any]] = []
     elements: Any = 1
     step: Any = strides[-1] if strides else 1
@@ -54,7 +54,7 @@ def _is_one(size: Any) -> bool:
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """By value, or by expression, which is no guard."""
+    """Whether two sizes are equal ints or have equal expressions; records no guard."""
     return _expression(a) == _expression(b)
 
 

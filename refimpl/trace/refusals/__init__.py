@@ -1,1 +1,1 @@
-"""What eager refuses and fake kernels accept: dtypes and numbers that are not converted, memory that must not be written to."""
+"""Calls that eager's kernels refuse and fake kernels accept: by dtypes, by numbers out of range, by overlapping outputs."""

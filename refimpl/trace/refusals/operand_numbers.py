@@ -1,10 +1,10 @@
-"""Numbers that eager's kernels convert to the dtype they compute in, and refuse where it does not hold them.
+"""Checks whether number arguments fit the dtype that eager's kernel converts them to, such as the 300 of `uint8_x.fill_(300)`.
 
-Operands of arithmetic and comparisons are not among them: they become tensors without dimensions, whose conversion wraps or
-gives infinities.
+Operands of arithmetic and comparisons are not checked: they become 0-dim tensors, whose conversion wraps or overflows to inf.
 
 Counterpart: c10/util/TypeCast.h overflows, c10/core/Scalar.h Scalar::to
-Differs: asked before a call is taken apart or becomes part of a kernel; what does not fit is left to the operator, which raises.
+Differs: checked before a call is decomposed or becomes part of a generated kernel. If a number does not fit, the operator itself
+runs, and raises.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ import torch
 from refimpl._torch import OpOverload
 from refimpl.trace.dtypes import FLOAT, INT, common_dtype_of, kind_of
 
-# By the names of arguments: of the operands' common dtype; of that with the number among the operands; operands alone.
+# Names of number arguments that are converted to the operands' common dtype.
 _CONVERTED = frozenset(
     [
         *("alpha", "beta", "fill_value", "input_scale", "lambd", "lower", "max_val", "min_val"),
         *("negative_slope", "s", "scale", "threshold", "upper", "value", "weight"),
     ]
 )
-_PROMOTED = frozenset(["min", "max", "exponent"])
-_OPERANDS = frozenset(["self", "other"])
-_FACTORS = frozenset(["add", "sub", "rsub", "index_add"])  # whose alpha is no truth value
+_PROMOTED = frozenset(["min", "max", "exponent"])  # converted, and operands of type promotion
+_OPERANDS = frozenset(["self", "other"])  # operands of type promotion that are not checked
+_FACTORS = frozenset(["add", "sub", "rsub", "index_add"])  # ops that refuse a bool alpha
 _PLACES = frozenset(["index", "mask"])
 _NUMBERS = (bool, int, float, complex)
-_SMALL = 64  # what all dtypes hold
+_SMALL = 64  # every dtype holds integers up to this
 
 
 def number_fits(number: complex, dtype: torch.dtype) -> bool:
-    """Whether a number is converted to the dtype without an error. Negative integers wrap in unsigned ones."""
+    """Whether a number converts to the dtype without an error. Negative ints wrap in unsigned dtypes."""
     if isinstance(number, complex):
         return dtype.is_complex
     if kind_of(dtype) == INT:
@@ -49,7 +49,7 @@ def number_fits(number: complex, dtype: torch.dtype) -> bool:
 
 
 def numbers_fit(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether all numbers that the operator converts fit. Symbolic ones, and operands without a dtype, are taken to."""
+    """Whether all numbers that the operator converts fit. Symbolic numbers are not checked."""
     names = checked_numbers(func)
     if not names:
         return True
@@ -66,7 +66,7 @@ def numbers_fit(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 
 @functools.cache
 def checked_numbers(func: Any) -> tuple[str, ...]:
-    """The names of an operator's arguments that are converted."""
+    """The names of an operator's number arguments that its kernel converts."""
     if not isinstance(func, OpOverload) or func.namespace != "aten":
         return ()
     numbers = [argument.name for argument in func._schema.arguments if "number" in str(argument.type)]

@@ -1,8 +1,10 @@
-"""What eager mode refuses to write to, fake kernels accept: another dtype, memory that repeats elements or that the call reads.
+"""Raises eager's errors about mutated tensors that fake kernels do not check: wrong `out=` dtype, expanded or overlapping memory.
 
-Counterpart: at::assert_no_internal_overlap, at::assert_no_overlap; upstream checks when the graph runs, where it still writes
-Differs: what an operator accepts is written in its kernel only. So the kernel is tried on tensors of ones and zeros that lie in
-memory as the given ones do: where it raises, and does not if it writes to memory of its own, it would have raised in eager mode.
+Example: `x.expand(3, 4).add_(1)`.
+
+Counterpart: at::assert_no_internal_overlap, at::assert_no_overlap; upstream only checks when the graph runs, if it still mutates
+Differs: only the kernel itself knows what it accepts. So it runs on real tensors of ones and zeros with the same strides and
+shared storages. If it raises, but does not raise when it writes to fresh memory, then the written tensor is what eager refuses.
 """
 
 from __future__ import annotations
@@ -19,13 +21,13 @@ from refimpl._torch import FakeTensor, OpOverload, pytree, set_bits, storage_key
 from refimpl.trace.scalar_dtypes import with_plain_scalars
 from refimpl.trace.size_checks import is_known
 
-_MOST_BYTES = 1 << 26  # of all tensors of a call that is tried
-_NAMESPACES = ("aten", "prims")  # an operator of the user's may do anything
+_MOST_BYTES = 1 << 26  # a call on more bytes than this is not tried
+_NAMESPACES = ("aten", "prims")  # kernels of custom ops may do anything
 _EAGERS_ERRORS = (RuntimeError, IndexError, ValueError, TypeError)
 
 
 def check_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises eager mode's error about what the call writes to. Sizes that are symbolic count as they are in this call."""
+    """Raises eager's error about a tensor that the call writes to. Symbolic sizes count with their hints."""
     written = _written_tensors(func, args, kwargs)
     if not written:
         return
@@ -42,7 +44,7 @@ def check_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 
 
 def eagers_error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
-    """What eager mode raises for such arguments, asked where a fake kernel stumbles over its own check; None if nothing known."""
+    """The exception that eager raises for these arguments; None if it raises none or cannot be tried."""
     if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES:
         return None
     trial = _Trial.of(func, args, kwargs)
@@ -68,7 +70,7 @@ def _out_arguments(func: Any) -> tuple[str, ...]:
 
 
 def repeats_elements(tensor: torch.Tensor) -> bool:
-    """Whether it is expanded, which is all that eager mode looks at: of symbolic sizes a guard."""
+    """Whether the tensor is expanded, which is the only internal overlap that eager detects. Symbolic sizes record a guard."""
     if tensor.layout is not torch.strided:
         return False
     pairs = zip(tensor.shape, tensor.stride(), strict=True)
@@ -77,7 +79,7 @@ def repeats_elements(tensor: torch.Tensor) -> bool:
 
 
 def _is_shared(written: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether another tensor of the call lies in memory that it writes to, or the same one is given twice."""
+    """Whether a written tensor is passed twice or shares its storage with another tensor of the call."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if _is_plain(leaf)]
     if len({id(tensor) for tensor in tensors}) < len(tensors) and any(
         sum(other is one for other in tensors) > 1 for one in written
@@ -101,7 +103,7 @@ def _is_plain(value: Any) -> bool:
 
 
 class _Trial:
-    """One call on real tensors, which lie in memory as those of a traced call do."""
+    """A traced call that can be repeated on real tensors with the same strides and shared storages."""
 
     def __init__(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._func = func
@@ -109,7 +111,7 @@ class _Trial:
 
     @classmethod
     def of(cls, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Trial | None:
-        """None where it cannot be made: of tensors that are not strided or too large, and of sizes that nobody knows."""
+        """None if the call cannot be tried: a tensor is not strided or a size is unbacked, or the tensors are too large."""
         tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not all(map(_is_plain, tensors)):
             return None
@@ -124,13 +126,13 @@ class _Trial:
         return cls(func, args, kwargs)
 
     def error(self) -> Exception | None:
-        """What the call raises."""
+        """The exception that the call raises; None if it raises none."""
         with without_dispatch(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return self._run(self._func, *_real(self._given))
 
     def raises_eagers_error(self) -> bool:
-        """Raises the error that eager mode raises because of what is written to; else whether it is known that it raises none."""
+        """Raise eager's error if a written tensor is its cause. Returns True if the call succeeds, False for other errors."""
         with without_dispatch(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             error = self._run(self._func, *_real(self._given))
@@ -149,7 +151,7 @@ class _Trial:
         return None
 
     def _controls(self) -> Iterator[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
-        """The call without what it writes to; and writing to memory that is nobody else's."""
+        """The call without its `out=` arguments, and the call with clones of the tensors that it writes to."""
         names = [name for _, name in _written_arguments(self._func)]
         outs = _out_arguments(self._func)
         if outs:
@@ -169,7 +171,7 @@ def _own(value: Any) -> Any:
 
 
 def _results(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """What the call gives, by the fake kernel, without a change of what is given; nothing if that raises."""
+    """The fake results of an `out=` call, made with other `out=` tensors; an empty list if that raises."""
     outs = _out_arguments(func)
     if not outs:
         return []
@@ -193,12 +195,12 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def _number(value: Any) -> Any:
-    """A number as it is in this call; None if nobody knows it."""
+    """A number's value in this call; None if it is unbacked."""
     return value.node.hint if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) else value
 
 
 def _real(value: Any) -> Any:
-    """The same arguments with real tensors: floats are ones, everything else is zero, and memory is shared as it was."""
+    """The arguments with real tensors in place of fakes: ones for floats, zeros for other dtypes, storages shared as before."""
     memory: dict[int, torch.Tensor] = {}
     tensors = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
     for tensor in tensors:
@@ -228,7 +230,7 @@ def _device(tensor: torch.Tensor) -> torch.device:
 
 
 def _extent(tensor: torch.Tensor) -> int:
-    """Bytes from the begin of its memory to the end of its last element."""
+    """Bytes from the beginning of the tensor's storage to the end of its last element."""
     reach = 0
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         if _number(size) == 0:
@@ -239,7 +241,7 @@ def _extent(tensor: torch.Tensor) -> int:
 
 @contextlib.contextmanager
 def _random_numbers_kept(value: Any) -> Iterator[None]:
-    """What is drawn within it is drawn again afterwards."""
+    """A block that leaves the states of random generators as they were, those among the arguments included."""
     generators = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Generator)]
     states = [generator.get_state() for generator in generators]
     with torch.random.fork_rng():
