@@ -240,7 +240,7 @@ def test_an_object_of_the_trace_is_not_burned_into_a_branch(mode: str, scale: An
     def program(p: Tensor, x: Tensor, by: Any) -> Tensor:
         return torch.cond(p, lambda a: scale(a, by), lambda a: a + 1, (x,))
 
-    with pytest.raises(UnsupportedByRefimpl, match="from around it"):
+    with pytest.raises(UnsupportedByRefimpl, match="closes over"):
         refimpl.make_fx(program, tracing_mode=mode)(torch.tensor(True), torch.ones(2), _Scale(2.0))
 
 

@@ -1,15 +1,15 @@
-"""Operators that take functions: one rule each, which traces the functions into graphs of their own.
+"""Traces higher-order operators (torch.cond, while_loop, scan ...): a rule per operator traces its functions into subgraphs.
 
 Counterpart: the ProxyTorchDispatchMode and FakeTensorMode implementations in torch/_higher_order_ops/
-Differs: what a function uses from around it, tensors and sizes alike, becomes an operand, and so the graph is right without a
-front end that has lifted it before; upstream burns such a tensor in. In real mode functions are traced on copies, so that one
-that writes to its operands writes once, when the operator runs.
+Differs: tensors and sizes that a function closes over become operands, so that no front end has to lift them first; upstream
+makes such a tensor a constant. In real mode functions are traced on copies, so that one that mutates its operands does so only
+once, when the operator runs.
 
-A rule is a short function `rule(call, *args, **kwargs)` that gives a `Recorded`: the arguments of the node and the result.
+A rule is a short function `rule(call, *args, **kwargs)` that returns a `Recorded`: the arguments of the node and the result.
 
 | operator | rule | module |
 |---|---|---|
-| cond | both branches; results merged, a size that differs is an unbacked symbol | control_flow |
+| cond | both branches; results are merged, and a size that differs is an unbacked symbol | control_flow |
 | while_loop, while_loop_stack_output | condition and body; ints in the carry are unbacked symbols in both | control_flow |
 | scan, associative_scan, map_impl | the body on one slice | scans |
 | invoke_subgraph | the subgraph, once for each identifier | subgraphs |
@@ -17,18 +17,18 @@ A rule is a short function `rule(call, *args, **kwargs)` that gives a `Recorded`
 | hints_wrapper, strict_mode, run_const_graph | the first argument on the operands in the second | subgraphs |
 | auto_functionalized, auto_functionalized_v2, with_effects, out_dtype, print, run_and_save_rng_state, run_with_rng_state, _export_tracepoint | the default | rules |
 | call_torchbind, graphsafe_run_with_rng_state, run_dtensor_rng_op, inline_asm_elementwise, triton kernels | the default; shown by no test, since they need a GPU or classes that no release has | rules |
-| wrap, wrap_with_set_grad_enabled, wrap_with_autocast, tag_activation_checkpoint, wrap_activation_checkpoint, dynamo_bypassing_wrapper, flat_apply, autograd_function_apply, custom_function_call | none: they call their function themselves, and what it does is recorded | |
+| wrap, wrap_with_set_grad_enabled, wrap_with_autocast, tag_activation_checkpoint, wrap_activation_checkpoint, dynamo_bypassing_wrapper, flat_apply, autograd_function_apply, custom_function_call | none: they call their function themselves, and its ops are recorded | |
 | flex_attention, flex_attention_backward, local_map_hop, invoke_leaf_function, aoti_call_delegate, executorch_call_delegate, inductor_compiled_code | none yet: register one | |
 
-The default records the call as it stands and runs the operator for its result. It is refused (UnsupportedByRefimpl) for a call
-with a function among its arguments, since only a rule knows what the operator calls it with.
+The default records the call unchanged and runs the operator for its result. It raises UnsupportedByRefimpl for a call with a
+function among its arguments, because only a rule knows the arguments of that function.
 
-Gradients. A `torch.cond` in a trace has refimpl's (refimpl.trace.higher_order.gradients): a second cond, of operands and of
-what the branches use from around them. Any other operator, and the operator of cond called by itself, has the gradient that
-torch gives it: its autograd implementation runs before any mode sees the call, so that what is recorded is the forward call below
-autograd, and the backward call when gradients are asked for in the trace. For the backward functions torch's implementation
-makes graphs with torch's own tracer, which refimpl traces again; scan does so for the forward call too. A gradient that such a
-call would lose, of something that is lifted, is refused.
+Gradients. The backward of a `torch.cond` in a trace is refimpl's (refimpl.trace.higher_order.gradients): a second cond, which
+computes gradients of operands and of closed-over tensors. Other operators, and a direct call of cond's operator, have torch's
+backward: their autograd implementation runs before any mode sees the call, so that the forward call is recorded below autograd,
+and the backward call when the trace computes gradients. Torch's implementation makes the backward subgraphs (those of scan's
+forward as well) with torch's own tracer, and refimpl traces these again. A call is refused if it would lose the gradient of a
+closed-over tensor.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a rule has in its hands: the call under way, the graphs made for it, and the node it will become.
+"""The call of a higher-order operator that a rule works on: tracing its functions, lifting closed-over values, making results.
 
 Counterpart: torch/_higher_order_ops/utils.py reenter_make_fx, unique_graph_id
 """
@@ -17,17 +17,17 @@ from refimpl._torch import FakeTensor, FakeTensorMode, pytree
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.graph_builder import GraphBuilder
 
-# Whether gradients were asked for where the program called: a rule runs after autograd has switched them off.
+# Whether gradients were on when the program made the call: a rule runs below autograd, where they are off.
 WANTS_GRADIENTS: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_wants_gradients", default=False)
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subgraph:
-    """A function as a graph.
+    """A traced function.
 
-    `result` is what it returned when it was traced, in the containers it used. `lifted` are the values from around the function
-    that it uses: each has a placeholder after those of the operands. It grows when graphs are given the same operands.
+    `result` is what it returned when it was traced, in its own containers. `lifted` are the closed-over values: each has a
+    placeholder after those of the operands. `with_shared_operands` adds those of other subgraphs to it.
     """
 
     graph_module: torch.fx.GraphModule
@@ -37,7 +37,7 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What a rule gives: the arguments of the operator's node, as values and nodes mixed, and the result."""
+    """A rule's result: the arguments of the operator's node (values and nodes mixed), and the result of the call."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -46,7 +46,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class TracedFunction:
-    """A function that has been traced before the operator was called."""
+    """A function that was traced before the operator was called."""
 
     subgraph: Subgraph
 
@@ -79,38 +79,38 @@ class HigherOrderCall:
 
     @property
     def fake_mode(self) -> FakeTensorMode | None:
-        """The mode of the trace; None in real mode."""
+        """The trace's fake mode; None in real mode."""
         return self.recording.fake_mode
 
     @property
     def shape_env(self) -> Any:
-        """Owner of the trace's symbols; None where there is none."""
+        """The trace's shape env; None if it has none."""
         return None if self.fake_mode is None else self.fake_mode.shape_env
 
     def trace(self, function: Callable[..., Any], operands: Sequence[Any]) -> Subgraph:
-        """The function as a graph, traced on the operands: on copies of them in real mode."""
+        """Trace the function on the operands (on copies of them in real mode)."""
         if isinstance(function, TracedFunction):
             return function.subgraph
         return self.recording.trace_function(function, tuple(operands))
 
     def lifted(self, *subgraphs: Subgraph) -> list[Any]:
-        """What the functions use from around them, as operands that they all have. Raises UnsupportedByRefimpl for gradients.
+        """The closed-over values of all subgraphs, which become operands of each.
 
-        The operator's gradient is that of the operands it is called with: what is lifted here has none.
+        Raises UnsupportedByRefimpl if one requires grad: the operator's backward only has gradients of its original operands.
         """
         values = with_shared_operands(subgraphs)
         if WANTS_GRADIENTS.get() or torch.is_grad_enabled():
             for value in values:
                 if isinstance(value, torch.Tensor) and value.requires_grad:
                     raise UnsupportedByRefimpl(
-                        seen=f"a function of {self.operator} that uses, from around it, a tensor that requires gradients",
-                        supported="such tensors as operands, and from around the branches of torch.cond",
+                        seen=f"a function of {self.operator} that closes over a tensor that requires gradients",
+                        supported="such tensors as operands, and closed over by the branches of torch.cond",
                         do="pass the tensor as an operand, or call the operator under torch.no_grad()",
                     )
         return values
 
     def attach(self, subgraphs: Mapping[str, torch.nn.Module]) -> list[torch.fx.Node]:
-        """Make the graphs submodules named `<key>0`, all with the first number that none of them has in use."""
+        """Make the graphs submodules named `<key>0`, all with the first number that is free for all keys."""
         root, graph = self.recording.builder.root, self.recording.builder.graph
         number = 0
         while any(hasattr(root, f"{stem}{number}") for stem in subgraphs):
@@ -122,13 +122,13 @@ class HigherOrderCall:
         return nodes
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """The operator itself, on real tensors or by its own fake implementation."""
+        """Run the operator itself, on real tensors or by its own fake implementation."""
         return self.operator(*args, **kwargs)
 
     def fresh(self, value: Any) -> Any:
-        """Fake tensors of their own that are like those in `value`, in storages of their own.
+        """`value` with new fake tensors in place of its tensors, each with its own storage.
 
-        A size that only the traced function knows, because it found it in data, is a fresh symbol of the outer trace.
+        An unbacked size that only the subgraph knows (it calls `nonzero`) becomes a new unbacked symbol of the outer trace.
         """
         return pytree.tree_map(self._fresh_leaf, value)
 
@@ -141,11 +141,11 @@ class HigherOrderCall:
         return self.empty(sizes, leaf)
 
     def unbacked_int(self) -> torch.SymInt:
-        """A size or count that only a run of the graph knows."""
+        """A new unbacked symbol."""
         return self.shape_env.create_unbacked_symint()
 
     def empty(self, sizes: Sequence[Any], like: torch.Tensor) -> torch.Tensor:
-        """A fake tensor of these sizes whose dimensions lie in memory in the order of `like`'s, without gaps."""
+        """A dense fake tensor of these sizes, with strides in the order of `like`'s."""
         assert self.fake_mode is not None
         with self.fake_mode:
             return torch.empty_strided(sizes, strides_in_order_of(like, sizes), dtype=like.dtype, device=like.device)
@@ -155,12 +155,12 @@ Rule = Callable[..., Recorded]
 
 
 def copy_of(operand: Any) -> Any:
-    """A tensor to trace a function on that may write to it."""
+    """A clone of a tensor, on which a function that mutates it can be traced."""
     return operand.detach().clone() if isinstance(operand, torch.Tensor) else operand
 
 
 def in_plain_containers(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, but a result in containers that Python's literals cannot print is a tuple of what is in them."""
+    """The function, with a result in containers other than tuples, lists and dicts flattened to a tuple."""
 
     @functools.wraps(function, updated=())
     def plain(*operands: Any) -> Any:
@@ -179,7 +179,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def strides_in_order_of(like: torch.Tensor, sizes: Sequence[Any]) -> list[Any]:
-    """Strides without gaps for `sizes`, the dimensions in the order `like` has them in memory; 0 where it repeats itself."""
+    """Dense strides for `sizes` in the order of `like`'s strides; 0 for dimensions that are expanded in `like`."""
     strides = list(like.stride())
     order = sorted(range(len(sizes)), key=lambda dim: (_hint(strides[dim]), -dim))
     result: list[Any] = [0] * len(sizes)
@@ -193,7 +193,7 @@ def strides_in_order_of(like: torch.Tensor, sizes: Sequence[Any]) -> list[Any]:
 
 
 def _hint(stride: Any) -> int:
-    """A number to order strides by. Of an unbacked stride none is known: its dimension counts as the outermost."""
+    """A number to order strides by. The dimension of an unbacked stride counts as the outermost."""
     if type(stride) is int:
         return stride
     hint = getattr(stride.node, "hint", None)
@@ -201,7 +201,7 @@ def _hint(stride: Any) -> int:
 
 
 def with_shared_operands(subgraphs: Iterable[Subgraph]) -> list[Any]:
-    """Give all graphs a placeholder for every value that any of them uses from around it, in one order; these values."""
+    """Give every subgraph a placeholder for each value that any of them closes over, in the same order. Returns the values."""
     subgraphs = list(subgraphs)
     values: list[Any] = []
     for subgraph in subgraphs:

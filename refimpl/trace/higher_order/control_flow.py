@@ -2,8 +2,8 @@
 
 Counterpart: torch/_higher_order_ops/cond.py trace_cond, cond_fake_tensor_mode, _merge_output; while_loop.py while_loop_tracing,
 while_loop_fake_tensor_mode
-Differs: in real mode the operator runs the branch that the condition chooses; ints in the carry of a loop are refused there,
-since what the loop makes of them would be burned in.
+Differs: in real mode the operator runs the branch that the predicate chooses. Ints carried by a loop are refused in real mode,
+because their final values would be constants of the graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from refimpl.trace.higher_order.calls import (
 )
 
 Function = Callable[..., Any]
-_COMPARED = ("dtype", "device", "layout", "is_quantized")  # of tensors that are one result
+_COMPARED = ("dtype", "device", "layout", "is_quantized")  # must be equal in both branches' results
 
 
 def cond(call: HigherOrderCall, pred: Any, true_fn: Function, false_fn: Function, operands: Any = ()) -> Recorded:
@@ -70,7 +70,7 @@ def while_loop_stack_output(
     carried_inputs: Sequence[Any],
     additional_inputs: Sequence[Any] = (),
 ) -> Recorded:
-    """As while_loop; each result has a first dimension, as long as the loop was."""
+    """As while_loop; each result has a new first dimension, one element per iteration."""
     initial, loop_cond, loop_body = _loop_graphs(call, cond_fn, body_fn, carried_inputs, additional_inputs)
     additional = (*additional_inputs, *call.lifted(loop_cond, loop_body))
     cond_node, body_node = call.attach(_names(loop_cond, loop_body))
@@ -89,7 +89,7 @@ def _names(loop_cond: Subgraph, loop_body: Subgraph) -> dict[str, torch.fx.Graph
 def _loop_graphs(
     call: HigherOrderCall, cond_fn: Function, body_fn: Function, carried: Sequence[Any], additional: Sequence[Any]
 ) -> tuple[tuple[Any, ...], Subgraph, Subgraph]:
-    """What the carry looks like to both functions, which must hold for every round, and their graphs."""
+    """The carry that both functions are traced on, which must be valid for every iteration, and their subgraphs."""
     if call.fake_mode is None and any(map(is_int, carried)):
         raise UnsupportedByRefimpl(
             seen="an int in the carry of a while_loop that is traced in real mode",
@@ -97,13 +97,12 @@ def _loop_graphs(
             do="trace with tracing_mode='symbolic', or carry a tensor of one element",
         )
     if any(map(is_int, carried)):
-        with call.shape_env.ignore_fresh_unbacked_symbols():  # known to the two graphs only
+        with call.shape_env.ignore_fresh_unbacked_symbols():  # these symbols only occur in the two subgraphs
             initial = tuple(call.unbacked_int() if is_int(x) else x for x in carried)
     else:
         initial = tuple(carried)
-    operands = [
-        call.fresh(x) if isinstance(x, FakeTensor) else x for x in initial
-    ]  # a constant is not one in the next round
+    # Fresh fakes, because a constant in the initial carry is not constant in later iterations.
+    operands = [call.fresh(x) if isinstance(x, FakeTensor) else x for x in initial]
     loop_cond = call.trace(cond_fn, (*operands, *additional))
     loop_body = call.trace(body_fn, (*operands, *additional))
     check_same_containers("while_loop", "the carry", tuple(initial), "what the body returns", tuple(loop_body.result))
@@ -116,19 +115,19 @@ def _loop_graphs(
 
 
 def is_int(value: Any) -> bool:
-    """Whether a run may give another int."""
+    """Whether the value is an int or SymInt, which another run may change."""
     return isinstance(value, torch.SymInt) or type(value) is int
 
 
 def stacked(call: HigherOrderCall, slice_: torch.Tensor, count: Any) -> torch.Tensor:
-    """A fake tensor of `count` such slices, contiguous."""
+    """A contiguous fake tensor of `count` such slices."""
     assert call.fake_mode is not None
     with call.fake_mode:
         return torch.empty((count, *slice_.shape), dtype=slice_.dtype, device=slice_.device)
 
 
 def merged(call: HigherOrderCall, a: Any, b: Any) -> Any:
-    """What is known of a result that is either `a` or `b`."""
+    """The fake result of a cond whose branches return `a` and `b`."""
     leaves_a, spec = pytree.tree_flatten(a)
     leaves_b = pytree.tree_leaves(b)
     return pytree.tree_unflatten([_merged_leaf(call, x, y) for x, y in zip(leaves_a, leaves_b, strict=True)], spec)
@@ -171,7 +170,8 @@ def _expr(number: Any) -> Any:
 
 
 def _merged_layout(call: HigherOrderCall, a: torch.Tensor, b: torch.Tensor, sizes: list[Any]) -> torch.Tensor:
-    """Strides follow from the sizes if both lie in memory without gaps, their dimensions in the same order."""
+    """The merged tensor: equal strides are kept; if both tensors are dense with dimensions in the same order, strides follow from
+    the merged sizes; else raises MismatchedBranches."""
     assert call.fake_mode is not None
     strides_a, strides_b = list(map(_expr, a.stride())), list(map(_expr, b.stride()))
     if strides_a == strides_b and list(map(_expr, sizes)) == list(map(_expr, a.shape)):
@@ -185,7 +185,7 @@ def _merged_layout(call: HigherOrderCall, a: torch.Tensor, b: torch.Tensor, size
 
 
 def check_same_containers(operator: str, name_a: str, a: Any, name_b: str, b: Any) -> None:
-    """Raises MismatchedBranches unless both are nested alike."""
+    """Raises MismatchedBranches unless both have the same pytree structure."""
     spec_a, spec_b = pytree.tree_structure(a), pytree.tree_structure(b)
     if spec_a != spec_b:
         raise MismatchedBranches(
@@ -194,7 +194,7 @@ def check_same_containers(operator: str, name_a: str, a: Any, name_b: str, b: An
 
 
 def check_like(operator: str, name_a: str, a: Any, name_b: str, b: Any) -> None:
-    """Raises MismatchedBranches unless both are ints, or tensors of one shape, dtype and device."""
+    """Raises MismatchedBranches unless both are ints, or tensors of the same shape, dtype and device."""
     if is_int(a) and is_int(b):
         return
     if not (isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor)):

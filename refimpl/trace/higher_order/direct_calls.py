@@ -1,12 +1,12 @@
-"""torch.cond and its like, called while a trace runs, reach their operator without a compiler in between.
+"""Makes torch.cond, while_loop, scan and map call their operator directly while a trace runs, instead of torch.compile.
 
 Counterpart: torch/_higher_order_ops/utils.py _hop_compile_and_call
-Differs: `torch.cond`, `while_loop`, `scan` and `map` compile themselves when they are called from eager code, to find out what
-their functions use from around them. refimpl's traces find that out by themselves (refimpl.trace.higher_order.calls).
+Differs: called from eager code, these functions compile themselves to lift closed-over values. refimpl's traces lift these
+themselves (refimpl.trace.higher_order.calls).
 
-While at least one trace runs in the process, one function of torch, through which all of them go, is replaced. In a thread that
-traces it calls the operator; in any other it does what it did. torch before 2.13 has no such function: there it is the compiler
-itself, asked for by the modules of these operators.
+While any trace runs in the process, `_hop_compile_and_call` is replaced. In a thread that traces the replacement calls the
+operator; in other threads it does what the original does. Before torch 2.13, `torch.compile` is replaced instead, and only calls
+from the modules of these operators are changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
 
 _SHARED = "_hop_compile_and_call"
 _OPERATORS = hop_utils.__name__.rpartition(".")[0] + "."  # modules of the operators that compile themselves
-_COND = "_cond_op_wrapper"  # what torch.cond hands to it
+_COND = "_cond_op_wrapper"  # the function that torch.cond compiles
 TraceFunction = Callable[..., Subgraph]
 _trace_function: contextvars.ContextVar[TraceFunction | None] = contextvars.ContextVar(
     "refimpl_calls_operators_directly", default=None
@@ -33,7 +33,7 @@ _trace_function: contextvars.ContextVar[TraceFunction | None] = contextvars.Cont
 
 
 class _InstallationState:
-    """Counts the traces that run, over all threads."""
+    """Replaces torch's function while at least one trace runs in any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,7 +87,7 @@ _INSTALLATION = _InstallationState()
 
 @contextlib.contextmanager
 def operators_called_directly(trace_function: TraceFunction) -> Iterator[None]:
-    """For the time of a trace, and for the thread it runs in. `trace_function` makes a subgraph of the trace."""
+    """A block, for the thread of a trace, in which calls go to the operators. `trace_function` makes a subgraph of the trace."""
     _INSTALLATION.enter()
     token = _trace_function.set(trace_function)
     try:

@@ -1,8 +1,8 @@
-"""Gradients of torch.cond inside of a trace: a cond of the branches' gradients, of what they use from around them too.
+"""The backward of torch.cond inside of a trace: a second cond, which computes gradients of operands and closed-over tensors.
 
 Counterpart: torch/_higher_order_ops/cond.py CondAutogradOp
-Differs: the branches are traced before autograd is asked, since only then is it known what they use from around them; upstream
-relies on a front end for that, and traces the backward functions with its own tracer. Gradients of gradients are refused.
+Differs: the branches are traced before autograd runs, which finds the tensors that they close over; upstream relies on a front
+end for that, and traces the backward functions with its own tracer. Double backward is refused.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def cond(
     false_fn: Function,
     operands: Any,
 ) -> Any:
-    """`call(pred, true_fn, false_fn, operands)`, which is torch's operator, with gradients."""
+    """Run torch's operator, `call(pred, true_fn, false_fn, operands)`, as an autograd Function if gradients are needed."""
     functions = (true_fn, false_fn)
     subgraphs = [trace_function(function, tuple(operands)) for function in functions]
     lifted = with_shared_operands(subgraphs)
@@ -52,7 +52,7 @@ class _Cond:
     functions: tuple[Function, Function]
     branches: list[TracedFunction]
     operands: Any
-    keys: Any  # the state of the dispatcher where the program called
+    keys: Any  # the dispatcher's included and excluded keys at the program's call
 
 
 class _CondFunction(torch.autograd.Function):
@@ -75,7 +75,7 @@ class _CondFunction(torch.autograd.Function):
 
 
 def _backward_of(function: Function, needed: Sequence[bool], wanted: list[torch.Tensor], keys: Any) -> Function:
-    """A function of operands and gradients of results that gives the gradients of the operands needed, and of `wanted`."""
+    """A branch's backward: a function of operands and tangents that returns gradients of needed operands and of `wanted`."""
 
     def backward(*values: Any) -> tuple[torch.Tensor, ...]:
         operands, given = values[: len(needed)], values[len(needed) :]
@@ -91,7 +91,7 @@ def _backward_of(function: Function, needed: Sequence[bool], wanted: list[torch.
             if used:
                 results, gradients = zip(*used, strict=True)
                 found = torch.autograd.grad(results, targets, gradients, allow_unused=True)
-        # Both branches have to give one layout.
+        # Gradients of both branches must have the same strides.
         return tuple(
             torch.zeros(t.shape, dtype=t.dtype, device=t.device) if g is None else g.contiguous()
             for t, g in zip(targets, found, strict=True)
@@ -101,7 +101,7 @@ def _backward_of(function: Function, needed: Sequence[bool], wanted: list[torch.
 
 
 class _Replaced(TorchFunctionMode):
-    """What a function uses from around it is, for torch, another tensor: one without a history, whose gradient ends there."""
+    """Replaces closed-over tensors by detached leaves in every call of a torch function, so that their gradients end there."""
 
     def __init__(self, originals: Sequence[torch.Tensor], replacements: Sequence[torch.Tensor]) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class _Replaced(TorchFunctionMode):
 
 
 def _check_cut(outputs: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) -> None:
-    """Raises UnsupportedByRefimpl if a result still depends on what was replaced, so that a gradient would be lost."""
+    """Raises UnsupportedByRefimpl if a result still depends on a replaced tensor, so that a gradient would be lost."""
     around = [t.grad_fn for t in wanted if t.grad_fn is not None]
     seen: set[Any] = set()
     waiting = [t.grad_fn for t in outputs if t.grad_fn is not None]
@@ -124,8 +124,8 @@ def _check_cut(outputs: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) 
         seen.add(node)
         if node in around or any(getattr(node, "variable", None) is t for t in wanted):
             raise UnsupportedByRefimpl(
-                seen="a branch of torch.cond that uses, from around it, a tensor that requires gradients, unseen by torch",
-                supported="such tensors in torch's own functions (torch.autograd.Function.apply is none)",
+                seen="a branch of torch.cond that closes over a tensor that requires gradients, and uses it unseen by torch",
+                supported="closed-over tensors in calls of torch functions (torch.autograd.Function.apply is none)",
                 do="pass the tensor as an operand",
             )
         waiting.extend(parent for parent, _ in node.next_functions if parent is not None)

@@ -1,7 +1,7 @@
-"""The table of rules, and what is done with a call: by the rule of its operator, or as it stands.
+"""The table of rules for higher-order operators, and recording of a call by its rule.
 
 Counterpart: HigherOrderOperator.py_impl(ProxyTorchDispatchMode) in torch/_ops.py
-Differs: keyed by the operator's name, since the operators of several versions of torch are listed.
+Differs: keyed by the operator's name, because not every version of torch has every operator.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _RULES: dict[str, Rule] = {
 def register_higher_order_rule(operator: HigherOrderOperator, rule: Rule) -> None:
     """Trace calls of `operator` by `rule(call, *args, **kwargs)` from now on, in place of the rule it had.
 
-    The rule runs with recording off. It makes graphs of the functions it is given with `call.trace(function, operands)`, names
-    them with `call.attach`, and gives the node's arguments and the result as a `Recorded`.
+    The rule runs with recording off. It traces functions with `call.trace(function, operands)`, makes the subgraphs submodules
+    with `call.attach`, and returns the node's arguments and the result as a `Recorded`.
     """
     _RULES[operator.name()] = rule
 
 
 def call_higher_order(recording: Recording, operator: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
-    """Record one call. Raises UnsupportedByRefimpl for an operator on functions that has no rule."""
+    """Record one call. Raises UnsupportedByRefimpl for a call on functions whose operator has no rule."""
     rule = _RULES.get(operator.name(), as_it_stands)
     recorded = rule(HigherOrderCall(operator, recording), *args, **kwargs)
     node = recording.builder.call(operator, recording.node_of(recorded.args), recording.node_of(recorded.kwargs))
@@ -54,15 +54,16 @@ def call_higher_order(recording: Recording, operator: HigherOrderOperator, args:
 
 
 def _own(tensor: torch.Tensor, recording: Recording) -> torch.Tensor:
-    if recording.can_find(tensor):  # a branch returned its operand, but the next run may take the other branch
+    """A result as a new tensor, so that it can be tracked by the operator's node."""
+    if recording.can_find(tensor):  # a branch returned its operand itself, but another run may take the other branch
         return tensor.detach()
-    if recording.fake_mode is not None and type(tensor) is torch.Tensor:  # the state of a generator is never fake
+    if recording.fake_mode is not None and type(tensor) is torch.Tensor:  # a generator's state, which is never fake
         return recording.fake_mode.from_tensor(tensor, static_shapes=True)
     return tensor
 
 
 def as_it_stands(call: HigherOrderCall, *args: Any, **kwargs: Any) -> Recorded:
-    """The default: the node has the arguments given, and the operator's own implementation says what the result is."""
+    """The default rule: the node has the call's own arguments, and the operator itself computes the result."""
     functions = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if _is_function(leaf)]
     if functions:
         raise UnsupportedByRefimpl(

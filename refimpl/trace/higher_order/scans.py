@@ -1,4 +1,4 @@
-"""Rules of scan, associative_scan and map: one body, traced on one slice of what it runs over.
+"""Rules of scan, associative_scan and map: the body is traced on one slice of the scanned tensors.
 
 Counterpart: torch/_higher_order_ops/scan.py trace_scan, associative_scan.py trace_associative_scan, map.py trace_map,
 map_fake_tensor_mode
@@ -81,12 +81,12 @@ def map_impl(call: HigherOrderCall, f: Function, xs: Sequence[Any], pos_args: Se
 
 
 def _slices(xs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Copies of the first slices: what the body gets in each round has a storage of its own."""
+    """Copies of the first slices, which share no storage with `xs`."""
     return [_select(x, 0, 0) for x in xs]
 
 
 def _unaliased(call: HigherOrderCall) -> Callable[[Any], Any]:
-    """For the carry: not the very tensors given, which the body's results must not be taken for."""
+    """A function for the initial carry: fake copies, so that results of the body are not mistaken for the operands themselves."""
     return call.fresh if call.fake_mode is not None else lambda value: value
 
 

@@ -1,4 +1,4 @@
-"""Rules of operators that call one function once.
+"""Rules of higher-order operators that call one function once.
 
 Counterpart: torch/_higher_order_ops/base_hop.py, invoke_subgraph.py, wrap.py, hints_wrap.py, strict_mode.py, run_const_graph.py
 """
@@ -47,9 +47,9 @@ def operands_second(stem: str) -> Rule:
 
 
 def invoke_subgraph(call: HigherOrderCall, function: Function, identifier: str, *operands: Any) -> Recorded:
-    """Node: invoke_subgraph(repeated_subgraph0, identifier, *operands). One graph for all calls with one identifier.
+    """Node: invoke_subgraph(repeated_subgraph0, identifier, *operands). Calls with the same identifier share a graph.
 
-    A function that uses something from around it has a graph for each call: another call may use something else.
+    A function with closed-over values has a graph for each call, because another call may close over others.
     """
     known = call.recording.reused_graphs.get(identifier)
     if known is None:
