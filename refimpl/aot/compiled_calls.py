@@ -133,7 +133,7 @@ def _held_offsets(program: FunctionalProgram) -> set[int]:
     held: set[int] = set()
     for slot, info, node in zip(traced.plan.slots, program.analysis.inputs, placeholders, strict=False):
         is_moved = info.mutation is not None and info.mutation.geometry is not None
-        if info.is_tensor and not slot.is_base and (is_moved or aliases.strided_views_of(node)):
+        if info.is_tensor and not slot.is_base and (is_moved or aliases.as_strided_views_of(node)):
             held |= {*slot.members}
     return held
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from refimpl.functionalize.aliases import VIEWED, AliasMap, ViewStep
 from refimpl.functionalize.errors import SymbolicMemory
 from refimpl.functionalize.flat_bases import AliasGroup
-from refimpl.functionalize.graph_pass import Functionalized, functionalize_graph
-from refimpl.functionalize.session import (
+from refimpl.functionalize.functional_tensors import (
     disable_functionalization,
     enable_functionalization,
     freeze_functional_tensor,
@@ -15,6 +14,7 @@ from refimpl.functionalize.session import (
     sync,
     to_functional_tensor,
 )
+from refimpl.functionalize.graph_pass import Functionalized, functionalize_graph
 
 __all__ = [
     "VIEWED",

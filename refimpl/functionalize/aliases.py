@@ -1,12 +1,12 @@
-"""Which memory every tensor of a graph stands for, and by which views: read from schemas alone, in one walk.
+"""Alias analysis of a graph: the base of every tensor, and the chain of views that leads to it, from schemas, in one walk.
 
 Counterpart: ViewMeta in aten/src/ATen/FunctionalStorageImpl.h, and the alias analysis of AOT autograd's collect_metadata_analysis
-Differs: known of a whole graph at once, with or without mutation, instead of attached to tensors while a program runs.
+Differs: one analysis of a whole graph, with or without mutation; upstream attaches view metadata to tensors while a program runs.
 
-An owner, or base, is a placeholder, an attribute, or a call whose result is memory of its own. Every other tensor is a view of
-its base by a chain of `ViewStep`s. The node of an in-place op stands for the tensor that it writes to (`tensor_of`).
-`as_strided` looks at the memory and not at the tensor it is called on, so that its step starts at the base; or where an
-intermediate view reads the memory as another dtype, or conjugated, at that view.
+A base is a placeholder, an attribute, or a call whose result is in fresh memory. Every other tensor is a view of its base by a
+chain of `ViewStep`s. The node of an in-place op is the same tensor as the argument that it writes to (`tensor_of`).
+`as_strided` reads the storage and not the tensor it is called on, so its step starts at the base, or at the last view in between
+that reads the storage as another dtype or conjugated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from refimpl.functionalize.schemas import (
 
 
 class _Viewed:
-    """Stands in a step's arguments for the tensor that is viewed."""
+    """Marks the place of the viewed tensor in a step's arguments."""
 
     def __repr__(self) -> str:
         return "VIEWED"
@@ -57,10 +57,10 @@ REINTERPRETING = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewStep:
-    """One view: `target(*args, **kwargs)` of `source` (VIEWED in the arguments), or of its results the one at `output_index`.
+    """One view: `target(*args, **kwargs)` with `source` in place of VIEWED, or the result at `output_index` of such a call.
 
-    `node` is what the step gives: the call itself or the getitem of its result, or an op such as `t_` or `set_` that turns a
-    tensor object into a view. `as_strided` always has size, stride and offset, in elements of the storage.
+    `node` is the view's node: the call itself, the getitem of its result, or an op such as `t_` or `set_` that turns a tensor
+    object into a view. `as_strided` always has size, stride and offset, in elements of the storage.
     """
 
     target: Any
@@ -73,7 +73,7 @@ class ViewStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecomposedView:
-    """The call of a view that a graph holds as what it was decomposed into; `output_index` as in a ViewStep."""
+    """A view call that the graph has in decomposed form; `output_index` as in a ViewStep."""
 
     target: OpOverload
     args: tuple[Any, ...]
@@ -82,19 +82,17 @@ class DecomposedView:
 
 
 class AliasMap:
-    """Of a graph with mutation or without. Reads `meta["val"]` for offsets and sizes only.
+    """The bases and views of a graph. Of `meta["val"]` it reads sizes, strides and offsets. Nodes that are no tensors are bases.
 
-    A tensor's node is looked up as it stands in the graph; nodes that are no tensors own themselves.
+    decomposed: the view call for each node that a decomposition made of one. `step_of` such a node is this view.
 
-    decomposed: of nodes that decompositions gave for a view, that view: it is the step to the node, whatever the graph calls.
+    enlarges: how `resize_` to more elements than the storage has is treated. If True and sizes are integers, the storage grows,
+    for all its views: `enlarged` maps the base to its size in bytes before. Else the tensor gets fresh memory: `grown` maps the
+    new base to the tensor.
 
-    enlarges: `resize_` beyond the memory there is makes that memory larger, for all who see it, where sizes are numbers: the
-    owners are in `enlarged`, with the bytes they had. Else it gives the tensor other memory, and owners are in `grown`.
+    owners: nodes that are bases although the graph makes them by view ops: nothing else uses the memory.
 
-    owners: nodes whose tensors own the memory they are in, whatever the graph calls: what is before them nobody sees.
-
-    follows_autograd: what `_unsafe_view` makes of an intermediate that nothing else uses owns that memory, as it is the base that
-    autograd gives the views of it.
+    follows_autograd: the `_unsafe_view` of an intermediate that nothing else uses is a base, as it is for autograd.
     """
 
     def __init__(
@@ -123,14 +121,14 @@ class AliasMap:
         attributes: dict[str, torch.fx.Node] = {}
         for node in (graph.graph if isinstance(graph, torch.fx.GraphModule) else graph).nodes:
             if node.op == "get_attr":
-                self._be(node, attributes.setdefault(node.target, node))
+                self._same_tensor(node, attributes.setdefault(node.target, node))
             elif node.op == "call_function":
                 self._call(node)
             else:
                 self._own(node)
 
     def base_of(self, node: torch.fx.Node) -> torch.fx.Node:
-        """The placeholder, attribute or call that owns the memory."""
+        """The placeholder, attribute or call whose memory the node's tensor is in."""
         return self._base[node]
 
     def tensor_of(self, node: torch.fx.Node) -> torch.fx.Node:
@@ -138,7 +136,7 @@ class AliasMap:
         return self._tensor[node]
 
     def step_of(self, node: torch.fx.Node) -> ViewStep | None:
-        """The last view that leads to the node; None for what owns its memory."""
+        """The last view that leads to the node; None for a base."""
         return self._step.get(self._tensor[node])
 
     def steps_of(self, node: torch.fx.Node) -> tuple[ViewStep, ...]:
@@ -151,10 +149,9 @@ class AliasMap:
         return tuple(reversed(steps))
 
     def calls_to(self, node: torch.fx.Node) -> tuple[ViewStep, ...]:
-        """The same as the program called them: an as_strided stands after the views it was called on.
+        """The views from the base to the node as the program called them: an as_strided comes after the views it was called on.
 
-        For the elements it makes no difference, for gradients it does: what lies outside of the tensor that an as_strided was
-        called on gets none.
+        The values are those of `steps_of`. Gradients differ: elements outside the tensor that as_strided was called on get none.
         """
         steps: list[ViewStep] = []
         step = self._whole_step_of(node)
@@ -168,20 +165,20 @@ class AliasMap:
         """The calls that write to the memory of `base`, directly or through a view, in order."""
         return tuple(self._writes.get(base, ()))
 
-    def members_of(self, base: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
-        """All tensors in the memory of `base`, it first, each by its first node."""
+    def tensors_in(self, base: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+        """The first node of every tensor in the memory of `base`, beginning with `base`."""
         return tuple(self._members[base])
 
-    def strided_views_of(self, base: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
-        """The tensors in the memory of `base` that `as_strided` gives."""
-        return tuple(member for member in self._members[base] if is_strided_step(self._step.get(member)))
+    def as_strided_views_of(self, base: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
+        """The results of `as_strided` in the memory of `base`."""
+        return tuple(member for member in self._members[base] if is_as_strided(self._step.get(member)))
 
     def written_bases(self) -> tuple[torch.fx.Node, ...]:
-        """The owners of all memory that is written, in the order of the first writes."""
+        """The bases whose memory is written, in the order of their first writes."""
         return tuple(self._writes)
 
     def grown_by(self, node: torch.fx.Node, call: torch.fx.Node | None) -> torch.fx.Node | None:
-        """The node that the tensor is from the call on, if the call resized it beyond its memory; else None."""
+        """The base that the tensor becomes by `call`, if the call resized it to more elements than its memory has; else None."""
         if not self.grown:
             return None
         tensor = self._tensor[node]
@@ -197,7 +194,7 @@ class AliasMap:
     # ------------------------------------------------------------------------------------------------------ the walk
 
     def _whole_step_of(self, node: torch.fx.Node) -> ViewStep | None:
-        """The last view that leads to the node, whole where the graph has it in pieces."""
+        """The last view that leads to the node: the call before decomposition, if the graph has it decomposed."""
         step = self.step_of(node)
         whole = None if step is None else self._decomposed.get(step.node)
         if step is None or whole is None:
@@ -219,8 +216,8 @@ class AliasMap:
         self._tensor[node] = self._base[node] = node
         self._members[node] = [node]
 
-    def _be(self, node: torch.fx.Node, tensor: torch.fx.Node) -> None:
-        """`node` is another name of the tensor."""
+    def _same_tensor(self, node: torch.fx.Node, tensor: torch.fx.Node) -> None:
+        """`node` is the same tensor object as `tensor`."""
         if node is tensor:
             self._own(node)
             return
@@ -239,10 +236,10 @@ class AliasMap:
         base = self._base[node] = self._base[source]
         self._members[base].append(node)
         if target is _aten.view.dtype and source is base and len(base.meta["val"].shape) == 1:
-            self._typed.setdefault((base, args[1]), node)  # the whole memory, if the base is one row
+            self._typed.setdefault((base, args[1]), node)  # a one-dimensional base covers its storage
 
     def _storage_view(self, source: torch.fx.Node) -> torch.fx.Node:
-        """The tensor nearest to the base whose elements `source` has: the base, if no view reinterprets it."""
+        """The tensor that an `as_strided` of `source` is a view of: the base, unless a view between reinterprets the elements."""
         dtype, base = source.meta["val"].dtype, self._base[source]
         while (step := self._step.get(source)) is not None:
             if step.target in REINTERPRETING:
@@ -278,7 +275,7 @@ class AliasMap:
         assert isinstance(call, torch.fx.Node)
         known = self._elements.setdefault((call, index), node)
         if known is not node:
-            self._be(node, known)
+            self._same_tensor(node, known)
             return
         results = effects_of(call.target).results
         if isinstance(index, int) and results and call.op == "call_function":
@@ -289,7 +286,7 @@ class AliasMap:
         self._own(node)
 
     def _alias(self, node: torch.fx.Node, call: torch.fx.Node, alias: ResultAlias, index: int | None) -> None:
-        """The result of `call` at `index` is an argument or a view of one."""
+        """Note that the result of `call` at `index` is an argument or a view of one."""
         given = alias.parameter.of(call.args, call.kwargs)
         if alias.kind == "same" and alias.is_list and index is not None and isinstance(given, (list, tuple)):
             given = given[index]
@@ -299,7 +296,7 @@ class AliasMap:
             self._own(node)
             self.grown[node] = self._tensor[given]
         elif alias.kind == "same":
-            self._be(node, given)
+            self._same_tensor(node, given)
         elif node in self.owners or (self._follows_autograd and self._takes_over(node, given)):
             self._own(node)
         else:
@@ -310,7 +307,7 @@ class AliasMap:
             self._view(node, given, target, args, kwargs, index if alias.is_list else None)
 
     def _takes_over(self, node: torch.fx.Node, given: torch.fx.Node) -> bool:
-        """Whether memory that `given` made is from now on its `_unsafe_view` only."""
+        """Whether `node` is an `_unsafe_view` and nothing else uses the memory of `given`."""
         whole = self._decomposed.get(node)
         if _aten._unsafe_view.default not in (node.target, None if whole is None else whole.target):
             return False
@@ -331,7 +328,7 @@ class AliasMap:
             self._as_strided_like(node, source, node)
 
     def _resize(self, node: torch.fx.Node) -> None:
-        """A view of the memory there is; where that does not suffice, memory of its own that begins like the old."""
+        """Note `resize_`: a view if the memory suffices, else larger memory that begins with the old elements."""
         source = node.args[0]
         assert isinstance(source, torch.fx.Node)
         memory, after = self._storage_view(self._tensor[source]).meta["val"], node.meta["val"]
@@ -345,7 +342,7 @@ class AliasMap:
             self.grown[node] = self._tensor[source]
 
     def _enlarge(self, base: torch.fx.Node, after: torch.Tensor) -> None:
-        seen = [base.meta["val"], *(view.meta["val"] for view in self.strided_views_of(base))]
+        seen = [base.meta["val"], *(view.meta["val"] for view in self.as_strided_views_of(base))]
         room = max(extent_of(value)[1] * value.element_size() for value in seen)
         if extent_of(after)[1] * after.element_size() > room:
             self.enlarged.setdefault(base, room)
@@ -356,13 +353,13 @@ class AliasMap:
         self._view(node, source, AS_STRIDED, args, {}, None)
 
 
-def is_strided_step(step: ViewStep | None) -> bool:
-    """Whether it is a view by `as_strided`."""
+def is_as_strided(step: ViewStep | None) -> bool:
+    """Whether the step is an `as_strided`."""
     return step is not None and step.target is AS_STRIDED
 
 
 def _with_viewed(alias: ResultAlias, source: torch.fx.Node, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], Any]:
-    """The arguments of a view call, VIEWED in the place of the viewed tensor."""
+    """The arguments of a view call, with VIEWED in place of the viewed tensor."""
     position, name = alias.parameter.position, alias.parameter.name
     arguments = tuple(VIEWED if arg is source and i == position else arg for i, arg in enumerate(args))
     return arguments, {key: VIEWED if key == name else arg for key, arg in kwargs.items()}
@@ -375,7 +372,7 @@ def _is_resized(before: torch.fx.Node, after: torch.fx.Node) -> bool:
 
 
 def _strided_arguments(call: torch.fx.Node, viewed: torch.fx.Node) -> tuple[Any, Any, Any]:
-    """Size, stride and offset of an as_strided; without an offset the viewed tensor's counts."""
+    """Size, stride and offset of an as_strided; the default offset is that of the viewed tensor."""
     names = ("size", "stride", "storage_offset")
     given: list[Any] = [*call.args[1:], None, None, None][:3]
     size, stride, offset = (call.kwargs.get(name, value) for name, value in zip(names, given, strict=True))
@@ -383,7 +380,7 @@ def _strided_arguments(call: torch.fx.Node, viewed: torch.fx.Node) -> tuple[Any,
 
 
 def view_of(target: Any) -> ResultAlias | None:
-    """What the one result, or each tensor of the one list, of a view op shares memory with; None for ops that are none."""
+    """The alias of a view op's result, or of each tensor in its list of results; None for an op that is no view."""
     if not isinstance(target, OpOverload) or target in SET_OPS or target in RESIZE_OPS or target in METADATA_OPS:
         return None
     results = effects_of(target).results

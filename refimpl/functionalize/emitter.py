@@ -1,8 +1,8 @@
-"""Writes the new graph: nodes with fresh `meta["val"]`, and the origin of the node that they are made for.
+"""Writes the nodes of the new graph, with `meta["val"]` and the rest of `meta` from the given node they are made for.
 
-Counterpart: none; torch's functionalization runs inside of a trace, whose proxy mode writes the nodes
-Differs: most nodes are copies of given ones and keep their `val`; the op runs on fake tensors only where an argument has another
-layout, or other memory behind it, than in the given graph.
+Counterpart: none; torch's functionalization runs inside a trace, whose proxy mode writes the nodes
+Differs: most nodes are copies of given ones and keep their `val`; the op runs on fake tensors only if an argument has other
+strides, or another base, than in the given graph.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
 from refimpl.trace.tracker import TrackerState
 
-OF_THE_VALUE = frozenset({"val", "tensor_meta", "device", "unbacked_bindings", "eager_input_vals"})
-_VALUES_OF_THEIR_OWN = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
+VALUE_META_KEYS = frozenset({"val", "tensor_meta", "device", "unbacked_bindings", "eager_input_vals"})
+_DATA_DEPENDENT = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
 
 class EmitterState:
-    """Mutable; one per pass. `origin` is the given node for which new ones are made now."""
+    """Mutable; one per pass. `origin` is the given node for which new nodes are currently made."""
 
     def __init__(self, fake_mode: FakeTensorMode | None) -> None:
         self.builder = GraphBuilder()
@@ -35,7 +35,7 @@ class EmitterState:
         self.symbols = SymbolState(self.builder)
         self.origin: torch.fx.Node | None = None
         self.attributes: dict[str, Any] = {}
-        self.extras: set[torch.fx.Node] = set()  # made by the pass, or views: removed if nothing uses them
+        self.extras: set[torch.fx.Node] = set()  # views, and nodes that the pass adds: removed if unused
         self._kernels = None if fake_mode is None else FakeKernelsState(fake_mode, is_caching=False)
         self._tracker = TrackerState()
         self._is_symbolic = fake_mode is not None and fake_mode.shape_env is not None
@@ -48,7 +48,7 @@ class EmitterState:
     # ---------------------------------------------------------------------------------------------------- making nodes
 
     def copy(self, node: torch.fx.Node, args: Any, kwargs: Any, *, has_sizes: bool = True) -> torch.fx.Node:
-        """The given node with other arguments. `has_sizes`: symbolic sizes may be read from it."""
+        """A copy of the given node with new arguments. `has_sizes`: symbolic sizes may be read from it."""
         new = self.graph.create_node(node.op, node.target, args, kwargs, name=node.name, type_expr=node.type)
         new.meta = dict(node.meta)
         if not self._keeps_value(node, new):
@@ -58,7 +58,7 @@ class EmitterState:
         return new
 
     def call(self, target: Any, /, *args: Any, is_extra: bool = True, **kwargs: Any) -> torch.fx.Node:
-        """A call that the given graph does not have. Raises what the op raises for its arguments, and makes no node then."""
+        """A call that the given graph does not have. If the op raises for these arguments, so does this, and no node is made."""
         value = self.run(target, args, kwargs)
         node = self.builder.call(target, args, kwargs)
         self.builder.describe(node, value)
@@ -68,14 +68,14 @@ class EmitterState:
         return node
 
     def element(self, node: torch.fx.Node, index: int) -> torch.fx.Node:
-        """The result of a call at an index."""
+        """A getitem of a call with several results."""
         item = self.builder.getitem(node, index, node.meta["val"][index])
         self.note_symbols(item)
         self.extras.add(item)
         return item
 
     def number(self, value: Any) -> Any:
-        """A number, or a list of them, as an argument: nodes in place of symbolic ones."""
+        """A number or a list of numbers as an argument: symbolic ones become nodes."""
         if isinstance(value, SYMBOLIC_TYPES):
             return self.symbols.node_of(value)
         if isinstance(value, (list, tuple)):
@@ -86,7 +86,7 @@ class EmitterState:
         return value
 
     def run(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """The result on the fake values of the nodes, in the layout that a trace would give it."""
+        """Call the op on the fake values of its argument nodes. The result has the strides that it has in a trace."""
         if self._kernels is None or not isinstance(target, OpOverload):
             return target(*_values(args), **_values(kwargs))
         return self._kernels.run(target, _values(args), _values(kwargs), [], self._tracker)
@@ -94,7 +94,7 @@ class EmitterState:
     # --------------------------------------------------------------------------------------------------------- values
 
     def note_symbols(self, node: torch.fx.Node) -> None:
-        """Sizes can be read from the node from now on."""
+        """Let later arguments read symbolic sizes from the node."""
         if not self._is_symbolic:
             return
         value = node.meta.get("val")
@@ -104,7 +104,7 @@ class EmitterState:
             self.symbols.track_value(value, node)
 
     def _keeps_value(self, given: torch.fx.Node, new: torch.fx.Node) -> bool:
-        """Whether the value of the given node is right for the new one: its arguments look as they did."""
+        """Whether the new node can keep the given node's `val`: its arguments have the same metadata."""
         is_view = any(alias is not None for alias in effects_of(given.target).results)
         given_arguments = nodes_in([*given.args, *given.kwargs.values()])
         new_arguments = nodes_in([*new.args, *new.kwargs.values()])
@@ -117,7 +117,9 @@ class EmitterState:
             if a is b:
                 continue
             if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-                if is_view or not _looks_alike(a, b):  # a view has its source's memory behind it
+                if is_view or not _has_same_strides(
+                    a, b
+                ):  # the `val` of a view shares the storage of its source's `val`
                     return False
             elif isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
                 return False
@@ -126,7 +128,7 @@ class EmitterState:
     def _compute(self, new: torch.fx.Node, given: torch.fx.Node) -> None:
         if new.op != "call_function" or given.meta.get("val") is None:
             return
-        if any(tag in getattr(given.target, "tags", ()) for tag in _VALUES_OF_THEIR_OWN):
+        if any(tag in getattr(given.target, "tags", ()) for tag in _DATA_DEPENDENT):
             return
         if new.target is operator.getitem:
             source, index = new.args
@@ -143,17 +145,17 @@ class EmitterState:
 
     def _annotate(self, node: torch.fx.Node) -> None:
         if self.origin is not None:
-            node.meta.update({key: value for key, value in self.origin.meta.items() if key not in OF_THE_VALUE})
+            node.meta.update({key: value for key, value in self.origin.meta.items() if key not in VALUE_META_KEYS})
 
 
 def _items_of(nodes: Sequence[torch.fx.Node]) -> list[Any]:
-    """The values of nodes, where one is a list the items of that."""
+    """The values of nodes; a list is replaced by its items."""
     values = [node.meta.get("val") for node in nodes]
     return [item for value in values for item in (value if isinstance(value, (list, tuple)) else (value,))]
 
 
-def _looks_alike(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether what kernels give for the two lies alike: some copy strides along sizes of 1 as well."""
+def _has_same_strides(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether kernels return the same strides for both. Some kernels copy strides of dimensions of size 1, so these count too."""
     if not is_same_layout(a, b):
         return False
     return a.layout is not torch.strided or a.is_nested or b.is_nested or is_same_shape(a.stride(), b.stride())
@@ -170,7 +172,7 @@ def _values(value: Any) -> Any:
 
 
 def map_nodes(value: Any, map_node: Callable[[torch.fx.Node], Any]) -> Any:
-    """The argument with other nodes in it."""
+    """The argument with `map_node` applied to the nodes in it."""
     if isinstance(value, torch.fx.Node):
         return map_node(value)
     if isinstance(value, (list, tuple)):
@@ -184,7 +186,7 @@ def map_nodes(value: Any, map_node: Callable[[torch.fx.Node], Any]) -> Any:
 
 
 def fake_mode_of(graph: torch.fx.Graph) -> FakeTensorMode | None:
-    """The mode of the fake tensors that describe the nodes."""
+    """The fake mode of the nodes' values."""
     for node in graph.nodes:
         value = node.meta.get("val")
         for item in value if isinstance(value, (list, tuple)) else (value,):

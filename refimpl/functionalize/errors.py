@@ -1,4 +1,4 @@
-"""What functionalization cannot do, and graphs that it got wrong: each names the node and the user's line."""
+"""Errors of functionalization: programs it refuses, and graphs it got wrong. Each names the node and the user's line."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class CannotFunctionalize(RefimplError, RuntimeError):
 
 
 class SymbolicMemory(CannotFunctionalize):
-    """Memory that can be functionalized for plain sizes, and is there with symbolic ones."""
+    """A program that can be functionalized with integer sizes, but not with symbolic ones."""
 
 
 class ResizedView(RefimplError, RuntimeError):
-    """A view made larger than it is, in a session or to symbolic sizes: memory that other tensors share would have to grow."""
+    """`resize_` makes a view larger, in a session or to symbolic sizes: the memory of its base would have to grow."""
 
     def __init__(self, node: Any) -> None:
         super().__init__(
@@ -42,14 +42,14 @@ class ResizedView(RefimplError, RuntimeError):
 
 
 class NotFunctional(RefimplError, AssertionError):
-    """The verifier found what a functional graph must not have. A defect of the pass, not of the program."""
+    """The verifier found a write or a stale read in a functionalized graph. A bug of the pass, not of the program."""
 
     def __init__(self, node: Any, *, seen: str, expected: str) -> None:
         super().__init__(f"the functionalized graph is wrong at {node}{line_of(node)}: {seen}\n  expected: {expected}")
 
 
 class NoSession(RefimplError, RuntimeError):
-    """Something that only has a meaning while a session is on."""
+    """A call that only works between enable_functionalization and disable_functionalization."""
 
     def __init__(self, seen: str) -> None:
         super().__init__(
@@ -64,7 +64,7 @@ class NotAFunctionalTensor(RefimplError, RuntimeError):
     def __init__(self, tensor: Any) -> None:
         super().__init__(
             f"a tensor of shape {tuple(tensor.shape)} that is no functional tensor\n"
-            "  expected: what to_functional_tensor gave, or what was computed while functionalization was on"
+            "  expected: a result of to_functional_tensor, or of an op called while functionalization was on"
         )
 
 
@@ -73,13 +73,13 @@ class MixedTensors(RefimplError, RuntimeError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"{name} writes a functional tensor into a tensor that is none\n  expected: a functional tensor to write to\n"
+            f"{name} writes a functional tensor into a plain tensor\n  expected: a functional tensor to write to\n"
             "  what to do: make the tensor functional with to_functional_tensor first"
         )
 
 
 class FrozenTensor(RefimplError, RuntimeError):
-    """A write to a tensor that was frozen."""
+    """A write to a frozen tensor."""
 
     def __init__(self, func: Any) -> None:
         super().__init__(

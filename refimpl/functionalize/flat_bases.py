@@ -1,9 +1,9 @@
-"""Inputs that share memory, and memory of which more is used than the tensor shows: both become views of one flat tensor.
+"""Flat bases: inputs that share memory, and tensors whose storage is used beyond their elements, become views of one flat tensor.
 
 Counterpart: merge_view_inputs (synthetic bases) in torch/_functorch/_aot_autograd/runtime_wrappers.py
-Differs: a rewriting of the graph before functionalization: the flat base is an ordinary placeholder, its members ordinary
-`as_strided` views, so that nothing after it knows of groups. The base is the stretch of storage that is used, not a tensor that
-some input happens to be a view of. Only groups in which a write reaches another member are replaced.
+Differs: a rewrite of the graph before functionalization: the flat base is an ordinary placeholder, its members ordinary
+`as_strided` views, so that later code needs no rule for groups. The base covers the used part of the storage; upstream's is a
+tensor that some input happens to be a view of. Only groups in which a write reaches another member are replaced.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from refimpl.functionalize.aliases import AS_STRIDED, AliasMap
-from refimpl.functionalize.emitter import OF_THE_VALUE, fake_mode_of
+from refimpl.functionalize.emitter import VALUE_META_KEYS, fake_mode_of
 from refimpl.functionalize.errors import CannotFunctionalize, SymbolicMemory
 from refimpl.functionalize.geometry import do_overlap, extent_of, has_symbols, is_dense, may_overlap_itself
 from refimpl.trace.metadata import describe
@@ -27,10 +27,10 @@ _aten = torch.ops.aten
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasGroup:
-    """Placeholders that one flat placeholder stands for.
+    """Placeholders that one flat placeholder replaces.
 
-    `members` are positions among the given placeholders; `position` is the flat one's among the new. It is the stretch of
-    `numel` elements of `dtype` from `offset` on of the storage. `value` is the node of what it holds at the end.
+    `members` are positions among the given placeholders, `position` is that of the flat one among the new. The flat tensor has
+    the `numel` elements of `dtype` from `offset` on of the storage. `value` is the node of its value at the end of the graph.
     """
 
     members: tuple[int, ...]
@@ -39,10 +39,10 @@ class AliasGroup:
     offset: Any
     numel: Any
     value: Node | None = None
-    enlarges: bool = False  # the program makes the storage larger: it may be too small before
+    enlarges: bool = False  # the program enlarges the storage, which may be too small at the call
 
     def base(self, inputs: Sequence[Any]) -> torch.Tensor:
-        """The flat tensor, a true view of the storage of the members among the given `inputs`; a copy if that is too small."""
+        """The flat tensor for a call with `inputs`: a view of the members' storage, or a copy if the storage is too small."""
         first = self.storage(inputs)
         if not self.enlarges:
             return first.as_strided((self.numel,), (1,), self.offset)
@@ -51,14 +51,14 @@ class AliasGroup:
         return present if room >= self.numel else torch.cat([present, present.new_empty(self.numel - present.numel())])
 
     def storage(self, inputs: Sequence[Any]) -> torch.Tensor:
-        """A tensor at the beginning of the storage, unrelated to the members for autograd."""
+        """A detached tensor of at most one element at the beginning of the members' storage."""
         member: torch.Tensor = inputs[self.members[0]].detach()
         is_as_stored = member.dtype == self.dtype and not member.is_conj() and not member.is_neg()
-        count = min(1, member.untyped_storage().nbytes())  # none of memory that is to be made larger
+        count = min(1, member.untyped_storage().nbytes())  # the storage may be empty until the program enlarges it
         return member.as_strided((count,), (1,), 0) if is_as_stored else _storage_as(member, self.dtype, count)
 
     def with_value(self, value: Node) -> AliasGroup:
-        """The same with the node of its value."""
+        """This group with the node of its value."""
         return replace(self, value=value)
 
 
@@ -69,7 +69,7 @@ def _storage_as(member: torch.Tensor, dtype: torch.dtype, count: int) -> torch.T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flattened:
-    """The graph to functionalize, in place of the given one: the same one if nothing had to be replaced."""
+    """The graph to functionalize: the given one, if no input had to be replaced."""
 
     graph: torch.fx.Graph
     aliases: AliasMap
@@ -78,7 +78,7 @@ class Flattened:
 
 
 def flattened(graph: torch.fx.Graph, alias_groups: Sequence[Sequence[int]]) -> Flattened:
-    """Replace what has to be replaced in a copy of the graph."""
+    """Give inputs and intermediates that need one a flat base, in a copy of the graph."""
     aliases = AliasMap(graph, enlarges=True)
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     written = {i for i, node in enumerate(placeholders) if aliases.writes_to(node)}
@@ -86,9 +86,8 @@ def flattened(graph: torch.fx.Graph, alias_groups: Sequence[Sequence[int]]) -> F
     grouped: set[int] = set()
     for group in alias_groups:
         strided = [i for i in group if _is_strided(placeholders[i])]
-        is_enlarged = any(
-            placeholders[i] in aliases.enlarged for i in strided
-        )  # the whole storage is written back then
+        # A program that enlarges the storage writes all of it.
+        is_enlarged = any(placeholders[i] in aliases.enlarged for i in strided)
         for component in [tuple(strided)] if is_enlarged else _connected(strided, placeholders, aliases):
             grouped.update(component)
             if (len(component) > 1 and written.intersection(component)) or any(
@@ -124,12 +123,12 @@ def _is_strided(node: Node) -> bool:
 
 
 def _region(node: Node, aliases: AliasMap) -> list[torch.Tensor]:
-    """What is used of the memory: the tensor itself, and what `as_strided` sees beyond it."""
-    return [node.meta["val"], *(view.meta["val"] for view in aliases.strided_views_of(node))]
+    """The used parts of the storage: the tensor itself, and its `as_strided` views."""
+    return [node.meta["val"], *(view.meta["val"] for view in aliases.as_strided_views_of(node))]
 
 
 def _needs_flat(node: Node, aliases: AliasMap) -> bool:
-    """Whether the memory is written, and used in places that the tensor does not show or shows twice."""
+    """Whether the memory is written, and used beyond the tensor's elements or at elements that overlap."""
     if node in aliases.enlarged:
         return True
     if not aliases.writes_to(node) or not _is_strided(node):
@@ -137,7 +136,7 @@ def _needs_flat(node: Node, aliases: AliasMap) -> bool:
     base = node.meta["val"]
     if node.op == "placeholder" and not has_symbols(base) and may_overlap_itself(base):
         return True
-    for view in aliases.strided_views_of(node):
+    for view in aliases.as_strided_views_of(node):
         step = aliases.step_of(view)
         assert step is not None
         source = step.source.meta["val"]
@@ -158,7 +157,7 @@ def _do_regions_overlap(a: Node, b: Node, aliases: AliasMap) -> bool:
 
 
 def _connected(group: Sequence[int], placeholders: Sequence[Node], aliases: AliasMap) -> list[tuple[int, ...]]:
-    """The group in parts of which none overlaps another."""
+    """Split the group into parts that do not overlap each other."""
     parts: list[list[int]] = []
     for index in group:
         touching = [
@@ -176,7 +175,7 @@ def _connected(group: Sequence[int], placeholders: Sequence[Node], aliases: Alia
 
 
 class _Rewriting:
-    """A copy of a graph under way. Offsets stay offsets into the storage: the flat tensors are views of it like any other."""
+    """Copies a graph, with flat bases. Offsets remain offsets into the storage, since a flat tensor is a view of it."""
 
     def __init__(self, given: torch.fx.Graph, aliases: AliasMap, placeholders: Sequence[Node]) -> None:
         self.given = given
@@ -188,7 +187,7 @@ class _Rewriting:
         self.fake_mode = fake_mode_of(given)
 
     def replace_placeholders(self, components: Sequence[tuple[int, ...]]) -> tuple[tuple[AliasGroup, Node], ...]:
-        """Copy the placeholders, one flat placeholder at the first member's place for each component."""
+        """Copy the placeholders, with a flat placeholder for each component at the position of its first member."""
         first = {component[0]: component for component in components}
         replaced = {i for component in components for i in component}
         groups: list[tuple[AliasGroup, Node]] = []
@@ -205,11 +204,11 @@ class _Rewriting:
             for index in group.members:
                 self._member(self.placeholders[index], flat)
             for index in group.members:
-                self._read_as_others(self.placeholders[index], flat)
+                self._add_views_as_dtypes(self.placeholders[index], flat)
         return tuple(groups)
 
     def copy_the_rest(self, inner: frozenset[Node]) -> None:
-        """Copy all other nodes; memory of the program's own that has to be flat is copied into a flat tensor first."""
+        """Copy all other nodes. The result of an `inner` node is copied into a flat tensor."""
         for node in self.given.nodes:
             if node.op == "placeholder":
                 continue
@@ -223,9 +222,9 @@ class _Rewriting:
         if any(map(has_symbols, regions)):
             raise SymbolicMemory(
                 node,
-                seen="with symbolic sizes its memory is written and shared with another input, or used beyond its elements",
-                expected="plain sizes and offsets: a flat base does not say what the sizes of its members are",
-                do="trace with plain sizes",
+                seen="sizes are symbolic, and its memory is written and shared with another input, or used beyond its elements",
+                expected="integer sizes and offsets: the sizes of the members cannot be computed from those of a flat base",
+                do="trace with integer sizes",
             )
         dtype = min((view.dtype for view in regions), key=lambda d: d.itemsize)
         widest = max(view.dtype.itemsize for view in regions)
@@ -252,7 +251,7 @@ class _Rewriting:
             return torch.empty((numel,), dtype=dtype, device=like.meta["val"].device)
 
     def _member(self, node: Node, flat: Node) -> None:
-        """The placeholder as a view of the flat one."""
+        """Replace the placeholder by a view of the flat one."""
         value = node.meta["val"]
         source = self._typed(node, flat, value.dtype)
         if value.is_conj():
@@ -264,26 +263,26 @@ class _Rewriting:
         )
 
     def _typed(self, like: Node, flat: Node, dtype: torch.dtype) -> Node:
-        """The flat tensor read as another dtype, once for each."""
+        """The flat tensor viewed as `dtype`; one node per dtype."""
         return flat if dtype == flat.meta["val"].dtype else self._once(like, flat, _aten.view.dtype, dtype)
 
     def _once(self, like: Node, source: Node, target: Any, *args: Any) -> Node:
-        """A view of all of the memory: where `as_strided` of what reads it so begins."""
+        """A view of the whole flat tensor, made once: the source for `as_strided` of tensors with this dtype or conjugation."""
         key = (source, target, *args)
         if key not in self.whole:
             self.whole[key] = self._view(like, target, source, *args)
         return self.whole[key]
 
-    def _read_as_others(self, node: Node, flat: Node) -> None:
-        """For `as_strided` of what reads the memory as another dtype: it starts at the flat tensor read so."""
-        for view in self.aliases.strided_views_of(node):
+    def _add_views_as_dtypes(self, node: Node, flat: Node) -> None:
+        """Make the views of the flat tensor that `as_strided` of other dtypes needs as its source."""
+        for view in self.aliases.as_strided_views_of(node):
             step = self.aliases.step_of(view)
             if step is None or step.source is node:
-                continue  # it begins where the placeholder does
+                continue  # its source is the placeholder itself
             if step.source.meta["val"].is_conj() or step.source.meta["val"].is_neg():
                 raise CannotFunctionalize(
                     view,
-                    seen="as_strided of a conjugated or negated view of a part of memory that is written",
+                    seen="as_strided of a conjugated or negated view of memory that is written",
                     expected="as_strided of the tensor itself",
                     do="call resolve_conj() or resolve_neg() before",
                 )
@@ -293,8 +292,8 @@ class _Rewriting:
         if node.op != "call_function":
             raise CannotFunctionalize(
                 node,
-                seen="as_strided writes to, or beside, an attribute that is not dense in memory",
-                expected="an attribute whose elements are neighbours in memory",
+                seen="as_strided writes to the storage of an attribute that is not dense in memory",
+                expected="an attribute that is dense in memory",
                 do="make it contiguous, or pass it as an input",
             )
         value = node.meta["val"]
@@ -319,7 +318,7 @@ class _Rewriting:
         self.new[node] = self._view(
             node, AS_STRIDED, flat, list(value.shape), list(value.stride()), value.storage_offset()
         )
-        self._read_as_others(node, flat)
+        self._add_views_as_dtypes(node, flat)
 
     def _view(self, like: Node, target: Any, source: Node, *args: Any) -> Node:
         node = self.graph.call_function(target, (source, *args))
@@ -329,5 +328,5 @@ class _Rewriting:
         return node
 
     def _describe(self, node: Node, like: Node, value: torch.Tensor) -> None:
-        node.meta.update({key: item for key, item in like.meta.items() if key not in OF_THE_VALUE})
+        node.meta.update({key: item for key, item in like.meta.items() if key not in VALUE_META_KEYS})
         describe(node, value, self.fake_mode)

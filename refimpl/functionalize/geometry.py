@@ -1,9 +1,9 @@
-"""Sizes, strides and offsets as places in memory: is a tensor dense, does it overlap itself or another, is a layout the same.
+"""Predicates on sizes, strides and offsets: is a tensor dense, do its elements overlap, are two tensors' strides the same.
 
 Counterpart: torch/_functorch/_aot_autograd/input_output_analysis.py compute_overlapping_inputs,
 _tensors_definitely_do_not_overlap
-Differs: exact for concrete sizes, by the set of elements where intervals do not decide. Symbolic sizes compare by expression,
-without a guard; where that does not decide, the answer is the one that costs a node and not correctness.
+Differs: exact for concrete sizes: where intervals do not decide, the sets of bytes are compared. Symbolic sizes are compared by
+expression, without a guard; if the expressions do not decide, the answer is the safe one (at worst an extra node).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-_EXACT_LIMIT = 1 << 20  # elements: above, intervals alone say whether two tensors overlap
+_EXACT_LIMIT = 1 << 20  # with more elements only intervals are compared
 
 
 def is_same_number(a: Any, b: Any) -> bool:
-    """Whether two sizes are equal whatever the symbols are, as far as their expressions show it."""
+    """Whether two sizes are equal for all values of the symbols, as far as their expressions show it."""
     if type(a) is int and type(b) is int:
         return a == b
     return a is b or _expression(a) == _expression(b)
@@ -27,17 +27,17 @@ def _expression(number: Any) -> Any:
 
 
 def is_same_shape(a: Any, b: Any) -> bool:
-    """Of two sequences of sizes."""
+    """`is_same_number` for two sequences of sizes."""
     return len(a) == len(b) and all(map(is_same_number, a, b))
 
 
 def is_same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Same dtype, and `is_same_places`."""
-    return a is b or (a.dtype == b.dtype and is_same_places(a, b))
+    """Whether dtype, sizes and strides are the same; see `is_same_geometry`."""
+    return a is b or (a.dtype == b.dtype and is_same_geometry(a, b))
 
 
-def is_same_places(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Same sizes and strides. The stride of a dimension of one element does not count, nor any of an empty tensor."""
+def is_same_geometry(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether sizes and strides are the same. Strides of dimensions of size 1, and of an empty tensor, do not count."""
     if a.layout != b.layout or not is_same_shape(a.shape, b.shape):
         return False
     if a.layout is not torch.strided or a.is_nested or b.is_nested:
@@ -51,7 +51,7 @@ def is_same_places(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def has_symbols(value: torch.Tensor) -> bool:
-    """Whether a size, stride or the offset is symbolic."""
+    """Whether a size, a stride or the storage offset is symbolic."""
     return any(type(n) is not int for n in (*value.shape, *value.stride(), value.storage_offset()))
 
 
@@ -70,7 +70,7 @@ def order_in_memory(value: torch.Tensor) -> list[int]:
 
 
 def is_dense(value: torch.Tensor) -> bool:
-    """Whether the elements fill one stretch of memory, each place once."""
+    """Whether the tensor is non-overlapping and dense."""
     if value.layout is not torch.strided or value.numel() == 0:
         return value.layout is torch.strided
     expected: Any = 1
@@ -85,10 +85,10 @@ def is_dense(value: torch.Tensor) -> bool:
 
 
 def may_overlap_itself(value: torch.Tensor) -> bool:
-    """Whether two elements may share a place. False only where the strides of concrete sizes rule it out."""
+    """Whether two elements may share memory. False only if the strides rule it out."""
     if has_symbols(value):
         return not is_row_major(value)
-    reach = 0  # of the dimensions inside of the present one
+    reach = 0  # the largest offset within the dimensions of smaller strides
     for size, stride in sorted(zip(value.shape, value.stride(), strict=True), key=lambda pair: pair[1]):
         if size == 0:
             return False
@@ -101,7 +101,7 @@ def may_overlap_itself(value: torch.Tensor) -> bool:
 
 
 def is_row_major(value: torch.Tensor) -> bool:
-    """Whether it is contiguous, as far as the expressions of its sizes show it."""
+    """Whether the tensor is contiguous, as far as the expressions of its sizes show it."""
     expected: Any = 1
     for size, stride in zip(reversed(value.shape), reversed(value.stride()), strict=True):
         if not is_same_number(stride, expected):
@@ -111,7 +111,7 @@ def is_row_major(value: torch.Tensor) -> bool:
 
 
 def extent(size: Any, stride: Any, offset: Any) -> tuple[Any, Any]:
-    """First place and the one after the last, in elements of the storage; an empty tensor has an empty extent."""
+    """The storage offsets of the first element and past the last one; equal for an empty tensor."""
     reach: Any = 0
     for n, s in zip(size, stride, strict=True):
         if type(n) is int and n == 0:
@@ -126,14 +126,14 @@ def extent_of(value: torch.Tensor) -> tuple[Any, Any]:
 
 
 def begins_inside(value: Any) -> bool:
-    """Whether a tensor does not begin where its storage begins, or may not."""
+    """Whether the storage offset is not known to be 0."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
         return False
     return not is_same_number(value.storage_offset(), 0)
 
 
 def do_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors of one storage have a byte in common. True where symbolic sizes do not say it."""
+    """Whether two tensors of one storage have a byte in common. True if a size is symbolic."""
     if has_symbols(a) or has_symbols(b):
         return True
     (a_first, a_last), (b_first, b_last) = _byte_extent(a), _byte_extent(b)
@@ -158,7 +158,7 @@ def _bytes(value: torch.Tensor) -> set[int]:
 
 
 def can_view(value: torch.Tensor, size: Any) -> bool:
-    """Whether the elements can be had in another shape without a copy. `size` may have a -1."""
+    """Whether `value.view(size)` works without a copy. `size` may have a -1."""
     if value.numel() == 0 or (is_dense(value) and order_in_memory(value) == list(range(value.dim()))):
         return True
     sizes = list(size)
@@ -169,7 +169,7 @@ def can_view(value: torch.Tensor, size: Any) -> bool:
     sizes = [n for n in sizes if not bool(n == 1)]
     dims = [(n, s) for n, s in zip(value.shape, value.stride(), strict=True) if not bool(n == 1)]
     while dims:
-        elements, step = dims.pop()  # a stretch of dimensions that are one in memory
+        elements, step = dims.pop()  # adjacent dimensions that can be merged into one
         reach: Any = elements * step
         while dims and bool(dims[-1][1] == reach):
             size_outside, _ = dims.pop()

@@ -1,9 +1,9 @@
-"""functionalize_graph: a graph of aten ops with mutation and views becomes one without mutation.
+"""The functionalization pass: removes mutation from a graph of aten ops.
 
 Counterpart: torch/_subclasses/functional_tensor.py FunctionalTensorMode, FunctionalizeFallbackKernel.cpp,
 torch.func.functionalize
-Differs: a pass over a recorded graph, not a wrapper around tensors while they are computed: a pure function that knows what
-comes later, so that what is never written is copied as it is, and that works on real, fake and symbolic traces alike.
+Differs: a pure function of a recorded graph instead of a wrapper around tensors at run time. It knows which memory is written
+later, and copies all other nodes as they are. It works on real, fake and symbolic traces alike.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _SIZE_READS = frozenset({_aten.sym_size.int, _aten.sym_size.default, _aten.sym_n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Functionalized:
-    """`written` are positions of the given placeholders whose data some op writes, also through a view or an alias.
+    """`written` are positions of the given placeholders that some op writes to, also through a view or an alias.
 
-    `written_attributes` gives for every attribute of the module that is written the node of its value at the end; the caller
-    puts it among the outputs, or writes it back. `replaced`: see AliasGroup; without groups placeholders are the given ones.
+    `written_attributes` has, for every attribute of the module that is written to, its name and the node of its value at the end;
+    the caller makes it an output, or writes it back. `replaced`: see AliasGroup; if empty, the placeholders are the given ones.
     """
 
     graph_module: torch.fx.GraphModule
@@ -65,12 +65,12 @@ def functionalize_graph(
     is_exact: bool = False,
     num_tangents: int = 0,
 ) -> Functionalized:
-    """The graph without mutation; `gm` is not changed. Outputs as given: a mutated placeholder among them has its last value.
+    """The graph without mutation; `gm` is not changed. The outputs are the same; a mutated placeholder returns its last value.
 
-    `alias_groups`: positions of placeholders that share a storage. `strategy`: how a write through a view reaches the base, by
-    the inverse of each view or by index. Without `keeps_views` view ops become their `*_copy` forms. `is_exact` writes every
-    view of the program, and regenerates what is written at once, as torch's own functionalization does. The last
-    `num_tangents` placeholders arrive after the forward graph has run: no size is read from them.
+    `alias_groups`: positions of placeholders that share a storage. `strategy`: whether a write through a view is carried to the
+    base by the inverse of each view, or by index. Without `keeps_views` view ops become their `*_copy` forms. `is_exact` writes
+    every view of the program, and regenerates written tensors at once, as torch's own functionalization does. The last
+    `num_tangents` placeholders are tangents: no size is read from them, since the forward graph does not have them.
 
     Raises CannotFunctionalize for an op whose effect has no rule, and NotFunctional if the result breaks the pass's own rules.
     """
@@ -89,7 +89,7 @@ def functionalize_graph(
         kept = [group.value for group in groups if group.value is not None] + [node for _, node in attributes]
         if not is_exact:
             run.remove_unused(kept)
-    if not groups:  # of flattened containers; groups change the number of inputs
+    if not groups:  # the pytree codegen; groups change the number of inputs
         run.emit.graph.set_codegen(copy.copy(graph_codegen(gm.graph)))
     verify_functional(run.emit.graph)
     verify_reads(prepared.graph, run.memory)
@@ -99,7 +99,7 @@ def functionalize_graph(
 
 
 def _has_mutation(gm: torch.fx.GraphModule) -> bool:
-    """Whether an op of the graph writes to something, or one of a function that an operator takes."""
+    """Whether an op mutates, in the graph or in a function that a higher-order op takes."""
     functions = (module for module in gm.children() if isinstance(module, torch.fx.GraphModule))
     return any(map(is_mutating, gm.graph.nodes)) or any(map(_has_mutation, functions))
 
@@ -117,7 +117,7 @@ def _copy_of(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 @contextlib.contextmanager
 def only_metadata(fake_mode: FakeTensorMode | None) -> Any:
-    """Ops run on fake tensors for their metadata: no gradients, casts or traces."""
+    """Run ops for the metadata of their results: under the fake mode, without autograd, autocast or traces."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(paused_recordings())
         stack.enter_context(without_autocast())
@@ -150,17 +150,17 @@ class FunctionalizationState:
         self.views = ViewWriter(self.emit, keeps_views=keeps_views, is_exact=is_exact)
         self.aliases = aliases
         self.memory = MemoryState(self.aliases, self.emit, self.views, strategy)
-        self.results: dict[tuple[Node, int | None], Node] = {}  # of calls with several results, see CallWriter
+        self.results: dict[tuple[Node, int | None], Node] = {}  # (call, index of the result) -> value, see CallWriter
         self.calls = CallWriter(self.emit, self.memory, self.results)
         self.new = self.views.new_of
-        self.placeholders: dict[Node, Node] = {}  # of the given graph -> of the new one
+        self.placeholders: dict[Node, Node] = {}  # given placeholder -> new one
         self.is_exact = is_exact
         self.keeps_views = keeps_views
         inputs = [node for node in graph.nodes if node.op == "placeholder"]
         self.tangents = set(inputs[len(inputs) - num_tangents :])
 
     def all_nodes(self) -> None:
-        """The walk."""
+        """Visit all nodes of the given graph in order."""
         for node in self.given.nodes:
             self.emit.origin = node
             self._visit(node)
@@ -191,17 +191,19 @@ class FunctionalizationState:
         self.memory.own(node, value)
 
     def _input(self, node: Node, value: Node) -> None:
-        """Memory from outside. If it begins inside of a storage, kernels of `*_scatter` disagree on whether their result does
-        too: where `as_strided` counts from the beginning of what is written, it is a copy that begins at 0. A copy too of what is
-        not row by row: `as_strided_scatter` refuses it if the tensor from outside has a gradient."""
+        """Add a placeholder or attribute as a base.
+
+        One that is written to and read by `as_strided` is cloned if its storage offset is not 0, since kernels of `*_scatter`
+        disagree on whether their result has that offset; and if it is not contiguous, since `as_strided_scatter` then refuses an
+        input that requires grad."""
         given: Any = node.meta.get("val")
-        is_strided = bool(self.aliases.writes_to(node)) and bool(self.aliases.strided_views_of(node))
+        is_strided = bool(self.aliases.writes_to(node)) and bool(self.aliases.as_strided_views_of(node))
         if is_strided and (begins_inside(given) or not is_row_major(given)):
             value = self.emit.call(_aten.clone.default, value)
         self._own(node, value)
 
     def _value(self, node: Node) -> Any:
-        """What a node of the given graph is now."""
+        """The new node for the current value of a given node."""
         return self.memory.read(node) if self.memory.is_known(node) else self.new[node]
 
     def _argument(self, node: Node) -> Any:
@@ -211,9 +213,9 @@ class FunctionalizationState:
         return value
 
     def _argument_to_draw_for(self, node: Node) -> Any:
-        """With the strides it has in the program: numbers are drawn in the order of memory."""
+        """An argument of a random op, with its strides in the program: random numbers are drawn in the order of memory."""
         value, like = self._argument(node), node.meta.get("val")
-        return self.views.with_layout(value, like) if like is not None and not _looks_alike(value, like) else value
+        return self.views.with_layout(value, like) if like is not None and not _has_layout_of(value, like) else value
 
     # ---------------------------------------------------------------------------------------------------- kinds of nodes
 
@@ -230,7 +232,7 @@ class FunctionalizationState:
         self._input(node, self.emit.copy(node, (), {}))
 
     def _function(self, node: Node, body: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        """Of a higher-order operator: what it does to memory of its own is functionalized too."""
+        """Functionalize a function that a higher-order op takes. It may write to its own intermediates only."""
         if not any(is_mutating(inner) for inner in body.graph.nodes):
             return body
         done = functionalize_graph(body, strategy=self.memory.strategy, keeps_views=self.keeps_views)
@@ -238,9 +240,9 @@ class FunctionalizationState:
             users = ", ".join(map(str, node.users))
             raise CannotFunctionalize(
                 next(iter(node.users), node),
-                seen=f"the function {node.target} that {users} takes writes to its operands, or to what it uses from around it",
-                expected="functions of operators that write to memory of their own only",
-                do="clone what is written to inside of the function, and return it",
+                seen=f"the function {node.target} that {users} takes writes to its operands, or to tensors it captures",
+                expected="functions that write to their own intermediates only",
+                do="clone the tensor inside the function before it is written to, and return the clone",
             )
         return done.graph_module
 
@@ -279,7 +281,7 @@ class FunctionalizationState:
     def _element(self, node: Node) -> None:
         call, index = node.args
         assert isinstance(call, Node)
-        if self.aliases.tensor_of(node) is not node:  # what the op wrote to, or the same element again
+        if self.aliases.tensor_of(node) is not node:  # an argument that the op wrote to, or a repeated getitem
             return
         if node in self.aliases.grown:  # an out= tensor that the call has resized
             return
@@ -295,7 +297,7 @@ class FunctionalizationState:
         self._own(node, value)
 
     def _view(self, node: Node) -> None:
-        """At version 0 views are what they were; later they are views of the value now."""
+        """Copy the view call if nothing has written to the base yet. Later it becomes a view of the base's current value."""
         result = effects_of(node.target).results[0]
         assert result is not None
         viewed = result.parameter.of(node.args, node.kwargs)
@@ -306,9 +308,9 @@ class FunctionalizationState:
         base = self.aliases.base_of(viewed)
         like = viewed.meta.get("val")
         is_unchanged = self.memory.version_of(base) == 0 and not self.memory.is_outgrown(base)
-        if node.target is AS_STRIDED and isinstance(like, torch.Tensor):  # which counts from where the storage begins
+        if node.target is AS_STRIDED and isinstance(like, torch.Tensor):  # its offset is one into the storage
             is_unchanged &= is_same_number(source.meta["val"].storage_offset(), like.storage_offset())
-        if self.keeps_views and is_unchanged and _looks_alike(source, like):
+        if self.keeps_views and is_unchanged and _has_layout_of(source, like):
             args, kwargs = map_nodes(node.args, self._argument), map_nodes(node.kwargs, self._argument)
             new = self.emit.copy(node, self.emit.number(args), kwargs)
             self.emit.extras.add(new)
@@ -324,7 +326,7 @@ class FunctionalizationState:
         self.memory.keep_view(node, value)
 
     def _change_memory(self, node: Node) -> None:
-        """`set_` and `resize_`: the tensor object is a view from now on, or owns other memory."""
+        """Visit a `set_` or `resize_`: the tensor object becomes a view, or a new base."""
         source = node.args[0]
         assert isinstance(source, Node)
         if self.aliases.step_of(node) is not None:
@@ -337,7 +339,7 @@ class FunctionalizationState:
                 return
             raise CannotFunctionalize(
                 node,
-                seen="the tensor is made to use a storage that no tensor of the graph has",
+                seen="the tensor is set to a storage that no tensor of the graph has",
                 expected="set_ to a tensor",
                 do="use tensor.set_(other_tensor)",
             )
@@ -355,16 +357,16 @@ class FunctionalizationState:
         self.emit.graph.output_node().meta.update(node.meta)
 
     def _output_value(self, node: Node) -> Any:
-        """The value at the end. What is no input has the strides it had in the program, since the caller sees them."""
+        """The value at the end of the graph. If it is no alias of an input, it has the strides it has in the program."""
         value = self._argument(node)
         like = node.meta.get("val")
         base = self.aliases.base_of(node)
         is_seen = base.op == "call_function" and self.keeps_views
         if base in self.aliases.grown and base.target not in RESIZE_OPS:
-            is_seen = False  # the strides of an out= tensor that was resized are what the op likes; fake kernels do not know them
-        if is_seen and isinstance(like, torch.Tensor) and not _looks_alike(value, like):
+            is_seen = False  # the kernel chooses the strides of a resized out= tensor; fake kernels do not know them
+        if is_seen and isinstance(like, torch.Tensor) and not _has_layout_of(value, like):
             if base is not self.aliases.tensor_of(node) and not self.memory.is_outgrown(base):
-                self.memory.lay_out(base)
+                self.memory.restore_strides(base)
                 value = self.memory.read(node)
             return self.views.with_layout(value, like)
         return value
@@ -372,27 +374,27 @@ class FunctionalizationState:
     # --------------------------------------------------------------------------------------------------------- the end
 
     def final_value(self, node: Node) -> Node:
-        """Of a node of the given graph."""
-        return self._before_output(node)
+        """The value of a given node at the end of the graph."""
+        return self._read_at_end(node)
 
     def attribute_values(self) -> tuple[tuple[str, Node], ...]:
-        """Of every attribute that is written, by its name."""
+        """The name, and the value at the end of the graph, of every attribute that is written to."""
         written = [base for base in self.aliases.written_bases() if base.op == "get_attr"]
-        return tuple((str(base.target), self._before_output(base)) for base in written)
+        return tuple((str(base.target), self._read_at_end(base)) for base in written)
 
-    def _before_output(self, node: Node) -> Node:
+    def _read_at_end(self, node: Node) -> Node:
         with self.emit.graph.inserting_before(self.emit.graph.output_node()):
             return self.memory.read(node)
 
     def remove_unused(self, kept: Sequence[Node]) -> None:
-        """Views and inverses that nothing reads in the end."""
+        """Remove views and other nodes of the pass that nothing reads."""
         extras = self.emit.extras.difference(kept)
         for node in reversed(self.emit.graph.nodes):
             if node in extras and not node.users:
                 self.emit.graph.erase_node(node)
 
 
-def _looks_alike(value: Node, like: Any) -> bool:
+def _has_layout_of(value: Node, like: Any) -> bool:
     now = value.meta.get("val")
     if not isinstance(now, torch.Tensor) or not isinstance(like, torch.Tensor):
         return True

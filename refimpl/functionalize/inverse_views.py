@@ -1,10 +1,10 @@
-"""For every view op how to write through it: the value of the viewed tensor after the view got a new value.
+"""Inverses of view ops: the new value of the viewed tensor after a write to the view.
 
 Counterpart: aten/src/ATen/FunctionalInverses.cpp
-Differs: written from what each view means. Where a view needs nothing of what it does not show, the old value is not read. A view
-op without a row here is written through by index (refimpl.functionalize.memory).
+Differs: written independently, from the definition of each view op. The old value of the source is read only if the view does not
+cover it. A write through a view op without a row here is done by index (refimpl.functionalize.memory).
 
-A rule is `rule(write, v)`: `write` knows the step, `v` is the new value of the view; it gives the new value of the source.
+A rule is `rule(write, v)`: `v` is the new value of the view; the rule returns the new value of the source.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Node = torch.fx.Node
 
 @dataclass(frozen=True, slots=True)
 class ViewWrite:
-    """A write through one view. `read_source` gives the source's value before the write."""
+    """A write through one view. `read_source` returns the source's value before the write."""
 
     step: ViewStep
     views: ViewWriter
@@ -33,16 +33,16 @@ class ViewWrite:
 
     @property
     def source(self) -> torch.Tensor:
-        """What the source was like in the given graph."""
+        """The source's fake tensor in the given graph."""
         return self.step.source.meta["val"]
 
     @property
     def view(self) -> torch.Tensor:
-        """What the view was like in the given graph."""
+        """The view's fake tensor in the given graph."""
         return self.step.node.meta["val"]
 
     def arguments(self) -> list[Any]:
-        """All of the view op's arguments after the viewed tensor, in the new graph; the schema's defaults for those not given."""
+        """All arguments of the view op after the viewed tensor, in the new graph, with the schema's defaults."""
         placeholder: Any = None
         args, kwargs = self.views.arguments(self.step, placeholder)
         parameters = self.step.target._schema.arguments
@@ -50,11 +50,11 @@ class ViewWrite:
         return [*args[1:], *rest]
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
-        """An op in the new graph."""
+        """Emit a call of an op."""
         return self.views.emit.call(target, *args, **kwargs)
 
     def view_call(self, target: Any, *args: Any) -> Node:
-        """A view op, or its copying form, in the new graph."""
+        """Emit a call of a view op, or of its `*_copy` form."""
         return self.call(self.views.op(target), *args)
 
 
@@ -93,7 +93,7 @@ def _unsqueeze(write: ViewWrite, v: Node) -> Node:
 
 
 def _squeeze(write: ViewWrite, v: Node) -> Node:
-    """Which dimensions are gone is known from the source: of those asked for, the ones of size 1."""
+    """Restore the dimensions that squeeze removed: those of its arguments that have size 1 in the source."""
     rank = write.source.dim()
     asked = [*write.arguments(), None][0]
     chosen = range(rank) if asked is None else [asked] if isinstance(asked, int) else asked
@@ -105,7 +105,7 @@ def _squeeze(write: ViewWrite, v: Node) -> Node:
 
 
 def _expand(write: ViewWrite, v: Node) -> Node:
-    """All places along an expanded dimension are one place: any of them has the value."""
+    """All elements along an expanded dimension are one element of memory: take the first."""
     for _ in range(write.view.dim() - write.source.dim()):
         v = write.view_call(_aten.select.int, v, 0, 0)
     for dim, size in enumerate(write.source.shape):
@@ -134,7 +134,7 @@ def _as_strided(write: ViewWrite, v: Node) -> Node:
     size = list(size)
     for dim, step in enumerate(stride):
         if type(step) is int and step == 0 and not is_same_shape(v.meta["val"].shape[dim : dim + 1], [1]):
-            v = write.view_call(_aten.slice.Tensor, v, dim, 0, 1)  # one place: any of the elements has the value
+            v = write.view_call(_aten.slice.Tensor, v, dim, 0, 1)  # all elements along it are one: take the first
             size[dim] = 1
     source = write.views.with_layout(write.read_source(), write.source)
     offset = write.views.offset(source, write.source, offset)
@@ -174,7 +174,7 @@ def _view_as_complex(write: ViewWrite, v: Node) -> Node:
 
 
 def _conj(write: ViewWrite, v: Node) -> Node:
-    """The values themselves: a pending conjugation would change what the base is."""
+    """Conjugate the values: a lazy conjugation would give the base a conjugate bit."""
     return write.call(_aten.conj_physical.default, v)
 
 

@@ -1,12 +1,12 @@
-"""What every piece of memory holds at a point of the program, as nodes of the new graph: reading and writing tensors.
+"""The values of bases and views during functionalization, as nodes of the new graph: reads and writes of tensors.
 
 Counterpart: FunctionalStorageImpl, FunctionalTensorWrapper::sync_, regenerate_from_base
-Differs: values are kept per tensor and version, so that a view is regenerated only when it is stale and used. Views
-that the table of inverses lacks are written through by index, a whole chain at once; torch inverts views one by one.
+Differs: values are kept per tensor and version, so that a view is regenerated only when it is stale and used. A write through a
+view op without an inverse is done by index, for the whole chain of views at once; torch inverts views one by one.
 
-The state of a base is the node of its value and a version, which counts the writes. A tensor's value may be used while its
-version is the base's. After a write the new values of the view, and of what lies between it and the base, are known by
-construction; they are kept where their layout is the tensor's own, and no two of its elements share a place.
+The state of a base is the node of its value and a version, which counts the writes. A tensor's value is current while its version
+is the base's. A write to a view computes new values for it and for the views between it and the base. Such a value is kept
+if it has the tensor's strides and no two elements of the tensor share memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MAY_OVERLAP = frozenset(
 
 
 class MemoryState:
-    """Mutable; one per pass. Nodes given to its methods are of the given graph, nodes it gives of the new one."""
+    """Mutable; one per pass. Methods take nodes of the given graph, and return nodes of the new one."""
 
     def __init__(self, aliases: AliasMap, emit: EmitterState, views: ViewWriter, strategy: Strategy) -> None:
         self.aliases = aliases
@@ -44,44 +44,46 @@ class MemoryState:
         self.strategy: Strategy = strategy
         self._versions: dict[Node, int] = {}
         self._values: dict[Node, tuple[int, Node]] = {}
-        self._calls: dict[Node, tuple[int, Node]] = {}  # of view ops with several results
+        self._calls: dict[Node, tuple[int, Node]] = {}  # calls of view ops with several results
         self.stamps: dict[Node, list[tuple[Node, int]]] = {}  # new node -> the tensors and versions whose value it is
-        self.reads: list[tuple[Node, Node, Node]] = []  # for the verifier: reader, what it reads, the new node for it
-        self.outgrown: dict[Node, Node] = {}  # bases whose memory was replaced by larger memory, and by whom
+        self.reads: list[
+            tuple[Node, Node, Node]
+        ] = []  # for the verifier: the reading node, the node it reads, its value
+        self.outgrown: dict[Node, Node] = {}  # base -> the base with larger memory that `resize_` made of it
 
     def own(self, base: Node, value: Node) -> None:
-        """The memory of `base` begins with this value."""
+        """Add a base with its first value."""
         self._versions[base] = 0
         self._keep(base, value)
 
     def version_of(self, base: Node) -> int:
-        """How often the memory of `base` was written so far."""
+        """The number of writes to the memory of `base` so far."""
         return self._versions[base]
 
     def note_read(self, reader: Node, read: Node, value: Node) -> None:
-        """For the verifier."""
+        """Note for the verifier that `reader` reads the tensor `read` and gets `value`."""
         if self.is_known(read):
             self.reads.append((reader, read, value))
 
     def is_outgrown(self, base: Node) -> bool:
-        """Whether larger memory has taken the place of this."""
+        """Whether `resize_` has replaced the memory of `base` by larger memory."""
         return base in self.outgrown
 
     def is_known(self, node: Node) -> bool:
-        """Whether the memory that the node's tensor is in has begun to be."""
+        """Whether the base of the node's tensor has a value yet."""
         return self.aliases.base_of(node) in self._versions
 
     def keep_view(self, tensor: Node, value: Node) -> None:
-        """The value of a view that was written from the source's value of now."""
+        """Keep the value of a view that was computed from the current value of its source."""
         self._keep(tensor, value)
 
     def any_value(self, node: Node) -> Node | None:
-        """A value that the tensor has now or had before: its sizes can be read from it."""
+        """A current or stale value of the tensor, to read its sizes from."""
         kept = self._values.get(self.aliases.tensor_of(node))
         return None if kept is None else kept[1]
 
     def read(self, node: Node) -> Node:
-        """The tensor's value now."""
+        """The current value of the tensor."""
         tensor = self.aliases.tensor_of(node)
         base = self.aliases.base_of(tensor)
         if base in self.outgrown:
@@ -103,7 +105,7 @@ class MemoryState:
         return value
 
     def write(self, node: Node, value: Node) -> None:
-        """The tensor gets this value, of its shape and dtype, and all that share memory with it change too."""
+        """Write `value`, which has the tensor's shape and dtype, to the tensor, and so to its base and all other views."""
         tensor = self.aliases.tensor_of(node)
         base = self.aliases.base_of(tensor)
         if base in self.outgrown:
@@ -120,23 +122,23 @@ class MemoryState:
             if _is_as_good(known, written):
                 self._keep(written, known)
 
-    def lay_out(self, base: Node) -> None:
-        """From now on the value of `base` has the strides it has in the given graph, and so have views of it."""
+    def restore_strides(self, base: Node) -> None:
+        """Give the value of `base` the strides of the given graph. Values of its views are regenerated when they are used."""
         value = self.views.with_layout(self.read(base), base.meta["val"])
-        for member in self.aliases.members_of(base):
+        for member in self.aliases.tensors_in(base):
             self._values.pop(member, None)
             if member.op == "call_function" and member.target is operator.getitem:
                 self._calls.pop(member.args[0], None)  # type: ignore[arg-type]
         self._keep(base, value)
 
     def outgrow(self, base: Node, successor: Node) -> None:
-        """From now on the tensor object that owned the memory is `successor`; views of it are of memory that has moved."""
+        """From now on the base `successor` stands for the tensor object of `base`. Views of `base` can no longer be used."""
         self.outgrown[base] = successor
 
     # ------------------------------------------------------------------------------------------------------- one step
 
     def _write_source(self, step: ViewStep, value: Node) -> tuple[Node, Node]:
-        """The tensor that the written one is a view of, perhaps by several steps, and its new value."""
+        """The source of the step, or of an earlier step if several are inverted at once, and its new value."""
         steps = self._steps_at_once(step)
         source = steps[0].source
         rule = INVERSES.get(step.target)
@@ -145,25 +147,23 @@ class MemoryState:
         if any(one.target in REINTERPRETING for one in steps):
             raise CannotFunctionalize(
                 step.node,
-                seen="something writes through it, and it reads overlapping views as another dtype, or conjugated",
-                expected="such views of tensors whose elements each have a place of their own",
+                seen="a write goes through this view, which reads overlapping elements as another dtype, or conjugated",
+                expected="such views of tensors without overlapping elements",
                 do="write to a tensor that is no such view",
             )
         return source, write_by_index(self.views, steps, self.read(source), value)
 
     def _steps_at_once(self, last: ViewStep) -> list[ViewStep]:
-        """The steps that end with `last` and have to be inverted together.
+        """The steps up to `last` that have to be inverted together.
 
-        An element of a view that overlaps itself has one place and several values in the view's value: those that were not
-        written are out of date. Where a view of such a view is written, it counts where the written elements are, in what the
-        overlapping one is a view of. By index, all steps can be inverted together.
+        In the value of an overlapping view (`x.expand(3, 4)`) one element of memory occurs several times. After a write to a part
+        of it (`x.expand(3, 4)[0]`) the other occurrences are stale, so the part is written to the source of the overlapping view
+        directly. By index, all steps can be inverted together.
         """
         steps = [last]
         above = self.aliases.step_of(last.source)
         if self.strategy != "scatter":
-            while above is not None and self._has_copies(
-                above
-            ):  # once each element has a place of its own, its value is whole
+            while above is not None and self._has_copies(above):
                 steps.insert(0, above)
                 above = self.aliases.step_of(above.source)
             return steps
@@ -174,7 +174,7 @@ class MemoryState:
             steps.insert(0, above)
             count = len(steps)
             above = self.aliases.step_of(above.source)
-        while above is not None:  # an overlapping view may be further up
+        while above is not None:  # an overlapping view may be nearer to the base
             steps.insert(0, above)
             if _overlaps(above):
                 count = len(steps)
@@ -182,7 +182,7 @@ class MemoryState:
         return steps[len(steps) - count :]
 
     def _has_copies(self, step: ViewStep) -> bool:
-        """Whether two elements of what the step gives share a place; with symbolic sizes, whether they may."""
+        """Whether two elements of the view share memory; with symbolic sizes, whether they may."""
         value = step.node.meta["val"]
         if not has_symbols(value):
             return may_overlap_itself(value)
@@ -217,7 +217,7 @@ class MemoryState:
                 raise CannotFunctionalize(
                     node,
                     seen=f"it is a view of {base}, whose memory {self.outgrown[base]} has made larger",
-                    expected="no use of a view after what it views was resized",
+                    expected="no use of a view after its base was resized",
                     do="take the view again after the resize",
                 )
             tensor = base = self.outgrown[base]
@@ -225,7 +225,7 @@ class MemoryState:
 
 
 def _overlaps(step: ViewStep) -> bool:
-    """Whether two elements of what the step gives share a place, and did not in what it views."""
+    """Whether the step itself makes two elements share memory."""
     if step.target not in _MAY_OVERLAP:
         return False
     value = step.node.meta["val"]
@@ -233,7 +233,7 @@ def _overlaps(step: ViewStep) -> bool:
 
 
 def _is_as_good(value: Node, tensor: Node) -> bool:
-    """Whether a value that was written may stand for the tensor itself: laid out alike, each element in a place of its own.
+    """Whether a written value can be kept as the tensor's value: it has its strides, and no elements share memory.
 
     A lazily conjugated or negated tensor stays one, whatever is written to it.
     """
@@ -245,10 +245,9 @@ def _is_as_good(value: Node, tensor: Node) -> bool:
     return is_same_layout(like, now) and not may_overlap_itself(like)
 
 
-# Writing through any chain of views by index. It needs nothing but the views themselves: they are replayed on the numbers of the
-# elements. A view without a row in the table of inverses is written through this way, and tests compare the table with it.
-# The elements of the source are numbered row by row. The numbers have the strides of the source, so that `as_strided` finds the
-# right ones. What the views make of the numbers says where each element of the new value goes.
+# A write through any chain of views, by index, for views without a row in the table of inverses. Tests compare the table with it.
+# The elements of the source are numbered row by row, in a tensor with the strides of the source so that `as_strided` works on it.
+# The views are replayed on these numbers: the result holds, for each element of the new value, its index in the source.
 
 _aten = torch.ops.aten
 
@@ -256,10 +255,10 @@ _aten = torch.ops.aten
 def write_by_index(
     views: ViewWriter, steps: Sequence[ViewStep], source: torch.fx.Node, value: torch.fx.Node
 ) -> torch.fx.Node:
-    """The value of the tensor that `steps` begin at, `source` before the write, after their last view got `value`.
+    """The new value of the first step's source, whose value was `source`, after `value` is written to the last step's view.
 
-    The steps change no elements (no other dtype, no conjugation). Where views overlap, the last of equal numbers counts. The
-    value lies in memory as the tensor does: what reads it next may lay out its result alike, or draw numbers in that order.
+    No step changes elements (no other dtype, no conjugation). Where elements overlap, the last one counts. The result has the
+    strides of the tensor: an op that reads it may return the same strides, or draw random numbers in the order of memory.
     """
     emit = views.emit
     like = steps[0].source.meta["val"]

@@ -1,8 +1,8 @@
-"""What an op does to memory, read from its schema: what it writes, and which results are its arguments or views of them.
+"""Effects of an op, read from its schema: the arguments it writes to, and the results that alias an argument.
 
 Counterpart: the alias annotations that torchgen turns into the kernels of FunctionalTensorWrapper
-Differs: read at run time, once per overload, so that ops of `torch.library` are treated like aten's. A few schemas say less than
-the kernels do, `_PHYSICAL_VIEWS`: memory is what counts here, since eager programs see it.
+Differs: schemas are read at run time, once per overload, so that ops of `torch.library` are treated like aten's. For the ops in
+`_PHYSICAL_VIEWS` the schema declares a fresh result, and the kernel returns a view. Eager programs see the view, so it counts.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from refimpl._torch import OpOverload
 
-# Views that their schemas call fresh tensors: they share memory all the same.
+# Ops whose schemas declare a fresh result, and whose kernels return a view of the argument.
 _PHYSICAL_VIEWS = frozenset(
     {
         torch.ops.aten._unsafe_view.default,
@@ -23,10 +23,10 @@ _PHYSICAL_VIEWS = frozenset(
         torch.ops.aten.unsafe_split_with_sizes.default,
     }
 )
-# What their schemas call a view, but is data of its own or no strided tensor.
-_NO_VIEWS = frozenset({torch.ops.aten.slice_inverse.default})
+# Ops whose schemas declare a view, and whose kernels return fresh memory.
+_FRESH_RESULTS = frozenset({torch.ops.aten.slice_inverse.default})
 
-# Ops that change which memory a tensor object means, or how it is laid out: what the object is afterwards is a view by this op.
+# In-place view ops: they change the tensor object's sizes and strides only. Afterwards it is a view of its old self by this op.
 METADATA_OPS: dict[Any, Any] = {
     torch.ops.aten.t_.default: torch.ops.aten.t.default,
     torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,
@@ -41,7 +41,8 @@ METADATA_OPS: dict[Any, Any] = {
 }
 SET_OPS = frozenset(getattr(torch.ops.aten.set_, name) for name in torch.ops.aten.set_.overloads())
 RESIZE_OPS = frozenset({torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default})
-# In the meta of a random op, where a caller has put it: which state of the generator it draws from. Parts of one have pairs.
+# A key of `node.meta` that callers may set on a random op: identifies the generator state that the op draws from.
+# Where one draw is split into several nodes, each has the pair (state, index of the part).
 RANDOM_STATE = "random_state"
 _NO_WRITES = frozenset({torch.ops.aten.record_stream.default, torch.ops.aten.retain_grad.default})
 
@@ -55,7 +56,7 @@ class Parameter:
     is_kwarg_only: bool
 
     def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What a call gives for it; None where it gives nothing."""
+        """The value that a call passes for this argument; None if the call leaves it out."""
         if self.name in kwargs:
             return kwargs[self.name]
         return args[self.position] if not self.is_kwarg_only and self.position < len(args) else None
@@ -63,7 +64,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class ResultAlias:
-    """A result that is the argument itself, or a view of it."""
+    """A result that is `parameter` itself ("same"), or a view of it."""
 
     kind: Literal["same", "view"]
     parameter: Parameter
@@ -72,7 +73,7 @@ class ResultAlias:
 
 @dataclass(frozen=True, slots=True)
 class OpEffects:
-    """Of one overload. `results` has an entry for each return: None is memory of its own."""
+    """Effects of one overload. `results` has one entry per return; None is a result in fresh memory."""
 
     written: tuple[Parameter, ...]
     results: tuple[ResultAlias | None, ...]
@@ -88,7 +89,7 @@ _NOTHING = OpEffects((), (), False)
 
 @functools.cache
 def effects_of(target: Any) -> OpEffects:
-    """Of any target of a node; what is no overload has none."""
+    """The effects of a node's target. A target that is no overload, such as `operator.getitem`, has none."""
     if not isinstance(target, OpOverload):
         return _NOTHING
     schema = target._schema
@@ -118,7 +119,7 @@ def effects_of(target: Any) -> OpEffects:
             parameter = scattered
         if target in _PHYSICAL_VIEWS and first_tensor is not None:
             results.append(ResultAlias("view", first_tensor, is_list))
-        elif parameter is None or info is None or target in _NO_VIEWS:
+        elif parameter is None or info is None or target in _FRESH_RESULTS:
             results.append(None)
         elif target in METADATA_OPS:
             results.append(ResultAlias("view", parameter, is_list))
@@ -131,7 +132,7 @@ def effects_of(target: Any) -> OpEffects:
 
 
 def is_mutating(node: torch.fx.Node) -> bool:
-    """Whether the call writes to an argument, or changes what memory it means."""
+    """Whether the call writes to an argument, or changes its storage, sizes or strides."""
     target: Any = node.target
     if node.op != "call_function":
         return False
@@ -139,7 +140,7 @@ def is_mutating(node: torch.fx.Node) -> bool:
 
 
 def nodes_in(value: Any) -> list[torch.fx.Node]:
-    """All nodes in an argument: itself, or those of a list with None at some places."""
+    """All nodes in an argument, which may be a node, or a list of nodes and None."""
     if isinstance(value, torch.fx.Node):
         return [value]
     if isinstance(value, (list, tuple)):

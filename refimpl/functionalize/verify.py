@@ -1,7 +1,7 @@
-"""What must hold after the pass: no op writes, and no op reads a value that was written over.
+"""Checks of a functionalized graph: no op writes, and no op reads a stale value.
 
 Counterpart: torch/_functorch/_aot_autograd/functional_utils.py assert_functional_graph
-Differs: reads are checked too, by counting writes anew in the given graph.
+Differs: reads are checked too, by counting the writes in the given graph a second time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from refimpl.functionalize.schemas import effects_of, is_mutating, nodes_in
 
 
 def verify_functional(graph: torch.fx.Graph) -> None:
-    """Raises NotFunctional if an op of the graph writes to an argument or changes what memory it means."""
+    """Raises NotFunctional if an op of the graph writes to an argument or changes its storage, sizes or strides."""
     for node in graph.nodes:
         if is_mutating(node):
             seen = f"{node.target} writes to its arguments"
@@ -23,7 +23,7 @@ def verify_functional(graph: torch.fx.Graph) -> None:
 
 
 def verify_reads(given: torch.fx.Graph, memory: MemoryState) -> None:
-    """Raises NotFunctional if a node of the new graph was given a value older than the last write before it."""
+    """Raises NotFunctional if a node of the new graph reads a value from before the last write that precedes the node."""
     aliases = memory.aliases
     reads: dict[torch.fx.Node, list[tuple[torch.fx.Node, torch.fx.Node]]] = {}
     for reader, read, value in memory.reads:
@@ -56,6 +56,6 @@ def _is_item_by_item(node: torch.fx.Node) -> bool:
 
 
 def _written_bases(node: torch.fx.Node, aliases: AliasMap) -> list[torch.fx.Node]:
-    """One for each tensor that the call writes to."""
+    """The base of each tensor that the call writes to, with repetitions."""
     written = (parameter.of(node.args, node.kwargs) for parameter in effects_of(node.target).written)
     return [aliases.base_of(tensor) for given in written for tensor in nodes_in(given)]

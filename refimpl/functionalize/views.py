@@ -1,8 +1,8 @@
-"""Views of new nodes: the same views as in the given graph, or copies by the `*_copy` ops, on whatever layout the value has now.
+"""Writes the view ops of the new graph: those of the given graph, or their `*_copy` forms, for values with any strides.
 
 Counterpart: ViewMeta.forward, reapply_views of torch's functionalization
-Differs: a value that has another layout in memory than the tensor had is brought into that layout before a view that depends on
-it; views that change nothing are left out.
+Differs: a value whose strides differ from the tensor's in the given graph is copied to those strides before a view that depends
+on them; views that change nothing are left out.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from refimpl.functionalize.emitter import EmitterState, map_nodes
 from refimpl.functionalize.geometry import (
     can_view,
     is_dense,
+    is_same_geometry,
     is_same_number,
-    is_same_places,
     is_same_shape,
     order_in_memory,
 )
@@ -29,7 +29,7 @@ _NEEDS_LAYOUT = frozenset({_aten.view.dtype, _aten.view_as_complex.default, _ate
 
 
 def copying_op(target: Any) -> Any:
-    """The op that gives a copy of what the view op gives a view of; the view op itself where there is none."""
+    """The `*_copy` form of a view op; the view op itself if it has none."""
     namespace, _, name = target._schema.name.partition("::")
     packet = getattr(getattr(torch.ops, namespace), f"{name}_copy", None)
     overload = target._overloadname or "default"
@@ -37,20 +37,20 @@ def copying_op(target: Any) -> Any:
 
 
 class ViewWriter:
-    """Writes views with an emitter. `is_exact`: every view of the program is written, also one that changes nothing."""
+    """Writes views with an emitter. `is_exact`: also views that change nothing, such as `x.view(x.shape)`, are written."""
 
     def __init__(self, emit: EmitterState, *, keeps_views: bool, is_exact: bool) -> None:
         self.emit = emit
         self.keeps_views = keeps_views
         self.is_exact = is_exact
-        self.new_of: dict[torch.fx.Node, Any] = {}  # numbers and other values that are no tensors
+        self.new_of: dict[torch.fx.Node, Any] = {}  # given node -> new node, for values that are no tensors
 
     def op(self, target: Any) -> Any:
-        """The view op as this graph has it."""
+        """The view op, or its `*_copy` form, as this graph has it."""
         return target if self.keeps_views else copying_op(target)
 
     def apply(self, step: ViewStep, parent: torch.fx.Node, source: torch.Tensor) -> torch.fx.Node:
-        """The view of `parent`, which is the value of a tensor like `source` was; the whole result of an op with several."""
+        """The view `step` of `parent`, the new value of the tensor `source`; all results, if the op has several."""
         args, kwargs = self.arguments(step, parent)
         target = step.target
         if target is AS_STRIDED:
@@ -84,7 +84,7 @@ class ViewWriter:
         return self.emit.number(map_nodes(value, self.new_of.__getitem__))
 
     def reshape(self, node: torch.fx.Node, size: Any, *, target: Any = _aten.view.default) -> torch.fx.Node:
-        """The elements in another shape; a view if the layout allows one."""
+        """`node.reshape(size)`: a view if the strides allow one, else a copy."""
         sizes = _values_of(size)
         if not self.is_exact and is_same_shape(sizes, node.meta["val"].shape):
             return node
@@ -94,7 +94,7 @@ class ViewWriter:
         return self.emit.call(self.op(target), node, size)
 
     def reinterpreted(self, target: Any, node: torch.fx.Node, *args: Any) -> torch.fx.Node:
-        """The elements read as another dtype, which needs those of the last dimension to be neighbours."""
+        """The elements read as another dtype, after a copy if the strides do not allow it."""
         value = node.meta["val"]
         grows = (
             2.0 if target is _aten.view_as_complex.default else args[0].itemsize / value.element_size() if args else 1.0
@@ -104,11 +104,11 @@ class ViewWriter:
         return self.emit.call(self.op(target), node, *args)
 
     def contiguous(self, node: torch.fx.Node) -> torch.fx.Node:
-        """A copy of the elements in row-major order."""
+        """A contiguous copy."""
         return self.emit.call(_aten.clone.default, node, memory_format=torch.contiguous_format)
 
     def strided(self, node: torch.fx.Node, source: torch.Tensor, size: Any, stride: Any, offset: Any) -> torch.fx.Node:
-        """`as_strided` on the memory of a tensor like `source`, whose elements `node` has now."""
+        """`source.as_strided(size, stride, offset)`, where `node` is the new value of `source`."""
         node = self.with_layout(node, source)
         value = node.meta["val"]
         offset = self.offset(node, source, offset)
@@ -121,16 +121,16 @@ class ViewWriter:
         return self.emit.call(self.op(AS_STRIDED), node, size, stride, offset)
 
     def offset(self, node: torch.fx.Node, source: torch.Tensor, offset: Any) -> Any:
-        """An offset into the storage of `source` as one into the storage of `node`."""
+        """An offset into the storage of `source`, translated to the storage of `node`."""
         before, now = source.storage_offset(), node.meta["val"].storage_offset()
         if is_same_number(before, now):
             return offset
         return self.emit.number(_value_of(offset) - before + now)
 
     def with_layout(self, node: torch.fx.Node, like: torch.Tensor) -> torch.fx.Node:
-        """The elements laid out in memory as `like` is."""
+        """The elements with the strides of `like`."""
         value = node.meta["val"]
-        if is_same_places(value, like):
+        if is_same_geometry(value, like):
             return node
         if not is_dense(like):
             size, stride = self.emit.number(like.shape), self.emit.number(like.stride())
@@ -145,7 +145,7 @@ class ViewWriter:
 
 
 def _is_readable_as_another(value: torch.Tensor, grows: float) -> bool:
-    """Whether elements `grows` times as large can be read in place of the present ones."""
+    """Whether the memory can be viewed as a dtype whose elements are `grows` times as large."""
     if grows == 1.0 or value.dim() == 0:
         return True
     outer = (*value.stride()[:-1], value.storage_offset())
@@ -155,7 +155,7 @@ def _is_readable_as_another(value: torch.Tensor, grows: float) -> bool:
 
 
 def _changes_nothing(target: Any, args: tuple[Any, ...]) -> bool:
-    """Whether it is a permutation that leaves all dimensions in place."""
+    """Whether the call is a permutation that leaves all dimensions in place."""
     if target is _aten.permute.default:
         return list(args[1]) == list(range(len(args[1])))
     return target is _aten.transpose.int and args[1] == args[2]

@@ -1,9 +1,9 @@
-"""A mutating call becomes the functional one, and its new values are written to memory.
+"""Turns calls of mutating ops into functional calls, and writes the new values of their arguments.
 
 Counterpart: the functionalization kernels of torchgen/gen_functionalization_type.py, and
 torch/_higher_order_ops/auto_functionalize.py
-Differs: one rule for all ops, by schema. An op without a functional overload is called on clones, by torch's operator
-`auto_functionalized`, which backends know.
+Differs: one rule for all ops, by schema. An op without a functional overload is called on clones, by torch's higher-order op
+`auto_functionalized`, which backends can lower.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensor
-from refimpl.functionalize.counterparts import FunctionalForm, functional_form
 from refimpl.functionalize.emitter import EmitterState, map_nodes
 from refimpl.functionalize.errors import CannotFunctionalize, SymbolicMemory
-from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_places, is_same_shape
+from refimpl.functionalize.functional_forms import FunctionalForm, functional_form
+from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_geometry, is_same_shape
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import RANDOM_STATE, Parameter, effects_of, nodes_in
 from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.shared_places import updates_shared_places
 
-# In the meta of a functional call: it was one that writes into its first argument, and what it gave lay in memory as that.
-LIES_AS_FIRST = "lies_as_first"
+# A key of `node.meta` of a functional call that was an in-place op: in the program its result had its first argument's strides.
+HAS_STRIDES_OF_FIRST = "has_strides_of_first"
 
 _aten = torch.ops.aten
 Node = torch.fx.Node
@@ -34,11 +34,11 @@ _NORMAL = frozenset(
         *(getattr(_aten.normal, f"{mean}_{std}_out") for mean in ("Tensor", "float") for std in ("Tensor", "float")),
     }
 )
-_DRAWN_AT_ONCE = 16  # so many normal numbers, side by side in memory, are drawn by a vector loop, in another order
+_DRAWN_AT_ONCE = 16  # eager draws 16 or more contiguous normal numbers by a vector loop, in another order
 _MOST_DRAWN_ONE_BY_ONE = 1 << 14
 
-# Fake kernels of these give other strides than the real ones, for arguments that are not contiguous. What is computed from a
-# value later depends on them, and so the value gets a layout that is known.
+# Ops whose fake kernels return other strides than the real kernels for arguments that are not contiguous. Results of later ops
+# depend on the strides, so these results are made contiguous.
 _UNCERTAIN_LAYOUTS = frozenset(
     {
         _aten.index_fill.int_Scalar,
@@ -52,7 +52,7 @@ _UNCERTAIN_LAYOUTS = frozenset(
 
 
 class CallWriter:
-    """Writes calls of mutating ops. `results` gets what they return that is memory of its own, by (call, index)."""
+    """Writes calls of mutating ops. Puts their fresh results into `results`, by (call, index)."""
 
     def __init__(self, emit: EmitterState, memory: MemoryState, results: dict[tuple[Node, int | None], Node]) -> None:
         self.emit = emit
@@ -66,7 +66,7 @@ class CallWriter:
         lists = [parameter.of(node.args, node.kwargs) for parameter in effects.written]
         if not effects.results and any(isinstance(given, (list, tuple)) for given in lists):
             count = max(len(given) for given in lists if isinstance(given, (list, tuple)))
-            if count > 1 and self._meet(node, lists):
+            if count > 1 and self._may_share_memory(node, lists):
                 for index in range(count):
                     self._write_one(
                         node, _items(node.args, index, count), _items(node.kwargs, index, count), map_argument
@@ -75,7 +75,7 @@ class CallWriter:
         self._write_one(node, node.args, node.kwargs, map_argument)
 
     def _check_order(self, node: Node) -> None:
-        """Raises CannotFunctionalize for a call that updates elements which share places, or reads what it has written."""
+        """Raises CannotFunctionalize if the result depends on the order in which the kernel reads and writes elements."""
 
         def value_of(given: Node) -> Any:
             return given.meta.get("val")
@@ -84,21 +84,21 @@ class CallWriter:
         if reads_what_it_writes(node.target, args, kwargs):
             raise CannotFunctionalize(
                 node,
-                seen="it writes to memory that it reads as another argument, and so depends on what it does first",
-                expected="arguments in memory of their own",
-                do="give it a clone for one of them",
+                seen="it writes to memory that another argument reads, so its result depends on the order of reads and writes",
+                expected="arguments that share no memory",
+                do="pass a clone of one of them",
             )
         if not updates_shared_places(node.target, args, kwargs):
             return
         raise CannotFunctionalize(
             node,
-            seen="it updates a tensor in which elements share places, and so depends on which of them is computed first",
-            expected="tensors whose elements each have a place of their own",
+            seen="it updates a tensor with overlapping elements, so its result depends on which of them is computed first",
+            expected="tensors without overlapping elements",
             do="write to a clone of the tensor",
         )
 
-    def _meet(self, node: Node, written: list[Any]) -> bool:
-        """Whether what is written at one place of a list may be read or written at another: the kernel goes item by item."""
+    def _may_share_memory(self, node: Node, written: list[Any]) -> bool:
+        """Whether an item that a foreach op writes to shares a base with another argument: the kernel goes item by item."""
         base_of = self.memory.aliases.base_of
         bases = [base_of(item) for item in nodes_in(written)]
         others = [base_of(item) for item in nodes_in([*node.args, *node.kwargs.values()]) if self.memory.is_known(item)]
@@ -127,13 +127,13 @@ class CallWriter:
         if form.target in _UNCERTAIN_LAYOUTS and not all(map(_is_contiguous, nodes_in([*args, *kwargs.values()]))):
             call = self.emit.call(_aten.clone.default, call, memory_format=torch.contiguous_format)
         elif args and isinstance(args[0], Node) and _is_first(form.returns):
-            call.meta[LIES_AS_FIRST] = True
+            call.meta[HAS_STRIDES_OF_FIRST] = True
         is_single = len(form.returns) == 1
         values = [call] if is_single else [self.emit.element(call, i) for i in range(len(form.returns))]
-        self._hand_out(node, given_args, given_kwargs, form.returns, values)
+        self._write_results(node, given_args, given_kwargs, form.returns, values)
 
     def _draw(self, args: Any, map_argument: Any) -> None:
-        """`random_` from a number on. The overload `from` cannot be written in Python; the same numbers are had without it."""
+        """`random_(from, to)`. The overload `from` cannot be printed as Python; `random_(to - from) + from` draws the same."""
         self_, first, end = args
         value = map_argument(self_)
         if end is None:
@@ -149,9 +149,9 @@ class CallWriter:
         self._write_tensor(self_, value)
 
     def _draw_one_by_one(self, node: Node, given_args: Any, args: Any, kwargs: Any) -> bool:
-        """Normal numbers in memory that has gaps, or is not row by row: drawn in the order of memory, by eager's scalar loop.
+        """Draw normal numbers for a tensor that is not contiguous: eager draws them in the order of memory, by its scalar loop.
 
-        That loop is had for parts shorter than those that its vector loop takes. False where eager takes that one, too.
+        To get that loop, draw parts of fewer than 16 numbers each. False if eager takes its vector loop.
         """
         written = next(n for p in effects_of(node.target).written for n in nodes_in(p.of(given_args, node.kwargs)))
         like = written.meta["val"]
@@ -161,14 +161,14 @@ class CallWriter:
         if any(type(size) is not int for size in sizes):
             raise SymbolicMemory(
                 node,
-                seen="normal numbers are drawn, in an order that follows from sizes and strides, which are symbolic",
-                expected="plain sizes",
+                seen="the order in which normal numbers are drawn depends on sizes and strides, which are symbolic",
+                expected="integer sizes",
                 do="draw them into a tensor of its own and copy them",
             )
         is_in_place = node.target is _aten.normal_.default
         value = args[0].meta["val"] if is_in_place else None
-        if value is not None and is_same_places(like, value) and is_dense(value):
-            return False  # the functional operator takes the same loop
+        if value is not None and is_same_geometry(like, value) and is_dense(value):
+            return False  # the functional op takes the same loop
         count = like.numel()
         if count < _DRAWN_AT_ONCE or is_row_major(like):
             return False
@@ -180,14 +180,14 @@ class CallWriter:
                 do="draw them into a tensor of its own and copy them",
             )
         mean, std = _normal_arguments(args[1:] if is_in_place else args, kwargs)
-        if isinstance(std, Node):  # which the operator looks at, and refuses below zero
+        if isinstance(std, Node):  # the op checks that a tensor of deviations is not negative
             raise CannotFunctionalize(
                 node,
                 seen="normal numbers of several deviations are drawn into memory that is not contiguous",
                 expected="one deviation, or contiguous memory",
                 do="draw them into a tensor of its own and copy them",
             )
-        drawn_mean = 0.0 if isinstance(mean, Node) else mean  # several means are added afterwards, as by the operator
+        drawn_mean = 0.0 if isinstance(mean, Node) else mean  # a tensor of means is added afterwards, as the op does
         generator = {"generator": kwargs["generator"]} if kwargs.get("generator") is not None else {}
         parts = []
         for start in range(0, count, _DRAWN_AT_ONCE - 1):
@@ -211,17 +211,17 @@ class CallWriter:
         return True
 
     def _draw_in_memory_order(self, node: Node, given_args: Any, form: FunctionalForm, args: Any, kwargs: Any) -> bool:
-        """Numbers are drawn in the order of memory: of a tensor that is not row by row, with its dimensions in that order.
+        """Draw for a tensor that is not contiguous: draw for its contiguous permutation, then permute back.
 
-        False if the tensor is row by row, or nothing is known of an order.
+        False if the tensor is contiguous, or its memory order is not known.
         """
         written = given_args[0] if given_args else None
         if len(form.returns) != 1 or not isinstance(written, Node) or not isinstance(args[0], Node):
             return False
         like, value = written.meta["val"], args[0].meta["val"]
         strides = like.stride()
-        if form.target is _aten.normal_functional.default and is_same_places(like, value) and is_dense(value):
-            return False  # it draws row-major tensors of 16 elements and more another way, and keeps strides
+        if form.target is _aten.normal_functional.default and is_same_geometry(like, value) and is_dense(value):
+            return False  # eager takes the vector loop for such tensors, and the op keeps their strides
         if like.dim() < 2 or any(type(s) is not int or s == 0 for s in strides):
             return False
         order = sorted(range(like.dim()), key=lambda d: -strides[d])
@@ -261,14 +261,14 @@ class CallWriter:
                 raise CannotFunctionalize(
                     node,
                     seen="it writes to an argument and returns a view",
-                    expected="ops that return what they wrote to, or memory of their own",
-                    do="return nothing from the op, and take the view outside of it",
+                    expected="ops that return the argument they wrote to, or fresh memory",
+                    do="return nothing from the op, and take the view outside the op",
                 )
         for position, parameter in enumerate(effects.written):
             if parameter.of(given_args, given_kwargs) is not None:
                 self._write(parameter.of(given_args, given_kwargs), self.emit.element(call, count + position))
 
-    def _hand_out(
+    def _write_results(
         self, node: Node, args: Any, kwargs: Any, returns: tuple[int | Parameter, ...], values: list[Node]
     ) -> None:
         results = effects_of(node.target).results
@@ -297,7 +297,7 @@ class CallWriter:
         self.memory.own(grown, value)
 
     def _converted(self, node: Node, value: Node, like: Any) -> Node:
-        """With the dtype and the shape of what is written to: an in-place op keeps both, whatever it computes."""
+        """Convert the value to the dtype and shape of the tensor that is written to."""
         now = value.meta["val"]
         if not isinstance(now, FakeTensor) or not isinstance(like, torch.Tensor):
             return value
@@ -307,21 +307,21 @@ class CallWriter:
             if now.dim() > like.dim():
                 raise CannotFunctionalize(
                     node,
-                    seen=f"it has shape {tuple(like.shape)}, and gets a value of shape {tuple(now.shape)}",
+                    seen=f"a value of shape {tuple(now.shape)} is written to its shape {tuple(like.shape)}",
                     expected="a value that can be expanded to the shape of the tensor that is written to",
-                    do="resize the tensor before",
+                    do="resize the tensor first",
                 )
             value = self.emit.call(_aten.expand.default, value, self.emit.number(like.shape))
         return value
 
 
 def _is_first(returns: tuple[int | Parameter, ...]) -> bool:
-    """Whether all that a call gives is the new value of its first argument."""
+    """Whether the only result is the new value of the first argument."""
     return len(returns) == 1 and isinstance(returns[0], Parameter) and returns[0].position == 0
 
 
 def _normal_arguments(args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Mean and standard deviation of a call, however they are given."""
+    """Mean and standard deviation, passed by position or by name."""
     mean = args[0] if args else kwargs.get("mean", 0.0)
     return mean, args[1] if len(args) > 1 else kwargs.get("std", 1.0)
 
@@ -332,7 +332,7 @@ def _is_contiguous(node: Node) -> bool:
 
 
 def _items(value: Any, index: int, count: int) -> Any:
-    """Arguments with one item in place of lists of that many."""
+    """The arguments with every list of `count` items replaced by a list of its item at `index`."""
     if isinstance(value, dict):
         return {key: _item(item, index, count) for key, item in value.items()}
     return tuple(_item(item, index, count) for item in value)

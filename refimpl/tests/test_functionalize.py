@@ -13,8 +13,8 @@ from torch.utils import _pytree as pytree
 
 import refimpl
 from refimpl.functionalize import AliasMap, functionalize_graph
-from refimpl.functionalize.counterparts import functional_form
 from refimpl.functionalize.errors import CannotFunctionalize, NotFunctional
+from refimpl.functionalize.functional_forms import functional_form
 from refimpl.functionalize.geometry import can_view, do_overlap
 from refimpl.functionalize.schemas import effects_of, is_mutating
 from refimpl.functionalize.verify import verify_functional

@@ -29,7 +29,7 @@ _GRAPHS = {
     f"{_FUNCTORCH}.partitioners.default_partition": f"{_AOT}.partition.default_partition",
     f"{_FUNCTORCH}.partitioners.min_cut_rematerialization_partition": f"{_AOT}.partition.min_cut_rematerialization_partition",
     **{
-        f"torch.{name}": f"refimpl.functionalize.session.{name.removeprefix('_')}"
+        f"torch.{name}": f"refimpl.functionalize.functional_tensors.{name.removeprefix('_')}"
         for name in (
             "_disable_functionalization",
             "_enable_functionalization",

@@ -26,12 +26,12 @@ from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
 from refimpl.functionalize.geometry import (
     extent_of,
     has_symbols,
-    is_same_places,
+    is_same_geometry,
     is_same_shape,
 )
 from refimpl.functionalize.graph_pass import only_metadata
 from refimpl.functionalize.views import RESHAPES, ViewWriter
-from refimpl.functionalize.writes import LIES_AS_FIRST
+from refimpl.functionalize.writes import HAS_STRIDES_OF_FIRST
 from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sym_node import SymNode
@@ -203,7 +203,7 @@ class _Pruning:
         """What a decomposed kernel gives, as it lays that out for the gradient that it reads now; and what a call gives that
         wrote into its argument, as that lies now."""
         first = node.args[0] if node.args else None  # what is kept of the forward has none, and lies as it does
-        if LIES_AS_FIRST in node.meta and isinstance(first, torch.fx.Node):
+        if HAS_STRIDES_OF_FIRST in node.meta and isinstance(first, torch.fx.Node):
             written = self._read(first).meta["val"]
             is_whole = is_same_shape(written.shape, new.meta["val"].shape)
             return self.views.with_layout(new, written) if is_whole else new
@@ -229,7 +229,7 @@ class _Pruning:
         given, new = node.meta.get("val"), self._read(node).meta.get("val")
         if not isinstance(given, torch.Tensor) or not isinstance(new, torch.Tensor):
             return True
-        return is_same_places(given, new)
+        return is_same_geometry(given, new)
 
     def _read_as_traced(self, node: torch.fx.Node) -> torch.fx.Node:
         new = self._read(node)

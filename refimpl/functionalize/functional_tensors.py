@@ -1,12 +1,12 @@
-"""Functional tensors: between enable and disable a program runs on stand-ins; what it computes is had without mutation.
+"""Functional tensors: `torch._to_functional_tensor` and friends, for a part of a program that functionalization is turned on for.
 
 Counterpart: torch._to_functional_tensor, _from_functional_tensor, _is_functional_tensor, _sync, _enable_functionalization,
 _disable_functionalization, _freeze_functional_tensor (torch/csrc/autograd/python_torch_functions_manual.cpp)
-Differs: a functional tensor is a copy of the tensor it stands for, and the program runs on copies; it is recorded. When the
-session ends, the record is functionalized and run on the tensors themselves, in whatever trace is around. Views that are out of
-date are made anew when they are asked for. Mutation is not seen outside of a session, and one session at a time is on.
+Differs: a functional tensor is a copy of a real tensor. Between enable and disable (a session) the program runs on the copies
+and is recorded. When the session ends, the recorded graph is functionalized and run on the real tensors, under any trace that is
+active. `from_functional_tensor` regenerates a stale view when it is called. Outside of a session mutation is not recorded.
 
-Random ops draw the same numbers in the program and in the functional run: the generator's state is put back in between.
+Random ops draw the same numbers in the program and in the functional run: the generator's state is restored in between.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _aten = torch.ops.aten
 
 
 class FunctionalTensor(torch.Tensor):
-    """A stand-in for a real tensor. Behaves like a plain one, but does not let itself be written into one that is none."""
+    """A copy of a real tensor. Behaves like a plain tensor, but cannot be written into a plain tensor."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -57,7 +57,7 @@ class FunctionalTensor(torch.Tensor):
 
 @dataclass(slots=True)
 class _Handle:
-    """What a functional tensor stands for: a value, or a node of a session that has ended, which gives one when asked."""
+    """The real tensor of a functional tensor: `value`, or after a session the value of `node`, computed on demand."""
 
     value: torch.Tensor | None = None
     session: SessionState | None = None
@@ -69,7 +69,7 @@ _ON: list[SessionState] = []
 
 
 class SessionState:
-    """One recording, and afterwards the values of its tensors. Mutable."""
+    """A recording of the program; after `finish`, the values of its tensors. Mutable."""
 
     def __init__(self, *, keeps_views: bool) -> None:
         self.keeps_views = keeps_views
@@ -77,7 +77,7 @@ class SessionState:
         self.builder = GraphBuilder()
         self.builder.fake_mode = fake_mode
         self.mode = _SessionMode(self.builder, fake_mode, self)
-        self.inputs: list[tuple[Node, torch.Tensor, torch.Tensor]] = []  # node, stand-in, what it stands for
+        self.inputs: list[tuple[Node, torch.Tensor, torch.Tensor]] = []  # placeholder, functional tensor, real tensor
         self.frozen: set[int] = set()
         self._random_state = _random_state()
         self._values: dict[Node, Any] = {}
@@ -85,7 +85,7 @@ class SessionState:
         self._pass: FunctionalizationState | None = None
 
     def input(self, stand_in: torch.Tensor) -> Node | None:
-        """The placeholder of a functional tensor; None for a tensor that is none."""
+        """The placeholder for a functional tensor; None for a plain tensor."""
         if stand_in not in _HANDLES:
             return None
         value = from_functional_tensor(stand_in)
@@ -96,7 +96,7 @@ class SessionState:
         return node
 
     def finish(self) -> None:
-        """Functionalize what was recorded and run it on what the inputs stand for."""
+        """Functionalize the recorded graph and run it on the real tensors."""
         fake_mode = fake_mode_of(self.builder.graph)
         given = self.builder.graph
         with _random_state_put_back(self._random_state), only_metadata(fake_mode):
@@ -125,7 +125,7 @@ class SessionState:
                 _HANDLES[stand_in] = _Handle(value=value)
 
     def value_of(self, node: Node) -> torch.Tensor:
-        """What the tensor of a recorded node is at the end of the session."""
+        """The value that a recorded node's tensor has at the end of the session."""
         run = self._pass
         assert run is not None, "a session that is on has no values yet"
         with only_metadata(run.emit.builder.fake_mode):
@@ -134,7 +134,7 @@ class SessionState:
         return self._values[new]
 
     def _evaluate(self) -> None:
-        """Run the nodes of the new graph that have not been run."""
+        """Run the nodes of the new graph that have not run yet."""
         assert self._pass is not None
         nodes = iter(self._pass.emit.graph.nodes)
         with torch.no_grad():
@@ -149,7 +149,7 @@ class SessionState:
 
 
 class _SessionMode(RecordingMode):
-    """Records; functional tensors that are used for the first time become inputs."""
+    """Records ops. A functional tensor becomes a placeholder when an op first uses it."""
 
     def __init__(self, builder: GraphBuilder, fake_mode: FakeTensorMode | None, session: SessionState) -> None:
         options = TraceOptions(
@@ -182,7 +182,7 @@ class _SessionMode(RecordingMode):
             raise FrozenTensor(func)
 
     def _set(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """`set_` to a storage is `set_` to the tensor that has it."""
+        """Record `set_` to a storage as `set_` to the tensor that owns this storage."""
         storage = args[1]
         known = [tensor for tensor, _ in (*self.tracker.items(), *_HANDLES.items())]
         tensor = next((tensor for tensor in known if storage_key(tensor) == storage._cdata), None)
@@ -200,7 +200,7 @@ class _SessionMode(RecordingMode):
 
 
 def to_functional_tensor(t: torch.Tensor) -> torch.Tensor:
-    """A functional tensor that stands for `t`."""
+    """A functional tensor for `t`."""
     with paused_recordings(), torch.no_grad():
         copy = _copy_of(t)
         stand_in = copy if isinstance(t, FakeTensor) else copy.as_subclass(FunctionalTensor)
@@ -209,12 +209,12 @@ def to_functional_tensor(t: torch.Tensor) -> torch.Tensor:
 
 
 def is_functional_tensor(t: torch.Tensor) -> bool:
-    """Whether `t` stands for another tensor, or was made in a session."""
+    """Whether `t` was made by `to_functional_tensor`, or by an op in a session."""
     return t in _HANDLES or any(session.mode.tracker.find(t) is not None for session in _ON)
 
 
 def from_functional_tensor(t: torch.Tensor) -> torch.Tensor:
-    """What `t` stands for: the same tensor it was made of, unless a session has changed it. Raises NotAFunctionalTensor."""
+    """The real tensor of `t`: the one it was made of, unless a session has written to it. Raises NotAFunctionalTensor."""
     handle = _HANDLES.get(t)
     if handle is None:
         raise NotAFunctionalTensor(t)
@@ -230,21 +230,21 @@ def sync(t: torch.Tensor) -> None:
 
 
 def freeze_functional_tensor(t: torch.Tensor) -> None:
-    """From now on writing to `t` or what shares memory with it is an error, while the session lasts. Raises NoSession."""
+    """Refuse writes to `t` and its aliases until the session ends. Raises NoSession."""
     if not _ON:
         raise NoSession("freeze_functional_tensor")
     _ON[-1].frozen.add(storage_key(t))
 
 
 def enable_functionalization(*, reapply_views: bool = False) -> None:
-    """Begin a session. With `reapply_views` the functional ops have views among them, else copies in their place."""
+    """Begin a session. With `reapply_views` the functional graph has view ops, else their `*_copy` forms."""
     session = SessionState(keeps_views=reapply_views)
     session.mode.__enter__()
     _ON.append(session)
 
 
 def disable_functionalization() -> None:
-    """End the session: compute its values, in the trace around it if there is one. Raises NoSession, CannotFunctionalize."""
+    """End the session and run its functional graph, under the enclosing trace if any. Raises NoSession, CannotFunctionalize."""
     if not _ON:
         raise NoSession("disable_functionalization")
     session = _ON.pop()
@@ -256,7 +256,7 @@ def disable_functionalization() -> None:
 
 
 def _copy_of(t: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides, of the memory that the tensor covers."""
+    """A copy with the same strides: the memory from the first to the last element is copied."""
     if t.layout is not torch.strided or t.is_quantized or t.is_nested:
         return t.detach().clone()
     first, last = extent_of(t)

@@ -19,8 +19,7 @@ from refimpl.functionalize.errors import (
     NotAFunctionalTensor,
     ResizedView,
 )
-from refimpl.functionalize.schemas import is_mutating
-from refimpl.functionalize.session import (
+from refimpl.functionalize.functional_tensors import (
     disable_functionalization,
     enable_functionalization,
     freeze_functional_tensor,
@@ -29,6 +28,7 @@ from refimpl.functionalize.session import (
     sync,
     to_functional_tensor,
 )
+from refimpl.functionalize.schemas import is_mutating
 
 aten = torch.ops.aten
 

@@ -1,11 +1,11 @@
-"""The op without mutation that computes what a mutating op computes, found by its schema.
+"""The functional form of a mutating op (`add` for `add_`, `sort` for `sort.values`), found by its schema.
 
 Counterpart: native_functions.yaml's `autogen` groups, torchgen/native_function_generation.py
-Differs: looked up at run time among the overloads that are registered, so that ops of `torch.library` in the naming of aten
-(`scale_` and `scale`, an `out=` overload beside a functional one) are found too.
+Differs: looked up at run time among the registered overloads, so that ops of `torch.library` that are named like aten's (`scale_`
+and `scale`, an `out=` overload beside a functional one) are found too.
 
-What a functional overload returns is, in order: what the mutating one returns, with new values in place of the arguments that it
-returns; then the new values of the other arguments it writes to.
+A functional overload returns the results of the mutating one, in order, with new values in place of arguments among them; then
+the new values of the other arguments that the mutating op writes to.
 """
 
 from __future__ import annotations
@@ -20,25 +20,24 @@ from refimpl._torch import OpOverload
 from refimpl.functionalize.schemas import OpEffects, Parameter, effects_of
 
 _OPTIONS = frozenset({"dtype", "layout", "device", "pin_memory", "memory_format"})
-_OF_OWN_MEMORY = {"conj_physical": "_conj_physical"}  # the one gives its argument back where that is real
+_OF_OWN_MEMORY = {"conj_physical": "_conj_physical"}  # conj_physical returns its argument if that is real
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionalForm:
-    """`target` takes the call's arguments without `dropped` ones. `returns` says of each of its results whether it is the
-    mutating op's result of that index, or the new value of a parameter."""
+    """`target` takes the call's arguments without those named in `dropped`. `returns` has, for each of its results, the index
+    of the mutating op's result, or the parameter whose new value it is. `options` are dtype and device, if `target` is a
+    factory such as arange: the mutating op takes them from its `out` tensor."""
 
     target: Any
     dropped: frozenset[str]
     returns: tuple[int | Parameter, ...]
-    options: frozenset[str] = (
-        frozenset()
-    )  # of a factory such as arange: dtype, device, which an `out` tensor has by itself
+    options: frozenset[str] = frozenset()
 
     def arguments(
         self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments for `target`, of those for `op`. Defaults that `target` does not have are written out."""
+        """Turn arguments for `op` into arguments for `target`. Defaults of `op` that `target` lacks are written out."""
         parameters = op._schema.arguments
         given = {parameters[i].name: arg for i, arg in enumerate(args)} | dict(kwargs)
         positional: list[Any] = []
@@ -63,7 +62,7 @@ class FunctionalForm:
 
 @functools.cache
 def functional_form(op: OpOverload) -> FunctionalForm | None:
-    """None if no functional overload with the same arguments is registered."""
+    """The functional form of `op`; None if no functional overload with the same arguments is registered."""
     effects = effects_of(op)
     schema = op._schema
     dropped = frozenset(argument.name for argument in schema.arguments if argument.is_out)
@@ -90,7 +89,7 @@ def _returns(effects: OpEffects) -> tuple[int | Parameter, ...]:
 
 
 def _candidates(op: OpOverload) -> list[Any]:
-    """Overloads that may be the functional form; of those named alike the likeliest first."""
+    """Overloads that may be the functional form; first those with the same overload name."""
     namespace, _, name = op._schema.name.partition("::")
     if name.startswith("__i") and name.endswith("__"):
         stems = [f"__{name[3:]}"]
