@@ -1,4 +1,4 @@
-"""The judge: what eager did beside what a subject did, and a verdict."""
+"""The judge: compares a subject's run of a program with eager's and returns a verdict."""
 
 from oracle.judge.evidence import Evidence, Promises, Runs
 from oracle.judge.judging import judge

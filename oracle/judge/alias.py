@@ -1,8 +1,7 @@
-"""Aliases and strides: which tensors share memory, and how they lie in it.
+"""Compare aliases and strides: which tensors share a storage, at which offsets, with which strides.
 
-Two outcomes agree when their alias graphs partition the common paths alike, and tensors that share a storage start at the
-same distance from each other and step through it with the same strides. Strides of dimensions of size 1 and of
-empty tensors address nothing and do not count.
+Two outcomes agree if the same tensors share a storage in both, and if tensors that share one have the same strides and the same
+offsets relative to each other. Strides of dimensions of size 1 and of empty tensors address nothing and are not compared.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from oracle.verdict import Status
 def compare_aliases(
     call: int, eager: CallObservation, subject: CallObservation, policy: ComparePolicy, builder: FindingsBuilder
 ) -> set[str]:
-    """Reports differences of the alias graph and of the view relation.
+    """Add a finding for each difference in which tensors share a storage, are one object, or lie elsewhere in a shared storage.
 
-    Returns the paths already reported, so that a stride is not reported twice.
+    Returns the paths whose strides are reported, so that `compare_strides` does not report them again.
     """
     for path in sorted({*subject.aliases.overwritten} - {*eager.aliases.overwritten}):
         builder.add(
@@ -32,7 +31,7 @@ def compare_aliases(
         return set()
     eager_facts, subject_facts = facts_by_path(eager), facts_by_path(subject)
     one_sided = _paths(eager) ^ _paths(subject)  # missing and extra leaves are reported as such
-    # Who shares memory that holds no element is nobody's promise; who is the same object still is.
+    # Nothing promises which empty tensors share a storage. Which ones are the same object is still compared.
     untold = one_sided | {path for path, facts in eager_facts.items() if 0 in facts.shape}
     expected = _without(eager.aliases.storages, untold)
     seen = _without(subject.aliases.storages, untold)
@@ -54,7 +53,7 @@ def _without(groups: Iterable[Sequence[str]], dropped: set[str]) -> list[tuple[s
 
 
 def _partition_symptoms(expected: Sequence[tuple[str, ...]], seen: Sequence[tuple[str, ...]], what: str) -> list[str]:
-    """One line per path whose neighbours are others, named from the later path to the first of its group."""
+    """One sentence for each pair of paths that shares something on one side only. Outputs are named before arguments."""
     expected_of = {path: group for group in expected for path in group}
     seen_of = {path: group for group in seen for path in group}
     symptoms, told = [], set()
@@ -91,7 +90,7 @@ def _compare_view_relation(
     members = [path for path in group if _has_offset(eager_facts.get(path)) and _has_offset(subject_facts.get(path))]
     if not members:
         return set()
-    # Relative to the group: where a storage begins inside an allocation is nobody's promise.
+    # Offsets are relative to the group: nothing promises where a storage begins inside an allocation.
     eager_start = min(eager_facts[path].storage_offset or 0 for path in members)
     subject_start = min(subject_facts[path].storage_offset or 0 for path in members)
     reported: set[str] = set()
@@ -127,7 +126,7 @@ def compare_strides(
     *,
     reported: set[str],
 ) -> None:
-    """Strides of outputs and of arguments after the call. `reported` holds paths compare_aliases has dealt with."""
+    """Compare strides of outputs and of arguments after the call, but for the paths that `compare_aliases` has `reported`."""
     if policy.strides == "ignore":
         return
     views = _views_of_inputs(eager) if policy.strides == "views" else None
@@ -147,7 +146,7 @@ def compare_strides(
 
 
 def have_other_strides(left: TensorFacts, right: TensorFacts) -> bool:
-    """For two tensors of one shape: whether some element lies elsewhere."""
+    """Whether two tensors of one shape have different strides in a dimension where the stride addresses something."""
     if left.stride == right.stride:
         return False
     if left.stride is None or right.stride is None or 0 in left.shape:

@@ -1,14 +1,14 @@
-"""Random programs whose subject draws its own numbers: the same distribution instead of the same values.
+"""Judge random programs whose subject draws its own random numbers: compare distributions instead of values.
 
-Four checks, each on what both sides must share whatever the seed:
+Four checks must hold whatever the seed:
 
-- where eager is never NaN (never infinite) under many seeds, the subject is not so either: a value that overflows where dropout
-  keeps it does so by chance;
+- where eager is never NaN (never infinite) under many seeds, neither is the subject. One seed does not tell, since it is chance
+  whether dropout keeps a value that overflows;
 - the elements of eager's and of the subject's tensor come from one distribution (two-sample Kolmogorov-Smirnov at
   p < 1e-6, so that a sweep of a hundred thousand tensors raises a tenth of a false alarm);
 - element by element, the subject's run could be one of eager's runs under other seeds (oracle.judge.exchange);
-- where dropout zeroes an output it zeroes the gradient: if the zeros of an output and of a gradient coincide in eager under
-  every seed, they coincide in the subject. A recomputed forward with a fresh mask breaks this and nothing else.
+- if the zeros of an output and of a gradient coincide in eager under every seed, as the mask of dropout makes them, they coincide
+  in the subject. Recomputing the forward with a new mask breaks this check and no other.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ from oracle.judge.leaves import LeafPair, compare_pair, part_of, parts_of
 from oracle.observe.outcome import CallObservation, Leaf
 from oracle.verdict import Status
 
-_ENOUGH = 32  # elements below which p < 1e-6 needs all but disjoint samples
+_ENOUGH = 32  # with fewer elements only almost disjoint samples reach p < 1e-6
 _AT_MOST = 1 << 20
-# Of the largest of many distances by chance: independent elements stay below _CRITICAL by it.
-_AS_FAR = 1.5
+_AS_FAR = 1.5  # a distance up to 1.5 times the largest between eager's own runs is chance
 # The asymptotic p-value is about 2 exp(-2 z^2) at z = D sqrt(nm / (n + m)); it is conservative for small and tied samples.
 _CRITICAL = math.sqrt(math.log(2 / 1e-6) / 2)
 
 
 def kolmogorov_smirnov(left: Tensor, right: Tensor) -> tuple[float, float]:
-    """(largest distance of the two empirical distributions, that distance scaled by the sample sizes).
+    """The largest distance between the two empirical distributions, and that distance scaled by the sample sizes.
 
-    Any real or bool tensors; both are flattened. NaN are left out.
+    Takes any real or bool tensors and leaves out NaN.
     """
     a, b = _sample(left), _sample(right)
     if a.numel() == 0 or b.numel() == 0:
@@ -61,15 +60,13 @@ def _sample(tensor: Tensor) -> Tensor:
 def compare_distribution(
     pair: LeafPair, leaves: LeavesOfRuns, builder: FindingsBuilder, *, beside: Sequence[LeafPair] = ()
 ) -> None:
-    """Whether one leaf's values may come from eager's distribution; says in `builder` where they may not.
+    """Add a finding to `builder` if the values of one leaf cannot come from eager's distribution.
 
-    `beside`: leaves with which it must have as much in common as in eager, such as the same of the call before.
+    `beside`: other leaves, such as the same leaf of the call before. The leaf must depend on them as much as it does in eager.
 
-    Values that eager has under every seed are first compared one by one: those of a layer norm beside a dropout may be rounded
-    otherwise.
-
-    Elements need not be independent (`x + rand(())` shifts them all): with a run of eager under another seed, the subject is
-    wrong only if eager agrees with itself.
+    A leaf that is the same under every seed in eager is first compared by value: a layer norm beside a dropout may round
+    differently. Elements need not be independent (`x + rand(())` shifts them all), so the subject is wrong only if eager's runs
+    under different seeds agree with each other.
     """
     if pair.eager.facts is None:
         builder.count(others=1)
@@ -96,7 +93,9 @@ def compare_distribution(
             symptom = _distribution_symptom(eager, subject, part_of(leaves.other_seed(pair.place), position))
             if symptom and _is_as_far_by_chance(eager, subject, runs(leaves.many_seeds, pair)):
                 symptom = ""
-        for source in () if symptom else (leaves.few_seeds, leaves.many_seeds):  # what few runs say, many must confirm
+        for source in (
+            () if symptom else (leaves.few_seeds, leaves.many_seeds)
+        ):  # many runs must confirm what few runs show
             others = {
                 _named(other, pair): [
                     part_of(other.subject, position),
@@ -113,7 +112,7 @@ def compare_distribution(
 
 
 def _is_the_same_under_every_seed(pair: LeafPair, leaves: LeavesOfRuns) -> bool:
-    """Whether no random number seems to reach this leaf. A rare event may not have come yet: other values are no finding."""
+    """Whether no random number seems to reach this leaf. A rare event may be missing, so a different value is no finding yet."""
     runs = [parts_of(leaf.value) for leaf in leaves.few_seeds(pair.place) if leaf.facts is not None]
     own = parts_of(pair.eager.value)
     return len(runs) >= FEWEST and all(
@@ -131,7 +130,7 @@ def _named(other: LeafPair, pair: LeafPair) -> str:
 
 
 def _exchange_symptom(tensors: Sequence[Tensor], others: Mapping[str, Sequence[Tensor | None]]) -> str:
-    """Of the subject's tensor, the first, among eager's; `others` as in `stands_out`. Complex numbers by their parts."""
+    """`stands_out` of the tensors with the dtype and shape of the first, the subject's. Complex tensors are viewed as real."""
 
     def comparable(found: Sequence[Tensor | None]) -> list[Tensor]:
         like = found[0]
@@ -159,7 +158,7 @@ def _finite_symptom(eager: Tensor, subject: Tensor) -> str:
 
 
 def _has_by_chance(subject: Tensor, runs: Sequence[Tensor]) -> bool:
-    """Whether eager, under one seed or another, has a NaN if the subject has one, and an infinity if it has one."""
+    """Whether some run of eager has a NaN if the subject has one, and some run an infinity if the subject has one."""
     wide = widen(subject)
     others = [widen(run) for run in runs if run.dtype == subject.dtype]
     kinds = [kind for kind in (torch.isnan, torch.isinf) if bool(kind(wide).any())]
@@ -186,8 +185,10 @@ def _distribution_symptom(eager: Tensor, subject: Tensor, other: Tensor | None) 
 
 
 def _is_as_far_by_chance(eager: Tensor, subject: Tensor, runs: Sequence[Tensor]) -> bool:
-    """Whether eager's runs under many seeds differ from its first as much as the subject's does. Runs of independent elements do
-    so once in a million; of elements that share a few random numbers, as where whole channels drop out, any may."""
+    """Whether eager's runs under other seeds are as far from its first run as the subject is.
+
+    They are if elements share a few random numbers, as in `dropout2d`; with independent elements it happens once in a million.
+    """
     for name, left, right, _ in _real_parts(eager, subject, None):
         distance, scaled = kolmogorov_smirnov(left, right)
         others = [
@@ -221,7 +222,7 @@ def compare_masks(
     leaves: LeavesOfRuns,
     builder: FindingsBuilder,
 ) -> None:
-    """Outputs and gradients of one shape whose zeros coincide in eager: they must coincide in the subject.
+    """Check that zeros of an output and of a gradient coincide in the subject if they do so in eager under every seed.
 
     Under one seed they may coincide by chance: an argument that is 0 gives 0 with any mask.
     """

@@ -1,4 +1,4 @@
-"""Elements of two tensors: how far apart they are, which are the same, how they are shown."""
+"""Helpers for elements of tensors: distance, equality, and their text in verdicts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from oracle.judge.tolerance import TABLE
 from oracle.judge.ulp import bits_of
 
-# Everything else (packed float4, uint4, bits8 ...) can neither be indexed nor converted, and is shown by its bits.
+# Tensors of other dtypes (packed float4, uint4, bits8 ...) can neither be indexed nor converted: their bits are shown.
 READABLE = frozenset(
     {
         *TABLE,
@@ -22,7 +22,7 @@ READABLE = frozenset(
 
 
 def is_identical(left: Tensor, right: Tensor) -> bool:
-    """Bit for bit, two plain strided tensors of one shape and dtype. NaN payloads count here."""
+    """Whether two plain strided tensors of one shape and dtype have the same bits, NaN payloads included."""
     if left.dtype is torch.bool:
         return torch.equal(left, right)
     return torch.equal(bits_of(left), bits_of(right))
@@ -34,7 +34,7 @@ def is_float(dtype: torch.dtype) -> bool:
 
 
 def widen(tensor: Tensor) -> Tensor:
-    """float64, or complex128."""
+    """The tensor in float64 or complex128."""
     return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
 
 
@@ -45,9 +45,9 @@ def is_close(e: Tensor, s: Tensor, *, rtol: float, atol: float) -> Tensor:
 
 
 def is_same_special(s: Tensor, e: Tensor) -> Tensor:
-    """NaN and NaN, or the same infinity. Complex: any two that are not finite.
+    """Which elements are NaN in both, or the same infinity in both. Complex: any two elements that are not finite.
 
-    Which parts of a complex infinity or NaN are NaN is open in C and differs between eager's own vector and scalar loops.
+    C leaves open which parts of a complex infinity or NaN are NaN, and eager's vector and scalar loops differ in it.
     """
     if e.is_complex():
         return ~e.isfinite() & ~s.isfinite()
@@ -55,7 +55,7 @@ def is_same_special(s: Tensor, e: Tensor) -> Tensor:
 
 
 def distance(left: Tensor, right: Tensor) -> Tensor:
-    """Modulus of the difference. NaN where either is NaN, or both are one infinity."""
+    """Absolute difference. NaN where either element is NaN, or both are the same infinity."""
     return (left - right).abs()
 
 

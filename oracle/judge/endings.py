@@ -1,4 +1,4 @@
-"""How runs end: by a return, an exception, a dead process; and whether the subject's ending is eager's."""
+"""Compare how two runs end: by a return, an exception or a dead process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Ending:
 
 
 def compare_endings(eager: Raised | Returned, subject: Raised | Returned, builder: FindingsBuilder) -> Ending | None:
-    """None if both returned from every call, or both raised the same in the same call."""
+    """The difference between two endings; None if both runs returned from every call or raised alike in the same call."""
     if isinstance(subject, Raised):
         seen = subject.exception
         if isinstance(eager, Returned) or seen.call < eager.exception.call:
@@ -61,7 +61,7 @@ def compare_endings(eager: Raised | Returned, subject: Raised | Returned, builde
 
 
 def rounded_ending(ending: Ending, seen: ExceptionFacts, builder: FindingsBuilder) -> Ending | None:
-    """Of a subject that raises what eager raises, too, if it rounds otherwise. None beside findings: these are the verdict."""
+    """The ending of a subject whose exception eager raises too when it rounds differently. None if there are other findings."""
     text = f"outcome is {exception_text(seen)}, which eager itself raises in fp64 and under rounding noise"
     builder.explain(seen.call, text)
     return None if builder.findings else replace(ending, status=Status.PASS_DUE_TO_SKIP, symptom=text)
@@ -70,8 +70,8 @@ def rounded_ending(ending: Ending, seen: ExceptionFacts, builder: FindingsBuilde
 def catches(expected: ExceptionFacts, seen: ExceptionFacts) -> bool:
     """Whether a handler written for eager's exception catches the subject's.
 
-    That is: the subject's type is eager's or derives from it, or derives from the most specific builtin type below Exception
-    that eager's derives from (LinAlgError -> RuntimeError), which is what portable code names.
+    The subject's type must be eager's or derive from it, or derive from the most specific builtin type below Exception that
+    eager's type derives from (LinAlgError -> RuntimeError): portable code catches that one.
     """
     ancestry = {_plain_name(name) for name in seen.ancestry}
     if _plain_name(expected.type_name) in ancestry:
@@ -98,7 +98,7 @@ def exception_text(exception: ExceptionFacts) -> str:
 
 
 def _headline(message: str) -> str:
-    """The first line of a message. Where that only announces another error ("... raised:"), that error's line comes with it."""
+    """The first line of a message. If it only announces another error ("... raised:"), the line of that error is added."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     if not lines:
         return ""

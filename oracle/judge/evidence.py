@@ -1,7 +1,7 @@
-"""Evidence: all that the judge is shown of one case.
+"""Evidence: everything the judge knows about one case.
 
-The first run of eager, its second run and the subject's run are there from the start. Further runs of eager cost time; each
-starts when a witness first asks for it.
+Two runs of eager and the subject's run have been made beforehand. Further runs of eager cost time; each one is made when a
+witness first needs it.
 """
 
 from __future__ import annotations
@@ -13,26 +13,32 @@ from oracle.judge.findings import SECTIONS, Section
 from oracle.observe.outcome import CallObservation, ExceptionFacts, Leaf, Outcome, Raised, Returned
 from oracle.program import ComparePolicy
 
-Place = tuple[int, Section, str]  # of a leaf: number of the call, section, path
+Place = tuple[int, Section, str]  # identifies a leaf: number of the call, section, path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """Further runs of eager. What is left out gives nothing, and no witness rests on it."""
+    """Further runs of eager, each made by a call. By default there is no such run, and the witness that needs it is not asked."""
 
     truth: Callable[[], Outcome | None] = lambda: None  # in fp64
-    noise: Callable[[], Sequence[Outcome]] = tuple  # inexact operators perturbed by about one eps (oracle.reruns.noise)
-    loud_noise: Callable[[], Sequence[Outcome]] = tuple  # the same by 8 eps: shows jumps that few quiet runs miss
-    still: Callable[[], Outcome | None] = lambda: None  # under the noise's mode, without noise (oracle.judge.trust)
-    other_kernels: Callable[[str], Outcome | None] = lambda name: None  # by a name in oracle.reruns.relaid
+    noise: Callable[[], Sequence[Outcome]] = (
+        tuple  # results of inexact operators perturbed by about one eps (reruns.noise)
+    )
+    loud_noise: Callable[[], Sequence[Outcome]] = (
+        tuple  # perturbed by 8 eps: shows jumps that few runs with one eps miss
+    )
+    still: Callable[[], Outcome | None] = lambda: (
+        None
+    )  # under the noise's dispatch mode, unperturbed (oracle.judge.trust)
+    other_kernels: Callable[[str], Outcome | None] = lambda name: None  # takes a name from oracle.reruns.relaid
     other_seed: Callable[[], Outcome | None] = lambda: None  # of a random program
-    few_seeds: Callable[[], Sequence[Outcome]] = tuple  # likewise, of those whose subject draws its own numbers
-    many_seeds: Callable[[], Sequence[Outcome]] = tuple  # the same where few make the subject look wrong
+    few_seeds: Callable[[], Sequence[Outcome]] = tuple  # of a random program whose subject draws its own numbers
+    many_seeds: Callable[[], Sequence[Outcome]] = tuple  # the same, made if few seeds make the subject look wrong
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """What the program promises beyond values, and what the subject does not owe."""
+    """What the program's author declared: comparisons to relax, an expected exception, random numbers of the subject's own."""
 
     policy: ComparePolicy = field(default_factory=ComparePolicy)
     raises: bool = False  # the program is meant to raise on its last call
@@ -41,23 +47,25 @@ class Promises:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """One case: eager's runs, the subject's run, what was promised."""
+    """One case: eager's runs, the subject's run, and the promises."""
 
     eager: Outcome
     again: Outcome  # eager's second run
     subject: Outcome
     runs: Runs = field(default_factory=Runs)
     promises: Promises = field(default_factory=Promises)
-    draws: bool = False  # eager takes random numbers
-    is_random: bool = False  # its result depends on them
-    graphs: int | None = None  # how many graphs the subject compiled: of none, agreement says nothing
+    draws: bool = False  # eager draws random numbers
+    is_random: bool = False  # eager's result depends on them
+    graphs: int | None = (
+        None  # number of graphs the subject compiled; with 0 it ran eager, and agreement proves nothing
+    )
 
 
 class LeavesOfRuns:
-    """Single leaves of the further runs. Each run starts once, when its first leaf is asked for.
+    """Single leaves of the further runs. Each run is made once, when its first leaf is needed.
 
-    `like` is the run of a random program whose generator states the other runs must have gone through. From the first call on
-    that left another state, a run drew other numbers and says nothing. Runs under other seeds are exempt.
+    `like` is eager's run of a random program: a further run with eager's seed counts only up to the first call after which its
+    generator state differs from that of `like`, since it has drawn other numbers from there on.
     """
 
     def __init__(self, runs: Runs, *, like: Outcome | None = None) -> None:
@@ -79,7 +87,7 @@ class LeavesOfRuns:
         return list(self._leaves("loud noise", at, self._runs.loud_noise))
 
     def other_kernels(self, at: Place) -> Iterator[Leaf]:
-        """By those of eager's other kernels that count in this section."""
+        """The leaf by each of eager's other kernels that the leaf's section admits."""
         for name in at[1].other_kernels:
             yield from self._leaves(name, at, lambda name=name: [self._runs.other_kernels(name)])
 
@@ -93,7 +101,7 @@ class LeavesOfRuns:
         return list(self._leaves("many seeds", at, self._runs.many_seeds, is_like=False))
 
     def raised_before(self, call: int) -> Iterator[tuple[str, ExceptionFacts]]:
-        """Kinds of runs that were asked for and all raised before they returned from this call, and what one of them raised."""
+        """Kinds of runs that were tried and always raised in this call or before it, each with one of the exceptions."""
         for name, text in (("truth", "eager in fp64"), ("noise", "eager under rounding noise")):
             outcomes = self._outcomes.get(name, ())
             raised = [outcome for outcome in outcomes if isinstance(outcome, Raised) and len(outcome.calls) <= call]
@@ -113,7 +121,7 @@ class LeavesOfRuns:
 
 
 def no_leaves() -> LeavesOfRuns:
-    """Of no runs: only what is close counts as equal."""
+    """No further runs: elements must be close to eager's."""
     return LeavesOfRuns(Runs())
 
 

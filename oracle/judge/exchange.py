@@ -1,14 +1,13 @@
-"""Runs under other seeds: whether one more run could be one of them.
+"""Test whether the subject's random tensor could be one of eager's tensors under other seeds (an exchangeability test).
 
-Eager's runs under many seeds are draws of one distribution, and so is a right subject's run. To exchange it for any of them
-must then change nothing that can be measured. Each element is replaced by its rank among the other runs' values of that
-element, which is uniform whatever the distribution, and the ranks of all elements are summed up in a few numbers. The
-subject's number may be far out only as far as those of eager's own runs are. Values within the tolerance row of each other
-share a rank: what dropout keeps is one number in all runs of eager, and a right subject may round it otherwise.
+Eager's runs under many seeds are samples of one distribution. A right subject's run is one more sample, so exchanging it for one
+of eager's changes no statistic. Each element is replaced by its rank among the other runs' values of that element, which is
+uniform whatever the distribution, and a few statistics sum up the ranks. The subject's statistic may be no more extreme than
+those of eager's runs. Values within the tolerance row of each other share a rank, since the subject may round differently.
 
-That sees what a comparison of two samples does not: elements in another order or of the other sign, one draw shared by
-neighbours, by rows or by calls, a few elements of a wrong value, or of one value. It does not see an error that is small
-beside the random part: a factor of 1.01 on `rand_like(x) * x` needs the same numbers on both sides.
+This test finds what a comparison of two samples misses: elements permuted or of the other sign, one draw shared by neighbours,
+rows or calls, a few wrong or repeated elements. It does not find an error that is small beside the random part, such as a
+factor of 1.01 on `rand_like(x) * x`.
 """
 
 from __future__ import annotations
@@ -21,12 +20,14 @@ from torch import Tensor
 from oracle.judge.tolerance import TABLE
 
 FEWEST = 8  # runs
-_ENOUGH = 32  # elements below which ranks of few runs say nothing
-_AT_MOST = 1 << 14  # elements looked at: of more, a sample spread evenly
+_ENOUGH = 32  # with fewer elements the ranks of few runs show nothing
+_AT_MOST = 1 << 14  # of larger tensors, an evenly spread sample of about so many elements is tested
 # The subject stands out if it is further from eager's median than both of these:
-_DEVIATIONS = 8.0  # so many standard deviations of eager's runs
-_TIMES = 2.0  # so many times the distance of eager's furthest run
-_RARE = 10.0  # elements that may be beyond all runs of eager, or alike, though in no run of eager any are
+_DEVIATIONS = 8.0  # standard deviations of eager's runs
+_TIMES = 2.0  # times the distance of eager's furthest run
+_RARE = (
+    10.0  # number of elements that may lie beyond eager's runs, or be equal, although no run of eager has such elements
+)
 _OF_RANKS = ("too large, or too small", "too far from 0, or too near")
 _BEYOND = ("elements lie beyond all that eager gives there", "elements lie beyond all that eager gives anywhere")
 _REPEATED = "too many elements are the same number"
@@ -35,15 +36,15 @@ _TAILS = (
     "elements are too often among the smallest, or too seldom",
 )
 _TAIL = 1e-3  # the largest thousandth of eager's elements is one tail, the smallest thousandth the other
-_HARDLY = 1e-2  # share of repeated numbers from which on a format has so few that how many repeat is its generator's
+_HARDLY = 1e-2  # with more repeated numbers than this in eager, repetition comes from the dtype's few values and is not tested
 _NONE: Mapping[str, Sequence[Tensor]] = {}
 
 
 def stands_out(tensors: Sequence[Tensor], others: Mapping[str, Sequence[Tensor]] = _NONE) -> str:
-    """Why the first tensor, the subject's, cannot be one more of the others, which are eager's runs. "" if it can.
+    """Why the first tensor, the subject's, cannot come from the distribution of the others, eager's runs. "" if it can.
 
-    All are real tensors of one shape. The text is to follow the tensor's path in a symptom. `others` holds, by name, another
-    tensor of each run, in the same order: the subject's two tensors must be as dependent on each other as eager's are.
+    All are real tensors of one shape. The text follows the tensor's path in a symptom. `others` holds further tensors by name,
+    one of each run in the same order: the subject's tensor must depend on them as much as eager's tensors do.
     """
     if len(tensors) <= FEWEST or tensors[0].numel() < _ENOUGH:
         return ""
@@ -66,23 +67,23 @@ def stands_out(tensors: Sequence[Tensor], others: Mapping[str, Sequence[Tensor]]
 
 
 def _least(what: str, elements: int) -> float:
-    """What never stands out: six standard deviations of a mean of independent ranks, of their squares and products."""
+    """A distance that never stands out: six standard deviations of a mean of independent ranks, their squares or products."""
     if what in (*_BEYOND, *_TAILS, _REPEATED):
         return _RARE / elements
     return (1.75 if what.endswith(_OF_RANKS) else 0.5) / elements**0.5
 
 
 def _sampled(tensors: Sequence[Tensor]) -> Tensor:
-    """One row for each tensor, in float64; what is not finite is 0."""
+    """One row for each tensor, in float64, with NaN and infinities replaced by 0."""
     rows = [tensor.detach().reshape(-1).double() for tensor in tensors]
     step = -(-rows[0].numel() // _AT_MOST)
     return torch.stack([row[::step] for row in rows]).nan_to_num(0.0, 0.0, 0.0)
 
 
 def _ranks(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Of each element among the same element of eager's other runs, from -0.5 to 0.5. Row 0 is the subject's.
+    """The rank of each element among the same element of eager's other runs, from -0.5 to 0.5. Row 0 is the subject's.
 
-    Values of the tensors' `dtype` within its tolerance row of each other are equal.
+    Values within the tolerance row of `dtype` of each other count as equal.
     """
     tolerance = TABLE.get(dtype)
     ranks = torch.empty_like(rows)
@@ -95,8 +96,8 @@ def _ranks(rows: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _measured(rows: Tensor, ranks: Tensor, shape: torch.Size) -> dict[str, Tensor]:
-    """Numbers that sum up each row, by what a number that stands out means."""
-    # of the runs that the ranks are among: numbers around 0 would else lie otherwise to a mean that they are part of
+    """Statistics, each a number per row, keyed by the sentence that is true if the subject's number stands out."""
+    # A row's own numbers stay out of the mean: otherwise the sign around 0 would depend on the row itself.
     sign = torch.stack([_without(rows, number).mean(0).sign() for number in range(len(rows))])
     measured = {
         f"elements are {_OF_RANKS[0]}": ranks.mean(1),
@@ -116,8 +117,10 @@ def _measured(rows: Tensor, ranks: Tensor, shape: torch.Size) -> dict[str, Tenso
 
 
 def _share_beyond(rows: Tensor, number: int) -> Tensor:
-    """Of elements further from the middle of eager's other runs than three times the width of these; where they are all equal,
-    of those that are not equal to them but for a rounding."""
+    """Share of elements further from the middle of eager's other runs than three times the width of their range.
+
+    1 % of the value is added to the range, since all runs may have one value.
+    """
     others = _without(rows, number)
     low, high = others.amin(0), others.amax(0)
     allowed = 3 * (high - low) + 1e-2 * (low.abs() + high.abs())
@@ -125,19 +128,19 @@ def _share_beyond(rows: Tensor, number: int) -> Tensor:
 
 
 def _share_beyond_all(rows: Tensor, number: int) -> Tensor:
-    """Of elements above the largest of all elements of eager's other runs, or below the smallest."""
+    """Share of elements above the largest element of all of eager's other runs, or below the smallest."""
     others, row = _without(rows, number), rows[number]
     return ((row > others.max()) | (row < others.min())).double().mean()
 
 
 def _share_of_repeated(rows: Tensor) -> Tensor:
-    """Of elements whose number more than `_RARE` elements are: none of most draws, those of dropout that are 0."""
+    """Share of elements whose value more than `_RARE` elements have: none with most generators, the zeros of dropout."""
     values = rows.float().sort(1).values
     return (values[:, int(_RARE) :] == values[:, : -int(_RARE)]).double().mean(1)
 
 
 def _shares_of_tails(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Of elements that lie beyond all but a thousandth of eager's elements, on either side."""
+    """Shares of elements among the largest, and among the smallest, thousandth of eager's elements."""
     eager = rows[1:].flatten().float()
     count = max(1, round(_TAIL * eager.numel()))
     high, low = eager.topk(count).values[-1], eager.topk(count, largest=False).values[-1]
@@ -145,5 +148,5 @@ def _shares_of_tails(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _without(rows: Tensor, number: int) -> Tensor:
-    """Eager's runs other than this one; for the subject's, row 0, all but the last, so that they are equally many."""
+    """Eager's runs other than this row. For the subject's row, 0, the last run is left out to have equally many."""
     return torch.cat([rows[1:number], rows[number + 1 :]]) if number else rows[1:-1]

@@ -1,4 +1,4 @@
-"""What the judge finds while it compares two outcomes: findings, what was accepted and why, and how much was compared."""
+"""Findings of the judge: the differences that are wrong, those accepted with a reason, and how much was compared."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NONE: Mapping[str, int] = {}
 
 
 class Severity(IntEnum):
-    """The order in which findings of one call decide its status; the first is the verdict, the others stand in `also`.
+    """Order of a call's findings: the first gives the verdict's status, the others are listed in `also`.
 
-    What makes values incomparable comes first, then wrong values, then what a caller sees only when asking for it.
+    First come differences that make values incomparable, then wrong values, then properties few callers look at.
     """
 
-    STRUCTURE = 0  # other leaves
+    STRUCTURE = 0  # missing or extra leaves
     METADATA = 1  # shape, dtype, device, layout
-    RANDOM_STREAM = 2  # of a random program: explains the values that follow
+    RANDOM_STREAM = 2  # generator state of a random program; explains wrong values
     VALUES = 3
     MUTATION = 4
     GRADIENT = 5
@@ -50,9 +50,9 @@ class FindingsBuilder:
     explained: list[str] = field(default_factory=list)
     compared: Compared = field(default_factory=Compared)
     max_ulp: float | None = None
-    witnesses: Counter[str] = field(default_factory=Counter)  # name -> how many elements rest on it
-    bias: list[BiasSum] = field(default_factory=list)  # of the tensors whose errors were measured
-    produced: int = 0  # elements and numbers of outputs and gradients: what the program is run for
+    witnesses: Counter[str] = field(default_factory=Counter)  # witness -> number of elements it admitted
+    bias: list[BiasSum] = field(default_factory=list)  # one for each tensor whose errors were measured
+    produced: int = 0  # number of elements and Python numbers in outputs and gradients
 
     def add(
         self, severity: Severity, status: Status, call: int, symptom: str, worst: WorstElement | None = None
@@ -89,12 +89,12 @@ class FindingsBuilder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One part of a call's observation, and what a difference in it is called."""
+    """One part of a call's observation, and the severity and status of a difference in it."""
 
     name: str  # attribute of CallObservation
     severity: Severity
     status: Status
-    has_flags: bool = True  # requires_grad and the like are part of the promise
+    has_flags: bool = True  # requires_grad and other flags are compared
     other_kernels: tuple[str, ...] = (
         "other kernels",
         "vector loops",
@@ -103,7 +103,7 @@ class Section:
 
 OUTPUTS = Section(name="outputs", severity=Severity.VALUES, status=Status.FAIL_ACCURACY)
 INPUTS = Section(name="inputs_after", severity=Severity.MUTATION, status=Status.FAIL_MUTATION)
-# A gradient's flags and strides are autograd's own business: accumulation may or may not keep the tensor it is given.
+# Flags and strides of gradients are not compared: autograd's accumulation may keep the tensor it gets or copy it.
 GRADIENTS = Section(
     name="gradients", severity=Severity.GRADIENT, status=Status.FAIL_GRAD, has_flags=False,
     other_kernels=("scalar loops", "vector loops"),

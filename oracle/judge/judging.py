@@ -1,18 +1,18 @@
-"""The judge: what eager did beside what the subject did, and a verdict.
+"""The judge: compares the subject's run with eager's and returns a verdict.
 
-Pure: it runs no program. Runs in fp64 and under rounding noise are handed in as callables and started only when a float is
-not close to eager or an integer differs.
+It runs no program itself. Runs in fp64 and under rounding noise are passed in as callables, which it calls only if a float is not
+close to eager's or an integer differs.
 
-The order of the questions is fixed, and the first that is answered with "no" gives the status:
+It checks in a fixed order, and the first check that fails gives the status:
 
-1. did eager run, and does it agree with itself;
-2. did the subject run: `crash`, `timeout`, `OOM`, `fail_to_run`; or raise what eager raised (`fail_exception`);
-3. call by call, in the order of `oracle.judge.findings.Severity`: other leaves and other shapes (`fail_metadata`), values
+1. eager ran, and its two runs agree;
+2. the subject ran (`crash`, `timeout`, `OOM`, `fail_to_run`) or raised the exception that eager raised (`fail_exception`);
+3. each call agrees, in the order of `oracle.judge.findings.Severity`: leaves and shapes (`fail_metadata`), values
    (`fail_accuracy`), mutated arguments (`fail_mutation`), gradients (`fail_grad`), module state (`fail_state`), flags such as
    requires_grad (`fail_metadata`), aliases (`fail_alias`), strides (`fail_stride`), generator state (`fail_rng`).
-   The earliest wrong call counts; if it is not the first call, the status is `fail_guard`: what was right once went
-   stale. Of a random program the generator state comes before the values, for it explains them.
-4. was anything compared at all (`pass_due_to_skip`).
+   The earliest wrong call counts. If it is a later call, the status is `fail_guard`: a guard let a stale graph run. With a
+   random program the generator state comes before the values, since it explains them;
+4. something was compared (`pass_due_to_skip`).
 """
 
 from __future__ import annotations
@@ -35,23 +35,20 @@ from oracle.observe.outcome import CallObservation, Crashed, Leaf, Outcome, OutO
 from oracle.program import ComparePolicy
 from oracle.verdict import Status, Verdict, WorstElement, added_by_dtype
 
-_LEAST_SHARE = 0.5  # of the numbers that a program gives, those that must have said something for a `pass`
-_MOST_BESIDE = 4  # leaves of one shape that a random one is compared with
+_LEAST_SHARE = 0.5  # share of the program's numbers that must have been compared for a `pass`
+_MOST_BESIDE = 4  # number of leaves of its shape whose dependence on a random leaf is tested
 _ALSO = 20  # further symptoms kept in a verdict; a wrong model has thousands
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """The verdict on the subject's run.
-
-    Raises UsageError if the policy names a rule or a path that does not exist.
-    """
+    """The verdict on the subject's run. Raises UsageError if the policy names a rule or a path that does not exist."""
     eager, subject, runs, promises = evidence.eager, evidence.subject, evidence.runs, evidence.promises
     if promises.policy.invariant:
         rule_of(promises.policy.invariant)
     verdict = _judge_eager(evidence)
     if verdict.status is not Status.PASS:
         return verdict
-    assert isinstance(eager, (Returned, Raised))  # anything else has been answered
+    assert isinstance(eager, (Returned, Raised))  # _judge_eager does not pass any other outcome
     if not isinstance(subject, (Returned, Raised)):
         return _judge_dead(subject, eager, verdict)
     draws_own = evidence.is_random and promises.own_stream
@@ -84,7 +81,7 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _judge_dead(subject: Crashed | TimedOut | OutOfMemory, eager: Returned | Raised, verdict: Verdict) -> Verdict:
-    """On a subject that neither returned nor raised."""
+    """The verdict on a subject that neither returned nor raised."""
     should = f"but should be {ending_text(eager)}"
     match subject:
         case Crashed():
@@ -98,14 +95,14 @@ def _judge_dead(subject: Crashed | TimedOut | OutOfMemory, eager: Returned | Rai
     return replace(verdict, status=status, symptom=symptom)
 
 
-# A wrong value in one place says nothing of chance in another: distributions are compared element by element elsewhere.
+# Differences that a branch on a random number can cause. Values are not among them: their distributions are compared instead.
 _MAY_FOLLOW_CHANCE = (Severity.STRUCTURE, Severity.METADATA, Severity.FLAGS, Severity.ALIAS, Severity.STRIDE)
 
 
 def _drop_chance(builder: FindingsBuilder, eager: Outcome, seeds: Sequence[Outcome], settings: _Settings) -> None:
-    """Leave out a shape, or a number of outputs, in a place where eager has another one under another seed.
+    """Drop findings about shapes or the number of outputs where eager's own runs under other seeds differ in the same property.
 
-    A branch on a random number decides them. What eager has the same under every seed is owed by every subject.
+    There a branch on a random number decides. What is the same under every seed in eager must be the same in the subject.
     """
     varies: set[tuple[Severity, str]] = set()
     for other in seeds:
@@ -119,7 +116,7 @@ def _drop_chance(builder: FindingsBuilder, eager: Outcome, seeds: Sequence[Outco
 
 
 def _place(finding: Finding) -> tuple[Severity, str]:
-    """What is wrong where, without what was seen: the symptom up to its verb."""
+    """Which property of which leaf is wrong: the symptom up to its verb, without the values seen."""
     return finding.severity, finding.symptom.partition(" is ")[0]
 
 
@@ -127,7 +124,7 @@ def _place(finding: Finding) -> tuple[Severity, str]:
 
 
 def _judge_eager(evidence: Evidence) -> Verdict:
-    """PASS, with what had to be explained, if eager can serve as the measure."""
+    """PASS if subjects can be compared with eager: it ran and its two runs agree."""
     eager, again = evidence.eager, evidence.again
     match eager:
         case Returned():
@@ -171,10 +168,10 @@ def _judge_eager(evidence: Evidence) -> Verdict:
 
 
 def _judge_repeated(evidence: Evidence, differing: Verdict) -> Verdict:
-    """Where eager's two runs have other values (memory that nobody filled), the subject owes everything else that they share.
+    """The verdict where eager's two runs differ in values only, as with `torch.empty`: the subject must agree in all the rest.
 
-    That is how a call ends, which outputs it has, their shapes, dtypes, flags, aliases and strides, and the values of tensors
-    that both runs have alike.
+    The rest is how a call ends, its outputs' shapes, dtypes, flags, aliases and strides, and the values of tensors that are equal
+    in both runs.
     """
     eager, again, subject = evidence.eager, evidence.again, evidence.subject
     assert isinstance(eager, (Returned, Raised))
@@ -216,9 +213,9 @@ class _Settings:
     policy: ComparePolicy
     leaves: LeavesOfRuns = field(default_factory=no_leaves)
     is_random: bool = False
-    draws_own: bool = False  # values are other random numbers: only distributions can be compared
-    owes_stream: bool = True  # the generators must be left in eager's state
-    leaves_out: Callable[[LeafPair], bool] = lambda pair: False  # of which values are not compared
+    draws_own: bool = False  # the subject draws its own random numbers: only distributions can be compared
+    owes_stream: bool = True  # the subject must leave the generators in eager's state
+    leaves_out: Callable[[LeafPair], bool] = lambda pair: False  # leaves whose values are not compared
 
 
 def _compare_calls(
@@ -227,7 +224,7 @@ def _compare_calls(
     settings: _Settings,
     builder: FindingsBuilder,
 ) -> None:
-    """The calls that returned on both sides. Which did not is compare_endings' question."""
+    """Compare the calls that returned on both sides; `compare_endings` judges those that did not."""
     for number, (expected, seen) in enumerate(zip(eager, subject, strict=False)):
         before = (eager[number - 1], subject[number - 1]) if number else None
         _compare_call(number, expected, seen, settings, builder, before=before)
@@ -242,16 +239,16 @@ def _compare_call(
     *,
     before: tuple[CallObservation, CallObservation] | None,
 ) -> None:
-    """`before` is what eager and the subject did in the call before."""
+    """Compare one call. `before` is the previous call, of eager and of the subject."""
     policy = settings.policy
     if eager.structure != subject.structure:
         builder.add(
             Severity.STRUCTURE, Status.FAIL_METADATA, call,
             f"output.structure is {subject.structure}, but should be {eager.structure}",
         )  # fmt: skip
-    is_another_factor = False  # whether the outputs show a choice that a symmetry leaves
-    ties: list[LeafPair] = []  # indices that show a choice among equal elements
-    drawn: list[LeafPair] = []  # leaves whose numbers are the subject's own
+    is_another_factor = False  # whether the outputs agree only up to a symmetry, as eigenvectors of the other sign do
+    ties: list[LeafPair] = []  # outputs that index other elements of the same values, as `topk` does with ties
+    drawn: list[LeafPair] = []  # leaves whose distributions have been compared
     for section in SECTIONS:
         expected, seen = getattr(eager, section.name), getattr(subject, section.name)
         if not expected and not seen:
@@ -282,7 +279,7 @@ def _compare_call(
     reported = compare_aliases(call, eager, subject, policy, builder)
     compare_strides(call, eager, subject, policy, builder, reported=reported)
     if settings.owes_stream and eager.rng_digest != subject.rng_digest:
-        # numbers that only the backward drew otherwise explain no output: a wrong gradient is told first
+        # A generator state that differs only after the backward does not explain outputs: a wrong gradient comes first then.
         explains = settings.is_random and eager.rng_after_call != subject.rng_after_call
         severity = Severity.RANDOM_STREAM if explains else Severity.RNG
         builder.add(
@@ -311,9 +308,9 @@ def _compare_up_to_symmetry(
     settings: _Settings,
     builder: FindingsBuilder,
 ) -> bool:
-    """Whether the outputs agree only up to the symmetry; what does not agree at all is reported.
+    """Whether the outputs agree only up to the symmetry; adds a finding if they do not agree even then.
 
-    Neither fp64 nor noise is asked: they may choose otherwise, too, and would then excuse anything.
+    fp64 and noise are not used: they may choose other factors too, and would then excuse anything.
     """
     attempt = FindingsBuilder()
     for pair in pairs:
@@ -340,7 +337,7 @@ def _compare_with_indices(
     settings: _Settings,
     builder: FindingsBuilder,
 ) -> list[LeafPair]:
-    """The indices that differ and point to the same values."""
+    """Compare outputs some of which are indices. Returns the index outputs that differ and point to the same values."""
     ties: list[LeafPair] = []
     for pair in pairs:
         spec = settings.policy.index_outputs.get(pair.path)
@@ -354,7 +351,7 @@ def _compare_with_indices(
                 builder.explain(pair.call, reason)
                 ties.append(pair)
                 continue
-            # Other values behind the indices: still no finding if eager's own noise flips those very elements.
+            # The indices point to other values. That is no finding if rounding noise flips the same indices in eager.
             attempt = FindingsBuilder()
             compare_pair(pair, runs=settings.leaves, builder=attempt)
         builder.findings += attempt.findings
@@ -371,9 +368,9 @@ def _compare_tied_gradient(
     settings: _Settings,
     builder: FindingsBuilder,
 ) -> None:
-    """Equal up to a permutation among the elements that are equal in eager's source, and the same where each side chose.
+    """Compare a gradient up to permutations of equal elements of the tensor that was indexed; other gradients are not compared.
 
-    Other gradients may depend on the choice. Neither fp64 nor noise is asked: they may choose otherwise, too.
+    At the elements that each side chose, the gradients must agree. fp64 and noise are not used: they may choose others too.
     """
     specs = [(index, settings.policy.index_outputs[index.path]) for index in ties]
     here = [(index, spec) for index, spec in specs if pair.path == f"grad of {spec['of']}"]
@@ -397,7 +394,7 @@ def _compare_tied_gradient(
 def _beside(
     pair: LeafPair, drawn: Sequence[LeafPair], before: tuple[CallObservation, CallObservation] | None
 ) -> list[LeafPair]:
-    """The same leaf in the call before, and leaves of the same shape in this call."""
+    """Tensors whose dependence on this leaf is tested: the same leaf of the previous call, leaves of its shape in this call."""
     found = [leaf for call in before or () for leaf in getattr(call, pair.section.name) if leaf.path == pair.path]
     earlier = [replace(pair, call=pair.call - 1, eager=found[0], subject=found[1])] if len(found) == 2 else []
     alike = [
@@ -450,7 +447,7 @@ def _verdict(builder: FindingsBuilder, ending: Ending | None, *, number_of_calls
 
 
 def _missing_witnesses(leaves: LeavesOfRuns, call: int) -> list[str]:
-    """What a reader of a finding should know: a run that would have said how far eager itself moves was never finished."""
+    """Sentences on further runs of eager that raised, so that a finding's reader knows which evidence is missing."""
     return [
         f"call {call}: {run} raised {exception_text(exception)}: nothing is known from it"
         for run, exception in leaves.raised_before(call)
@@ -458,7 +455,7 @@ def _missing_witnesses(leaves: LeavesOfRuns, call: int) -> list[str]:
 
 
 def _worst_of(first: Finding, ordered: Sequence[Finding]) -> WorstElement | None:
-    """The worst element of the finding that gave the status; for one without elements, of the next that has some."""
+    """The worst element of the finding that gave the status, or of the next finding that has one."""
     if first.worst is not None:
         return first.worst
     return next((finding.worst for finding in ordered if finding.worst is not None), None)

@@ -1,8 +1,8 @@
-"""Later calls: what of them eager does not take, and what a subject may refuse.
+"""Adapt the plan of later calls: drop what eager cannot run, and what a subject may refuse.
 
-A later call is made on other values, and its gradients may be differentiated. `cholesky` raises on a matrix that is not positive
-definite any more, `acosh` gives NaN below 1, some backwards have no derivative. What a program takes is its own matter: that
-eager took the first call, and does not take this one, is seen by running it.
+A later call has other values, and may differentiate its gradients once more. `cholesky` then raises if the matrix is no longer
+positive definite, `acosh` returns NaN below 1, and some backwards have no derivative. Running eager shows which of these a
+program accepts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Plan = tuple[Call, ...]
 
 
 def plan_taken(calls: Sequence[Call], outcome: Outcome) -> tuple[Plan, str] | None:
-    """The plan without the first thing in it that eager did not take, and why; None where there is none.
+    """A plan with less in it, and why; None if eager ran all of this one.
 
-    Eager did not take what it raised on, and what gave a NaN that the first call did not give.
+    It drops the first thing on which eager raised, or returned a NaN that the first call did not return.
     """
     if isinstance(outcome, Raised):
         at, phase = outcome.exception.call, outcome.exception.phase
@@ -40,7 +40,7 @@ def plan_taken(calls: Sequence[Call], outcome: Outcome) -> tuple[Plan, str] | No
 
 
 def _weaker(calls: Sequence[Call], refused: int) -> tuple[Plan, str]:
-    """With the next weaker change of values in every call that has the change of the one refused."""
+    """The plan with the next weaker change of values in each call that has the same change as the refused call."""
     values = calls[refused].values
     instead = VALUES[VALUES.index(values) - 1]
     changed = tuple(replace(call, values=instead) if call.values == values else call for call in calls)
@@ -74,15 +74,15 @@ def _is_nan(tensor: torch.Tensor) -> bool:
 
 # --------------------------------------------------------------------------------------------------- refusals
 
-# AOTAutograd documents that it has no double backward, and says so when it is asked; one that gave its buffers away says
-# which argument it does not take.
+# AOTAutograd documents that it has no double backward and raises an error that says so. With donated buffers the error names
+# the argument `create_graph`.
 _NAMES_WHAT_IT_REFUSES = ("double backward", "create_graph")
 
 
 def refusal_of_double_backward(seen: Outcome, *, is_promised: bool) -> tuple[int, str] | None:
-    """The call, and the first line of what a subject refuses its double backward with, by its name, unless it promises one.
+    """The call whose double backward the subject refuses in so many words, and the first line of its error. None if promised.
 
-    Any other exception there, and gradients that silently depend on nothing, are findings.
+    Any other exception in a double backward, and gradients that silently have no `grad_fn`, are findings.
     """
     if not isinstance(seen, Raised) or seen.exception.phase != DOUBLE_BACKWARD or is_promised:
         return None
@@ -93,7 +93,7 @@ def refusal_of_double_backward(seen: Outcome, *, is_promised: bool) -> tuple[int
 
 
 def up_to_gradients(outcome: Outcome, number: int) -> Outcome:
-    """What is left to judge of a plan whose call `number` was refused its double backward: all before it."""
+    """The outcome up to the refused double backward of call `number`."""
     if isinstance(outcome, Raised) and outcome.undifferentiated is not None:
         return Returned(calls=(*outcome.calls, outcome.undifferentiated))
     if not isinstance(outcome, Returned):

@@ -1,7 +1,7 @@
-"""Leaves of one call, eager's beside the subject's: structure, metadata, values.
+"""Compare the leaves of one call with eager's: structure, metadata, values.
 
-How values of one plain tensor are compared is oracle.judge.values; this module takes leaves apart into plain tensors first
-(sparse, quantised, nested, wrapper subclasses) and pairs them with the same leaf of eager's further runs.
+Sparse, quantised, nested tensors and wrapper subclasses are taken apart into plain tensors, and oracle.judge.values compares the
+plain tensors. Each is paired with the same leaf of eager's further runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from oracle.verdict import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeafPair:
-    """One leaf on both sides, comparable: its structure and metadata agree."""
+    """The same leaf of eager and of the subject, once its structure and metadata are known to agree."""
 
     call: int
     section: Section
@@ -54,9 +54,9 @@ def pair_leaves(
     runs: LeavesOfRuns,
     builder: FindingsBuilder,
 ) -> list[LeafPair]:
-    """Reports missing, extra and differently typed leaves; returns those whose values can be compared.
+    """Add findings for missing and extra leaves and wrong metadata; return the leaves whose values can be compared.
 
-    A size that eager itself has otherwise in `runs` is explained, and the leaf left out.
+    A leaf whose size rounding noise changes in eager too is left out with an explanation.
     """
     subject_leaves = {leaf.path: leaf for leaf in subject}
     pairs = []
@@ -82,7 +82,7 @@ def pair_leaves(
 
 
 def has_rounded_size(call: int, section: Section, eager: Leaf, subject: Leaf, runs: LeavesOfRuns) -> bool:
-    """Whether the shapes differ, and nothing else, and eager's own shape is another one under noise."""
+    """Whether only the shapes differ, and eager's own shape changes under noise by as much."""
     expected, seen = eager.facts, subject.facts
     if expected is None or seen is None or expected.shape == seen.shape:
         return False
@@ -107,7 +107,7 @@ _FLAGS = ("type_name", "requires_grad", "is_leaf", "is_conj", "is_neg", "is_infe
 
 
 def compare_metadata(call: int, section: Section, eager: Leaf, subject: Leaf, builder: FindingsBuilder) -> bool:
-    """Whether values can be compared. Strides and aliases are compared elsewhere (oracle.judge.alias)."""
+    """Compare metadata, but for strides and aliases (oracle.judge.alias). Returns whether values can be compared."""
     expected, seen = eager.facts, subject.facts
     status, severity = Status.FAIL_METADATA, Severity.METADATA
     if section is not OUTPUTS:
@@ -151,7 +151,7 @@ def _shortened(value: Any) -> str:
 
 
 def compare_pair(pair: LeafPair, *, runs: LeavesOfRuns, builder: FindingsBuilder) -> bool:
-    """Values of one leaf. Returns whether they are right; says what is wrong in `builder`."""
+    """Compare the values of one leaf. Returns whether they are right, and adds findings to `builder` if not."""
     if pair.eager.facts is None:
         return _compare_python_values(pair, runs, builder)
     is_right = True
@@ -173,7 +173,7 @@ def compare_pair(pair: LeafPair, *, runs: LeavesOfRuns, builder: FindingsBuilder
             is_right = False
             continue
         trusted = _trusted_runs(pair.place, eager, runs, lambda leaf, position=position: part_of(leaf, position))
-        # a gradient is a sum over paths, and whether that begins with a zero of its own is nobody's promise
+        # A gradient is a sum, and it is undefined whether the sum starts at +0: signs of zeros in it are not compared.
         report = compare_values(eager, subject, trusted, zero_signs=pair.section is not GRADIENTS)
         is_right &= take_report(pair, suffix, report, builder)
         if report.is_right and report.max_ulp:
@@ -190,7 +190,7 @@ def _trusted_runs(
     part: Callable[[Leaf | None], Tensor | None],
     **options: Any,
 ) -> TrustedRuns:
-    """The further runs of one plain tensor, which `part` takes out of a leaf."""
+    """The further runs, seen as runs of one plain tensor. `part` takes that tensor out of a leaf."""
 
     def parts(leaves: Iterable[Leaf]) -> Iterator[Tensor]:
         return (found for found in map(part, leaves) if found is not None)
@@ -205,7 +205,7 @@ def _trusted_runs(
 
 
 def take_report(pair: LeafPair, suffix: str, report: ValueReport, builder: FindingsBuilder) -> bool:
-    """Write one tensor's report into the builder, under its path."""
+    """Add one tensor's report to the builder, under the tensor's path."""
     builder.count(elements=report.elements, unstable=report.unstable, witnesses=report.witnesses)
     if pair.section in (OUTPUTS, GRADIENTS):
         builder.produced += report.elements
@@ -222,10 +222,10 @@ def take_report(pair: LeafPair, suffix: str, report: ValueReport, builder: Findi
 def _has_honest_errors(
     pair: LeafPair, suffix: str, eager: Tensor, subject: Tensor, runs: TrustedRuns, builder: FindingsBuilder
 ) -> bool:
-    """Whether a result of which each element is right has no systematic error; says so in `builder` if it has one.
+    """Whether a tensor whose single elements are right has no systematic error; adds a finding to `builder` if it has one.
 
-    Nothing is said where eager is another one under a dispatch mode. On other devices than the CPU an error is told and is no
-    finding: which of them honest kernels have there has not been measured.
+    Where a dispatch mode changes eager's result, this is not tested. On devices other than the CPU an error is only mentioned,
+    since the systematic errors of right kernels there have not been measured.
     """
     if not may_be_systematic(eager, subject):
         return True
@@ -260,10 +260,10 @@ def _explain_distrust(pair: LeafPair, suffix: str, trusted: TrustedRuns, builder
 
 
 def parts_of(value: Tensor) -> list[tuple[str, Tensor]]:
-    """The plain strided tensors a tensor consists of, on the CPU, with the suffix each has in a path.
+    """The plain strided tensors that a tensor consists of, copied to the CPU, each with its suffix for paths.
 
-    Sparse COO: coalesced first, for the order of uncoalesced entries is nobody's promise. Tensors on the meta device
-    have no values and so no parts, and neither have fake tensors, which a subject has left behind where it should not.
+    Sparse COO tensors are coalesced first, since the order of uncoalesced entries is undefined. Meta tensors, and fake tensors
+    that a subject wrongly returned, have no values and therefore no parts.
     """
     if value.device.type == "meta" or is_fake(value):
         return []
@@ -300,7 +300,7 @@ def parts_of(value: Tensor) -> list[tuple[str, Tensor]]:
         ]
     else:
         return [("", value.to_dense().cpu())]
-    # Clones: a view of a compressed tensor's complex values asks its base for strides, which it has not.
+    # Parts are cloned, since a view of complex values of a compressed tensor fails: its base has no strides.
     return [(suffix, part.clone().cpu()) for suffix, part in named]
 
 
@@ -342,7 +342,7 @@ def _compare_python_values(pair: LeafPair, runs: LeavesOfRuns, builder: Findings
 
 
 def _compare_python_numbers(pair: LeafPair, dtype: torch.dtype, runs: LeavesOfRuns, builder: FindingsBuilder) -> bool:
-    """As tensors of no dimension; floats by the row of float32, from which `.item()` takes them as a rule."""
+    """Compare two Python numbers as 0-d tensors; floats by float32's row, since most come from `.item()` of float32 tensors."""
 
     def as_tensor(leaf: Leaf | None) -> Tensor | None:
         if leaf is None or type(leaf.value) is not type(pair.eager.value):
@@ -354,7 +354,7 @@ def _compare_python_numbers(pair: LeafPair, dtype: torch.dtype, runs: LeavesOfRu
     eager, subject = torch.tensor(pair.eager.value, dtype=dtype), torch.tensor(pair.subject.value, dtype=dtype)
     trusted = _trusted_runs(pair.place, eager, runs, as_tensor, row=row)
     report = compare_values(eager, subject, trusted, row=row)
-    # Not among the tensor elements, and ULPs of float64 say nothing about a float32 computation.
+    # A Python number does not count as a tensor element, and ULPs of float64 mean nothing for a float32 computation.
     told = {"elements": 0, "max_ulp": None, "detail": report.detail.removesuffix(" (1 of 1 elements differ)")}
     is_right = take_report(pair, "", replace(report, **told), builder)
     _explain_distrust(pair, "", trusted, builder)
@@ -362,5 +362,5 @@ def _compare_python_numbers(pair: LeafPair, dtype: torch.dtype, runs: LeavesOfRu
 
 
 def is_undefined(path: str, policy: ComparePolicy) -> bool:
-    """Whether the policy says that this leaf's values are not defined; a path covers the leaves below it."""
+    """Whether the policy declares this leaf's values undefined; a path in the policy includes the leaves below it."""
     return any(path == name or path.startswith((f"{name}[", f"{name}.")) for name in policy.undefined_outputs)

@@ -1,7 +1,7 @@
-"""A call whose sizes are outside of those that a program was exported for: whoever is told the sizes has to refuse it.
+"""Judge a call whose sizes are outside the ranges a program was exported for: the exported program must refuse it.
 
 Counterpart: torch/_export/utils.py _check_input_constraints_for_graph (the check itself)
-Differs: asks whether there is a check. Eager takes every size, so that agreeing with eager is no merit here.
+Differs: tests that the check exists. Eager takes every size, so a subject that agrees with eager here is wrong.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from collections.abc import Callable
 from oracle.observe.outcome import Outcome, Raised, Returned
 from oracle.verdict import Status, Verdict
 
-REFUSAL = ("Guard failed", "Expected input")  # how the check of an exported program begins what it says
+REFUSAL = ("Guard failed", "Expected input")  # first words of the error that an exported program's check raises
 OUTSIDE = "outside of the sizes"
 
 
 def judge_outside(number: int, seen: Outcome, judged: Callable[[int | None, Outcome], Verdict]) -> Verdict:
-    """The verdict on a plan whose call `number`, the last, is outside.
+    """The verdict on a plan whose last call, `number`, has sizes outside the ranges.
 
-    `judged` gives the verdict on the first calls, so many of them, or on all for None. What was refused by a guard passes
-    if the calls before agree with eager; what was accepted is `fail_guard`, right or wrong; another exception than a guard's
-    is `fail_exception`. What was wrong before keeps its status, and what became of the call is said beside it.
+    `judged(n, outcome)` gives the verdict on the first n calls, or on all for None. If a guard refuses the call, the verdict is
+    that on the calls before. If the call is accepted, the status is `fail_guard`, whatever it returns; if it raises another
+    exception, `fail_exception`. An earlier wrong call keeps its status, and this call's symptom goes to `also`.
     """
     before = Returned(calls=seen.calls[:number]) if isinstance(seen, (Raised, Returned)) else seen
     if not isinstance(seen, (Raised, Returned)) or len(seen.calls) < number:

@@ -1,4 +1,4 @@
-"""Root mean square errors of a whole tensor: a loss of one bit in every element, which no single element shows."""
+"""Root mean square error of a whole tensor. It shows a loss of one bit in every element, which no single element shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oracle.judge.ulp import CHUNK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rmse:
-    """Root mean squares: of both errors against fp64 and of fp64's magnitude."""
+    """Root mean square errors of the subject and of eager against fp64, and the root mean square of fp64's values."""
 
     subject: float
     eager: float
@@ -31,7 +31,7 @@ class Rmse:
 
 
 def rmse_of(eager: Tensor, subject: Tensor, truth: Tensor, *, without: Tensor) -> Rmse:
-    """Of flat tensors of one length, elements at the flat indices `without` and those that are not finite left out."""
+    """Errors of flat tensors of one length. Elements at the flat indices `without` and those not finite are left out."""
     sums = torch.zeros(5, dtype=torch.float64)
     for start, keep in _kept(eager.numel(), without):
         stop = start + CHUNK
@@ -52,13 +52,13 @@ def rmse_of(eager: Tensor, subject: Tensor, truth: Tensor, *, without: Tensor) -
         subject=math.sqrt(of_subject / max(count, 1)),
         eager=math.sqrt(of_eager / max(count, 1)),
         magnitude=math.sqrt(magnitude / max(count, 1)),
-        # Participation ratio: errors that are one large one and dust are one element's worth of evidence.
+        # Participation ratio: one large error beside many tiny ones counts as the evidence of one element.
         effective_elements=of_subject * of_subject / of_subject_fourth if of_subject_fourth > 0 else count,
     )
 
 
 def noise_rmse(eager: Tensor, run: Tensor, *, without: Tensor) -> float:
-    """How far a run under noise is from eager. Flat tensors, left out as in `rmse_of`."""
+    """Root mean square distance of a run under noise from eager, with the elements left out as in `rmse_of`."""
     total, count = 0.0, 0
     for start, keep in _kept(eager.numel(), without):
         n, e = widen(run[start : start + CHUNK]), widen(eager[start : start + CHUNK])
@@ -69,7 +69,7 @@ def noise_rmse(eager: Tensor, run: Tensor, *, without: Tensor) -> float:
 
 
 def _kept(elements: int, without: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Start of each chunk, and a mask of it without the elements that are left out."""
+    """The start of each chunk, and a mask of the chunk's elements that are not left out."""
     for start in range(0, elements, CHUNK):
         keep = torch.ones(min(CHUNK, elements - start), dtype=torch.bool)
         if without.numel():

@@ -1,10 +1,10 @@
-"""What hangs on rounding besides numbers: sizes, and whether a call raises.
+"""Excuse output sizes and exceptions that depend on rounding.
 
-How many elements are unique, or pass a mask, is decided by comparisons of rounded numbers: another order of operations
-upstream gives another size, and then perhaps an exception where a size no longer fits. As with integers (oracle.judge.values),
-what decides is eager itself under rounding noise. fp64 is asked as well, and tells apart what the program's dtype can hold
-apart: noise makes two of what is one, and never one of two. It says nothing alone: a dtype may be part of a size, and a reason
-to raise. Nothing counts where the noise's mode without noise makes another program of eager (oracle.judge.trust).
+How many elements are unique, or pass a mask, is decided by comparing rounded numbers. A different order of operations gives
+another size, and perhaps an exception where that size does not fit. As with integers (oracle.judge.values), such a difference is
+excused if rounding noise causes it in eager. fp64 is used as well: noise can make equal numbers differ but not different ones
+equal. It does not excuse alone, since the dtype itself may change a size or raise. Nothing is excused where the dispatch mode
+that applies the noise changes eager's result by itself (oracle.judge.trust).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ _NUMBER = re.compile(r"\d+")
 
 
 def is_rounded_size(eager: _Shape, subject: _Shape, truth: _Shape | None, noise: Iterable[Sequence[_Shape]]) -> bool:
-    """Whether each size of the subject lies among those that eager has. `noise` gives shapes in turns: quiet noise, loud noise.
+    """Whether each size of the subject is within the range of eager's sizes under noise.
 
-    `truth` widens the range of a size that noise moves.
+    `noise` yields the shapes under quiet noise, then those under loud noise. `truth`, the shape in fp64, widens the range of a
+    size that noise changes.
     """
     if len(subject) != len(eager):
         return False
@@ -41,9 +42,9 @@ def is_rounded_size(eager: _Shape, subject: _Shape, truth: _Shape | None, noise:
 
 
 def is_rounded_exception(seen: ExceptionFacts, runs: Runs) -> bool:
-    """Whether eager raises this in fp64 and under noise as well. Numbers in the message, sizes mostly, may be others.
+    """Whether eager raises the same exception in fp64 and under noise. Numbers in the message (mostly sizes) may differ.
 
-    Noise alone says little, too: it may leave the domain of an operator.
+    Noise alone is not enough: it may push a value out of an operator's domain.
     """
     if seen.is_out_of_memory or not _raises(runs.truth(), seen) or isinstance(runs.still(), Raised):
         return False

@@ -1,11 +1,11 @@
-"""Comparisons up to a symmetry: results that mathematics leaves a choice in.
+"""Compare results that are unique only up to a symmetry, such as eigenvectors up to their sign.
 
-A table by name (`ComparePolicy.invariant`), one short function each. A rule is asked only when the outputs are not close as
-they stand, and compares what does not depend on the choice: eigenvectors have a phase and, in degenerate subspaces, a
-rotation; unordered collections have an order. Factors are compared by their product and their orthogonality, under the bound
-of a backward stable algorithm, `k * n * eps * norm`, n being the larger side of a matrix.
+`INVARIANT_RULES` has one short function for each `ComparePolicy.invariant`. A rule is used only if the outputs are not close as
+they are, and compares what the choice does not change: eigenvectors have a phase and, in degenerate subspaces, a rotation;
+unordered collections have an order. Factors are compared by their product and their orthogonality, under the bound of a
+backward stable algorithm, `k * n * eps * norm`, where n is the larger side of a matrix.
 
-Index outputs (argmax, topk, sort, unique) are here too: ties leave a choice of the index, not of the value behind it.
+Index outputs (argmax, topk, sort, unique) are here too: with ties the index is free, but not the value it points to.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ InvariantRule = Callable[[Sequence[Tensor], Sequence[Tensor]], str]
 
 
 def check_invariant(name: str, eager: Sequence[Leaf], subject: Sequence[Leaf]) -> str:
-    """Empty if the tensor outputs agree up to the symmetry called `name`; else what differs.
+    """What differs between the tensor outputs beyond the symmetry called `name`; "" if nothing does.
 
-    The outputs are those of the operator, in its order: (L, V) of eig and eigh, (U, S, Vh) or (U, S, V) of svd, (Q, R) of qr.
+    The outputs are in the operator's order: (L, V) of eig and eigh, (U, S, Vh) or (U, S, V) of svd, (Q, R) of qr.
     """
     left, right = _plain_tensors(eager), _plain_tensors(subject)
     if len(left) != len(right) or any(a.shape != b.shape for a, b in zip(left, right, strict=True)):
@@ -41,7 +41,7 @@ def check_invariant(name: str, eager: Sequence[Leaf], subject: Sequence[Leaf]) -
 
 
 def rule_of(name: str) -> InvariantRule:
-    """Raises UsageError for a name that is not in the table."""
+    """The rule of this name. Raises UsageError if there is none."""
     if name not in INVARIANT_RULES:
         raise UsageError(
             seen=f"invariant {name!r} in a program's policy",
@@ -56,7 +56,7 @@ def _plain_tensors(leaves: Sequence[Leaf]) -> list[Tensor]:
 
 
 def _row(tensors: Sequence[Tensor]) -> ToleranceRow:
-    """Of the least precise dtype among them; float32 for integers."""
+    """The row of the least precise dtype among the tensors; float32's for integers."""
     rows = [TABLE[tensor.dtype] for tensor in tensors if tensor.dtype in TABLE]
     return max(rows, key=lambda row: row.eps, default=TABLE[torch.float32])
 
@@ -66,7 +66,7 @@ def _has_other_finiteness(left: Sequence[Tensor], right: Sequence[Tensor]) -> bo
 
 
 def _excess(seen: Tensor, expected: Tensor, row: ToleranceRow, side: int, factor: float = 1.0) -> float:
-    """Largest `|seen - expected|` over a batch of matrices, in units of what each is allowed; above 1 is wrong."""
+    """Largest `|seen - expected|` over a batch of matrices, divided by the allowed error; above 1 is wrong."""
     if expected.numel() == 0:
         return 0.0
     allowed = row.k * max(side, 1) * row.eps * factor * torch.linalg.matrix_norm(expected) + row.atol
@@ -92,7 +92,7 @@ def _svd(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
     rank = se.shape[-1]
 
     def as_vh(v: Tensor, u: Tensor) -> list[Tensor]:
-        """The right factor, read as Vh and as V: torch.linalg.svd returns the one, torch.svd the other."""
+        """Vh if the right factor is Vh (torch.linalg.svd), and Vh if it is V (torch.svd), where the shape permits."""
         readings = []
         if v.shape[-2] >= rank:
             readings.append(v[..., :rank, :])
@@ -139,10 +139,10 @@ def _eigenvectors(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
 
 
 def _general_eigenvectors(le: Tensor, ve: Tensor, ls: Tensor, vs: Tensor, row: ToleranceRow, side: int) -> str:
-    """eig of a matrix that is not normal: A is recovered from eager, and the subject's pairs must be A's."""
+    """Compare eig of a matrix that is not normal: the subject's pairs must be eigenpairs of A, recovered from eager's."""
     condition = torch.linalg.cond(ve).max().item()
     if condition * row.eps * side * row.k >= 1:
-        # Near a defective matrix V has no usable inverse, and eigenvalues move by the root of a perturbation.
+        # Near a defective matrix, V has no usable inverse and a perturbation moves eigenvalues by its square root.
         bound = row.k * side * math.sqrt(row.eps) * le.abs().amax(-1, keepdim=True) + row.atol
         return _eigenvalues_symptom(le, ls, bound)
     A = torch.linalg.solve(ve.mH, (ve * le.unsqueeze(-2)).mH).mH  # V diag(L) V^-1
@@ -157,7 +157,7 @@ def _general_eigenvectors(le: Tensor, ve: Tensor, ls: Tensor, vs: Tensor, row: T
 
 
 def _eigenvalues_symptom(expected: Tensor, seen: Tensor, bound: Tensor) -> str:
-    """Each eigenvalue of either side has one of the other's next to it: none is returned twice instead of another."""
+    """Each eigenvalue must be close to one of the other side, in both directions, so that none is returned twice."""
     gaps = (expected.unsqueeze(-1) - seen.unsqueeze(-2)).abs()
     if bool((gaps.amin(-1) > bound).any()) or bool((gaps.amin(-2) > bound).any()):
         return "the eigenvalues are others"
@@ -174,7 +174,7 @@ def _qr(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
     side = max(*re.shape[-2:], *qe.shape[-2:], 1)
     if bool((rs.tril(-1) != 0).any()):
         return "R is not upper triangular, but should be"
-    if qe.numel() == 0:  # mode "r": R^H R is what the signs leave alone
+    if qe.numel() == 0:  # mode "r": R^H R does not depend on the signs
         excess = _excess(rs.mH @ rs, re.mH @ re, row, side)
         return "" if excess <= 1 else f"R^H R is {excess:.3g} times further from eager's than a stable algorithm is"
     excess = _excess(qs @ rs, qe @ re, row, side)
@@ -193,7 +193,7 @@ def _spectrum_symptom(name: str, expected: Tensor, seen: Tensor, row: ToleranceR
 
 
 def _order(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
-    """The same collection in another order: outputs of one length are permuted together, each other length by itself."""
+    """Compare unordered collections. Outputs of the same length are permuted together."""
     for length, group in itertools.groupby(
         sorted(range(len(eager)), key=lambda at: eager[at].shape[0] if eager[at].ndim else -1),
         key=lambda at: eager[at].shape[0] if eager[at].ndim else -1,
@@ -240,11 +240,11 @@ INVARIANT_RULES: dict[str, InvariantRule] = {
 def explain_indices(
     pair: LeafPair, spec: Mapping[str, Any], eager_source: Leaf | None, subject_source: Leaf | None
 ) -> str:
-    """A reason if other indices point to the same values, else "".
+    """The explanation if different indices point to the same values, else "".
 
-    `spec` is a value of ComparePolicy.index_outputs: "dim" is the dimension the indices run along, None for the flattened
-    tensor; "stable" says that ties have one right order, so that only equal indices are equal. Raises UsageError if a
-    source is not there.
+    `spec` is a value of ComparePolicy.index_outputs: "dim" is the dimension that the indices run along, None for the flattened
+    tensor; "stable" means that ties have one right order, so that different indices are wrong. Raises UsageError if the
+    indexed tensor is not there.
     """
     if eager_source is None or subject_source is None or eager_source.facts is None or subject_source.facts is None:
         raise UsageError(
@@ -271,10 +271,10 @@ def explain_indices(
 def align_tied_gradients(
     gradient: LeafPair, index: LeafPair, dim: int | None, source: Leaf | None
 ) -> tuple[Tensor, str] | None:
-    """The subject's gradient of `source`, permuted among equal elements to lie as eager's does, and what is wrong with it.
+    """The subject's gradient of `source`, permuted among equal elements to match eager's, and a symptom or "".
 
-    `index` are the differing indices into `source` that both sides returned. Wrong, "" if nothing is: another gradient at the
-    elements that each side says it took. None where one of these is no plain tensor of the source's shape.
+    `index` is the pair of differing indices into `source`. The symptom says that the gradients differ at the elements that each
+    side chose. None if a tensor is no plain tensor of the source's shape.
     """
     if source is None or source.facts is None:
         return None
@@ -296,7 +296,7 @@ def align_tied_gradients(
 
 
 def _ties(source: Tensor, dim: int | None) -> Tensor:
-    """For each element, in row-major order, a number that it shares with its equals on its line. All NaN are equal."""
+    """For each element, in row-major order, a number shared by equal elements along `dim`. All NaN are equal."""
     is_nan = source.isnan() if source.is_floating_point() else torch.zeros_like(source, dtype=torch.bool)
     known, number = source.masked_fill(is_nan, 0).unique(return_inverse=True)
     number = torch.where(is_nan, known.numel(), number)
@@ -308,13 +308,13 @@ def _ties(source: Tensor, dim: int | None) -> Tensor:
 
 
 def _by_group(values: Tensor, groups: Tensor) -> Tensor:
-    """Positions, group after group, by value in each."""
+    """Positions sorted by group, and by value within a group."""
     order = values.sort(stable=True).indices
     return order[groups[order].sort(stable=True).indices]
 
 
 def _pointed_at(source: Tensor, index: Tensor, dim: int | None) -> Tensor | None:
-    """The values behind the indices; None where an index points outside."""
+    """The values that the indices point to; None if an index is out of range."""
     source = source.cpu()
     index = index.cpu().to(torch.int64)
     if dim is None or source.ndim <= 1:
@@ -331,7 +331,7 @@ def _is_within(index: Tensor, size: int) -> bool:
 
 
 def _repeats_more(eager: Tensor, subject: Tensor, dim: int | None) -> bool:
-    """Whether a line of indices that are all different in eager repeats one in the subject (topk, sort)."""
+    """Whether the subject repeats an index along `dim` where eager's indices are all different (topk, sort)."""
     if eager.ndim == 0 or eager.numel() == 0:
         return False
     along = 0 if dim is None or eager.ndim == 1 else dim

@@ -1,28 +1,28 @@
-"""Systematic error: results of which each element is close, and which as a whole are too large, too coarse or cut short.
+"""Find systematic errors: tensors whose elements are each close, but together too large, too inexact or truncated.
 
-A tolerance bounds single elements, and so it admits a bfloat16 result that is 1 % too large everywhere. What tells that from
-rounding is the error of many elements taken together, in units of the last place (ULP), beside eager's own error. Three rules:
+A tolerance bounds single elements, and so it admits a bfloat16 result that is 1 % too large everywhere. The errors of many
+elements together, in units of the last place (ULP) and compared with eager's own errors, tell that from rounding. Three rules:
 
-- **bias**: the errors of honest rounding have both signs. The mean error, and the mean error away from zero, must not be
-  larger than eager's by more than a tenth of an ULP and five standard errors; a larger one of up to 0.4 ULP is advisory in
-  float32, where good functions have it. In formats of few digits (float16 and shorter) the second is a slope over the
+- **bias**: rounding errors have both signs. The mean error, and the mean error away from zero, must not be larger than eager's
+  by more than a tenth of an ULP and five standard errors. In float32 an excess of up to 0.3 ULP is advisory, since good
+  functions have it. In dtypes of few digits (float16 and shorter) the mean error away from zero is a slope over the
   significand, since a relative error is twice as many ULPs at 1.99 as at 1.0;
-- **spread**: what is left of the errors without that mean must not typically be twice eager's (three times in float32, where that
-  is advisory: a compiler may use a coarser exponential);
-- **exactness**: where eager gives exactly what fp64 gives, everywhere, so must the subject; and it must not have cleared low bits
-  that eager's results and fp64 have.
+- **spread**: the errors without that mean must not typically be twice eager's (three times in float32, where that is advisory: a
+  compiler may use a less exact exponential);
+- **exactness**: if every element of eager equals fp64, so must the subject; and low bits that are set in eager's results and in
+  fp64 must not all be cleared.
 
-An error is divided by what rounding noise moves that element in eager, where that is more than an ULP: a sum that cancels has
-few digits, and its error is large by right. Errors that many elements share (of a norm that divides a row) are no bias
-either: the standard error is at least what noise does to the same mean. Elements with equal truths count once.
+An error is divided by how far rounding noise moves the element in eager, if that is more than an ULP: a sum that cancels has few
+correct digits. An error that many elements share (of a norm that divides a row) is no bias either: the standard error is at
+least what noise does to the same mean. Elements with the same fp64 value count once.
 
-Without a wider dtype (float64, and programs that cannot be widened) errors are measured from eager instead. Eager's own bias
-is then unknown, so the mean must be larger than a whole ULP, or the typical ULPs of noise; the spread is not looked at.
+Without a wider dtype (float64, and programs that cannot be widened) errors are measured from eager instead. Eager's own bias is
+then unknown, so the mean must exceed a whole ULP, or the typical ULPs of noise, and the spread is not tested.
 
-What eager's other kernels do is no error: its plain loops add up bfloat16 convolutions in bfloat16.
+Errors that eager's other kernels have too are excused: its plain loops add up bfloat16 convolutions in bfloat16.
 
-Nothing is said of fewer than 32 distinct values, and none of elements that are zero, subnormal, not finite, or beyond the
-dtype's range. Of large tensors a random sample is looked at, always the same one.
+At least 32 distinct values are needed, and elements that are zero, subnormal, not finite or beyond the dtype's range do not
+count. Of large tensors a random sample is tested, always the same one.
 """
 
 from __future__ import annotations
@@ -40,22 +40,25 @@ from oracle.judge.tolerance import TABLE, ToleranceRow
 from oracle.judge.ulp import bits_of
 from oracle.verdict import BiasSum
 
-FEWEST = 32  # distinct truths below which nothing is said
-SAMPLE = 1 << 14  # elements looked at, of larger tensors
+FEWEST = 32  # distinct fp64 values below which nothing is tested
+SAMPLE = 1 << 14  # elements tested of larger tensors
 BIAS_ALLOWANCE = 0.1  # ULP by which a bias may be larger than eager's, whatever the number of elements
-BIAS_ALLOWANCE_FROM_EAGER = 1.0  # the same where there is no truth
-# How much larger a bias of float32 is advisory: good functions have a part of an ULP (Inductor's expm1 0.2, a product with 0.001
-# in place of a quotient by 1000 0.4). Three of 2 400 random programs on Inductor had such a bias, and none a larger one.
+BIAS_ALLOWANCE_FROM_EAGER = 1.0  # the same if errors are measured from eager
+# Excess bias that is advisory in float32: good functions have a part of an ULP (Inductor's expm1 has 0.2, a product with 0.001
+# in place of a division by 1000 has 0.4). Three of 2 400 random programs on Inductor had such a bias, and none a larger one.
 BIAS_OF_FUNCTIONS = 0.3
 STANDARD_ERRORS = 5.0
 _CHANCE = 3e-7  # probability of five standard errors, one-sided
-_FEW_DIGITS = 2.0**-10  # eps from which a dtype is one of few digits
+_FEW_DIGITS = 2.0**-10  # dtypes with at least this eps have few digits
 _ROUNDED_QUARTILE = 0.375  # 75th percentile of |error| of correct rounding, which is uniform between -1/2 and 1/2
 _ROUNDED_RMS = 0.29  # its root mean square
-_STEADY = 2.0  # ULP: elements that noise moves no further tell the spread of a float32 result
-_CLEARED, _NOT_CLEARED = 0.98, 0.80  # share of elements whose low bits are zero, of a cleared result and of another one
+_STEADY = 2.0  # ULP: in float32 the spread is taken over elements that noise moves no further
+_CLEARED, _NOT_CLEARED = (
+    0.98,
+    0.80,
+)  # low bits are cleared if at least 98 % of elements have zeros there, and eager below 80 %
 _LOW_BITS = (4, 2, 1)
-_EVEN = 0.5  # ULP between eager and subject, on average, up to which signs that even out are no error
+_EVEN = 0.5  # mean distance of eager and subject, in ULP, up to which errors are tolerated if their signs even out
 _SCREENED_ERRORS = 3.0
 
 
@@ -69,28 +72,26 @@ class Rule(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorFigures:
-    """Errors of one side against the truth, in ULP."""
+    """Statistics of the errors of eager or of the subject, in ULP."""
 
     shift: float  # mean error
-    growth: float  # mean error away from zero; in formats of few digits that at a significand of 1
-    spread: (
-        float  # 75th percentile of the sizes of the errors without that growth; from float32 on the root mean square
-    )
+    growth: float  # mean error away from zero; in dtypes of few digits the one at a significand of 1
+    spread: float  # without the growth: root mean square error; in dtypes of few digits the 75th percentile of absolute errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SystematicReport:
-    """What was found about the errors of one tensor. `detail` is written to follow the tensor's path in a symptom."""
+    """Result of the test of one tensor. `detail` follows the tensor's path in a symptom."""
 
     rule: Rule | None = None
     detail: str = ""
-    is_advisory: bool = False  # told, and no reason to fail a case
-    n_eff: int = 0  # distinct truths among the elements looked at
-    subject: ErrorFigures | None = None  # None where nothing was measured
+    is_advisory: bool = False  # mentioned in the verdict, but no finding
+    n_eff: int = 0  # distinct reference values among the elements tested
+    subject: ErrorFigures | None = None  # None if nothing was measured
     eager: ErrorFigures | None = None
-    limit: float | None = None  # that was exceeded; in the unit of the rule
-    bias: BiasSum | None = None  # of this tensor, to be added to those of others; None where it was not measured
-    excused: str = ""  # the detail of an alarm that eager's other kernels excuse
+    limit: float | None = None  # the limit that was exceeded, in the rule's unit
+    bias: BiasSum | None = None  # this tensor's bias, to be added up over tensors; None if it was not measured
+    excused: str = ""  # the detail of an error that eager's other kernels have too
     abstained: str = ""  # why nothing, or not everything, was measured
 
 
@@ -101,26 +102,26 @@ def systematic_error(
     noise: Sequence[Tensor] = (),
     other_kernels: Callable[[], Iterable[Tensor | None]] = tuple,
 ) -> SystematicReport:
-    """Two strided CPU tensors of one shape and float or complex dtype: are the subject's errors those of honest rounding?
+    """Test whether the subject's errors are those of rounding. Takes strided CPU tensors of one shape and one float dtype.
 
-    `truth` is eager's result in fp64 (complex128), of the same shape; None, or one that is not wider than eager's dtype: errors
-    are measured from eager, and that needs `noise`. `noise` are eager's results under rounding noise; those of another
-    shape or dtype are left out. `other_kernels` gives eager's results by its other kernels, and is asked before an alarm: there
-    is none where one of them, in eager's place, excuses the subject. Raises TypeError for two dtypes, or one that is no float.
+    `truth` is eager's result in fp64 (complex128), of the same shape. If it is None or not wider than eager's dtype, errors are
+    measured from eager, which needs `noise`: eager's results under rounding noise (those of another shape or dtype are ignored).
+    `other_kernels` returns eager's results by other kernels, and is called only if an error is found: one of them, in eager's
+    place, may excuse it. Raises TypeError if the dtypes differ or are no floats.
     """
-    report = _beside(eager, subject, truth, noise)
+    report = _compare_errors(eager, subject, truth, noise)
     if report.rule is None:
         return report
     for other in other_kernels():
         if other is None or other.shape != eager.shape or other.dtype != eager.dtype:
             continue
-        if _beside(other, subject, truth, noise).rule is None:
+        if _compare_errors(other, subject, truth, noise).rule is None:
             excused = f"{report.detail}, and eager's other kernels err as much"
             return replace(report, rule=None, detail="", is_advisory=False, limit=None, excused=excused)
     return report
 
 
-def _beside(eager: Tensor, subject: Tensor, truth: Tensor | None, noise: Sequence[Tensor]) -> SystematicReport:
+def _compare_errors(eager: Tensor, subject: Tensor, truth: Tensor | None, noise: Sequence[Tensor]) -> SystematicReport:
     if eager.dtype != subject.dtype or not is_float(eager.dtype) or eager.shape != subject.shape:
         raise TypeError(
             f"systematic error of {eager.dtype} {tuple(eager.shape)} and {subject.dtype} {tuple(subject.shape)}, "
@@ -147,11 +148,11 @@ def _beside(eager: Tensor, subject: Tensor, truth: Tensor | None, noise: Sequenc
 
 
 def may_be_systematic(eager: Tensor, subject: Tensor) -> bool:
-    """Whether a run in fp64 and runs under noise are worth their price: the same question, of eager and subject alone.
+    """Whether `systematic_error` is worth its runs in fp64 and under noise; looks at eager and the subject only.
 
-    False where their differences are too small for a bias or a spread: a tenth of an ULP on average; or half an ULP, of signs
-    that even out. Given up: bias of elements that noise moves by many ULPs among more that it does not, and the rule that
-    what is exact in eager must be exact in the subject, where no more than that differs. Both tensors as in `systematic_error`.
+    False if the differences are too small for a bias or a spread: at most a tenth of an ULP on average, or half an ULP if the
+    signs even out. This misses a bias of elements that noise moves by many ULPs among more that it does not move, and a subject
+    that is not exact where eager is, if the differences are that small.
     """
     row = TABLE[eager.dtype]
     if eager.numel() < FEWEST or eager.dtype is torch.float8_e8m0fnu:
@@ -184,7 +185,7 @@ def _is_wider(truth: Tensor | None, eager: Tensor) -> bool:
 
 
 def _sample(elements: int) -> Tensor | None:
-    """Flat indices of the elements looked at, drawn with replacement; None for all."""
+    """Flat indices of the elements to test, drawn with replacement; None for all."""
     if elements <= SAMPLE:
         return None
     return torch.randint(elements, (SAMPLE,), generator=torch.Generator().manual_seed(0))
@@ -196,7 +197,7 @@ def _taken(tensor: Tensor, sample: Tensor | None) -> Tensor:
 
 
 def _parts(tensor: Tensor) -> Tensor:
-    """Flat float64; a complex number gives its real and its imaginary part, which lie side by side."""
+    """The tensor in float64; a complex number becomes its real and its imaginary part, side by side."""
     wide = widen(tensor)
     return torch.view_as_real(wide.resolve_conj()).reshape(-1) if wide.is_complex() else wide
 
@@ -207,17 +208,17 @@ def _real_dtype(dtype: torch.dtype) -> torch.dtype:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sides:
-    """The elements that count, of all sides, as float64 of one dimension."""
+    """The elements that are tested: eager's, the subject's and those of the reference, as 1-d float64 tensors."""
 
     row: ToleranceRow
-    dtype: torch.dtype  # of the parts of a complex number
+    dtype: torch.dtype  # for complex tensors the dtype of a part
     eager: Tensor
     subject: Tensor
-    reference: Tensor  # fp64, or eager where there is none
+    reference: Tensor  # fp64, or eager without a wider dtype
     noise: tuple[Tensor, ...]
     unit: Tensor  # one ULP at the reference
-    has_truth: bool
-    n_eff: int  # distinct references
+    has_truth: bool  # the reference is fp64
+    n_eff: int  # number of distinct reference values
 
     @classmethod
     def of(
@@ -234,7 +235,7 @@ class _Sides:
         t = e if truth is None else _parts(_taken(truth, sample))
         runs = [_parts(_taken(run, sample)) for run in noise]
         size = t.abs()
-        if eager.is_complex():  # the smaller part of a complex number owes no more digits than the larger
+        if eager.is_complex():  # both parts of a complex number are measured in ULPs of the larger part
             size = size.reshape(-1, 2).amax(-1, keepdim=True).expand(-1, 2).reshape(-1)
         keep = (size >= row.smallest_normal) & (t.abs() <= torch.finfo(dtype).max) & (t != 0)
         for side in (e, s, *runs):
@@ -300,15 +301,15 @@ def _cleared(values: Tensor, count: int) -> float:
 
 
 class _Measured:
-    """Errors of the elements that count, in ULP and in units of what noise moves them. Used once."""
+    """Errors of the tested elements, in ULP and in units of how far noise moves them. Used once."""
 
     def __init__(self, sides: _Sides) -> None:
         self.sides = sides
-        self.moved = torch.ones_like(sides.unit)  # what noise moves an element, in ULP; at least one
+        self.moved = torch.ones_like(sides.unit)  # how far noise moves an element, in ULP; at least one
         for run in sides.noise:
             self.moved = torch.maximum(self.moved, (run - sides.eager).abs() / sides.unit)
         self.sign = sides.reference.sign()
-        # relative errors in units of eps are errors in ULP times this
+        # an error in ULP is a relative error, in units of eps, times this
         self.significand = sides.reference.abs() / sides.unit * sides.row.eps
         self.subject, self.eager = self._errors(sides.subject), self._errors(sides.eager)
         self.runs = [self._errors(run) for run in sides.noise]
@@ -319,7 +320,7 @@ class _Measured:
     # -- statistics: each a weighted mean of errors, sum(weight * error) / sum(weight * regressor)
 
     def _shift(self, errors: Tensor) -> tuple[float, float]:
-        """Mean error and its standard error, both in units of what noise moves."""
+        """Mean error and its standard error, both in units of how far noise moves an element."""
         return self._mean(errors / self.moved, torch.ones_like(errors))
 
     def _growth(self, errors: Tensor) -> tuple[float, float]:
@@ -329,7 +330,7 @@ class _Measured:
         )
 
     def _mean(self, values: Tensor, on: Tensor) -> tuple[float, float]:
-        """Slope of `values` on `on` through the origin, and its standard error from as many values as there are truths."""
+        """Slope of `values` over `on` through the origin, and its standard error with `n_eff` values counted."""
         squares = on.square().sum()
         slope = (values * on).sum() / squares
         residual = ((values - slope * on) * on).square().sum().sqrt() / squares
@@ -351,8 +352,8 @@ class _Measured:
         return errors - self._growth(errors)[0] * self.sign * (self.significand if self.sides.has_few_digits else 1.0)
 
     def _is_wider_than(self, limit: float) -> bool:
-        """Whether more than a quarter of the subject's errors are larger than the limit, by more than chance."""
-        from scipy.stats import binomtest  # noqa: PLC0415  a second of imports, for what is about to be an alarm
+        """Whether significantly more than a quarter of the subject's errors are larger than the limit."""
+        from scipy.stats import binomtest  # noqa: PLC0415  a second of imports, needed only if an error is likely
 
         share = float((self._without_growth(self.subject).abs() > limit).double().mean())
         n_eff = self.sides.n_eff
@@ -406,7 +407,7 @@ class _Measured:
     def _bias(
         self, subject: ErrorFigures, eager: ErrorFigures, growth_error: float
     ) -> tuple[Rule, str, float, bool] | None:
-        """The larger of the two biases beyond its limit, and whether it is one that good functions have."""
+        """The bias that exceeds its limit most: rule, detail, limit, and whether good functions have such a bias."""
         allowance = BIAS_ALLOWANCE if self.sides.has_truth else BIAS_ALLOWANCE_FROM_EAGER
         beyond: list[tuple[float, str, float]] = []
         for mine, its, error, words in (

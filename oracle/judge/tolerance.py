@@ -1,15 +1,15 @@
-"""Tolerances: one frozen table, a row per dtype, each with its reason. No case has a row of its own.
+"""Tolerances: one table with a row per dtype, each with its reason. No operator or program has a row of its own.
 
-Three bounds of growing cost are applied to an element, and the first that it satisfies settles it (see oracle.judge.values):
+An element is right if it satisfies one of three bounds, tried in the order of their cost (see oracle.judge.values):
 
-1. close to eager: `|subject - eager| <= relative_eps * eps * |eager|`, plus as many of the smallest subnormals, so that values
-   in the subnormal range, which have no relative precision, can agree. There is no other absolute term: a fixed
-   1e-5 would call a tensor of values around 1e-6 equal to zeros.
-2. no further from fp64 than `k` times eager is;
-3. no further than `k` times what eager's own rounding noise moves that element.
+1. close to eager: `|subject - eager| <= relative_eps * (eps * |eager| + tiny)`, where `tiny` is the smallest subnormal, since
+   subnormal values have no relative precision. There is no other absolute term: a fixed 1e-5 would accept zeros instead of
+   values around 1e-6;
+2. no further from fp64 than `k` times eager's error;
+3. no further from eager than `k` times the distance that rounding noise moves that element in eager.
 
-The whole tensor is bounded by its root mean square error separately, by the smaller factor `rmse`, because over many elements
-chance averages out and a loss of one bit everywhere becomes visible.
+The whole tensor's root mean square error is bounded too, by the smaller factor `rmse`: over many elements chance averages out,
+and a loss of one bit everywhere shows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceRow:
-    """What one dtype is allowed. `eps` is the gap between 1 and the next value, `tiny` the smallest subnormal."""
+    """Tolerances of one dtype. `eps` is the gap between 1 and the next value, `tiny` the smallest subnormal."""
 
     name: str
     eps: float
@@ -30,7 +30,7 @@ class ToleranceRow:
     smallest_normal: float
     relative_eps: float  # bound 1, in eps of the dtype
     k: float  # bounds 2 and 3
-    rmse: float  # the bound of the whole tensor, for many elements
+    rmse: float  # factor of the whole tensor's bound, for many elements
     reason: str
 
     @property
@@ -42,7 +42,7 @@ class ToleranceRow:
         return self.relative_eps * self.tiny
 
     def rmse_factor(self, effective_elements: float) -> float:
-        """From `k` for a single element down to `rmse` for many: the chance in a mean falls with the root of its size."""
+        """`k` for a single element, falling to `rmse` for many with the square root of their number, as chance does."""
         return self.rmse + (self.k - self.rmse) / math.sqrt(max(effective_elements, 1.0))
 
 
@@ -95,4 +95,4 @@ TABLE: dict[torch.dtype, ToleranceRow] = {
 }
 
 PYTHON_NUMBER = _SINGLE
-"""Of Python floats and complex numbers in outputs: they come out of `.item()` of tensors, which are float32 as a rule."""
+"""The row of Python floats and complex numbers in outputs: most come from `.item()` of float32 tensors."""

@@ -1,13 +1,14 @@
-"""Whether eager under a dispatch mode is eager: where it is not, neither fp64 nor noise nor other kernels excuse a subject.
+"""Distrust the further runs of eager in elements that their dispatch mode changes.
 
-All run eager under a mode, and autograd and composite operators can take other roads there: a list operator that writes to a
-view loses its gradient. What moves by that is not moved by rounding. So eager is run once more under the mode of the noise
-without noise ("still"), and where this differs from plain eager by more than noise moves it, the runs show eager's own value.
+Runs in fp64, under noise and by other kernels all run eager under a dispatch mode. Some programs mean something else there: a
+foreach operator that writes to a view loses its gradient. Such a difference is no rounding and must not excuse a subject. So
+eager is also run under the noise's mode without noise (the "still" run), and where that differs from plain eager by more than
+rounding, all further runs are given eager's own value.
 
-Which differences are rounding, amplified or not, is asked as it is asked of a subject (oracle.judge.values):
-the still run takes eager's place, eager the subject's, and the noise is noise around the still run. What is left counts only
-if it is also larger than a rounding of the tensor's largest element, and than what noise does to any element of the tensor:
-LAPACK rounds otherwise where its operands lie otherwise in memory, by that much, and to be distrusted in vain is worse.
+To tell such differences from rounding, the still run is taken for eager, eager for the subject, and compared as in
+oracle.judge.values. An element is distrusted only if its difference is also larger than a rounding of the tensor's largest
+element, and than what noise does to any element: LAPACK rounds by that much differently for operands with other strides, and
+distrusting right runs would cause false alarms.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from oracle.judge.values import GivenRuns, TensorRuns, compare_values
 
 
 class TrustedRuns:
-    """The runs of one tensor, without what the mode does to eager. Each starts when first asked for.
+    """The further runs of one tensor, with eager's own values where the mode changes eager. Each is made when first needed.
 
-    `still` gives the tensor of the run without noise; None, another shape or another dtype: everything is trusted.
+    `still` returns the tensor of the run without noise. If it is None or has another shape or dtype, everything is trusted.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class TrustedRuns:
 
     @property
     def distrusted(self) -> int:
-        """How many elements were found that a mode changes; 0 if nobody asked."""
+        """Number of elements that the mode changes; 0 if no further run was needed."""
         return 0 if self._foreign is None else self._foreign.numel()
 
     def truth(self) -> Tensor | None:
@@ -63,7 +64,7 @@ class TrustedRuns:
             self._foreign = self._find_foreign()
         if not others or not self._foreign.numel():
             return others
-        if self._eager.dtype not in READABLE:  # cannot be written element by element
+        if self._eager.dtype not in READABLE:  # its elements cannot be assigned
             return []
         return [self._put_back(other, self._foreign) for other in others if other.shape == self._eager.shape]
 
@@ -73,7 +74,7 @@ class TrustedRuns:
         return flat.reshape(other.shape)
 
     def _find_foreign(self) -> Tensor:
-        """Flat indices of the elements that differ under the mode, and not by rounding."""
+        """Flat indices of the elements that the mode changes by more than rounding."""
         still = self._still()
         if still is None or still.shape != self._eager.shape or still.dtype != self._eager.dtype:
             return torch.zeros(0, dtype=torch.int64)
@@ -88,7 +89,7 @@ class TrustedRuns:
 def _exceeds_noise(
     eager: Tensor, still: Tensor, at: Tensor, runs: Sequence[Tensor], row: ToleranceRow | None
 ) -> Tensor:
-    """Mask over `at`: what differs by more than noise moves any element. Integers: where noise moves none at all."""
+    """Mask over `at`: elements that differ by more than noise moves any element. Integers: all, if noise changes none."""
     if not is_float(still.dtype):
         return torch.full(at.shape, all(is_identical(run, still) for run in runs))
     row = row or TABLE[still.dtype]

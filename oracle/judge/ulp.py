@@ -1,8 +1,8 @@
-"""ULP: how many representable values lie between two floats of one dtype.
+"""ULP distance: the number of representable values between two floats of one dtype.
 
-The bits of an IEEE-like float, read as sign and magnitude, are ordered like the floats themselves. So the distance in units
-of the last place is a difference of integers: between magnitudes for equal signs, their sum across zero.
-Works for every float and complex dtype torch has, the 8 bit ones included; a complex number counts its worse part.
+The bits of an IEEE float, read as sign and magnitude, are ordered like the floats. So the distance is the difference of the
+magnitudes for equal signs, and their sum across zero. Supports every float and complex dtype of torch, the 8-bit ones included;
+of a complex number the worse part counts.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Read signed integers of the same width; torch has no arithmetic on the unsigned ones.
+# Signed integers, since torch has no arithmetic on most unsigned ones.
 _INTEGER_OF_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 CHUNK = 1 << 20  # elements widened at a time: bounds the memory of a comparison, whatever the size of the tensors
 
 
 def bits_of(tensor: Tensor) -> Tensor:
-    """The tensor's bits as integers, a view of the same strides; complex numbers get a last dimension of 2.
+    """The tensor's bits as integers, in a view with the same strides; complex tensors get a last dimension of 2.
 
-    Dtypes with no arithmetic of their own (packed float4, bits8 ...) come out as bytes.
+    Dtypes without arithmetic (packed float4, bits8 ...) become bytes.
     """
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
@@ -29,10 +29,10 @@ def bits_of(tensor: Tensor) -> Tensor:
 
 
 def ulp_distance(left: Tensor, right: Tensor) -> Tensor:
-    """Distance of two tensors of one float dtype and shape, as float64 of that shape (the unit is eager's last place).
+    """ULP distance of each element of two tensors of one float dtype and shape, in float64.
 
-    Equal values are 0 apart, +0.0 and -0.0 too, and NaN from NaN; one NaN is infinitely far from every number.
-    An infinity is one step beyond the largest finite value, as in the bits.
+    Equal values, +0.0 and -0.0, and two NaN are 0 apart. A NaN is infinitely far from a number. An infinity is one step beyond
+    the largest finite value.
     """
     if left.dtype != right.dtype or not (left.is_floating_point() or left.is_complex()):
         raise TypeError(f"ULP distance of {left.dtype} and {right.dtype}, but should be one float dtype")
@@ -42,13 +42,13 @@ def ulp_distance(left: Tensor, right: Tensor) -> Tensor:
     width = left.element_size()
     left_bits = bits_of(left).to(torch.int64)
     right_bits = bits_of(right).to(torch.int64)
-    if left.dtype is torch.float8_e8m0fnu:  # an exponent and nothing else: no sign, no zero
+    if left.dtype is torch.float8_e8m0fnu:  # has an exponent only, no sign and no zero
         distance = (left_bits - right_bits).abs().to(torch.float64)
     else:
         largest = (1 << (8 * width - 1)) - 1
         left_magnitude, right_magnitude = left_bits & largest, right_bits & largest
         same_sign = (left_bits & ~largest) == (right_bits & ~largest)
-        # In float64 before the sum: across zero, two float64 magnitudes overflow int64.
+        # In float64, since the sum of two magnitudes of float64 can overflow int64.
         across = left_magnitude.to(torch.float64) + right_magnitude.to(torch.float64)
         distance = torch.where(same_sign, (left_magnitude - right_magnitude).abs().to(torch.float64), across)
     left_nan, right_nan = _is_nan(left), _is_nan(right)
@@ -69,7 +69,7 @@ def max_ulp(left: Tensor, right: Tensor) -> float:
 
 
 def _widened(tensor: Tensor) -> Tensor:
-    """float8 has no isnan or isfinite; float32 holds all its values."""
+    """float8 in float32, which holds all its values: float8 has no isnan and isfinite."""
     return tensor.to(torch.float32) if tensor.element_size() == 1 else tensor
 
 

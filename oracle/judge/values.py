@@ -1,16 +1,16 @@
-"""Values of two plain tensors of one shape and dtype: are the subject's as good as eager's?
+"""Compare the values of two plain tensors of one shape and dtype: are the subject's as good as eager's?
 
-Elements of the same bits need nothing. Floats that are close to eager under the dtype's tolerance row need no run either. The
-others are shown to the witnesses of oracle.judge.witnesses, one after the other, each those that the ones before did not admit.
-What no witness admits is wrong.
+Elements with the same bits are right, and so are floats close to eager under the dtype's tolerance row. The witnesses of
+oracle.judge.witnesses are asked about the rest, one after the other, each about the elements that no earlier one admitted. An
+element that no witness admits is wrong.
 
-An element *says nothing* if a witness admits 0 in its place, or eager gives a number and NaN by chance, or an integer that
-rounding flips: it is left out of what was compared, and counted.
+An element *says nothing* if a witness would admit 0 as well, if eager returns a number or NaN by chance, or if rounding changes
+the integer. Such elements are counted as not compared.
 
-The root mean square error against fp64 is bounded apart from the elements, those left out that moved beyond rounding.
+The root mean square error against fp64 has its own bound; elements excused for other reasons than rounding are left out of it.
 
-Note [scale]: the bound of an element uses its own magnitude only, `eps * |truth|`. The scale of the whole tensor enters in two
-places: as the spread that noise lends, and, when there are no runs under noise at all, as the median error of eager.
+Note [scale]: the bound of an element depends on its own magnitude only, `eps * |truth|`. The scale of the whole tensor is used in
+two places: for the typical spread under noise, and, if there are no runs under noise, for eager's median error.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ _NOTHING = torch.zeros(0, dtype=torch.int64)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ValueReport:
-    """What was found about the values of one tensor. `detail` is written to follow the tensor's path in a symptom."""
+    """Result of comparing the values of one tensor. `detail` follows the tensor's path in a symptom."""
 
     is_right: bool
     detail: str = ""  # "[1, 2] is 3.5, but should be 3.0 (...)"
     worst: WorstElement | None = None  # its `where` is filled in by the caller
     elements: int = 0
-    unstable: int = 0  # of these, how many say nothing
-    witnesses: Counter[str] = field(default_factory=Counter)  # name -> how many elements rest on it
+    unstable: int = 0  # how many of them say nothing
+    witnesses: Counter[str] = field(default_factory=Counter)  # witness -> number of elements it admitted
     explained: tuple[str, ...] = ()
     max_ulp: float | None = None  # None for integers
     wrong_elements: Tensor = field(default_factory=lambda: _NOTHING, compare=False)  # flat indices
 
 
 class TensorRuns(Protocol):
-    """Further runs of eager, as far as they concern one tensor. Each starts when it is first asked for.
+    """The same tensor in further runs of eager. Each run is made when it is first needed.
 
-    What they give may have another shape, or a dtype that is not wider: then it says nothing of this tensor.
+    A run may return another shape, or a `truth` that is not wider. It is ignored then.
     """
 
     def truth(self) -> Tensor | None: ...
@@ -90,7 +90,7 @@ class TensorRuns(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenRuns:
-    """Runs that are given by functions; of those left out there are none."""
+    """Further runs returned by functions; by default there are none."""
 
     truth: Callable[[], Tensor | None] = lambda: None
     noise: Callable[[], Sequence[Tensor]] = tuple
@@ -109,9 +109,9 @@ def compare_values(
     zero_signs: bool = True,
     row: ToleranceRow | None = None,
 ) -> ValueReport:
-    """Two strided tensors of one shape and dtype, any dtype.
+    """Compare two strided tensors of one shape and dtype, which may be any dtype.
 
-    Without `zero_signs` the signs of zeros are not compared. `row` replaces the dtype's row (for Python numbers).
+    Without `zero_signs` the signs of zeros are not compared. `row` replaces the dtype's tolerance row (for Python numbers).
     """
     elements = eager.numel()
     floats = is_float(eager.dtype)
@@ -164,7 +164,7 @@ def _compare_integers(eager: Tensor, subject: Tensor, runs: TensorRuns) -> Value
 def _integer_witnesses(
     eager: Tensor, left: Tensor, runs: TensorRuns
 ) -> Iterator[tuple[str, Callable[[Tensor, Tensor], Tensor]]]:
-    """Names, and functions of flat indices and the answers there. Runs start as the next witness is asked for."""
+    """Each witness's name and a function that says which integers it admits at which flat indices, the cheapest first."""
     seen = [left, *_same_kind([runs.truth()], eager)]
     seen += _same_kind(runs.noise(), eager)
     yield "noise", lambda at, answers: (_rows(seen, at) == answers).any(0)
@@ -196,7 +196,7 @@ def _with_worst_integer(report: ValueReport, eager: Tensor, subject: Tensor) -> 
 
 
 def _comparable(tensor: Tensor) -> Tensor:
-    """Flat, and of a dtype that can be compared: unsigned and packed ones by their bits."""
+    """The tensor, flat, in a dtype that supports comparison: signed integers with the same bits, or bool."""
     flat = tensor.reshape(-1)
     return flat if flat.dtype is torch.bool else bits_of(flat)
 
@@ -218,7 +218,7 @@ def _as_double(flat: Tensor, index: Tensor) -> Tensor:
 
 
 class _FloatComparison:
-    """One pair of tensors shown to the witnesses of floats. Used once; holds what was found so far."""
+    """Compares one pair of float tensors. Used once, since it holds the state of the comparison."""
 
     def __init__(
         self, eager: Tensor, subject: Tensor, runs: TensorRuns, *, row: ToleranceRow, zero_signs: bool
@@ -232,7 +232,7 @@ class _FloatComparison:
         self.explained: list[str] = []
         self.witnesses: Counter[str] = Counter()
         self.unstable = self.wrong = _NOTHING  # flat indices
-        self.excused = _NOTHING  # of elements with an error that is not rounding: no part of the root mean square
+        self.excused = _NOTHING  # flat indices of elements whose error is no rounding; not in the root mean square
 
     def run(self) -> ValueReport:
         suspects, zero_flips, ulp = self._far_from_eager()
@@ -252,7 +252,7 @@ class _FloatComparison:
         )
 
     def _far_from_eager(self) -> tuple[Tensor, Tensor, float]:
-        """Flat indices of elements outside the tolerance row, those of zeros whose sign differs, and the largest ULP."""
+        """Flat indices of elements outside the tolerance row and of zeros whose sign differs, and the largest ULP distance."""
         far, flips, ulp = [], [], 0.0
         for start in range(0, self.elements, CHUNK):
             eager, subject = self.eager[start : start + CHUNK], self.subject[start : start + CHUNK]
@@ -263,7 +263,7 @@ class _FloatComparison:
             if bool(is_far.any()):
                 far.append(is_far.nonzero().squeeze(-1) + start)
             if not e.is_complex():
-                # A complex zero has four signs and its operations leave them to the implementation.
+                # The signs of a complex zero are left to the implementation.
                 flip = (e == 0) & (s == 0) & (e.signbit() != s.signbit())
                 if bool(flip.any()):
                     flips.append(flip.nonzero().squeeze(-1) + start)
@@ -276,7 +276,7 @@ class _FloatComparison:
         truth, twin = self._usable_truth()
         whole = Whole(eager=self.eager, row=self.row, atol=self.row.atol, truth=truth)
         left = suspects
-        # error, by the most lenient witness asked
+        # the error that the most lenient witness so far allows
         allowed = self.row.rtol * finite(widen(self.eager[left]).abs()) + self.row.atol
         for witness in self._witnesses(truth, twin):
             asked = Asked(at=left, eager=widen(self.eager[left]), whole=whole)
@@ -296,7 +296,7 @@ class _FloatComparison:
         return self._rmse_finding(suspects, truth) if truth is not None else None
 
     def _witnesses(self, truth: Tensor | None, twin: Tensor | None) -> Iterator[Witness]:
-        """From the cheapest to the dearest. The runs of each start as it is asked for."""
+        """The witnesses from the cheapest to the dearest. The runs of each are made when it is reached."""
         row = self.row
         if truth is not None:
             yield Fp64(row, truth, self.dtype)
@@ -321,7 +321,7 @@ class _FloatComparison:
             yield from usable_noise([other], self.shape, self.dtype)
 
     def _usable_truth(self) -> tuple[Tensor | None, Tensor | None]:
-        """Ground truth for every element; or else a twin, of eager's own dtype (oracle.judge.witnesses.Fp64)."""
+        """The run in fp64, as `truth` if its dtype is wider than eager's, as `twin` if it is the same; else None."""
         truth = self.runs.truth()
         if truth is None or truth.shape != self.shape or not is_float(truth.dtype):
             return None, None
@@ -333,9 +333,9 @@ class _FloatComparison:
     # -- signs of zeros
 
     def _zero_sign_finding(self, flips: Tensor) -> tuple[str, WorstElement] | None:
-        """A zero of the other sign is wrong only where fp64, all noise and another layout agree with eager on zero and sign.
+        """A zero of the other sign is wrong only if fp64, all runs under noise and eager's other kernels have eager's zero.
 
-        Eager's vector loops and the scalar ones at their ends differ in it: the 12th of 20 zeros is +0, the 18th -0.
+        Eager's vector loops and the scalar loops at their ends differ in it: of 20 zeros, the 12th may be +0 and the 18th -0.
         """
         truth, runs = self.runs.truth(), usable_noise(self.runs.noise(), self.shape, self.dtype)
         sign = widen(self.eager[flips]).signbit()
@@ -348,7 +348,7 @@ class _FloatComparison:
                 defined &= (value == 0) & (value.signbit() == sign)
             for other in runs:
                 value, eager = widen(other), widen(self.eager)
-                # one zero that eager's runs disagree on says it of all: which loop an element falls to is its position
+                # If runs disagree on one zero, no sign is defined: an element's position decides which loop computes it.
                 defined &= not bool(((value == 0) & (eager == 0) & (value.signbit() != eager.signbit())).any())
         else:
             defined[:] = False
@@ -381,7 +381,7 @@ class _FloatComparison:
         )
 
     def _rmse_finding(self, suspects: Tensor, truth: Tensor) -> tuple[str, WorstElement] | None:
-        """Of the whole tensor, once an element has left the tolerance row."""
+        """A root mean square error that is too large. Computed only if some element is outside the tolerance row."""
         row, keep = self.row, self.excused
         rmse = rmse_of(self.eager, self.subject, truth, without=keep)
         if not rmse.is_exceeded(row):

@@ -1,14 +1,14 @@
-"""Witnesses: which answers each piece of evidence admits, element by element.
+"""Witnesses: further runs of eager that say which values a right compiler may compute, element by element.
 
-A witness is asked about elements of one tensor where the subject's answer is not eager's. It knows runs of eager, and says
-which numbers a right compiler could have given there (`Admitted`): those within a distance of a number, single numbers, or none
-at all where it has no opinion. An answer that no witness admits is wrong, however much eager itself moves.
+A witness is asked about elements of one tensor where the subject's value is not eager's. From its runs of eager it derives the
+admitted values (`Admitted`): those within a distance of a number, single numbers, or none where the runs show nothing. A value
+that no witness admits is wrong, however much eager itself varies.
 
-`close` is asked first and needs no run. Then, for floats, come `fp64`, `noise`, `loud noise` and `other kernels`, each for what
-is left, since each costs more runs than the one before. `close` is in oracle.judge.values, the choices that a symmetry leaves are
-in oracle.judge.symmetry, distributions of random numbers in oracle.judge.distribution.
+`close` comes first and needs no run (oracle.judge.values). Then, for floats, come `fp64`, `noise`, `loud noise` and
+`other kernels`, each for the elements that are left, since each costs more runs. Symmetries are in oracle.judge.symmetry,
+distributions of random numbers in oracle.judge.distribution.
 
-Numbers of eager are widened to float64 or complex128 here, and flat.
+Eager's numbers are flat here, and in float64 or complex128.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from torch import Tensor
 from oracle.judge.elements import distance, finite, is_close, is_same_special, widen
 from oracle.judge.tolerance import ToleranceRow
 
-_LENT = 16.0  # how many times its own spread an element may be lent of the tensor's typical one
-_SAMPLE = 1 << 16  # elements a median is taken over
+_LENT = 16.0  # an element's spread is raised to the tensor's typical spread, but at most to so many times its own
+_SAMPLE = 1 << 16  # number of elements from which a median is taken
 _UNSEEN = 0.125  # see `holds_integers`
 
 
-# ---------------------------------------------------------------------------------------------------- sets of answers
+# ---------------------------------------------------------------------------------------------------- sets of values
 
 
 class Answers(Protocol):
     """A set of numbers for each of n elements."""
 
     def holds(self, numbers: Tensor) -> Tensor:
-        """Of n numbers, which lie in the set of their element: n bools."""
+        """For each of n numbers, whether it is in the set of its element."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Around:
-    """Numbers within `radius` of `center`. None where the radius is negative or the center is not finite."""
+    """Numbers within `radius` of `center`. Empty where the radius is negative or the center is not finite."""
 
     center: Tensor
     radius: Tensor
@@ -55,7 +55,7 @@ class Around:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Single:
-    """One number, within a tolerance, where `where` is set. NaN is equal to NaN."""
+    """One number and those within a tolerance of it, where `where` is set. NaN is equal to NaN."""
 
     value: Tensor
     where: Tensor
@@ -68,7 +68,7 @@ class Single:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotFinite:
-    """NaN and the infinities, where `where` is set: which of them it is depends on the order of operations."""
+    """NaN and the infinities, where `where` is set: the order of operations decides between them."""
 
     where: Tensor
 
@@ -78,7 +78,7 @@ class NotFinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beyond:
-    """Real numbers from `start` on towards an infinity of the sign `sign`, where `where` is set."""
+    """Real numbers between `start` and the infinity of sign `sign`, where `where` is set."""
 
     start: Tensor
     sign: float
@@ -90,10 +90,10 @@ class Beyond:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admitted:
-    """The union of `sets`. `is_open`: elements where eager has numbers and NaN or infinities, by chance."""
+    """The union of `sets`. `is_open` marks elements where eager returns a number, NaN or an infinity by chance."""
 
     sets: tuple[Answers, ...] = ()
-    radius: Tensor | None = None  # of the widest interval, for words; None: no interval
+    radius: Tensor | None = None  # of the widest interval, for messages; None: there is no interval
     is_open: Tensor | None = None
 
     def holds(self, numbers: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class Admitted:
         return held
 
     def says_nothing(self, answers: Tensor) -> Tensor:
-        """Where not a digit of the answers was compared: 0 is admitted too, or a number as well as the NaN that was given."""
+        """Elements that were not really compared: 0 is admitted too, or a number beside the NaN or infinity of the subject."""
         nothing = self.holds(torch.zeros_like(answers))
         return nothing if self.is_open is None else nothing | (self.is_open & ~answers.isfinite())
 
@@ -113,49 +113,49 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Whole:
-    """The tensor that elements are asked about."""
+    """The whole tensor whose elements are in question."""
 
-    eager: Tensor  # flat, of its own dtype
+    eager: Tensor  # flat, in its own dtype
     row: ToleranceRow
     atol: float
-    truth: Tensor | None  # flat; None: there is none
+    truth: Tensor | None  # flat, in fp64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Elements of one tensor: n flat indices and eager's numbers there."""
+    """The elements in question: n flat indices of one tensor, and eager's numbers there."""
 
     at: Tensor
     eager: Tensor
     whole: Whole
     truth: Tensor | None = field(init=False)
-    entitled: Tensor = field(init=False)  # the error that eager has or could have, before any factor
+    entitled: Tensor = field(init=False)  # the error that eager has or may have, before any factor
 
     def __post_init__(self) -> None:
         eps = self.whole.row.eps
         truth = None if self.whole.truth is None else widen(self.whole.truth[self.at])
         entitled = eps * finite(self.eager.abs())
         if truth is not None:
-            # Where there is no finite truth, eager's number is the only reference.
+            # Where fp64 is not finite, eager's number is the reference.
             reference = torch.where(truth.isfinite(), truth, self.eager)
             entitled = torch.maximum(finite(distance(self.eager, reference)), eps * finite(reference.abs()))
         object.__setattr__(self, "truth", truth)
         object.__setattr__(self, "entitled", entitled)
 
     def around(self, radius: Tensor) -> tuple[Answers, ...]:
-        """Around eager's number and around fp64's: either is as good a center, for the other is as far away as noise goes."""
+        """Numbers within `radius` of eager's or of fp64's. Either is a fair center, as eager's distance to fp64 is noise."""
         centers = [self.eager] if self.truth is None else [self.eager, self.truth]
         return tuple(Around(center=center, radius=radius) for center in centers)
 
 
 class Witness(ABC):
-    """Says which answers it admits. `name` is what verdicts call it, `reason` follows "has 3 of 10 elements"."""
+    """Admits values. `name` is its name in verdicts, `reason` follows "has 3 of 10 elements" there."""
 
     name: ClassVar[str]
 
     @property
     def is_rounding(self) -> bool:
-        """Whether the errors that it admits are rounding, and count in the root mean square error."""
+        """Whether the errors it admits are rounding errors, which count in the root mean square error."""
         return True
 
     @property
@@ -171,11 +171,11 @@ class Witness(ABC):
 
 @dataclass(frozen=True)
 class Fp64(Witness):
-    """Eager in fp64: admits what is no further from it than `k` times eager's own error, or `k` roundings.
+    """Eager in fp64: admits values no further from fp64 than `k` times eager's own error, or `k` roundings.
 
-    Where eager overflowed on the way to a number that the dtype can hold, it admits every other overflow.
-    `is_twin`: the run gave eager's own dtype, because eager computes in a narrower dtype than it returns. It has an opinion
-    only where it disagrees with eager.
+    Where eager overflowed although the dtype can hold the fp64 value, it admits NaN and both infinities.
+    `is_twin`: the run returned eager's own dtype, because the program computes in a narrower dtype than it returns. It then
+    admits values only where it differs from eager.
     """
 
     row: ToleranceRow
@@ -194,7 +194,7 @@ class Fp64(Witness):
 
     def admitted(self, asked: Asked) -> Admitted:
         e, t = asked.eager, widen(self.numbers[asked.at])
-        held = widen(t.to(self.dtype))  # the truth as eager's dtype can hold it: 1e5 is infinite in float16
+        held = widen(t.to(self.dtype))  # the truth in eager's dtype: 1e5 is infinite in float16
         floor = torch.maximum(finite(distance(e, t)), self.row.eps * finite(t.abs()))
         asks = torch.ones(e.shape, dtype=torch.bool)
         if self.is_twin:
@@ -214,12 +214,12 @@ class Fp64(Witness):
 
 @dataclass(frozen=True)
 class Noise(Witness):
-    """Eager under rounding noise: admits what is within `factor` times the distance that noise moves the element.
+    """Eager under rounding noise: admits values within `factor` times the distance that noise moves the element.
 
-    An element that moves at all is lent the tensor's typical spread, though never more than 16 times its own: few runs can hit
-    the same rounding by chance, and a tensor that holds large noisy values beside small exact ones must not hide errors among
-    the small ones. Where some runs give NaN or an infinity and others a number, it admits everything that is not finite, and
-    numbers around those seen, up to an infinity that was seen.
+    Few runs may hit the same rounding by chance, so the spread of an element that moves at all is raised to the tensor's typical
+    spread, but at most to 16 times its own: large noisy values must not hide errors of small exact ones in the same tensor. Where
+    some runs return NaN or an infinity and others a number, it admits NaN and the infinities, and numbers around those seen, up
+    to an infinity if that was seen.
     """
 
     row: ToleranceRow
@@ -247,13 +247,13 @@ class Noise(Witness):
         return Admitted(sets=tuple(sets), radius=radius, is_open=is_open)
 
     def _where_open(self, asked: Asked, is_open: Tensor) -> list[Answers]:
-        """Where numbers and NaN or infinities were seen, eager's own among them."""
+        """The sets of elements for which some runs, eager's own included, return a number and others do not."""
         at, e = asked.at, asked.eager
         seen = torch.stack([e, *(widen(run[at]) for run in self.runs)])
         count = seen.isfinite().sum(0)
         center = torch.where(e.isfinite(), e, finite(seen).sum(0) / count.clamp_min(1))
         spread = finite(distance(seen, center)).amax(0)
-        # A spread of fewer than three numbers is none: they are taken to move by as much as they are.
+        # Fewer than three numbers have no meaningful spread: it is taken to be their magnitude.
         spread = torch.where(count < 3, torch.maximum(spread, center.abs()), spread)
         radius = self.factor * spread + asked.whole.atol
         known = is_open & (count > 0)
@@ -269,7 +269,7 @@ class Noise(Witness):
         return sets
 
     def _typical(self, whole: Whole) -> float:
-        """Median over the elements that noise moves at all, of a sample spread evenly over the tensor."""
+        """Median spread of the elements that noise moves at all, from an evenly spread sample of the tensor."""
         elements = whole.eager.numel()
         sample = torch.arange(0, elements, max(1, elements // _SAMPLE))
         spread, is_open = spread_of(self.runs, sample, widen(whole.eager[sample]))
@@ -278,10 +278,9 @@ class Noise(Witness):
 
 
 class LoudNoise(Noise):
-    """Eager under noise of `k` times the size: admits what is no further than that moves the element.
+    """Eager under noise of `k` times the size: admits values no further from eager's than that noise moves the element.
 
-    A jump (round, floor, a comparison) has no slope to multiply by `k`: whether an error of `k` times the noise upstream would
-    cross it can only be tried.
+    A jump (round, floor, a comparison) has no slope to multiply by `k`, so the larger noise has to be tried.
     """
 
     name: ClassVar[str] = "loud noise"
@@ -297,9 +296,9 @@ class LoudNoise(Noise):
 
 @dataclass(frozen=True)
 class OtherKernel(Witness):
-    """Eager by another kernel of its own: admits that kernel's number where it is not eager's.
+    """Eager by another of its kernels: admits that kernel's number where it differs from eager's.
 
-    Where it overflows and eager does not, something overflows on the way, and NaN is admitted as well.
+    Where that kernel overflows and eager does not, an intermediate value overflows, and NaN is admitted as well.
     """
 
     row: ToleranceRow
@@ -325,7 +324,7 @@ class OtherKernel(Witness):
 
 @dataclass(frozen=True)
 class TypicalError(Witness):
-    """Where no run under noise could be made: admits `k` times the median error of eager against fp64."""
+    """Used if there is no run under noise: admits values within `k` times eager's median error against fp64."""
 
     row: ToleranceRow
     name: ClassVar[str] = "fp64"
@@ -347,7 +346,7 @@ class TypicalError(Witness):
 
 
 def spread_of(runs: Sequence[Tensor], at: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:
-    """How far runs move each element, and in which some run is finite where `e` is not, or the other way round."""
+    """How far the runs move each element, and where some run is finite and `e` is not, or the other way round."""
     spread = torch.zeros(e.shape, dtype=torch.float64)
     is_open = torch.zeros(e.shape, dtype=torch.bool)
     for run in runs:
@@ -361,11 +360,11 @@ def spread_of(runs: Sequence[Tensor], at: Tensor, e: Tensor) -> tuple[Tensor, Te
 
 
 def holds_integers(answers: Tensor, seen: Tensor) -> Tensor:
-    """Of n integers, which are among those that eager gives. `seen` has one row for each run of eager, n numbers wide.
+    """For each of n integers, whether eager may return it. `seen` has a row of n integers for each run of eager.
 
-    That is: one of the numbers seen. Or, where the runs have not shown all there are, one between the smallest and the
-    largest, or as far beyond as these lie apart, on the same side of 0. By Good and Turing, the chance that the next run
-    shows a new number is about the share of runs with a number that no other run has: 1 in 8 or more, and some are missing.
+    It may return the numbers seen. Where the runs have not shown all of them, it may also return a number in the range of those
+    seen, widened on both sides by its width but not across 0. By Good and Turing, the chance that another run returns a new
+    number is about the share of runs whose number no other run has: if that is 1 in 8 or more, numbers are missing.
     """
     held = (seen == answers).any(0)
     if bool(held.all()) or answers.dtype is torch.bool:
