@@ -35,7 +35,8 @@ CAPTURABLE = frozenset(
         "aten::upsample_bilinear2d", "aten::upsample_nearest2d", "aten::embedding_dense_backward",
     }
 )  # fmt: skip
-"""Operators whose kernels neither wait for the device nor look into memory from the host."""
+"""Operators whose kernels neither wait for the device nor read memory from the host. No tag says which do: operators of linear
+algebra wait for the status of a solver, and have none. Asking a kernel takes a GPU, and breaks the recording if it waits."""
 
 
 class Recorder(Protocol):

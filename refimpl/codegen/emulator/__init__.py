@@ -31,9 +31,9 @@ from refimpl.codegen.emulator.errors import (
     WouldNotCompile,
 )
 from refimpl.codegen.emulator.jit import JitFunction
+from refimpl.codegen.emulator.language import run_module, triton_emulated
 from refimpl.codegen.emulator.launching import Options, launch
 from refimpl.codegen.emulator.mathematics import make_libdevice
-from refimpl.codegen.emulator.modules import run_module, triton_emulated
 from refimpl.codegen.emulator.types import POINTER_TYPES, SIGNATURE_TYPES, Type
 from refimpl.codegen.emulator.values import Value
 

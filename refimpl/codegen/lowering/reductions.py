@@ -1,4 +1,4 @@
-"""Rules of reductions: half types are added up in float32, the result is rounded once."""
+"""Rules of reductions, and of a loss that is one: half types are added up in float32, the result is rounded once."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from refimpl.codegen.lowering.state import (
     NotLowered,
     RuleTable,
     apply,
+    broadcast_indices,
     cast,
     computed_like,
     fake_of,
@@ -216,3 +217,48 @@ def _scan(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, *, dty
     at = dim + len(x.shape) if dim < 0 else dim
     scanned = state.scan(kind, source, at, (node.name,)) if x.shape else source
     return computed_like(node, lambda indices: cast(scanned.at(indices), to), [scanned], cost=0)
+
+
+# ---- a loss that looks at its operands: as a kernel it asserts what eager asks of them
+
+_MEAN, _SUM = 1, 2  # as at::Reduction
+_COST_OF_LOSS = 8
+
+
+@RULES.rule(aten.binary_cross_entropy.default)
+def _binary_cross_entropy(
+    state: LoweringState,
+    node: torch.fx.Node,
+    x: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    reduction: int = _MEAN,
+) -> Tensor:
+    """Logarithms are at least -100. Rounded after each step; half types are added up in float32."""
+    operands = [x, target, *([] if weight is None else [weight])]
+    dtype, compute = x.dtype, opmath(x.dtype)
+    if not dtype.is_floating_point or any(operand.dtype != dtype for operand in operands):
+        raise NotLowered(f"a loss of {', '.join(str(operand.dtype) for operand in operands)}")
+    if target.shape != x.shape or (weight is not None and len(weight.shape) > len(x.shape)):
+        raise NotLowered("a loss of operands of several shapes")
+
+    def step(function: str, *arguments: Scalar) -> Scalar:
+        return cast(apply(function, *(cast(argument, compute) for argument in arguments)), dtype)
+
+    def logarithm(function: str, number: Scalar) -> Scalar:
+        return step("maximum", step(function, number), literal(-100, dtype))
+
+    def loss(indices: Indices) -> Scalar:
+        chance, truth = (apply("checked_probability", operand.at(indices)) for operand in (x, target))
+        no = step("mul", step("sub", truth, literal(1, dtype)), logarithm("log1p", apply("neg", chance)))
+        value = step("sub", no, step("mul", truth, logarithm("log", chance)))
+        return value if weight is None else step("mul", value, weight.at(broadcast_indices(indices, weight.shape)))
+
+    if reduction not in (_MEAN, _SUM):
+        return computed_like(node, loss, operands, _COST_OF_LOSS)
+    losses = Computed(x.shape, dtype, x.device, loss, _COST_OF_LOSS + sum(operand.cost for operand in operands))
+    total = reduced(state, node, "sum", losses, None, compute)
+    if reduction == _SUM:
+        return finished(node, total)
+    count = product(x.shape)
+    return finished(node, total, lambda value: apply("div", value, literal(count, compute)))

@@ -56,7 +56,8 @@ COPIES = frozenset(
         aten.t.default,
     ]
 )
-"""Views with as many elements, or with repeated ones, and copies: what they are of can be read in their place."""
+"""Views that keep all elements or repeat some, and copies: their input can be read in their place. Alias annotations do not
+tell them from views that change values or leave some out (`_conj`, `view.dtype`, `as_strided`), and copies have none."""
 _CONVERSIONS = COPIES | {aten._to_copy.default, torch.ops.prims.convert_element_type.default}
 _OF_TILES = _CONVERSIONS | pointwise.RULES.keys()
 _SUMS = frozenset([aten.sum.dim_IntList])
