@@ -69,16 +69,10 @@ def draft_export(
             duck_shape=False,
             prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
         )
-        fake_mode = DraftFakeMode(env, noted)
         try:
-            with without_fake_mode(), capturing(), exporting_flags(), containers_kept(mod):
-                program = non_strict_program(mod, args, kwargs, leaves, names, fake_mode=fake_mode)
-                fake_mode.give_values(program.parameters, dict(mod.named_parameters(remove_duplicate=False)))
-                fake_mode.give_values(program.buffers, dict(mod.named_buffers(remove_duplicate=False)))
-                fake_mode.give_values(program.inputs, [leaf.value for leaf in leaves])
-                state = (*program.parameters.values(), *program.buffers.values())
-                with _detect_attribute_assignment(mod, state):
-                    exported = exported_program(replace(program, preserved=preserve_module_call_signature), examples)
+            exported = _attempt(
+                mod, args, kwargs, leaves, names, DraftFakeMode(env, noted), preserve_module_call_signature, examples
+            )
             break
         except UserError as error:
             if error.error_type is not UserErrorType.CONSTRAINT_VIOLATION or earlier:
@@ -93,6 +87,27 @@ def draft_export(
             leaves = _without_promises(leaves)
     exported.report = DraftExportReport(failures=(*earlier, *noted.failures))
     return exported
+
+
+def _attempt(
+    mod: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    leaves: Sequence[InputLeaf],
+    names: Sequence[str],
+    fake_mode: DraftFakeMode,
+    preserved: tuple[str, ...],
+    examples: tuple[tuple[Any, ...], dict[str, Any]],
+) -> ExportedProgram:
+    """The exported program, for which the mode knows the values of parameters, buffers and inputs."""
+    with without_fake_mode(), capturing(), exporting_flags(), containers_kept(mod):
+        program = non_strict_program(mod, args, kwargs, leaves, names, fake_mode=fake_mode)
+        fake_mode.give_values(program.parameters, dict(mod.named_parameters(remove_duplicate=False)))
+        fake_mode.give_values(program.buffers, dict(mod.named_buffers(remove_duplicate=False)))
+        fake_mode.give_values(program.inputs, [leaf.value for leaf in leaves])
+        state = (*program.parameters.values(), *program.buffers.values())
+        with _detect_attribute_assignment(mod, state):
+            return exported_program(replace(program, preserved=preserved), examples)
 
 
 def _without_promises(leaves: Sequence[InputLeaf]) -> list[InputLeaf]:

@@ -12,7 +12,7 @@ import functools
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -53,9 +53,57 @@ def strict_program(
     )  # fmt: skip
     if isinstance(module, (fx.GraphModule, UnflattenedModule)):  # its Python is what its graph says
         return run_instead(args=args, kwargs=kwargs)
+    promised = _PromisesState()
+    captured = _captured(
+        module, args, kwargs, leaves, promised, prefers_assertions=prefer_deferred_runtime_asserts_over_guards
+    )
+    mode = _fake_mode(captured.graph_module)
+    if mode is None:  # nothing is computed: there is nothing that reading bytecode could see and running not
+        return run_instead(args=captured.args, kwargs=captured.kwargs)
+    env: Any = mode.shape_env
+    promised.restore(env)
+    mode.allow_non_fake_inputs = True  # constants, which capture has as inputs of its graph
+    state = fake_state(module, mode, env)
+    num_parameters = len(dict(module.named_parameters(remove_duplicate=False)))
+    return FakeProgram(
+        root=module,
+        call=_CapturedCall(captured.graph_module, module, captured.assigned),
+        scopes=None,
+        parameters=dict(list(state.items())[:num_parameters]),
+        buffers=dict(list(state.items())[num_parameters:]),
+        leaves=leaves,
+        inputs=_inputs(captured.graph_module, leaves, mode, env),
+        in_spec=captured.in_spec,
+        argument_names=argument_names,
+        fake_mode=mode,
+        shape_env=env,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Captured:
+    """A captured graph, and the arguments it was captured with: tensors that are given twice are two."""
+
+    graph_module: fx.GraphModule
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    in_spec: pytree.TreeSpec
+    assigned: dict[str, Any]
+    """What the program assigned to attributes of the module."""
+
+
+def _captured(
+    module: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    leaves: Sequence[InputLeaf],
+    promised: _PromisesState,
+    *,
+    prefers_assertions: bool,
+) -> _Captured:
+    """Capture the module with its sizes as the leaves say, but for promises, which are noted."""
     values, in_spec = pytree.tree_flatten((args, dict(kwargs)))
     distinct = _distinct(values)
-    promised = _PromisesState()
     policies = {
         id(value): promised.unpromised(leaf)
         for value, leaf in zip(distinct, leaves, strict=True)
@@ -78,7 +126,7 @@ def strict_program(
                 positions={name: position for position, name in enumerate(names) if name in numbers},
                 asked=asked,
                 takes_fakes=True,
-                prefers_assertions=prefer_deferred_runtime_asserts_over_guards,
+                prefers_assertions=prefers_assertions,
             ),
             assume_static_by_default=True,
             _log_export_usage=False,
@@ -86,27 +134,7 @@ def strict_program(
     if numbers:
         _check_asked(asked, names)
     _assert_in_branches(graph_module)
-    mode = _fake_mode(graph_module)
-    if mode is None:  # nothing is computed: there is nothing that reading bytecode could see and running not
-        return run_instead(args=args, kwargs=given)
-    env: Any = mode.shape_env
-    promised.restore(env)
-    mode.allow_non_fake_inputs = True  # constants, which capture has as inputs of its graph
-    state = fake_state(module, mode, env)
-    num_parameters = len(dict(module.named_parameters(remove_duplicate=False)))
-    return FakeProgram(
-        root=module,
-        call=_CapturedCall(graph_module, module, assigned),
-        scopes=None,
-        parameters=dict(list(state.items())[:num_parameters]),
-        buffers=dict(list(state.items())[num_parameters:]),
-        leaves=leaves,
-        inputs=_inputs(graph_module, leaves, mode, env),
-        in_spec=in_spec,
-        argument_names=argument_names,
-        fake_mode=mode,
-        shape_env=env,
-    )
+    return _Captured(graph_module=graph_module, args=args, kwargs=given, in_spec=in_spec, assigned=assigned)
 
 
 class _PromisesState:
