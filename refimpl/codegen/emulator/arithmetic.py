@@ -97,7 +97,7 @@ def _rsub(a: Any, b: Any) -> Value:
 
 @method("__mul__")
 def mul(a: Any, b: Any, sanitize_overflow: bool = True) -> Value:
-    """By -1.0 it changes the sign of NaN too: the compiler makes a negation of it."""
+    """A product with -1.0 also changes the sign of NaN: the compiler makes a negation of it."""
     x, y, type_ = operands(a, b)
     if isinstance(y, float) and y == -1.0:
         return Value(_negated(x), type_)
@@ -123,7 +123,7 @@ def _rtruediv(a: Any, b: Any) -> Value:
 
 
 def _integer_division(x: Any, y: Any, type_: Type) -> tuple[Tensor, Tensor]:
-    """Quotient towards zero, and remainder with the dividend's sign. By zero: all ones, and the dividend."""
+    """Quotient rounded towards zero, and remainder with the dividend's sign. By zero: all bits set, and the dividend."""
     if type_ is uint64:
         with np.errstate(all="ignore"):
             safe = _unsigned(np.maximum, y, 1)
@@ -172,7 +172,7 @@ def _rmod(a: Any, b: Any) -> Value:
 
 
 def _negated(data: Tensor) -> Tensor:
-    """Floats with the other sign; torch itself converts bfloat16, element by element, which loses the sign of NaN."""
+    """Negate floats. Not by torch's own operator: for bfloat16 it goes by way of float32 and loses the sign of NaN."""
     if data.dtype is torch.bfloat16:
         return (data.view(torch.int16) ^ -0x8000).view(torch.bfloat16)
     return -data
@@ -337,7 +337,7 @@ def _extremum(a: Any, b: Any, propagate_nan: Any, *, is_maximum: bool) -> Value:
 
 
 def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> Value:
-    """Without propagation of NaN the other operand, as the device's max instruction; the interpreter propagates always."""
+    """Without propagation of NaN it is the other operand, as on the device. The interpreter always propagates NaN."""
     return _extremum(x, y, propagate_nan, is_maximum=True)
 
 

@@ -251,7 +251,7 @@ def dot(
     max_num_imprecise_acc: int | None = None,
     out_dtype: Any = fp32,
 ) -> Value:
-    """Matrix product, accumulated in fp32 (fp64 of fp64, int32 of int8). tf32, the default for fp32, cuts the operands off."""
+    """Matrix product, accumulated in fp32 (fp64 for fp64, int32 for int8). tf32, the default for fp32, truncates the operands."""
     a, b = input, other
     if a.dtype is not b.dtype or a.dtype not in _DOT_TYPES:
         raise Rejected(f"dot of {a.type} and {b.type}; expected one of {', '.join(map(str, _DOT_TYPES))} for both")
@@ -290,7 +290,7 @@ def _result_type(type_: Any, out_dtype: Any) -> Type:
 
 
 def _as_tf32(data: torch.Tensor) -> torch.Tensor:
-    """The ten bits of mantissa that tensor cores read of a float; the PTX of a dot does not round before."""
+    """Keep the ten bits of mantissa that tensor cores read. The PTX of a dot truncates; it does not round."""
     return (data.contiguous().view(torch.int32) & ~0x1FFF).view(torch.float32)
 
 

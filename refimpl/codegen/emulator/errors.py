@@ -12,18 +12,18 @@ from refimpl.errors import RefimplError
 
 
 class KernelError(RefimplError):
-    """A kernel, or a launch of one, that makes no sense."""
+    """A kernel is wrong, or a launch does not fit it. Base class of all errors of launches."""
 
     def __init__(self, kernel: str, *, seen: str, expected: str, do: str) -> None:
         super().__init__(f"kernel {kernel!r}: {seen}\n  expected: {expected}\n  what to do: {do}")
         self.kernel, self.seen, self.expected, self.do = kernel, seen, expected, do
 
     def name_lines(self, lines: Sequence[str]) -> None:
-        """Say in the message which lines of a program the kernel computes."""
+        """Add to the message which lines of a PyTorch program the kernel computes."""
         self.args = ("".join([self.args[0], *(f"\n  computes: {line}" for line in lines)]),)
 
     def as_json(self) -> dict[str, str]:
-        """What `KernelError(**...)` makes it again from."""
+        """The arguments from which `KernelError(**...)` makes the same error."""
         return {"kernel": self.kernel, "seen": self.seen, "expected": self.expected, "do": self.do}
 
 

@@ -1,4 +1,4 @@
-"""`triton.jit` and what decorates kernels beside it: functions that the emulator can launch or call.
+"""`triton.jit`, `triton.autotune` and `triton.heuristics`: decorators whose functions the emulator launches or calls.
 
 Counterpart: triton/runtime/jit.py JITFunction; triton/runtime/autotuner.py
 """
@@ -91,7 +91,7 @@ class JitFunction:
         return list(self.signature.parameters)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Values by parameter, defaults included. KernelError if they do not fit."""
+        """Values by parameter name, defaults included. Raises KernelError if the arguments do not fit the signature."""
         kept = {
             name: value
             for name, value in kwargs.items()
@@ -120,7 +120,7 @@ class JitFunction:
             launch(self, self.__name__, sizes, typed, self.options)
 
     def _typed(self, name: str, value: Any) -> tuple[str, Any]:
-        """The parameter's type as a signature has it, and the value."""
+        """The parameter's type as Triton's signatures write it, and the value."""
         annotation = self.signature.parameters[name].annotation
         if (
             value is None
@@ -148,12 +148,12 @@ class JitFunction:
 
 
 def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
-    """`@triton.jit`, with or without options, which decide nothing here."""
+    """`@triton.jit`, with or without options. They are ignored: they tune compiled code only."""
     return JitFunction(fn) if fn is not None else JitFunction
 
 
 class Tuned(JitFunction):
-    """A kernel under `@triton.autotune` or `@triton.heuristics`: what they decide is added to its arguments."""
+    """A kernel under `@triton.autotune` or `@triton.heuristics`, which add arguments to its launches."""
 
     def __init__(self, inner: JitFunction, decide: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         super().__init__(inner.fn)
@@ -167,7 +167,7 @@ class Tuned(JitFunction):
 
 
 def autotune(configs: Sequence[Any], key: Sequence[str] = (), **options: Any) -> Callable[[JitFunction], Tuned]:
-    """The first configuration: which is fastest is no question here."""
+    """`@triton.autotune`: takes the first configuration, since speed is not measured here."""
 
     def decorate(inner: JitFunction) -> Tuned:
         return Tuned(inner, lambda given: dict(configs[0].kwargs) if configs else {})

@@ -36,7 +36,7 @@ from refimpl.codegen.emulator.values import (
 
 
 def _loop(start: Any, stop: Any = None, step: Any = 1, **options: Any) -> Iterator[Value]:
-    """`range` and `tl.range`: the variable is a tensor, and what the body changes keeps its type."""
+    """`range` and `tl.range`: the loop variable is a tensor. Variables that the body assigns must keep their types."""
     if stop is None:
         start, stop = 0, start
     bounds = [to_value(bound) for bound in (start, stop, step)]
@@ -59,7 +59,7 @@ def _run_loop(numbers: builtins.range, type_: types.Type, frame: FrameType) -> I
 
 
 def check_carried(before: dict[str, Any], after: dict[str, Any]) -> None:
-    """Rejected if a variable that was there before a loop has another type after its first round."""
+    """Raise Rejected if the loop's first iteration changed the type of a variable."""
     for name, old in before.items():
         new = after.get(name)
         if (
@@ -74,13 +74,13 @@ def check_carried(before: dict[str, Any], after: dict[str, Any]) -> None:
 
 
 class _WhileState:
-    """The variables before each `while` loop that runs, by where it stands."""
+    """The local variables before each iteration of a running `while` loop, keyed by frame and loop."""
 
     seen: dict[tuple[int, int], dict[str, Any]] = {}
 
 
 def carried(condition: Any, local: dict[str, Any], site: int) -> Any:
-    """The condition of a `while` loop, whose rounds must not change types either."""
+    """Whether a `while` loop goes on. Its iterations must keep the types of variables, too."""
     key = (id(sys._getframe(1)), site)
     before = _WhileState.seen.pop(key, None)
     if before is not None:
@@ -90,7 +90,7 @@ def carried(condition: Any, local: dict[str, Any], site: int) -> Any:
     except Diverged:
         _WhileState.seen.clear()
         raise
-    if (goes_on and before is None) or goes_on:
+    if goes_on:
         _WhileState.seen[key] = dict(local)
     return goes_on
 
@@ -103,7 +103,7 @@ def static_range(start: Any, stop: Any = None, step: Any = 1) -> builtins.range:
 
 
 def assigned(value: Any) -> Any:
-    """What a variable holds after an assignment: numbers become tensors."""
+    """The value that an assignment stores: a Python number becomes a tensor."""
     if isinstance(value, Value):
         return value
     if isinstance(value, (bool, int, float)):
@@ -201,7 +201,7 @@ def _same(x: Any, *args: Any) -> Any:
 
 
 def _constexpr(value: Any = None) -> Any:
-    """A constant is its value. Called by kernels and, as a class would be, by annotations."""
+    """`tl.constexpr`: a constant is its value. Kernels call this, and annotate parameters with it."""
     return value
 
 
@@ -218,11 +218,11 @@ JitFunction.runtime = runtime
 
 
 class MissingMember(Unsupported, AttributeError):
-    """Something of Triton's that the emulator lacks; an AttributeError for those who ask with hasattr."""
+    """Triton has this name, the emulator does not. It is an AttributeError, so that hasattr gives False."""
 
 
 class StandIn(ModuleType):
-    """A module of Triton's that is not Triton's. What it lacks is named when it is asked for."""
+    """Stands in for a module of Triton. A name that it lacks raises MissingMember when it is read."""
 
     def __init__(self, name: str, **members: Any) -> None:
         super().__init__(name)
@@ -304,7 +304,7 @@ MODULES: dict[str, ModuleType] = {
 
 
 def run_module(source: str, file: str, kernel: str) -> dict[str, Any]:
-    """The namespace of a module in which every `import triton...` gives a stand-in."""
+    """Run a module's text with `import triton` giving the emulator, and return its namespace. `kernel` is named in errors."""
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     namespace: dict[str, Any] = {
         "__name__": file,
@@ -334,9 +334,9 @@ def _import(
 
 @contextmanager
 def triton_emulated(*, races: bool = True) -> Iterator[None]:
-    """While open, `import triton` gives the emulator's stand-ins; what is imported then keeps them, and runs emulated.
+    """While open, `import triton` gives the emulator. Modules that are imported meanwhile keep it, and their kernels run on it.
 
-    Not for longer than an import: torch, too, imports Triton, and wants the real one.
+    Keep it open for the import only: torch imports Triton as well, and needs the real one.
     """
     JitFunction.options = Options(races=races)
     kept = {name: module for name, module in sys.modules.items() if _is_triton(name)}

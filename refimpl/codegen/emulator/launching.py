@@ -1,4 +1,4 @@
-"""A launch: programs in chunks that fit in memory, split into groups where their control flow parts.
+"""A launch: runs programs in chunks that fit in memory, and splits them into groups where their control flow differs.
 
 Note [groups]: all programs of a chunk run together until Python must know something on which they disagree: a condition, a
 loop's bound. Then memory goes back to what it was when they started, they are split by that value, and each group starts again.
@@ -55,7 +55,7 @@ class Launchable(Protocol):
 def launch(
     function: Launchable, name: str, grid: tuple[int, ...], arguments: Mapping[str, tuple[str, Any]], options: Options
 ) -> None:
-    """Run all programs. `arguments`: type as in a signature, and value, by parameter, in order."""
+    """Run all programs of the grid. `arguments`: by parameter and in order, the type as in Triton's signatures and the value."""
     x, y, z = (*grid, 1, 1)[:3]
     total = x * y * z
     if total == 0:
@@ -91,7 +91,7 @@ def launch(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Blocks are small: handing them to a pool of threads takes longer than the work, much longer on a busy machine."""
+    """Use one thread of torch: blocks are so small that a pool of threads costs more than it saves."""
     threads = torch.get_num_threads()
     if threads == 1:
         yield
@@ -145,7 +145,7 @@ def _bound(arguments: Mapping[str, tuple[str, Any]], options: Options) -> list[A
 
 
 def _watch_races(buffers: list[tuple[Tensor, Buffer]]) -> None:
-    """One record for each piece of memory, whichever argument leads to it."""
+    """Record accesses to each storage once, however many arguments view it."""
     shared: dict[tuple[int, int], RaceState] = {}
     for tensor, buffer in buffers:
         width = tensor.element_size()
@@ -174,7 +174,7 @@ def _line_in(error: BaseException, function: Launchable) -> str:
 
 
 def _line_of(function: Launchable) -> str:
-    """The same of the line that runs now."""
+    """The same for the line that runs now."""
     file = function.fn.__code__.co_filename
     frames = [frame for frame in traceback.extract_stack() if frame.filename == file]
     return f" ({file}:{frames[-1].lineno}: {frames[-1].line})" if frames else ""

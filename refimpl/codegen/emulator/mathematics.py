@@ -23,7 +23,7 @@ _FLOATS = (fp32, fp64)
 
 
 def _promoted(name: str, args: tuple[Any, ...], allowed: tuple[Type, ...] = _FLOATS) -> tuple[list[Tensor], Type]:
-    """Data of all arguments in their common type. Rejected where the compiler finds no function of that type."""
+    """Data of all arguments in their common type. Raises Rejected if the compiler has no function of that type."""
     values = [to_value(arg) for arg in args]
     kinds = [value.dtype for value in values if isinstance(value.dtype, Type)]
     if len(kinds) != len(values):
@@ -53,7 +53,7 @@ def _unary(
 
 
 def _test(name: str, function: Callable[[Tensor], Tensor]) -> Callable[[Any], Value]:
-    """A function that answers with int32, as libdevice's do."""
+    """A test such as isnan, whose result is int32 as in libdevice."""
 
     def apply(x: Any) -> Value:
         (data,), _ = _promoted(name, (x,))
@@ -100,7 +100,7 @@ def _logb(x: Tensor) -> Tensor:
 
 
 def _remainder(x: Tensor, y: Tensor) -> Tensor:
-    """IEEE: the quotient rounded to nearest even."""
+    """The remainder of IEEE 754: the quotient is rounded to nearest even."""
     rest = torch.fmod(x.abs(), 2 * y.abs())
     half = y.abs() / 2
     rest = torch.where(rest > half, rest - y.abs(), rest)
@@ -130,7 +130,7 @@ def _pow(x: Any, y: Any) -> Value:
 
 
 def _quiet_pow(x: Tensor, y: Tensor) -> Tensor:
-    """1 ** NaN is 1. C libraries give NaN if it is a signalling one, which GPUs do not know: a product with 1 is no such."""
+    """1 ** NaN is 1. C libraries give NaN for a signalling NaN, which GPUs do not have: multiplying by 1 makes it a quiet one."""
     return torch.pow(x, y * 1.0)
 
 
@@ -144,13 +144,13 @@ def _popc(x: Any) -> Value:
 
 
 def _sqrt(x: Tensor) -> Tensor:
-    """Rounded correctly. Torch's own is not on every CPU: vector code of some is off by an ulp."""
+    """Correctly rounded. Torch's own is off by an ulp in the vector code of some CPUs."""
     with np.errstate(invalid="ignore"):
         return torch.from_numpy(np.asarray(np.sqrt(x.numpy())))
 
 
 def _fmod(x: Tensor, y: Tensor) -> Tensor:
-    """Exact. Torch's vector code gives NaN where the quotient is beyond the dtype."""
+    """Exact. Torch's vector code gives NaN where the quotient overflows the dtype."""
     with np.errstate(invalid="ignore"):
         return torch.from_numpy(np.asarray(np.fmod(x.numpy(), y.numpy())))
 
@@ -205,7 +205,7 @@ _SEVERAL: Mapping[str, Callable[..., Tensor]] = {
 
 
 class Libdevice(SimpleNamespace):
-    """The module `libdevice`. What it lacks is named."""
+    """The module `libdevice`. A function that it lacks raises Unsupported when it is read."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

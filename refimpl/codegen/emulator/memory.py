@@ -1,4 +1,4 @@
-"""Buffers, loads, stores and atomics, with the checks that make the emulator a tester.
+"""Buffers, loads, stores and atomics, with checks of bounds and races.
 
 Note [races]: all programs run one instruction together, so an order between programs shows nowhere. What is recorded for each
 element instead, if asked for: the last program that stored it and the programs that loaded it. A second program that stores
@@ -95,7 +95,7 @@ def _indexed(dtype: torch.dtype) -> torch.dtype:
 
 
 def poison_of(type_: Type) -> float | int:
-    """What lies where nothing was loaded: NaN, or a pattern that shows."""
+    """The value of a lane that was not loaded: NaN, or the bytes 0x5A."""
     if type_.is_floating():
         return float("nan")
     return {8: 0x5A, 16: 0x5A5A, 32: 0x5A5A5A5A, 64: 0x5A5A5A5A5A5A5A5A}.get(type_.bits, 1)
@@ -111,7 +111,7 @@ def _pointer(pointer: Any, what: str) -> tuple[Value, PointerType, Buffer]:
 
 
 def _lanes(pointer: Value, mask: Any) -> tuple[Tensor, Tensor | None]:
-    """Places and mask in one shape; None for a mask that lets all lanes through."""
+    """Places and mask in one shape; the mask is None where it lets all lanes through."""
     places = pointer.data
     if mask is None or mask is True:
         return places, None
@@ -178,7 +178,7 @@ def load(
     eviction_policy: str = "",
     volatile: bool = False,
 ) -> Value:
-    """Elements at the pointers. Lanes that the mask stops get `other`; without one they are undefined, here poison."""
+    """Load the elements at the pointers. Masked lanes get `other`; without it they are undefined, here poison."""
     pointer, dtype, buffer = _pointer(pointer, "a load")
     if boundary_check:
         raise Unsupported("block pointers")
@@ -217,7 +217,7 @@ def store(
     cache_modifier: str = "",
     eviction_policy: str = "",
 ) -> None:
-    """Write the value, converted to the pointer's element type, at the pointers that the mask lets through."""
+    """Store the value, converted to the pointer's element type, at the pointers whose mask is set."""
     pointer, dtype, buffer = _pointer(pointer, "a store")
     if boundary_check:
         raise Unsupported("block pointers")
@@ -262,7 +262,7 @@ def _write(buffer: Buffer, places: Tensor, lanes: Tensor | None, data: Tensor) -
 
 
 def _scatter(flat: Tensor, places: Tensor, data: Tensor) -> None:
-    """Write the data at the places; torch itself converts bfloat16 to float32 and back, which loses the bits of NaN."""
+    """Write the data at the places. bfloat16 goes as integers: torch converts it by way of float32, which changes NaN's bits."""
     if flat.dtype is torch.bfloat16:
         flat, data = flat.view(torch.int16), data.view(torch.int16)
     flat.scatter_(0, places, data)
@@ -276,7 +276,7 @@ def _all_inside(buffer: Buffer, flat_places: Tensor) -> bool:
 
 
 def _note_write(buffer: Buffer) -> None:
-    """Keeps what is there now if programs may still diverge and everything start again."""
+    """Keep a copy of the memory if programs may still diverge, in which case they start again."""
     if Context.running.may_diverge and buffer.before is None:
         buffer.before = buffer.flat.clone()
         Context.running.changed.append(buffer)
@@ -285,7 +285,7 @@ def _note_write(buffer: Buffer) -> None:
 
 
 def roll_back(running: Running) -> None:
-    """Memory as it was when these programs started. Backwards, for arguments may share memory."""
+    """Restore memory to what it was when these programs started; in reverse order, since arguments may share memory."""
     for buffer in reversed(running.changed):
         assert buffer.before is not None
         buffer.flat.copy_(buffer.before)
@@ -305,7 +305,7 @@ def forget(running: Running) -> None:
 
 
 def _program_of_lanes(places: Tensor, kept: Tensor | None) -> Tensor:
-    """Program number of each lane, flat. Lanes that all programs share are program 0's, in which they are alike."""
+    """Program number of each lane, flat. Lanes with the same value in all programs count as the first program's."""
     programs = Context.running.programs
     numbers = programs if places.shape[0] == programs.numel() else programs[:1]
     flat = numbers.to(torch.int32).reshape(-1, *[1] * (places.dim() - 1)).expand(places.shape).reshape(-1)
@@ -329,7 +329,7 @@ def _saw_load(buffer: Buffer, races: RaceState, places: Tensor, lanes: Tensor | 
     races.reader[flat] = torch.where((before == _NOBODY) | (before == mine), mine, _MANY)
     again = races.reader[flat]
     races.reader[flat] = torch.where(again == mine, again, _MANY)
-    # Two programs in this very load: the one that lost marks the element as read by many.
+    # Two programs read the element in this load: one of them was overwritten, and marks the element as read by many.
     lost = flat[again != mine]
     races.reader[lost] = _MANY
 
@@ -391,7 +391,7 @@ _ONE_BY_ONE = {
 
 
 def _atomic(name: str, pointer: Any, val: Any, mask: Any, is_discarded: bool) -> Value:
-    """Lanes one after the other, in the order of programs. Gives what was there before each."""
+    """Run an atomic lane after lane, in the order of programs. Returns the values before each."""
     pointer, dtype, buffer = _pointer(pointer, f"atomic_{name}")
     element = dtype.element_ty
     if (element.is_int() and element.bits < 32) or (element.bits == 16 and name != "add"):
@@ -455,7 +455,7 @@ ATOMICS = {f"atomic_{name}": _define(name) for name in _ONE_BY_ONE}
 def atomic_cas(
     pointer: Any, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None, *, _discard: bool = False
 ) -> Value:
-    """Compare and swap, lane after lane."""
+    """Compare and swap, lane after lane, in the order of programs."""
     pointer, dtype, buffer = _pointer(pointer, "atomic_cas")
     element = dtype.element_ty
     if element.bits < 16:

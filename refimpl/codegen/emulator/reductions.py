@@ -107,7 +107,7 @@ def _summed_as(type_: Type, dtype: Any) -> Type:
 
 @method("sum")
 def sum_(input: Any, axis: int | None = None, keep_dims: bool = False, dtype: Any = None) -> Value:
-    """Half types are rounded after each addition, as the device does; convert to fp32 first for an exact sum."""
+    """Half types are rounded after each addition, as on the device."""
     x = to_value(input)
     x = cast_value(x, _summed_as(_plain(x), dtype))
     if x.dtype in (fp16, bf16):
@@ -126,7 +126,7 @@ def _plain(x: Value) -> Type:
 
 
 def _widened(x: Value) -> Value:
-    """What max and min reduce in: 32 bits at least."""
+    """The type in which max and min reduce: at least 32 bits wide."""
     type_ = _plain(x)
     if type_.bits >= 32:
         return x
@@ -277,7 +277,7 @@ def cumprod(input: Any, axis: int = 0, reverse: bool = False) -> Value:
 
 @method("sort")
 def sort(x: Value, dim: int | None = None, descending: bool = False) -> Value:
-    """Along the last axis. NaN, whose place a network of comparisons leaves open, stands last (first if descending)."""
+    """Sort along the last axis. A device leaves the place of NaN open; here it is last, or first if descending."""
     if dim not in (None, -1, len(x.shape) - 1):
         raise Rejected(f"sort along axis {dim}; only the last one can be sorted")
     if x.dtype is uint64:

@@ -31,7 +31,7 @@ _REJECTED: dict[type[ast.AST], str] = {
 
 
 class RewriteError(Exception):
-    """The function's text cannot be had, or holds what Triton does not take."""
+    """The function has no source text, or its text has something that Triton refuses."""
 
 
 class _Rewriter(ast.NodeTransformer):
@@ -128,7 +128,7 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def rewrite(function: Callable[..., Any], runtime: Any) -> tuple[Callable[..., Any], bool]:
-    """The function as the emulator runs it, and whether its programs may part ways. RewriteError for what Triton refuses."""
+    """The function as the emulator runs it, and whether its programs may take different branches. Raises RewriteError."""
     try:
         lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError) as error:

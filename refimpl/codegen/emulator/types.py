@@ -1,4 +1,4 @@
-"""Triton's scalar types, what carries them in tensors, and how two of them are promoted.
+"""Triton's scalar types, the dtypes of tensors that hold them, and the promotion of two types.
 
 Counterpart: triton/language/core.py dtype; triton/language/semantic.py computation_type_impl
 Differs: torch has no arithmetic on wide unsigned integers, so these are carried by int32 or int64: uint16 and uint32 as their
@@ -228,7 +228,7 @@ def type_of_number(number: bool | int | float) -> Type:
 
 
 def promote_integers(a: Type, b: Type) -> Type:
-    """As C's usual conversions: the wider; of one width, the unsigned."""
+    """The wider of two integer types; of one width, the unsigned one. These are C's usual conversions."""
     if a.signed == b.signed:
         return a if a.bits > b.bits else b
     unsigned, signed = (b, a) if a.signed else (a, b)
@@ -256,7 +256,7 @@ def promote(a: Type, b: Type, *, is_division: bool) -> Type:
 
 
 def promote_with_number(number: Type, tensor: Type, *, is_division: bool) -> Type:
-    """The same where one operand is a Python number: it adapts unless it is of a higher kind."""
+    """The same where one operand is a Python number: it takes the tensor's type unless it is of a higher kind."""
     if number.kind_ <= tensor.kind_:
         return fp32 if is_division and tensor in (fp16, bf16) else tensor
     return promote(number, tensor, is_division=is_division)

@@ -37,11 +37,11 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Rejected(Exception):
-    """The compiler would refuse this. Becomes WouldNotCompile, with the kernel's name and line, at the launch."""
+    """Triton's compiler would refuse this. The launch raises WouldNotCompile for it, with the kernel's name and line."""
 
 
 class Unsupported(Exception):
-    """The emulator cannot do this. Becomes NotEmulated at the launch."""
+    """The emulator cannot do this. The launch raises NotEmulated for it."""
 
 
 class Diverged(Exception):
@@ -105,7 +105,7 @@ class Value:
 
 
 def method(*names: str) -> Callable[[_Function], _Function]:
-    """Makes a function of the language a method of Value, too, under its own name or under these."""
+    """Make a function a method of Value, under its own name or under these."""
 
     def register(function: _Function) -> _Function:
         for name in names or (function.__name__,):
@@ -136,7 +136,7 @@ def _rounded(number: float, type_: Type) -> float:
 
 
 def number_as(number: Number, type_: Type) -> Number:
-    """The number as a constant of the type: integers reduced, floats rounded. Rejected if it does not fit."""
+    """The number as a constant of the type, floats rounded. Raises Rejected for an integer that does not fit."""
     if type_.is_floating():
         return _rounded(float(number), type_) if type_ is not fp64 else float(number)
     if type_ is int1:
@@ -163,7 +163,7 @@ def to_value(x: Any) -> Value:
 
 
 def reduce_range(data: Tensor, type_: Type) -> Tensor:
-    """Back into the range of an unsigned type that a wider integer carries; others wrap by themselves."""
+    """Reduce values of an unsigned type that a wider integer holds to its range; other types wrap by themselves."""
     if type_ is uint32:
         return data & 0xFFFFFFFF
     return data & 0xFFFF if type_.name == "uint16" else data
@@ -196,7 +196,7 @@ def _unsigned_as_double(bits: Tensor) -> Tensor:
 
 
 def _float_to_integer(data: Tensor, source: Type, target: Type) -> Tensor:
-    # Bytes are cut off from a conversion to 16 bits: PTX has cvt.rzi.s16.f32, and none to 8.
+    # 8 bits are the low byte of a conversion to 16: PTX has cvt.rzi.s16.f32, and none to 8.
     wide = data.to(torch.float64) if source is not fp64 else data
     bits = max(target.bits, 16)
     low, high = (-(2.0 ** (bits - 1)), 2.0 ** (bits - 1)) if target.signed else (0.0, 2.0**bits)
@@ -216,7 +216,7 @@ def _float_to_integer(data: Tensor, source: Type, target: Type) -> Tensor:
 
 
 def cast_value(x: Value, target: AnyType) -> Value:
-    """`x` in another type. Rejected between pointers and floats, as Triton does."""
+    """Convert to another type. Raises Rejected between pointers and floats, as Triton does."""
     if x.dtype is target or x.dtype == target:
         return x
     source = x.dtype
@@ -241,7 +241,7 @@ def align(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def common_shape(shapes: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
-    """What blocks of these shapes, of one rank, broadcast to. Rejected if they do not."""
+    """The shape that blocks of one rank broadcast to. Raises Rejected if they do not."""
     sizes = list(shapes)
     first = sizes[0]
     if all(shape == first for shape in sizes):
@@ -306,5 +306,5 @@ def _number_beside(number: Any, tensor: Value, *, is_division: bool) -> tuple[Nu
 
 
 def as_tensor(x: Any, type_: Type) -> Tensor:
-    """A number among operands as a tensor."""
+    """An operand as a tensor, if it is a number."""
     return x if isinstance(x, Tensor) else torch.tensor([x], dtype=type_.carrier)
