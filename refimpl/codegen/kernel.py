@@ -67,7 +67,7 @@ class Kernel:
 
     @cached_property
     def hash(self) -> str:
-        """Of everything that decides what the kernel does and how fast: the key of every cache."""
+        """A digest of everything that decides what the kernel does and how fast. Caches use it as their key."""
         facts = (self.name, self.source, [(p.name, p.type) for p in self.parameters], self.num_warps, self.num_stages)
         return hashlib.blake2b(json.dumps(facts).encode(), digest_size=16).hexdigest()
 
@@ -99,7 +99,7 @@ class Level(Protocol):
 
 
 class LevelUnavailable(RefimplError, RuntimeError):
-    """A level that this process cannot run kernels on."""
+    """This process cannot run kernels on the level, for example without a GPU."""
 
     def __init__(self, level: str, *, seen: str, do: str) -> None:
         super().__init__(f"level {level!r} is not available: {seen}\n  what to do: {do}")
@@ -111,8 +111,8 @@ Launcher = Callable[[tuple[int, ...], Sequence[Any]], None]
 
 
 def bound(level: Level, kernel: Kernel, constants: Mapping[str, Any]) -> Launcher:
-    """What launches one kernel again and again. A level that has a `bind` of its own, with these parameters, does at once there
-    what it would do at every launch."""
+    """A function that launches one kernel again and again. A level may have a method `bind` with the last two parameters, which
+    does what need not be done at every launch."""
     bind = getattr(level, "bind", None)
     if bind is not None:
         return bind(kernel, constants)
@@ -125,7 +125,7 @@ def check_launch(
     arguments: Sequence[torch.Tensor | int | float],
     constants: Mapping[str, Any],
 ) -> None:
-    """KernelError unless the launch fits the kernel: number and kinds of arguments, dtypes, names of constants, grid."""
+    """Raise KernelError unless the launch fits the kernel: number and kinds of arguments, dtypes, names of constants, grid."""
     expected = kernel.arguments
     if len(arguments) != len(expected):
         raise KernelError(
@@ -155,7 +155,7 @@ def check_launch(
 
 
 def jit_function_names(source: str) -> list[str]:
-    """The functions of a kernel module that are decorated with triton.jit, in order. SyntaxError for text that is no Python."""
+    """Names of a module's functions that are decorated with triton.jit, in order. Raises SyntaxError if it is not Python."""
     return [
         node.name
         for node in ast.parse(source).body

@@ -23,7 +23,7 @@ ALIGNMENT = 16
 
 
 class TooManySpills(KernelError):
-    """A kernel compiles, and keeps more of its values in memory than any kernel should. Bytes for each thread."""
+    """A kernel compiles, but spills too many bytes of each thread from registers to memory."""
 
     def __init__(self, kernel: str, spills: int, capability: int, most: int) -> None:
         super().__init__(
@@ -33,7 +33,7 @@ class TooManySpills(KernelError):
 
 
 class AlsoCompiled:
-    """Another level, whose kernels are compiled to machine code before their first launch; no GPU has to be there.
+    """Runs kernels on another level, after compiling each to machine code before its first launch. That needs no GPU.
 
     capabilities: of the GPUs to compile for. Launches raise WouldNotCompile with the compiler's words, TooManySpills, and what
     the other level raises.
@@ -64,7 +64,7 @@ class AlsoCompiled:
 
 
 def level_named(name: LevelName | None, *, cubin: Sequence[int] = ()) -> Level:
-    """A level by its name; None is each kernel where its tensors are. `cubin`: capabilities that kernels are compiled for, too.
+    """The level of this name; None runs each kernel where its tensors are. `cubin`: capabilities to compile kernels for as well.
 
     On the emulator races are errors, too. Raises LevelUnavailable for a level that this process cannot run kernels on.
     """

@@ -1,6 +1,6 @@
-"""Hand-written kernels: modules of a user's that import Triton by themselves, run on a level of ours.
+"""Hand-written kernels: a user's modules, which import Triton themselves, run on the emulator or in the repaired interpreter.
 
-The process is given to one level for good: what a module imported stays what it is.
+A process keeps to one of them, since a module keeps what it has imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KINDS: dict[type[KernelError], str] = {
 
 
 def interpret_triton() -> None:
-    """Repair the interpreter. LevelUnavailable unless the process was started with TRITON_INTERPRET=1."""
+    """Repair the interpreter. Raises LevelUnavailable unless the process was started with TRITON_INTERPRET=1."""
     if not is_interpreting():
         raise LevelUnavailable(
             "interpreter", seen="TRITON_INTERPRET is not set", do="start the process with TRITON_INTERPRET=1"
@@ -30,7 +30,7 @@ def interpret_triton() -> None:
 
 
 def kind_of_error(error: BaseException) -> str | None:
-    """ "out_of_bounds", "race", "would_not_compile", "not_emulated" or "launch": what a launch on a level said; else None."""
+    """Of a launch's error: "out_of_bounds", "race", "would_not_compile", "not_emulated" or "launch"; of any other None."""
     seen: BaseException | None = error
     while seen is not None:
         if type(seen).__name__ == "OutsideOfArguments":
@@ -51,7 +51,7 @@ def kind_of_error(error: BaseException) -> str | None:
 
 
 def is_kernel(value: Any) -> bool:
-    """Whether this is what `@triton.jit` makes, of any level."""
+    """Whether `@triton.jit`, the emulator's or Triton's own, made this value."""
     return isinstance(value, JitFunction) or type(value).__name__ in (
         "JITFunction", "InterpretedFunction", "Autotuner", "Heuristics",
     )  # fmt: skip
@@ -61,7 +61,7 @@ def is_kernel(value: Any) -> bool:
 def launches_watched(
     watch: Callable[[str], None], around: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> Iterator[None]:
-    """`watch(name)` before each launch, and `around()` open during it, on every level."""
+    """While open, `watch(name)` is called before each launch, and the context `around()` is open during it, on every level."""
 
     def told(name: str, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
         watch(name)

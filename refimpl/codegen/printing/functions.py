@@ -33,8 +33,8 @@ FUNCTIONS = frozenset([*COMPARISONS, *_INFIX, *_LIBDEVICE, "div", "neg", "abs", 
 
 
 def expression(function: str, arguments: Sequence[str], dtypes: Sequence[torch.dtype], dtype: torch.dtype) -> str:
-    """Triton text of a function of names. `dtypes` are the arguments', `dtype` the result's. Raises KeyError for a function that
-    is not in FUNCTIONS."""
+    """The function applied to variables of these names, as Triton text. `dtypes` are those of the arguments, `dtype` that of the
+    result. Raises KeyError for a function that is not in FUNCTIONS."""
     first = dtypes[0]
     if function in COMPARISONS:
         texts = [
