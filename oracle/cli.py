@@ -1,18 +1,25 @@
 """The command line: assembled from the entry points of group `torch_oracle.commands`, so that lower packages know no upper one.
 
+A command's module is imported when the command is called. The list of commands reads their docstrings and imports none.
+
 Exit codes: 0 clean, 1 findings, 2 usage or environment, 3 internal error.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
 import sys
 import traceback
 from collections.abc import Callable
-from importlib.metadata import entry_points
-from typing import cast
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, cast
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
 from oracle.errors import TorchOracleError
 from oracle.isolate import IsolateError
@@ -25,19 +32,43 @@ _CommandLineError = cast(
 )
 
 
-def build_app() -> typer.Typer:
+def build_app() -> TyperGroup:
     """The application with every installed command, sorted by name."""
-    app = typer.Typer(
+    points = sorted(entry_points(group=COMMAND_GROUP), key=lambda point: point.name)
+    return TyperGroup(
         name=_NAME,
         help="Does the compiled program mean what the eager program means, and is it faster?",
+        commands={point.name: _InstalledCommand(point) for point in points},
         no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode=None,  # or "[subjects.NAME]" in a help text is taken for markup
-        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
     )
-    for point in sorted(entry_points(group=COMMAND_GROUP), key=lambda point: point.name):
-        app.command(point.name)(point.load())
-    return app
+
+
+class _InstalledCommand(TyperCommand):
+    """A command by its entry point: its first sentence comes from the source, its options with the module, once it is called."""
+
+    def __init__(self, point: EntryPoint) -> None:
+        super().__init__(point.name, help=inspect.cleandoc(_docstring(point)), rich_markup_mode=None)
+        self._point = point
+
+    def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
+        app = typer.Typer(
+            add_completion=False,
+            rich_markup_mode=None,  # or "[subjects.NAME]" in a help text is taken for markup
+            pretty_exceptions_enable=False,
+        )
+        app.command(self._point.name)(self._point.load())
+        return typer.main.get_command(app).make_context(info_name, args, parent, **extra)
+
+
+def _docstring(point: EntryPoint) -> str:
+    """What the command does, without importing its module where that is a file with the function in it."""
+    spec = find_spec(point.module)
+    if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
+        for node in ast.parse(Path(spec.origin).read_bytes()).body:
+            if isinstance(node, ast.FunctionDef) and node.name == point.attr:
+                return ast.get_docstring(node) or ""
+    return point.load().__doc__ or ""
 
 
 def main() -> None:
@@ -50,11 +81,11 @@ def run(arguments: list[str]) -> int:
     return run_app(build_app, arguments, name=_NAME)
 
 
-def run_app(make_app: Callable[[], typer.Typer], arguments: list[str], *, name: str) -> int:
+def run_app(make_app: Callable[[], Any], arguments: list[str], *, name: str) -> int:
     """Run one command line; returns the exit code. The process edge: every error becomes a message and a code here."""
     err = Console(stderr=True, soft_wrap=True)
     try:
-        result = typer.main.get_command(make_app()).main(args=arguments, prog_name=name, standalone_mode=False)
+        result = make_app().main(args=arguments, prog_name=name, standalone_mode=False)
         return result if isinstance(result, int) else 0
     except typer.Exit as exit_:
         return exit_.exit_code

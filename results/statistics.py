@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
-from scipy import stats
+import scipy
 
 CONFIDENCE: Final = 0.95
 REAL_CHANGE: Final = 0.03  # speed changes of 3 % and less are not reported: neighbours on the machine cause them
@@ -93,7 +93,7 @@ def sign_test(ratios: Sequence[float]) -> float:
     below = sum(1 for ratio in ratios if ratio < 1)
     if above + below == 0:
         return 1.0
-    return float(stats.binomtest(above, above + below, 0.5).pvalue)
+    return float(scipy.stats.binomtest(above, above + below, 0.5).pvalue)
 
 
 def mann_whitney(base: Sequence[float], head: Sequence[float]) -> float:
@@ -102,7 +102,7 @@ def mann_whitney(base: Sequence[float], head: Sequence[float]) -> float:
         return 1.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # all values equal: p is NaN, which means no difference
-        p = float(stats.mannwhitneyu(base, head, alternative="two-sided").pvalue)
+        p = float(scipy.stats.mannwhitneyu(base, head, alternative="two-sided").pvalue)
     return 1.0 if math.isnan(p) else p
 
 

@@ -15,7 +15,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from fuzz.triage.repro import text_script
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.known.ledger import KnownIssue, Ledger, load_ledger
@@ -231,6 +230,8 @@ def script_of(issue: KnownIssue, ledger: Ledger) -> str:
         status=ending.status if ending else Status(issue.statuses[0]), symptom=symptom, worst=_worst_of(symptom)
     )
     notes = [issue.title, *([issue.link] if issue.link else [])]
+    from fuzz.triage.repro import text_script  # noqa: PLC0415  it loads torch, which the list of issues does without
+
     return text_script(issue.program, resolve(issue.subject), verdict, notes=notes)
 
 

@@ -258,7 +258,7 @@ def _existing(file: Path) -> Path:
 
 def main(arguments: list[str]) -> int:
     """Run one command line; returns the exit code."""
-    return run_app(lambda: app, arguments, name="steady")
+    return run_app(lambda: typer.main.get_command(app), arguments, name="steady")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import typer
 
 from oracle.cli import build_app
 from snippets import Block, blocks_of, is_output
@@ -42,7 +41,7 @@ def arguments_of(text: str) -> list[list[str]]:
 
 def parse(arguments: list[str]) -> None:
     """Raise unless the command line takes these arguments; a command by itself only has to exist. Nothing is run."""
-    app = typer.main.get_command(build_app())
+    app = build_app()
     context = app.make_context("torch-oracle", list(arguments), resilient_parsing=False)
     name, command, rest = app.resolve_command(context, list(arguments))  # pyright: ignore[reportAttributeAccessIssue]
     if rest:
