@@ -16,16 +16,17 @@ from refimpl.errors import BadParameter
 
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
-_BACKENDS: dict[str, Backend] = {}
-_BUILT_IN = (
-    "refimpl.backends"  # registers refimpl's own backends when it is imported, which is when a name is asked for
-)
+_BACKENDS: dict[str, str | Backend] = {}
+_BUILT_IN = "refimpl.backends"  # registers refimpl's own backends when it is imported, which is when a name is asked for
 
 
-def register_backend(name: str, backend: Backend) -> None:
-    """Raises BadParameter if another backend has the name."""
+def register_backend(name: str, backend: str | Backend) -> None:
+    """Name a backend, or a `module:function`, which is imported when the name is used.
+
+    Raises BadParameter if another backend has the name.
+    """
     importlib.import_module(_BUILT_IN)
-    if _BACKENDS.get(name, backend) is not backend:
+    if _BACKENDS.get(name, backend) != backend:
         raise BadParameter(seen=f"register_backend({name!r}) a second time", expected="a name that is free")
     _BACKENDS[name] = backend
 
@@ -41,9 +42,10 @@ def lookup_backend(backend: str | Backend) -> Backend:
     if not isinstance(backend, str):
         return backend
     importlib.import_module(_BUILT_IN)
-    if backend in _BACKENDS:
-        return _BACKENDS[backend]
-    module_name, separator, attribute = backend.partition(":")
+    named = _BACKENDS.get(backend, backend)
+    if not isinstance(named, str):
+        return named
+    module_name, separator, attribute = named.partition(":")
     expected = f"one of {', '.join(list_backends())}, `module:function`, or a callable of (GraphModule, example inputs)"
     if not separator:
         raise BadParameter(seen=f"backend={backend!r}", expected=expected)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from refimpl.backend_registry import Backend, list_backends, lookup_backend, register_backend
 from refimpl.backends.eager import aot_eager, eager, interpreter
-from refimpl.backends.triton import triton
 
 register_backend("eager", eager)
 register_backend("interpreter", interpreter)
 register_backend("aot_eager", aot_eager)
-register_backend("triton", triton)
+register_backend("triton", "refimpl.backends.triton:triton")  # imported when used: it needs all of codegen
 
 __all__ = [
     "Backend",
@@ -19,5 +18,4 @@ __all__ = [
     "list_backends",
     "lookup_backend",
     "register_backend",
-    "triton",
 ]

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.testing._internal.two_tensor import TwoTensor
 
-from refimpl.backends import aot_eager, triton
+from refimpl.backends import aot_eager
+from refimpl.backends.triton import triton
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.errors import UnsupportedByRefimpl

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 
-from refimpl.backends import aot_eager, eager, triton
+from refimpl.backends import aot_eager, eager
+from refimpl.backends.triton import triton
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.errors import UnsupportedByRefimpl

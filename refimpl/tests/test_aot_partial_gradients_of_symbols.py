@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.backends import aot_eager, triton
+from refimpl.backends import aot_eager
+from refimpl.backends.triton import triton
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.pipeline import compile_aot
