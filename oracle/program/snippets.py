@@ -28,6 +28,8 @@ _DEVICE_LINE = re.compile(r'^DEVICE = "cpu"$', re.MULTILINE)
 # key of PROGRAM -> what it may be
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "tags": tuple,
+    "rung": str,  # of a regression: the subject it was reported for
+    "where": str,  # and the part of that compiler, as far as it is known
     "calls": list,  # of dicts: the fields of oracle.program.Call
     "is_module": bool,
     "dynamic": bool,
@@ -46,6 +48,8 @@ class Snippet:
     doc: str  # first line of the docstring
     source: str
     tags: tuple[str, ...]
+    rung: str = ""
+    where: str = ""
     calls: tuple[Call, ...] = (Call(),)
     is_module: bool = False
     dynamic: bool | None = None

@@ -12,11 +12,9 @@ from oracle.verdict import Status, Verdict
 from suites.mutations.causes import BUCKETS, CAUSES, UNKNOWN
 from suites.mutations.minimise import kind_of
 from suites.mutations.torch_buckets import by_bucket, by_cause, causes_of
-from suites.regressions.expectations import LADDER
-from suites.regressions.table import REGRESSIONS
+from suites.regressions.suite import LADDER, first_rung, snippets
 
 COMMITTED = Path(__file__).parents[2] / "results" / "data" / "cpu-torch-2.13.0" / "mutations-torch-buckets.csv"
-ROWS = {row.name: row for row in REGRESSIONS}
 
 
 def record(name: str, status: Status, symptom: str, traceback: str = "", subject: str = "aot_eager") -> Record:
@@ -47,9 +45,9 @@ def test_a_cause_without_a_regression_says_why() -> None:
 def test_regressions_of_causes_differ_on_a_rung_of_torch_and_each_found_program_has_one_cause() -> None:
     named = [name for cause in CAUSES for name in cause.regressions]
     assert len(named) == len(set(named))
-    assert all(ROWS[name].kind == "differs" and ROWS[name].first_wrong in LADDER[:2] for name in named)
+    assert all("differs" in snippets()[name].tags and first_rung(name) in LADDER[:2] for name in named)
     assert sorted(name for name in named if name.startswith("found/")) == sorted(
-        name for name in ROWS if name.startswith("found/")
+        name for name in snippets() if name.startswith("found/")
     )
 
 

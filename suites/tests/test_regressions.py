@@ -1,4 +1,4 @@
-"""The regressions suite: programs, their table and the expectations agree with one another, and run in eager."""
+"""The regressions suite: programs, their headers and the ledger agree with one another, and the programs run in eager."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from oracle.errors import UsageError
+from oracle.known.ledger import load_ledger
 from oracle.program import Program
+from oracle.program.snippets import Snippet
 from oracle.verdict import Status
 from suites.base import Selection
 from suites.regressions import TAGS
-from suites.regressions.expectations import EXPECTED, LADDER
-from suites.regressions.suite import RegressionsSuite, snippets
-from suites.regressions.table import REGRESSIONS
+from suites.regressions.suite import LADDER, RegressionsSuite, expected, first_rung, snippets
 from suites.tests.plain_runner import run, same
 
 SUITE = RegressionsSuite()
@@ -38,42 +38,37 @@ def test_a_program_for_gpus_runs_in_eager_on_the_cpu_too(name: str) -> None:
     assert not any(isinstance(call, str) for call in run(program))
 
 
-def test_every_program_has_one_row_and_every_row_a_program() -> None:
-    assert sorted(row.name for row in REGRESSIONS) == sorted(snippets())
+def test_every_issue_of_the_ledger_has_a_program_and_every_program_that_differs_an_issue() -> None:
+    differing = sorted(name for name, snippet in snippets().items() if "differs" in snippet.tags)
+    assert sorted(issue.program_name for issue in load_ledger().issues) == differing
 
 
-def test_tags_say_what_the_table_says() -> None:
-    for row in REGRESSIONS:
-        tags = snippets()[row.name].tags
-        assert row.kind in tags, row.name
-        assert ("gpu" in tags) == (row.device == "cuda"), row.name
-        assert set(tags) <= set(TAGS), row.name
+@pytest.mark.parametrize(("name", "snippet"), snippets().items())
+def test_the_header_says_how_a_program_ends_and_what_it_was_reported_for(name: str, snippet: Snippet) -> None:
+    (kind,) = {"differs", "agrees", "untried", "control"} & set(snippet.tags)
+    assert set(snippet.tags) <= set(TAGS)
+    is_reported = kind in ("agrees", "untried")  # what differs is in the ledger, a control was not reported
+    assert bool(snippet.rung) == bool(snippet.where) == is_reported
+    assert ("gpu" in snippet.tags) == (kind == "untried")
+    group = name.split("/")[0]
+    assert (
+        group.isdigit() or group == kind == "control" or (kind == "differs" and group in ("found", "fuzzed", "known"))
+    )
 
 
 def test_every_tag_is_used() -> None:
     assert {tag for snippet in snippets().values() for tag in snippet.tags} == set(TAGS)
 
 
-def test_rows_are_complete() -> None:
-    for row in REGRESSIONS:
-        assert row.line
-        assert bool(row.status) == (row.kind == "differs"), row.name
-        assert bool(row.issues) or row.kind == "control" or row.name.startswith(("found/", "fuzzed/", "known/")), (
-            row.name
-        )
-        assert bool(row.first_wrong) == (row.kind != "control"), row.name
-
-
 def test_expectations_are_status_words_and_cover_the_ladder() -> None:
-    measured = {row.name for row in REGRESSIONS if row.kind != "untried"}
-    assert set(EXPECTED) == measured
-    for row in REGRESSIONS:
-        expected = EXPECTED.get(row.name, {})
-        assert all(Status(status) for status in expected.values())
-        if row.kind == "differs":
-            assert expected[row.first_wrong] == row.status
-        elif row.kind in ("agrees", "control"):
-            assert expected == dict.fromkeys(LADDER, "pass")
+    said = expected()
+    assert set(said) == {name for name, snippet in snippets().items() if "untried" not in snippet.tags}
+    assert all(Status(status) for words in said.values() for status in words.values())
+    for issue in load_ledger().issues:
+        assert said[issue.program_name][first_rung(issue.program_name)] == issue.statuses[0]
+    for name, snippet in snippets().items():
+        if {"agrees", "control"} & set(snippet.tags):
+            assert said[name] == dict.fromkeys(LADDER, "pass")
 
 
 def test_programs_for_gpus_are_planned_only_on_a_gpu_and_the_reason_is_given() -> None:
@@ -111,7 +106,7 @@ def test_an_unknown_issue_is_a_usage_error() -> None:
     ],
 )
 def test_a_program_that_differs_does_so_without_a_cpp_compiler_too(name: str, backend: str) -> None:
-    """On the torch versions this table was measured on; a fixed bug shows here first."""
+    """On the torch version that expectations were measured with; a fixed bug shows here first."""
     if not torch.__version__.startswith("2.13."):
         pytest.skip(f"measured on torch 2.13, this is {torch.__version__}")
     torch._dynamo.reset()

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from suites.regressions.expectations import EXPECTED
+from suites.regressions.suite import expected
 
 is_measured = pytest.mark.skipif(
     not importlib.metadata.version("torch").startswith("2.13."),
-    reason="the table is of torch 2.13; others have other bugs",
+    reason="what is expected was measured with torch 2.13; others have other bugs",
 )
 
-# The six rows that were measured to differ when this list was begun, on the rung that first shows them.
+# Six programs that differ, on the rung that first shows them.
 FIRST_SIX = {
     "197829/shifted_slice_copy": ("inductor", "fail_accuracy"),
     "197895/float_floor_division": ("inductor", "fail_accuracy"),
@@ -28,17 +28,17 @@ FIRST_SIX = {
     "139805/export_same_tensor_twice": ("export", "fail_guard"),
 }
 
-# Rows that differ only where eager multiplies and adds in one step, as it does on processors that can.
+# Programs that differ only where eager multiplies and adds in one step, as it does on processors that can.
 OF_ONE_STEP = {"fuzzed/addcmul_near_overflow"}
 
 
 def expected_of(subject: str) -> dict[str, str]:
-    """What the table says of a subject, without rows that eager does not show on this processor."""
+    """The status words of a subject, without programs that eager does not show on this processor."""
     largest = torch.full((16,), torch.finfo(torch.float32).max)
     hidden = set() if torch.sub(largest, largest, alpha=2).isfinite().all() else OF_ONE_STEP
     return {
         name: by_subject[subject]
-        for name, by_subject in EXPECTED.items()
+        for name, by_subject in expected().items()
         if subject in by_subject and name not in hidden
     }
 
@@ -61,7 +61,7 @@ def statuses(tmp_path: Path, subject: str, names: list[str]) -> dict[str, str]:
 
 @is_measured
 @pytest.mark.parametrize("subject", ["dynamo", "aot_eager", "export"])
-def test_every_row_ends_as_the_table_says(tmp_path: Path, subject: str) -> None:
+def test_every_program_ends_as_expected(tmp_path: Path, subject: str) -> None:
     expected = expected_of(subject)
     assert statuses(tmp_path, subject, sorted(expected)) == expected
 
@@ -73,8 +73,8 @@ def test_the_first_six_are_reported_on_their_rung(tmp_path: Path, subject: str) 
 
 
 @is_measured
-@pytest.mark.slow  # compiles C++ for every row
+@pytest.mark.slow  # compiles C++ for every program
 @pytest.mark.parametrize("subject", ["inductor", "export[strict=false]"])
-def test_every_row_ends_as_the_table_says_where_it_takes_minutes(tmp_path: Path, subject: str) -> None:
+def test_every_program_ends_as_expected_where_it_takes_minutes(tmp_path: Path, subject: str) -> None:
     expected = expected_of(subject)
     assert statuses(tmp_path, subject, sorted(expected)) == expected

@@ -5,6 +5,8 @@ from torch import nn
 
 PROGRAM = {
     "tags": ("agrees", "inductor", "guards"),
+    "rung": "inductor",
+    "where": "pre-grad fusion; stale by design with freezing",
     "is_module": True,
     "calls": [
         {"training": False, "grad_mode": "no_grad"},

@@ -7,6 +7,8 @@ from torch import nn
 
 PROGRAM = {
     "tags": ("agrees", "capture", "guards", "mutation"),
+    "rung": "dynamo",
+    "where": "guards",
     "is_module": True,
     "calls": [{}, {"before": "target.row = target.rows[1]"}, {"before": "target.row = target.rows[2]"}],
 }

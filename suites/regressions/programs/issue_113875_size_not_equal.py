@@ -2,7 +2,12 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "capture", "guards", "shapes"), "calls": [{}, {}, {}]}
+PROGRAM = {
+    "tags": ("agrees", "capture", "guards", "shapes"),
+    "rung": "dynamo",
+    "where": "shape guards",
+    "calls": [{}, {}, {}],
+}
 DEVICE = "cpu"
 
 

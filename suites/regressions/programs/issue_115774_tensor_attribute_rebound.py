@@ -5,6 +5,8 @@ from torch import nn
 
 PROGRAM = {
     "tags": ("agrees", "capture", "guards"),
+    "rung": "dynamo",
+    "where": "guards",
     "is_module": True,
     "calls": [{}, {"before": "target.offset = torch.full((3,), 9.0, device=DEVICE)"}],
 }

@@ -5,6 +5,8 @@ from torch import nn
 
 PROGRAM = {
     "tags": ("agrees", "capture", "guards"),
+    "rung": "dynamo",
+    "where": "guards",
     "is_module": True,
     "calls": [{}, {"before": "target.is_disabled = True"}, {"before": "target.is_disabled = False"}],
 }

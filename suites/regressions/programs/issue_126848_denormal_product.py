@@ -2,7 +2,12 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "inductor", "process-state"), "calls": [{}, {}]}
+PROGRAM = {
+    "tags": ("agrees", "inductor", "process-state"),
+    "rung": "inductor",
+    "where": "process state: flush-to-zero left on",
+    "calls": [{}, {}],
+}
 DEVICE = "cpu"
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "inductor", "strides")}
+PROGRAM = {"tags": ("agrees", "inductor", "strides"), "rung": "inductor", "where": "layout of outputs"}
 DEVICE = "cpu"
 
 

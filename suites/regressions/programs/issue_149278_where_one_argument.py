@@ -4,6 +4,8 @@ import torch
 
 PROGRAM = {
     "tags": ("untried", "gpu", "inductor", "data-dependent"),
+    "rung": "inductor",
+    "where": "unbacked sizes",
     "config": {
         "torch._dynamo.config.capture_dynamic_output_shape_ops": True,
         "torch._dynamo.config.capture_scalar_outputs": True,

@@ -2,7 +2,7 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "inductor", "memory")}
+PROGRAM = {"tags": ("agrees", "inductor", "memory"), "rung": "inductor", "where": "CPU local buffer"}
 DEVICE = "cpu"
 
 

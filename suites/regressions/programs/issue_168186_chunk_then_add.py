@@ -5,6 +5,8 @@ from torch import nn
 
 PROGRAM = {
     "tags": ("agrees", "precision", "dtype"),
+    "rung": "inductor",
+    "where": "fusion precision; reported for a GPU and 128 channels, here 32",
     "is_module": True,
     "calls": [{"training": False, "grad_mode": "no_grad"}],
 }

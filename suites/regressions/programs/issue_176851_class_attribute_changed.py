@@ -2,7 +2,12 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "capture", "guards"), "calls": [{}, {"before": "Options.factor = 7.0"}]}
+PROGRAM = {
+    "tags": ("agrees", "capture", "guards"),
+    "rung": "dynamo",
+    "where": "guards",
+    "calls": [{}, {"before": "Options.factor = 7.0"}],
+}
 DEVICE = "cpu"
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "inductor", "vectorization")}
+PROGRAM = {"tags": ("agrees", "inductor", "vectorization"), "rung": "inductor", "where": "CPU strided vector load"}
 DEVICE = "cpu"
 
 

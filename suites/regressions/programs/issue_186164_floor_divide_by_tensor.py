@@ -3,7 +3,13 @@
 import torch
 from torch import nn
 
-PROGRAM = {"tags": ("untried", "gpu", "inductor", "integer"), "is_module": True, "calls": [{"grad_mode": "no_grad"}]}
+PROGRAM = {
+    "tags": ("untried", "gpu", "inductor", "integer"),
+    "rung": "inductor",
+    "where": "type of a constant in AOTInductor's lowering",
+    "is_module": True,
+    "calls": [{"grad_mode": "no_grad"}],
+}
 DEVICE = "cpu"
 
 

@@ -6,6 +6,8 @@ from torch import nn
 
 PROGRAM = {
     "tags": ("untried", "gpu", "inductor", "autograd"),
+    "rung": "inductor",
+    "where": "mix-order reduction",
     "is_module": True,
     "calls": [{"backward": True}, {"backward": True}],
 }

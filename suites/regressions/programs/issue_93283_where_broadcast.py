@@ -2,7 +2,7 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "inductor")}
+PROGRAM = {"tags": ("agrees", "inductor"), "rung": "inductor", "where": "lowering"}
 DEVICE = "cpu"
 
 

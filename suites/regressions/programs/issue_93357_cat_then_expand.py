@@ -3,7 +3,13 @@
 import torch
 from torch import nn
 
-PROGRAM = {"tags": ("agrees", "inductor"), "is_module": True, "calls": [{"grad_mode": "no_grad"}]}
+PROGRAM = {
+    "tags": ("agrees", "inductor"),
+    "rung": "inductor",
+    "where": "lowering",
+    "is_module": True,
+    "calls": [{"grad_mode": "no_grad"}],
+}
 DEVICE = "cpu"
 
 

@@ -4,6 +4,8 @@ import torch
 
 PROGRAM = {
     "tags": ("agrees", "aot", "mutation", "aliasing"),
+    "rung": "aot_eager",
+    "where": "mutation of an input that is a view",
     "calls": [
         {"before": "base = torch.ones(4, device=DEVICE, requires_grad=True).add(0.0); view = base[0::2]"},
         {"before": "view.detach().mul_(3)"},

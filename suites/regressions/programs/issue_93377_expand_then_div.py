@@ -2,7 +2,7 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "aot", "mutation", "aliasing")}
+PROGRAM = {"tags": ("agrees", "aot", "mutation", "aliasing"), "rung": "aot_eager", "where": "functionalization"}
 DEVICE = "cpu"
 
 

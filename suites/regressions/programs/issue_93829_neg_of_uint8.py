@@ -2,7 +2,7 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "inductor", "integer")}
+PROGRAM = {"tags": ("agrees", "inductor", "integer"), "rung": "inductor", "where": "integer promotion"}
 DEVICE = "cpu"
 
 

@@ -2,7 +2,7 @@
 
 import torch
 
-PROGRAM = {"tags": ("agrees", "inductor", "mutation")}
+PROGRAM = {"tags": ("agrees", "inductor", "mutation"), "rung": "inductor", "where": "lowering"}
 DEVICE = "cpu"
 
 
