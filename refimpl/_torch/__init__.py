@@ -1,8 +1,8 @@
-"""The only door to non-public torch: every such name refimpl uses stands in a module of this package with its reason.
+"""All non-public names of torch that refimpl uses; no other module may import any. Each is imported here with its reason.
 
-What is allowed: the dispatcher, pytrees, fx's graph printer, weak maps over tensors, and `FakeTensorMode`, a named exception
-to independence (docs/adr/0001-independence.md): fake kernels say which shapes and dtypes an op gives, and writing them anew
-would be a second operator library. Everything that captures, traces, functionalizes, partitions or lowers is refimpl's own.
+Allowed are the dispatcher, pytrees, fx's graph printer, weak maps over tensors, and `FakeTensorMode`, a named exception to
+independence (docs/adr/0001-independence.md): fake kernels infer the shapes and dtypes of results, and rewriting them would be a
+second operator library. Everything that captures, traces, functionalizes, partitions or lowers is refimpl's own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Autograd: modes of gradients, inference and autocast, hooks on saved tensors, views, steps and backward passes."""
+"""Autograd: grad, inference and autocast modes, saved tensor hooks, views, autograd nodes and backward passes."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from typing import Any
 
 import torch
 
-# Calls that change what later ops do and are no ops themselves, as graphs name them.
+# Calls in graphs that change a mode of later ops and are no ops themselves.
 from torch.amp.autocast_mode import _enter_autocast as enter_autocast
 from torch.amp.autocast_mode import _exit_autocast as exit_autocast
 from torch.autograd.grad_mode import _enter_inference_mode as enter_inference_mode
 from torch.autograd.grad_mode import _exit_inference_mode as exit_inference_mode
 
-# What torch.no_grad and its like call, and function modes see.
+# The function that torch.no_grad and others call, and that function modes see.
 set_grad_enabled = torch._C._set_grad_enabled
-# The function that calls the engine of autograd: what has it for its caller is called by the engine.
+# The Python function that runs the autograd engine: a frame whose caller is this function was called by the engine.
 engine_call: Any = getattr(torch.autograd.graph, "_engine_run_backward")
 is_any_autocast_on: Any = torch._C._is_any_autocast_enabled
 
-# The level of forward-mode AD that is entered, within which tensors may have tangents; -1 where none is. Not of one thread.
+# The current level of forward-mode AD, -1 if none is entered. Levels are shared by all threads.
 forward_mode_level = functools.partial(getattr, torch.autograd.forward_ad, "_current_level")
 
-# Within `with below_autograd():` ops run their kernels, and autograd does not see them.
+# Within `with below_autograd():` ops skip autograd.
 below_autograd = torch._C._AutoDispatchBelowAutograd
 
 
 def is_inside_backward() -> bool:
-    """Whether autograd now runs a backward pass in this thread."""
+    """Whether a backward pass is running in this thread."""
     return torch._C._current_graph_task_id() != -1
 
 
 def autograd_sequence_number() -> int:
-    """Of the next autograd node: what links a forward op with its backward in profiles and partitions."""
+    """The sequence number of the next autograd node, which links a forward op to its backward in profiles and partitions."""
     return torch.autograd._get_sequence_nr()
 
 
 def running_autograd_node() -> Any:
-    """The step of a backward pass that now runs in this thread; None outside of one."""
+    """The autograd node whose backward is running in this thread; None outside of a backward pass."""
     return torch._C._current_autograd_node()
 
 
 def is_inside_formula() -> bool:
-    """Whether a step of a backward pass now runs in this thread that is autograd's own, and no user's Function."""
-    step = torch._C._current_autograd_node()
-    return step is not None and not isinstance(step, torch.autograd.function.BackwardCFunction)
+    """Whether a built-in derivative formula is running in this thread, not the backward of a torch.autograd.Function."""
+    node = torch._C._current_autograd_node()
+    return node is not None and not isinstance(node, torch.autograd.function.BackwardCFunction)
 
 
 @contextlib.contextmanager
 def without_saved_tensors_hooks() -> Iterator[None]:
-    """Within it hooks on saved tensors from around see nothing, and autograd checks that nobody has written to what was saved."""
+    """A block without the active saved tensor hooks, in which autograd checks that saved tensors were not mutated since."""
     hooks: Any = getattr(torch._C, "_autograd")
     with contextlib.ExitStack() as put_back:
         while (top := hooks._top_saved_tensors_default_hooks(True)) is not None:
@@ -61,19 +61,19 @@ def without_saved_tensors_hooks() -> Iterator[None]:
 
 
 def has_saved_tensors_hooks() -> bool:
-    """Whether hooks from around pack what is saved now."""
+    """Whether saved tensor hooks are active."""
     hooks: Any = getattr(torch._C, "_autograd")
     return hooks._top_saved_tensors_default_hooks(True) is not None
 
 
 def keeps_autograd_graph() -> bool:
-    """Whether the backward pass that now runs may be run again: `retain_graph`."""
+    """Whether the running backward pass was called with `retain_graph=True`."""
     return bool(getattr(torch._C, "_autograd")._get_current_graph_task_keep_graph())
 
 
 @contextlib.contextmanager
 def saved_tensors_hooks_off() -> Iterator[None]:
-    """Within it no tensor is packed by hooks from around, as while torch's own capture runs; they are on again afterwards."""
+    """A block in which active saved tensor hooks are not called, by the switch that torch's own capture uses."""
     hooks: Any = getattr(torch._C, "_autograd")
     before = hooks._saved_tensors_hooks_set_tracing(True)
     try:
@@ -82,25 +82,25 @@ def saved_tensors_hooks_off() -> Iterator[None]:
         hooks._saved_tensors_hooks_set_tracing(before)
 
 
-def function_of(step: Any) -> Any:
-    """The class of the `torch.autograd.Function` that a step of autograd, or None, is a call of; None where it is of none."""
-    return getattr(step, "_forward_cls", None)
+def function_of(node: Any) -> Any:
+    """The `torch.autograd.Function` class of an autograd node; None for other nodes, and for None."""
+    return getattr(node, "_forward_cls", None)
 
 
 def creation_of_view(view: torch.Tensor) -> Any:
-    """In which mode, and by what kind of op, a view was made: what autograd refuses to do in place depends on it."""
+    """A view's CreationMeta: by which mode and kind of op it was made, on which autograd's checks of in-place ops depend."""
     return getattr(torch._C, "_autograd")._get_creation_meta(view)
 
 
 def set_creation_of_view(view: torch.Tensor, creation: Any) -> None:
-    """Tell autograd that the view was made as another one was."""
+    """Set a view's CreationMeta to that of another view."""
     hooks: Any = getattr(torch._C, "_autograd")
     if hooks._get_creation_meta(view) != creation:
         hooks._set_creation_meta(view, creation)
 
 
 def is_made_without_gradients(creation: Any) -> bool:
-    """Whether a view with this creation was made under `no_grad` or in inference mode."""
+    """Whether the CreationMeta is that of a view made under `no_grad` or in inference mode."""
     kinds: Any = getattr(getattr(torch._C, "_autograd"), "CreationMeta")
     return creation in (kinds.NO_GRAD_MODE, kinds.INFERENCE_MODE)
 
@@ -110,7 +110,7 @@ def is_any_autocast_enabled() -> bool:
     return torch._C._is_any_autocast_enabled()
 
 
-# Within `with without_autocast():` no op casts, whatever the device type.
+# Within `with without_autocast():` autocast is off for all device types.
 without_autocast = torch._C._DisableAutocast
 
 

@@ -1,36 +1,36 @@
-"""Graphs of torch.fx, and the containers that their inputs and outputs come in."""
+"""torch.fx graphs, and pytrees for their inputs and outputs."""
 
 from __future__ import annotations
 
 import torch
 
-# Whether torch.fx's own tracer runs: a captured function that it calls would look at proxies.
+# Whether torch.fx's own tracer runs: it would call a captured function with proxies.
 from torch.fx import _symbolic_trace as _fx_symbolic_trace
 
-# Which fields of a node's meta a node made in its place takes over; functions that a stack trace always shows; whose number.
+# Meta fields that are copied to a node's replacements, functions that stack traces always show, and sequence numbers.
 from torch.fx import proxy as _fx_proxy
 from torch.fx import traceback as _fx_traceback
 
-# Code is printed when it is first asked for: a graph module that only serves to be compiled never needs it.
+# A GraphModule that generates its code when it is first read or run: one that is only compiled never does.
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 
-# A graph whose inputs and outputs are flat.
+# The code generator of graphs with flat inputs and outputs.
 from torch.fx.graph import CodeGen as PlainCodeGen
 
-# A graph whose inputs or outputs are nested containers: fx prints the flattening and unflattening code.
+# The code generator of graphs with nested inputs or outputs, which prints flattening and unflattening code.
 from torch.fx.graph import _PyTreeCodeGen as PyTreeCodeGen
 from torch.fx.graph import _PyTreeInfo as PyTreeInfo
 
-# What fx passes and backends read as a node's "tensor_meta".
+# The class of a node's "tensor_meta", which fx passes and backends read.
 from torch.fx.passes.shape_prop import TensorMetadata as TensorMetadata
 from torch.fx.proxy import _COPY_META_FIELDS as PRESERVED_META_FIELDS
 
-# Containers: torch.utils._pytree knows every container a user has registered with torch.
+# Pytrees, with every container that a user has registered with torch.
 from torch.utils import _pytree as pytree
 
 
 def is_fx_tracing() -> bool:
-    """Whether torch.fx traces a function with proxies in this process."""
+    """Whether torch.fx's own tracer is running in this process."""
     return _fx_symbolic_trace._is_fx_tracing_flag
 
 
@@ -38,12 +38,12 @@ STACK_TRACE_ANCHORS: set[tuple[str, str]] = getattr(_fx_proxy, "_STACK_TRACE_ANC
 
 
 def keeps_sequence_number_of_meta() -> bool:
-    """Whether nodes are to have the sequence number that the current meta names, not autograd's."""
+    """Whether a node gets the sequence number of the current meta, not autograd's."""
     return getattr(_fx_traceback, "_is_preserving_node_seq_nr", bool)()
 
 
 def graph_codegen(graph: torch.fx.Graph) -> PlainCodeGen:
-    """What prints the graph as Python, and knows the containers its inputs and outputs come in."""
+    """The graph's code generator, which knows the pytrees of its inputs and outputs."""
     return graph._codegen
 
 

@@ -1,4 +1,4 @@
-"""Operators: their classes, those that take functions, their kernels, and what they write to."""
+"""Operators: their classes, higher-order operators, kernels, side effects, and mutated arguments."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import Any
 
 import torch
 
-# Python kernels for composite ops, without which C++ ones would ask for sizes as plain ints.
+# Python kernels of composite ops; the C++ ones would specialize symbolic sizes.
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
 
-# Operators that take functions, of which only torch.cond has a public name.
+# Higher-order operators, of which only torch.cond has a public name.
 from torch._higher_order_ops import map as hop_map
 from torch._higher_order_ops import scan as hop_scan
 
-# The one function through which torch.cond and its like compile themselves; it is never called (trace/higher_order).
+# Has the function by which torch.cond and others compile themselves; refimpl replaces it (trace/higher_order/direct_calls.py).
 from torch._higher_order_ops import utils as hop_utils
 from torch._higher_order_ops import while_loop as hop_while_loop
 
-# Which ops have side effects that their schemas do not show.
+# Side effects of ops that their schemas do not show.
 from torch._library import simple_registry as _simple_registry
 
 # The type of aten.add.Tensor has no public name.
@@ -28,19 +28,17 @@ from torch._ops import OpOverloadPacket as OpOverloadPacket
 
 
 def has_composite_kernel(func: OpOverload) -> bool:
-    """Whether the op has a kernel made of other operators, which may return an argument or a view of one. Kernel tables are only
-    readable through `torch._C`; some operators of TorchScript have none."""
+    """Whether the op has a CompositeImplicitAutograd kernel, which may return an argument or a view of one."""
     name = func.name()
-    if not torch._C._dispatch_has_kernel(name):
+    if not torch._C._dispatch_has_kernel(name):  # some TorchScript operators
         return False
     return torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
 
 
 def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) -> bool:
-    """Whether eager runs the op's composite kernel rather than one of the devices' own.
+    """Whether eager runs the op's composite kernel, because none of the devices has its own kernel.
 
-    Autograd does that before the mode sees the call; in inference mode nobody does. Kernel tables are only readable through
-    `torch._C`.
+    A dispatch mode does not see such an op, because autograd decomposes it first; in inference mode autograd does not.
     """
     if not has_composite_kernel(func):
         return False
@@ -49,19 +47,19 @@ def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) ->
 
 
 def has_python_kernels() -> bool:
-    """Whether the dispatcher prefers torch's kernels in Python, as it does in traces with symbolic sizes."""
+    """Whether the dispatcher prefers torch's Python kernels, as in symbolic traces."""
     return torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PythonDispatcher)
 
 
 def run_composite_kernel(func: OpOverload, args: Any, kwargs: Any) -> Any:
-    """The composite kernel that eager runs. `OpOverload.decompose` prefers torch's Python decompositions where it has any."""
+    """Run the op's composite kernel. `OpOverload.decompose` would prefer torch's Python decompositions."""
     return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def registered_effect(func: Any) -> Any:
-    """The kind of side effect that an op or higher-order operator is registered with, whose order counts; None without.
+    """The registered side effect of an op or higher-order operator (calls with one must stay in order); None without.
 
-    Only of ops whose results are no arguments, and which write to none: the others' effects show in their schemas.
+    Ops that mutate or return an argument are not looked up: their schemas show that.
     """
     if isinstance(func, OpOverload):
         arguments = (*func._schema.arguments, *func._schema.returns)
@@ -74,12 +72,12 @@ def _effect_of(name: str) -> Any:
     return None if holder is None else holder.effect
 
 
-# with_effects(token, op, ...): an op with a side effect as a function of what happened before; gives a token for what is next.
+# with_effects(token, op, ...): an op with a side effect, put in order by the token it takes and the token it returns.
 with_effects: Any = getattr(torch.ops.higher_order, "with_effects")
 
 
 def written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
-    """Position and name of every argument the op writes to, by its schema."""
+    """Position and name of every argument that the op mutates, by its schema."""
     arguments = func._schema.arguments
     return tuple((i, a.name) for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write)
 

@@ -1,4 +1,4 @@
-"""What programs are made of: functions that are written in C, functions of numpy, TorchScript, and modules."""
+"""Things found in captured programs: C functions, numpy functions, TorchScript, and modules."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-# Functions of numpy on tensors: an operator library like the kernels of fake tensors, and no part of what captures.
+# numpy functions on tensors: an operator library like the fake kernels, not part of capture.
 from torch import _numpy
 
 torch_numpy: Any = _numpy
 
-# What capture has to know of functions written in C: which hold operators only, which only ask, which change torch's state.
+# C functions that capture knows: modules of operators only, functions that only query, functions that read torch's state.
 TensorBase = torch._C.TensorBase
 NATIVE_OPERATOR_MODULES = frozenset(
     f"torch._C.{name}" for name in ("_nn", "_fft", "_linalg", "_special", "_sparse", "_nested")
@@ -28,24 +28,24 @@ _VARIABLE_FUNCTIONS: Any = getattr(torch._C, "_VariableFunctions")
 
 
 def is_native_operator(function: Any) -> bool:
-    """Whether it is torch.add or one of its like: functions of the one C++ class that torch's namespace is filled from."""
+    """Whether the function is an operator in torch's namespace, such as torch.add: a method of C++'s _VariableFunctions."""
     return getattr(_VARIABLE_FUNCTIONS, getattr(function, "__name__", ""), None) is function
 
 
-# What programs say of sizes and numbers. Public in all but name.
+# Assertions on sizes and numbers, documented in spite of their names.
 torch_checks: tuple[Any, ...] = (torch._check, torch._check_is_size)
-# TorchScript's tracer below torch.jit.trace, and what tells whether it runs.
+# The tracer below torch.jit.trace, and whether it runs.
 jit_get_trace_graph: Any = getattr(torch.jit, "_get_trace_graph")
 is_jit_tracing: Callable[[], bool] = torch._C._is_tracing
-# The module of Python's for one of TorchScript's own, as a method of a script has for its owner.
+# Wraps a C++ TorchScript module (the owner of a script method) as a Python module.
 wrap_script_module: Any = getattr(getattr(torch.jit, "_recursive"), "wrap_cpp_module")
-# Where builds of torch that collect such things count which entry points are used.
+# Logs the use of an entry point, in builds of torch that collect this.
 log_torch_api_usage_once: Callable[[str], object] = torch._C._log_api_usage_once
 
 
 @contextlib.contextmanager
 def exporting_flags() -> Iterator[None]:
-    """Within it torch tells programs that ask that they are compiled and exported: the variables behind the public questions."""
+    """A block in which `torch.compiler.is_compiling()` and `is_exporting()` are True."""
     flags: Any = getattr(torch, "compiler")
     names = [name for name in ("_is_compiling_flag", "_is_exporting_flag") if hasattr(flags, name)]
     before = [getattr(flags, name) for name in names]
@@ -62,14 +62,14 @@ _NOT_THERE = object()
 
 
 def call_slot(module: torch.nn.Module) -> Callable[..., Any]:
-    """What calling the module runs."""
+    """The function that calling the module runs."""
     compiled = module.__dict__.get("_compiled_call_impl")
     return module._call_impl if compiled is None else compiled
 
 
 @contextlib.contextmanager
 def call_replaced(module: torch.nn.Module, call: Callable[..., Any]) -> Iterator[None]:
-    """Within it calling the module runs `call`, by the slot that `Module.compile` fills; its hooks are `call`'s to run."""
+    """A block in which calling the module runs `call`, by the attribute that `Module.compile` sets; `call` has to run hooks."""
     attributes = module.__dict__
     previous = attributes.get("_compiled_call_impl", _NOT_THERE)
     attributes["_compiled_call_impl"] = call
@@ -84,7 +84,7 @@ def call_replaced(module: torch.nn.Module, call: Callable[..., Any]) -> Iterator
 
 @contextlib.contextmanager
 def children_replaced(module: torch.nn.Module, replacement: dict[str, Any]) -> Iterator[None]:
-    """Within it the module keeps its children in `replacement`. What the program changes there is kept afterwards."""
+    """A block in which the module's `_modules` is `replacement`. The program's changes of it are kept afterwards."""
     attributes = module.__dict__
     children = attributes["_modules"]
     attributes["_modules"] = replacement
