@@ -19,7 +19,8 @@ from torch.autograd.grad_mode import _exit_inference_mode as exit_inference_mode
 set_grad_enabled = torch._C._set_grad_enabled
 # The Python function that runs the autograd engine: a frame whose caller is this function was called by the engine.
 engine_call: Any = getattr(torch.autograd.graph, "_engine_run_backward")
-is_any_autocast_on: Any = torch._C._is_any_autocast_enabled
+# Whether autocast is on for any device type: the C function, which guards call.
+is_any_autocast_enabled = torch._C._is_any_autocast_enabled
 
 # The current level of forward-mode AD, -1 if none is entered. Levels are shared by all threads.
 forward_mode_level = functools.partial(getattr, torch.autograd.forward_ad, "_current_level")
@@ -105,11 +106,6 @@ def is_made_without_gradients(creation: Any) -> bool:
     return creation in (kinds.NO_GRAD_MODE, kinds.INFERENCE_MODE)
 
 
-def is_any_autocast_enabled() -> bool:
-    """Whether autocast is on for any device type."""
-    return torch._C._is_any_autocast_enabled()
-
-
 # Within `with without_autocast():` autocast is off for all device types.
 without_autocast = torch._C._DisableAutocast
 
@@ -127,7 +123,6 @@ __all__ = [
     "function_of",
     "has_saved_tensors_hooks",
     "is_any_autocast_enabled",
-    "is_any_autocast_on",
     "is_inside_backward",
     "is_made_without_gradients",
     "keeps_autograd_graph",

@@ -15,7 +15,7 @@ from refimpl._torch import (
     forward_mode_level,
     function_modes_on,
     functions_may_be_overridden,
-    is_any_autocast_on,
+    is_any_autocast_enabled,
 )
 
 _DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
@@ -63,7 +63,7 @@ def state_condition(seen: tuple[Any, ...], constant: Callable[[Any], str]) -> st
 _READERS: tuple[Callable[[], Any], ...] = (
     torch.is_grad_enabled,
     torch.is_inference_mode_enabled,
-    is_any_autocast_on,
+    is_any_autocast_enabled,
     torch.get_default_dtype,
     torch.are_deterministic_algorithms_enabled,
     torch.is_deterministic_algorithms_warn_only_enabled,

@@ -29,7 +29,7 @@ import torch
 from refimpl._torch import (
     FakeTensor,
     FakeTensorMode,
-    is_any_autocast_on,
+    is_any_autocast_enabled,
     set_grad_enabled,
 )
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
@@ -139,7 +139,7 @@ class CaptureState(OperatorState):
         self.writes = {}
         self.stops: frozenset[int] = frozenset()  # instructions that the segment must not pass, as was found before
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
-        if is_any_autocast_on():
+        if is_any_autocast_enabled():
             self.guard_autocast()
 
     def release(self) -> None:
