@@ -35,7 +35,7 @@ from refimpl.codegen.nests import normalised
 from refimpl.codegen.scalars import Apply, Guarded, Literal, Load, Scalar, index_symbols, walk
 from refimpl.codegen.schedule import guess
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
-from refimpl.trace.decompositions.followed_kernels import has_libraries_products
+from refimpl.trace.decompositions.followed_kernels import uses_cpu_blas
 
 aten = torch.ops.aten
 
@@ -237,7 +237,7 @@ def _addmm(
     compute = opmath(fake.dtype)
     factors = [None if is_one(number) else literal(number, compute) for number in (beta, alpha)]
     ignores = isinstance(beta, (int, float)) and beta == 0
-    is_library = node.target is aten.addmm.default and has_libraries_products(fake.dtype, fake.device)
+    is_library = node.target is aten.addmm.default and uses_cpu_blas(fake.dtype, fake.device)
     if is_library and isinstance(alpha, (int, float)) and alpha == 0:
         factors, total = [factors[0], None], _zeros(node, 0.0 if ignores else -0.0)
     else:

@@ -1,4 +1,4 @@
-"""A table of decompositions of aten ops into a small core set, written from the definitions of the ops.
+"""The table of decompositions of aten ops into a small core set, written from the definitions of the ops.
 
 `make_fx(f, decomposition_table=refimpl.decomposition_table)` traces into ops of `core.CORE_OPS` and ops that have no rule.
 """
@@ -25,7 +25,7 @@ from refimpl.trace.decompositions.core import CORE_OPS
 from refimpl.trace.decompositions.registry import decomposition_table, get_decompositions
 from refimpl.trace.decompositions.variants import register_variants
 
-# Importing a file of rules registers them.
+# Importing a module of rules registers its rules.
 RULE_FILES = (
     activation_gradients,
     activations,

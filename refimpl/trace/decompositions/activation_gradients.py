@@ -1,7 +1,7 @@
-"""Gradients of activation functions: the incoming gradient times the derivative, in the form the kernels define it.
+"""Decompositions of backward ops of activation functions: the tangent times the derivative.
 
 Counterpart: torch/_decomp/decompositions.py, *_backward of activations
-Differs: derivatives are derived anew from the activation's definition.
+Differs: derivatives are derived anew from the activation's definition; at kinks they are the kernels'.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from refimpl.trace.dtypes import common_dtype
 
 Tensor = torch.Tensor
 
-# In single precision, whatever the dtype: eager's kernel has no other.
+# Eager's kernel has this constant in float32 for every dtype.
 _SIXTH = float(torch.tensor(1 / 6, dtype=torch.float32))
 
 
@@ -76,7 +76,7 @@ def rrelu_with_noise_backward(
     grad: Tensor, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, self_is_result: bool
 ) -> Tensor:
     if training and upper - lower > 1e-6:
-        return noise * grad  # the slopes that were drawn
+        return noise * grad  # `noise` holds the slopes that were drawn
     return torch.where(x > 0, grad, grad * ((lower + upper) / 2))
 
 
@@ -161,7 +161,7 @@ def logit_backward(grad: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
 
 
 def _logit_gradient(grad: Tensor, x: Tensor, limits: tuple[float, float] | None) -> Tensor:
-    """The slope at both zeros is +infinity; NaN gives NaN, as where eager's loop takes one element after the other."""
+    """The derivative at 0 and -0 is +inf. NaN gives NaN, as in eager's scalar loop."""
     derivative = torch.where(x == 0, grad * math.inf, grad / (x * (1 - x)))
     if limits is None:
         return torch.where((x >= 0) & (x <= 1), derivative, math.nan)
@@ -169,7 +169,7 @@ def _logit_gradient(grad: Tensor, x: Tensor, limits: tuple[float, float] | None)
 
 
 def _of_gradient(grad: Tensor, input_dtype: torch.dtype) -> torch.dtype:
-    """The dtype of the gradient of a softmax: the CPU's kernels have one dtype only."""
+    """The dtype of a softmax gradient: CPU kernels return the dtype of `grad`, others the input's."""
     return grad.dtype if grad.device.type == "cpu" else input_dtype
 
 
@@ -184,5 +184,5 @@ def softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype
 def log_softmax_backward(grad: Tensor, y: Tensor, dim: int, input_dtype: torch.dtype) -> Tensor:
     inner, dtype = computation_dtype(y.dtype), _of_gradient(grad, input_dtype)
     grad, y = row_major(cast(grad, inner)), row_major(cast(y, inner))
-    # Rounded once, as in eager: both terms may be almost alike.
+    # addcmul rounds once, as eager does: the two terms may cancel.
     return cast(torch.addcmul(grad, torch.exp(y), torch.sum(grad, dim, keepdim=True), value=-1), dtype)

@@ -1,9 +1,9 @@
-"""Activation functions.
+"""Decompositions of activation functions.
 
-Comparisons are written so that NaN ends in the branch where eager lets it: NaN compares false with everything.
+Comparisons are written so that NaN, which compares false with everything, takes the same branch as in eager.
 
 Counterpart: torch/_decomp/decompositions.py and torch/_refs/nn/functional/__init__.py, activations
-Differs: each rule is the textbook formula; softmax and log_softmax are decomposed here, although upstream keeps them as core.
+Differs: each rule is the textbook formula; softmax and log_softmax are decomposed, which are core upstream.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def prelu_kernel(x: Tensor, weight: Tensor) -> Tensor:
     return torch.where(x > 0, x, weight * x)
 
 
-@pointwise(aten.hardtanh.default)  # of integers eager has rules of its own
+@pointwise(aten.hardtanh.default)  # integers are left to the op, which treats them differently
 def hardtanh(x: Tensor, min_val: float = -1, max_val: float = 1) -> Tensor:
     return torch.clamp(x, min_val, max_val)
 
@@ -98,7 +98,7 @@ def hardshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
 
 @pointwise(aten.softshrink.default)
 def softshrink(x: Tensor, lambd: float = 0.5) -> Tensor:
-    """Between the limits x * 0, as eager: a zero of the sign of x, and NaN for NaN."""
+    """Between the limits the result is x * 0, as in eager: a zero with the sign of x, and NaN for NaN."""
     if not 0 <= lambd < math.inf:
         return NotImplemented  # eager raises
     return torch.where(x > lambd, x - lambd, torch.where(x < -lambd, x + lambd, x * 0))
@@ -136,7 +136,7 @@ def glu(x: Tensor, dim: int = -1) -> Tensor:
 
 @pointwise(aten.log_sigmoid_forward.default)
 def log_sigmoid_forward(x: Tensor) -> Any:
-    """The second result is what the backward kernel of a CPU wants kept; other devices keep nothing."""
+    """The second result is the buffer for the CPU's backward kernel; it is empty on other devices."""
     x = row_major(x)
     small = torch.exp(-torch.abs(x))
     kept = small if x.device.type == "cpu" else x.new_zeros((0,))
@@ -144,14 +144,14 @@ def log_sigmoid_forward(x: Tensor) -> Any:
 
 
 def logit_limits(eps: float, dtype: torch.dtype) -> tuple[float, float]:
-    """Of the operand, in its dtype: in a half type the upper one may be 1."""
+    """The limits eps and 1 - eps, rounded to the operand's dtype: in a half dtype the upper one may be 1."""
     low = rounded_number(eps, dtype)
     return low, rounded_number(1 - low, dtype)
 
 
 @rule(aten.logit.default)
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    """Where the limits cross the lower one counts. On a CPU half types round each step."""
+    """If the limits cross, the lower one wins. CPU kernels of half dtypes round each step."""
     if x.is_complex():
         return NotImplemented
     dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
@@ -165,7 +165,7 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
 
 
 def _softmax_in(x: Tensor, dtype: torch.dtype, dim: int) -> tuple[Tensor, Tensor]:
-    """The shifted logarithms and their exponentials. The kernel reads and writes dense memory, hence the layout."""
+    """x - max(x) and its exponential, contiguous as eager's result is."""
     x = row_major(cast(x, computation_dtype(dtype)))
     if x.numel() == 0:
         return x, torch.exp(x)
@@ -197,7 +197,7 @@ def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
 
 @rule(aten._safe_softmax.default)
 def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Zero, not NaN, where every logit of a row is -inf."""
+    """A row whose logits are all -inf gives zeros, not NaN."""
     out = torch.softmax(x, dim, dtype=dtype)
     is_masked = torch.all(x == -math.inf, dim, keepdim=True)
     return torch.where(is_masked, 0, out)

@@ -1,9 +1,9 @@
-"""The core set: what tracing with the table ends in. No op in it has a rule, and the rules of all others lead here.
+"""The core set: the ops that rules decompose into. No op in it has a rule.
 
 Counterpart: torch.Tag.core, torch/_decomp/__init__.py core_aten_decompositions
-Differs: smaller (no norms, softmax, embedding, folding, padding other than by a constant, activations beyond relu and sigmoid),
-and with `copy_`, which in-place and out variants end in, the views of complex numbers, the sign bit, which no simpler
-op knows of NaN, and special functions that would lose accuracy in simpler ops.
+Differs: without norms, softmax, embedding, folding, padding other than by a constant, and activations beyond relu and sigmoid.
+With `copy_`, into which in-place and out variants decompose; views of complex tensors; `signbit`, which no other op computes for
+NaN; and special functions that would lose accuracy in simpler ops.
 """
 
 from __future__ import annotations

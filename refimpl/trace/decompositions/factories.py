@@ -1,7 +1,7 @@
-"""Ops that make tensors from sizes and values.
+"""Decompositions of factory functions: zeros, new_full, arange, linspace ...
 
 Counterpart: torch/_refs/__init__.py, factories
-Differs: all of them end in full, full_like, empty, empty_strided, arange.start_step and scalar_tensor.
+Differs: all decompose into full, full_like, empty, empty_strided, arange.start_step and scalar_tensor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def ones(size: Sequence[Any], **options: Any) -> Tensor:
 
 
 def _with_dtype(options: dict[str, Any]) -> dict[str, Any]:
-    """`full` takes its type from the value unless told; these ops take the default type."""
+    """Options with the default dtype if none is given; `full` would take the dtype of the value."""
     return options if options.get("dtype") is not None else {**options, "dtype": torch.get_default_dtype()}
 
 
@@ -128,7 +128,7 @@ def _eye(n: Any, m: Any, options: dict[str, Any]) -> Tensor:
     aten.linspace.Scalar_Tensor,
 )
 def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
-    """Counted from both ends, so that both are exact. On a CPU half types round each step."""
+    """Computed from both ends, so that both are exact. CPU kernels of half dtypes round each step."""
     dtype = _dtype_of_space(start, end, options)
     out_device = options.get("device")
     if out_device is None and (isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor)):
@@ -138,7 +138,7 @@ def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
     if not dtype.is_complex and any(isinstance(x, torch.Tensor) and x.is_complex() for x in (start, end)):
         return NotImplemented  # eager raises
     if kind_of(dtype) in ("int", "bool") or any(isinstance(x, torch.Tensor) and x.ndim for x in (start, end)):
-        return NotImplemented  # integers are truncated from steps that kernels round each in its own way
+        return NotImplemented  # integers are truncated steps, which each kernel rounds in its own way
     inner = computation_dtype(dtype)
     if inner is not dtype and follows_cpu(torch.device(out_device or torch.get_default_device())):
         if not isinstance(steps, int):
@@ -161,7 +161,7 @@ def linspace(start: Any, end: Any, steps: int, **options: Any) -> Tensor:
     rest = cast(steps - 1 - count, inner)
     step = end - start
     step = number(number(step) / number(steps - 1)) if isinstance(step, (int, float)) else step / number(steps - 1)
-    if inner in (torch.float32, torch.float64):  # a product and a sum are rounded once
+    if inner in (torch.float32, torch.float64):  # kernels round the product and sum once
         start, end, step, back = (_tensor_of(x, inner, out_device) for x in (start, end, step, -step))
         first, last = torch.addcmul(start, step, i), torch.addcmul(end, back, rest)
     else:

@@ -1,6 +1,6 @@
-"""Whose kernels the rules of statistics follow, where eager's differ from one kind of device to another in more than rounding.
+"""Says which device type's kernels a rule follows where CPU and GPU kernels differ by more than rounding (variances, FMA).
 
-Layouts and the dtypes of results are always those of the device that a tensor is on.
+Strides and dtypes of results are always those of the tensor's own device.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ import torch
 
 from refimpl.trace.eager_facts import rounds_products_of_sums
 
-_FOLLOWED: ContextVar[str | None] = ContextVar("the kind of device whose kernels are followed", default=None)
+_FOLLOWED: ContextVar[str | None] = ContextVar("the device type whose kernels rules follow", default=None)
 
 
 def follows_cpu(device: torch.device) -> bool:
-    """Whether statistics of what is on the device are found as eager finds them on a CPU."""
+    """Whether rules compute like the CPU kernels for a tensor on this device."""
     return (_FOLLOWED.get() or device.type) == "cpu"
 
 
 def fuses_products(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether eager rounds a * b + c once for floats on the device: GPUs have an instruction for it, and so have most CPUs."""
+    """Whether kernels on the device compute a * b + c with one rounding (FMA), as GPUs and most CPUs do."""
     return not (follows_cpu(device) and rounds_products_of_sums(dtype))
 
 
-def has_libraries_products(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether eager leaves `addmm` and `addmv` to a library for CPUs, which computes no product that alpha = 0 is a factor of."""
+def uses_cpu_blas(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether eager calls a CPU BLAS library for `addmm` and `addmv`, which skips the product, NaN included, if alpha is 0."""
     return dtype in (torch.float32, torch.float64) and follows_cpu(device)
 
 
 @contextmanager
 def following_kernels_of(device_type: str) -> Iterator[None]:
-    """Says for which kind of device kernels are made of graphs that are traced and lowered inside, wherever their tensors are.
+    """A block in which rules and lowerings follow the kernels of a device type, whatever device the tensors are on.
 
-    So a CPU makes what a GPU would run: for measurements of kernels that are compiled for one, and for tests.
+    Example: `with following_kernels_of("cuda")` makes on a CPU the kernels that a GPU would run, for measurements and tests.
     """
     token = _FOLLOWED.set(device_type)
     try:

@@ -1,7 +1,7 @@
-"""Foreach ops: the op on each tensor of the lists.
+"""Decompositions of `_foreach_` ops into the op on each tensor of the lists.
 
 Counterpart: torch/_decomp/decompositions.py and torch/_inductor/decomposition.py, _foreach_*
-Differs: one table of names; which arguments are lists is read from the schema.
+Differs: one table of names; the schema says which arguments are lists.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _FUNCTIONS: dict[str, OnTensors] = {
     "norm": _norm,
     "zero": torch.zeros_like,
 }
-# Numbers that come as a tensor would have to be read.
+# A tensor of scalars would have to be read.
 _WITHOUT_RULE = {("addcmul", "Tensor"), ("addcdiv", "Tensor")}
 
 
@@ -62,7 +62,7 @@ def _is_list(argument: Any) -> bool:
 
 
 def _tensor_by_tensor(variant: OpOverload, function: OnTensors, *, is_in_place: bool) -> Any:
-    """Lists are taken element by element, everything else as it is. The lists are as long as the first list of tensors."""
+    """A rule that calls `function` for each position of the lists; other arguments are passed unchanged."""
     arguments = [a for a in variant._schema.arguments if not a.kwarg_only]
 
     def each(*args: Any, **kwargs: Any) -> Any:
@@ -72,7 +72,7 @@ def _tensor_by_tensor(variant: OpOverload, function: OnTensors, *, is_in_place: 
             return NotImplemented  # eager raises
 
         if is_in_place and any(map(repeats_elements, args[0])):
-            return NotImplemented  # some kernels write to such memory, a copy does not
+            return NotImplemented  # some kernels write to expanded memory; copy_ refuses
 
         def result(i: int) -> Tensor:
             taken = [value[i] if _is_list(a) else value for value, a in zip(args, arguments, strict=False)]
@@ -85,7 +85,7 @@ def _tensor_by_tensor(variant: OpOverload, function: OnTensors, *, is_in_place: 
             r.shape != x.shape or not torch.can_cast(r.dtype, x.dtype) for r, x in zip(results, args[0], strict=True)
         ):
             return NotImplemented  # eager raises
-        # One after the other, as eager: a tensor that was written may be read for a later one.
+        # Tensors in lists more than once are computed one after the other, as in eager, so that later ones read written values.
         given = [id(value) for values in lists for value in values]
         is_apart = len(set(given)) == len(given)
         for i, x in enumerate(args[0]):

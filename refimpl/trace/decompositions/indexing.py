@@ -1,7 +1,7 @@
-"""Ops that read or write elements at indices or masks.
+"""Decompositions of ops that read or write elements by indices or masks.
 
 Counterpart: torch/_refs/__init__.py and torch/_decomp/decompositions.py, index_*, masked_*, embedding*
-Differs: everything ends in index, index_put, gather, scatter_add, scatter_reduce or where.
+Differs: all decompose into index, index_put, gather, scatter_add, scatter_reduce or where.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _index_filled(x: Tensor, dim: int, index: Tensor, value: Tensor) -> Tensor:
 
 
 def _along(x: Tensor, dim: int, index: Tensor) -> list[Tensor | None]:
-    """Indices for index_put that pick `index` along one dimension and everything along the others."""
+    """Indices for index_put that select `index` in one dimension and everything in the others."""
     return [None] * wrapped(dim, x.ndim) + [index.reshape(-1)]
 
 
@@ -83,14 +83,14 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any 
 
 
 def _is_scattered_by_eager(x: Tensor, dim: int, index: Tensor, alpha: Any) -> bool:
-    """Whether eager's index_add is a scatter_add on a CPU, whose error of an index out of bounds is a RuntimeError."""
+    """Whether eager's CPU kernel calls scatter_add, whose error for an index out of bounds is a RuntimeError, no IndexError."""
     return x.ndim > 1 and alpha == 1 and index.dtype == torch.int64 and wrapped(dim, x.ndim) in (0, x.ndim - 1)
 
 
 def checked(index: Tensor, size: Any) -> Tensor:
-    """The index, none of which may count from the end. Raises IndexError where it is run on one out of bounds.
+    """The index, with a check in the graph that raises IndexError for negative and too large ones.
 
-    Reading the positions is what raises: gather and scatter have another error.
+    `index_select` of positions is what raises; gather and scatter would raise another error.
     """
     positions = torch.arange(size, device=index.device)
     return torch.index_select(positions, 0, index.reshape(-1)).view(index.shape)
@@ -130,7 +130,7 @@ def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> T
     if x.is_contiguous():
         out = aten.index_put.default(x.view(-1), [index.reshape(-1)], source.reshape(-1), accumulate).view(x.shape)
         return with_strides_of(x, out)
-    index = aten.index.Tensor(torch.arange(x.numel(), device=x.device), [index])  # raises where that is out of bounds
+    index = aten.index.Tensor(torch.arange(x.numel(), device=x.device), [index])  # raises for an index out of bounds
     rest = torch.where(index < 0, index + x.numel(), index).reshape(-1)
     indices: list[Tensor] = []
     for size in reversed(x.shape):  # the last dimension runs fastest
@@ -150,8 +150,8 @@ def unsafe_index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor
 
 
 def _inside(x: Tensor, indices: Sequence[Tensor | None], *, is_from_end: bool = False) -> list[Tensor | None]:
-    """Indices where the mask is false may be anything: they are brought into the tensor. Negative ones count from the end
-    only where the kernel lets them.
+    """Indices clamped to valid ones, since they may be out of bounds where the mask is False. Negative ones are kept with
+    `is_from_end`, and else become 0, as in the kernels.
     """
     inside: list[Tensor | None] = []
     for index, size in zip(indices, x.shape, strict=False):

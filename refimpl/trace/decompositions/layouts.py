@@ -1,8 +1,8 @@
-"""Memory layouts that kernels choose for their results.
+"""Gives results of decompositions the strides that eager's kernels choose for them.
 
 Counterpart: torch/_prims_common/__init__.py suggest_memory_format
-Differs: answers for the layouts of four and five dimensions only, since no kernel asks for others; gaps, and strides along
-sizes of 1, count as in eager.
+Differs: channels last is only suggested for four and five dimensions, as in eager's kernels. Gaps, and strides of dimensions of
+size 1, count as in eager.
 """
 
 from __future__ import annotations
@@ -22,38 +22,35 @@ _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def suggested_format(x: torch.Tensor) -> torch.memory_format:
-    """Channels last for a tensor whose strides grow in that order, else contiguous."""
+    """ATen's `suggest_memory_format`: channels last for a tensor whose strides grow in that order, else contiguous."""
     wanted = _CHANNELS_LAST.get(x.ndim)
     return wanted if wanted is not None and _is_like_channels_last(x) else torch.contiguous_format
 
 
 def _is_like_channels_last(x: torch.Tensor) -> bool:
-    if x.is_contiguous() and x.stride(1) != 1:  # spares the comparisons their guards
+    if x.is_contiguous() and x.stride(1) != 1:  # avoids guards on symbolic strides
         return False
     return _grows_from_channels(x.shape, x.stride())
 
 
 def _grows_from_channels(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether each dimension, from the channels outwards, steps over all of the one before. A size of 1 counts by its stride.
-
-    Of four or five dimensions; else it is not.
-    """
+    """Whether strides grow in the order C, W, H, (D,) N, each by at least the size of the dimension before."""
     if len(shape) not in (4, 5) or strides[1] == 0:
         return False
     least = 0
     for dim in (1, *range(len(shape) - 1, 1, -1), 0):
         if shape[dim] == 0 or strides[dim] < least:
             return False
-        if dim == 0 and least == strides[1]:  # of one channel and one position: as well contiguous
+        if dim == 0 and least == strides[1]:  # one channel and one pixel: counts as contiguous
             return False
         least = strides[dim] * (shape[dim] if shape[dim] > 1 else 1)
     return True
 
 
 def in_layout_of(func: OpOverload, out: torch.Tensor, args: Sequence[Any], **kwargs: Any) -> torch.Tensor:
-    """What a decomposition of the operator gave, in the layout that the operator gives."""
+    """A decomposition's result, copied to the strides of the operator's own result if these are others."""
     if _are_contiguous([out, *args]):
-        return out  # in whatever order operands decide
+        return out  # no operand could ask for another order
     asked = result_strides(func, args, kwargs, out)
     if asked is None or out.numel() == 0:
         return out
@@ -70,38 +67,39 @@ def in_layout_of(func: OpOverload, out: torch.Tensor, args: Sequence[Any], **kwa
 
 
 def _are_contiguous(values: Sequence[Any]) -> bool:
-    """Of symbolic sizes nothing is asked."""
+    """Whether all tensors are contiguous; False for symbolic sizes, where asking would record guards."""
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     numbers = (number for tensor in tensors for number in (*tensor.shape, *tensor.stride()))
     return all(type(number) is int for number in numbers) and all(tensor.is_contiguous() for tensor in tensors)
 
 
 def laid_out_as(out: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """The result in the layout that is suggested by the input."""
+    """The result in the memory format that the input suggests."""
     return in_format(out, suggested_format(x))
 
 
 def row_major(out: torch.Tensor) -> torch.Tensor:
-    """The result as most kernels lay it out, whatever their inputs are."""
+    """The result in contiguous format, which most kernels return whatever the input's strides."""
     return in_format(out, torch.contiguous_format)
 
 
 def in_format(out: torch.Tensor, memory_format: torch.memory_format) -> torch.Tensor:
-    """The result with the strides of memory that is new, along sizes of 1 too, to which a format alone is blind: later kernels
-    order dimensions by them."""
+    """The result with the strides of a new tensor of this format, in dimensions of size 1 as well. `contiguous` ignores those,
+    but later kernels order dimensions by them."""
     out = out.contiguous(memory_format=memory_format)
     return out if _is_like_new(out, memory_format) else aten.clone.default(out, memory_format=memory_format)
 
 
 def with_strides_of(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
-    """The result in memory that is laid out as a dense tensor of its shape is, along sizes of 1 too."""
+    """The result with the strides of `x`, a dense tensor of the same shape, in dimensions of size 1 as well."""
     if out.stride() == x.stride():
         return out
     return aten.copy.default(aten.empty_strided.default(x.shape, x.stride(), dtype=x.dtype, device=x.device), out)
 
 
 def _is_like_new(out: torch.Tensor, memory_format: torch.memory_format) -> bool:
-    """Whether strides along sizes of 1 are those of new memory; the others are. Sizes that only data tells are asked nothing."""
+    """Whether dimensions of size 1 have the strides of a new tensor of this format; the other dimensions have. True for unbacked
+    sizes."""
     if not any(_is_one(size) for size in out.shape) or not all(map(is_known, out.shape)):
         return True
     outwards = list(reversed(range(out.ndim)))
@@ -117,5 +115,5 @@ def _is_like_new(out: torch.Tensor, memory_format: torch.memory_format) -> bool:
 
 
 def _is_one(size: int | torch.SymInt) -> bool:
-    """In this call: of a symbolic size it is asked how its stride lies, not what it is."""
+    """Whether the size, or the hint of a symbolic one, is 1; records no guard."""
     return is_known(size) and (size.node.hint if isinstance(size, torch.SymInt) else size) == 1

@@ -1,7 +1,7 @@
-"""Products of matrices and vectors.
+"""Decompositions of matrix and vector products.
 
 Counterpart: torch/_refs/__init__.py and torch/_decomp/decompositions.py, add*, dot, mv, linalg_cross, _trilinear
-Differs: mm, bmm and addmm are core; an operand that beta is to ignore (beta = 0) is not read, NaN included.
+Differs: mm, bmm and addmm are core; with beta = 0 the added operand is not read, so that its NaN does not spread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.followed_kernels import follows_cpu, has_libraries_products
+from refimpl.trace.decompositions.followed_kernels import follows_cpu, uses_cpu_blas
 from refimpl.trace.decompositions.layouts import with_strides_of
 from refimpl.trace.decompositions.promotion import BOOL, INT, cast, common_dtype, computation_dtype, kind_of
 from refimpl.trace.decompositions.registry import aten, rule
@@ -36,7 +36,7 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
     if x.ndim != 1 or y.ndim != 1 or x.shape != y.shape or x.dtype is not y.dtype:
         return NotImplemented  # eager raises
     if x.is_conj() and y.is_conj():
-        return dot(x.conj(), y.conj()).conj()  # lazily, as eager does
+        return dot(x.conj(), y.conj()).conj()  # a lazy conjugate, as in eager
     dtype = computation_dtype(x.dtype)
     return cast(torch.sum(cast(x, dtype) * cast(y, dtype)), x.dtype)
 
@@ -44,15 +44,16 @@ def dot(x: Tensor, y: Tensor) -> Tensor:
 @rule(aten.vdot.default)
 def vdot(x: Tensor, y: Tensor) -> Tensor:
     if y.is_conj() and not x.is_conj():
-        return aten.dot.default(x, y.conj()).conj()  # lazily, as eager does
+        return aten.dot.default(x, y.conj()).conj()  # a lazy conjugate, as in eager
     return aten.dot.default(aten._conj_physical.default(x) if x.is_complex() else x, y)
 
 
 def _plus(beta: Any, x: Tensor, alpha: Any, product: Tensor) -> Tensor:
-    """alpha product + beta x; x is not read for beta = 0. Not of half types, whose product may be beyond what they hold."""
+    """alpha * product + beta * x; x is not read if beta is 0. Not for products already rounded to a half dtype, where they may
+    have overflowed."""
     dtype = computation_dtype(product.dtype)
     if kind_of(dtype) in (BOOL, INT):
-        beta, alpha = int(beta), int(alpha)  # the kernels of integers have integer factors
+        beta, alpha = int(beta), int(alpha)  # integer kernels truncate the factors
     out = cast(product, dtype)
     out = out if alpha == 1 else out * alpha
     if beta != 0:
@@ -62,8 +63,8 @@ def _plus(beta: Any, x: Tensor, alpha: Any, product: Tensor) -> Tensor:
 
 
 def _is_ignored(alpha: Any, x: Tensor) -> bool:
-    """Whether a product is not computed, NaN included, as by the libraries of a CPU."""
-    return isinstance(alpha, (int, float)) and alpha == 0 and has_libraries_products(x.dtype, x.device)
+    """Whether eager does not compute the product, because alpha is 0 and BLAS skips it."""
+    return isinstance(alpha, (int, float)) and alpha == 0 and uses_cpu_blas(x.dtype, x.device)
 
 
 def _scaled(beta: Any, x: Tensor, shape: Sequence[Any], like: Tensor) -> Tensor:
@@ -81,7 +82,7 @@ def addmv(x: Tensor, matrix: Tensor, vector: Tensor, *, beta: Any = 1, alpha: An
     if matrix.ndim != 2 or vector.ndim != 1:
         return NotImplemented  # eager raises
     if any(type(size) is int and size == 0 for size in matrix.shape):
-        return NotImplemented  # eager gives x back in its own shape
+        return NotImplemented  # eager returns x in its own shape
     if _is_half(matrix):
         column = x.unsqueeze(-1) if x.ndim else x
         return aten.addmm.default(column, matrix, vector.unsqueeze(1), beta=beta, alpha=alpha).squeeze(1)
@@ -108,11 +109,11 @@ def addr(x: Tensor, first: Tensor, second: Tensor, *, beta: Any = 1, alpha: Any 
     if beta == 0:
         return _laid_out_with(x, cast(outer, dtype))
     z = cast(x, inner)
-    return cast((z if beta == 1 else z * beta) + outer, dtype)  # the memory layout of the first operand wins
+    return cast((z if beta == 1 else z * beta) + outer, dtype)  # x first: the strides of the first operand decide
 
 
 def _laid_out_with(x: Tensor, outer: Tensor) -> Tensor:
-    """The outer product as its sum with x lies in memory."""
+    """The outer product with the strides that its sum with x would have."""
     if not all(is_known(number) for tensor in (x, outer) for number in (*tensor.shape, *tensor.stride())):
         return outer
     strides = elementwise_strides(outer.shape, [(x.shape, x.stride()), (outer.shape, outer.stride())])
@@ -129,7 +130,7 @@ def baddbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: 
 
 @rule(aten.addbmm.default)
 def addbmm(x: Tensor, batch1: Tensor, batch2: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Tensor:
-    """The sum of the products is one product of matrices: the batch joins the inner dimension."""
+    """The sum of a batch of products is one matrix product, with the batch joined to the inner dimension."""
     count, n, inner = batch1.shape
     left = batch1.transpose(0, 1).reshape(n, count * inner)
     right = batch2.reshape(count * inner, batch2.shape[2])
@@ -166,10 +167,10 @@ def trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> Tensor:
-    """The product of all three, each with new dimensions of size 1 where it has none, summed over `sumdim`.
+    """The product of three operands, unsqueezed at `expand1`, `expand2` and `expand3`, summed over `sumdim`.
 
-    Dimensions that the third has not are summed before it is multiplied: it may be infinite. The one that eager goes along in a
-    loop is summed last.
+    As in eager, dimensions that i3 does not have are summed before i3, which may be infinite, is multiplied. `unroll_dim`, over
+    which eager loops, is summed last.
     """
     factors = []
     for x, dims in ((i1, expand1), (i2, expand2), (i3, expand3)):
@@ -186,14 +187,14 @@ def trilinear(
 
 @rule(aten._cdist_forward.default)
 def cdist_forward(x1: Tensor, x2: Tensor, p: float, compute_mode: int | None) -> Tensor:
-    """By differences; the mode that multiplies matrices instead trades accuracy for speed, and rounds as it likes."""
+    """Distances by differences in every `compute_mode`; the one that multiplies matrices is less accurate."""
     if not p >= 0:
         return NotImplemented  # eager raises
     difference = x1.unsqueeze(-2) - x2.unsqueeze(-3)
     if difference.numel() == 0:
         return torch.zeros(difference.shape[:-1], dtype=x1.dtype, device=x1.device)
     if p == 0:
-        return torch.sum(torch.clamp(torch.ceil(torch.abs(difference)), max=1), -1)  # NaN is no count
+        return torch.sum(torch.clamp(torch.ceil(torch.abs(difference)), max=1), -1)  # NaN stays NaN
     if p == math.inf:
-        return torch.amax(torch.nan_to_num(torch.abs(difference), 0.0, math.inf), -1)  # nor is it a maximum
+        return torch.amax(torch.nan_to_num(torch.abs(difference), 0.0, math.inf), -1)  # eager's maximum ignores NaN
     return norm_by_powers(torch.abs(difference), p, [-1])

@@ -1,4 +1,4 @@
-"""Losses and their gradients.
+"""Decompositions of losses and their backward ops.
 
 `reduction` is aten's number: 0 none, 1 mean, 2 sum.
 
@@ -25,19 +25,19 @@ from refimpl.trace.decompositions.registry import aten, rule
 
 Tensor = torch.Tensor
 NONE, MEAN, SUM = 0, 1, 2
-# In single precision, whatever the dtype: eager's kernel has no other.
+# Eager's kernel has this constant in float32 for every dtype.
 _LEAST_VARIANCE = float(torch.tensor(1e-12, dtype=torch.float32))
 
 
 def reduce_loss(loss: Tensor, reduction: int) -> Tensor:
-    """All losses, or their mean or sum. The mean of no losses is NaN."""
+    """The losses, or their mean or sum. The mean of an empty tensor is NaN."""
     if reduction == MEAN:
         return torch.mean(loss)
     return torch.sum(loss) if reduction == SUM else loss
 
 
 def _per_loss(grad: Tensor, reduction: int, count: Any) -> Tensor:
-    """The gradient that arrives at each of `count` losses."""
+    """The gradient of each of `count` losses before the reduction."""
     return grad / count if reduction == MEAN else grad
 
 
@@ -101,7 +101,7 @@ def soft_margin_loss_backward(grad: Tensor, x: Tensor, target: Tensor, reduction
 
 @pointwise(aten.binary_cross_entropy.default, is_of_one_dtype=True)
 def binary_cross_entropy(x: Tensor, target: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
-    """Logarithms below -100 count as -100, so that a sure and wrong prediction costs a finite amount."""
+    """Logarithms are clamped to at least -100, so that the loss is finite."""
     yes = torch.clamp(torch.log(x), min=-100)
     no = torch.clamp(torch.log1p(-x), min=-100)
     loss = (target - 1) * no - target * yes
@@ -125,7 +125,7 @@ def binary_cross_entropy_with_logits(
     pos_weight: Tensor | None = None,
     reduction: int = MEAN,
 ) -> Tensor:
-    """-(p t log s(x) + (1 - t) log(1 - s(x))), by log s(x) = min(x, 0) - log(1 + exp(-|x|))."""
+    """-(p t log s(x) + (1 - t) log(1 - s(x))), computed with log s(x) = min(x, 0) - log(1 + exp(-|x|))."""
     log_sigmoid = torch.clamp(x, max=0) - torch.log1p(torch.exp(-torch.abs(x)))
     positive = 1 if pos_weight is None else (pos_weight - 1) * target + 1
     loss = (1 - target) * x - positive * log_sigmoid
@@ -169,7 +169,7 @@ def multi_margin_loss(
 
 @rule(aten.multilabel_margin_loss_forward.default)
 def multilabel_margin_loss_forward(x: Tensor, target: Tensor, reduction: int) -> Any:
-    """Labels stand at the front of each row of `target` up to the first -1; every other class is wrong."""
+    """The labels of a row of `target` are those before its first -1; all other classes are wrong."""
     if kind_of(x.dtype) != FLOAT or x.ndim > 2 or x.numel() == 0 or _is_half_on_cpu(x):
         return NotImplemented
     z = cast(torch.atleast_2d(x), computation_dtype(x.dtype))
@@ -205,7 +205,7 @@ def _weights_of(weight: Tensor | None, x: Tensor, index: Tensor) -> Tensor | Non
 def nll_loss_forward(
     x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore_index: int
 ) -> tuple[Tensor, Tensor]:
-    """Minus the log-probability of each target's class; the second result is the sum of their weights, 0 if not reduced."""
+    """Minus the log-probability of each target's class; the second result is the sum of the weights, 0 for reduction "none"."""
     if kind_of(x.dtype) != FLOAT:
         return NotImplemented
     dim = _class_dim(x)

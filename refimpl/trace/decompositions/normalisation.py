@@ -1,11 +1,11 @@
-"""Normalisation layers, their gradients, and what goes with them.
+"""Decompositions of normalisation layers and their backward ops, of dropout's backward, renorm and weight norm.
 
 Shapes are written (N, C, *) for samples and channels. Statistics are computed in float32 for half-precision inputs, and for
 float32 with two exceptions, `_mean_dtype` and `_variance_dtype`.
 
 Counterpart: torch/_decomp/decompositions.py, native_*_norm, native_*_norm_backward, *batch_norm*
-Differs: one gradient formula for all of them: with y = (x - mean) * rstd over a set of n elements and incoming gradient g,
-dx = rstd * (g - mean(g) - y * mean(g * y)). The layer and group norms themselves are decomposed too.
+Differs: one gradient formula for all of them: with y = (x - mean) * rstd over a set of n elements and tangent g,
+dx = rstd * (g - mean(g) - y * mean(g * y)). The layer and group norms themselves are decomposed as well.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def _gradient_of_normalised(g: Tensor, y: Tensor, rstd: Tensor, dims: list[int])
 
 
 def _gradient_of_rows(g: Tensor, z: Tensor, mean: Tensor, rstd: Tensor, dims: list[int]) -> Tensor:
-    """That of rows of layer and group norms, `mean` and `rstd` of which broadcast. Where a variance is infinite, a CPU's kernels
-    find zeros, or NaN if a sum overflows, by a line through the numbers of the row."""
+    """The input gradient of layer and group norms; `mean` and `rstd` broadcast. For an infinite variance (rstd is 0), CPU kernels
+    return 0, or NaN if a sum overflows, because they compute slope * x + constant for each row."""
     found = _gradient_of_normalised(g, (z - mean) * rstd, rstd, dims)
     if not follows_cpu(z.device):
         return found
     count = math.prod(z.shape[d] for d in dims)
     total, product = torch.sum(g, dims, keepdim=True), torch.sum(g * z, dims, keepdim=True)
-    if fuses_products(z.dtype, z.device):  # only the difference is rounded there, and overflows
+    if fuses_products(z.dtype, z.device):  # with FMA only the difference overflows, not the products
         difference = (total * (mean / 4) - product / 4) * 4
     else:
         difference = total * mean - product
@@ -79,14 +79,14 @@ def native_layer_norm(
     mean, rstd, returned_mean = mean_and_rstd(z, dims, eps, x.dtype)
     y = _scaled((z - mean) * rstd, _as_opmath(weight, dtype), _as_opmath(bias, dtype))
     if weight is not None and bias is None and follows_cpu(x.device):
-        y = y + 0  # as eager does: a weight of zero gives no negative zeros
-    # Statistics take the parameters' type where there are any, else the input's, and so they do in mixed precision.
+        y = y + 0  # no negative zeros from a weight of zero, as in eager
     kept = _statistics_dtype(x, weight, bias)
     return cast(y, x.dtype), cast(returned_mean, kept), cast(rstd, kept)
 
 
 def _statistics_dtype(x: Tensor, *parameters: Tensor | None) -> torch.dtype:
-    """The type in which the kernel returns mean and rstd: float32 on a GPU and where half inputs meet float32 parameters."""
+    """The dtype of the returned mean and rstd: on a CPU that of the parameters, or of the input without any; else float32 for
+    half inputs."""
     if x.device.type != "cpu":
         return computation_dtype(x.dtype)
     dtypes = [p.dtype for p in parameters if p is not None]
@@ -128,7 +128,7 @@ def _split_dims(x: Tensor, normalized_shape: Sequence[int]) -> tuple[list[int], 
 
 
 def _sum_over(x: Tensor, dims: list[int]) -> Tensor:
-    """Sum over `dims`, of which aten reads an empty list as all. A sum of one term is no negative zero either."""
+    """The sum over `dims`; with no dims, x + 0, because aten would sum over all, and a sum is never -0."""
     return torch.sum(x, dims) if dims else x + 0
 
 
@@ -181,7 +181,7 @@ def native_group_norm(
     z = cast(x, dtype).reshape(N, group, -1)
     mean, rstd, returned_mean = mean_and_rstd(z, [2], eps, x.dtype)
     y = (z - mean) * rstd
-    if weight is not None:  # eager's factor of a channel: where it is infinite, so are both sides of a difference
+    if weight is not None:  # eager computes x * factor - mean * factor, which is NaN for an infinite factor
         scale = cast(weight, dtype).reshape(1, group, C // group, 1)
         z, y = z.reshape(N, group, C // group, -1), y.reshape(N, group, C // group, -1)
         factor = rstd.unsqueeze(3) * scale
@@ -214,7 +214,7 @@ def native_group_norm_backward(
     if x.numel() == 0:
         return NotImplemented
     if has_rare_rows(x.device, C // group * HxW, x.dtype):
-        return NotImplemented  # eager takes differences of products: with a deviation of 0 those that overflow are NaN
+        return NotImplemented  # eager subtracts products that may overflow to NaN if the deviation is 0
     dtype = computation_dtype(x.dtype)
     shape = (N, group, C // group, -1)
     g, z = cast(grad, dtype).reshape(shape), cast(x, dtype).reshape(shape)
@@ -244,7 +244,9 @@ def _all_but_channels(x: Tensor) -> list[int]:
 def _batch_normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor) -> Tensor:
     dtype = computation_dtype(x.dtype)
     scale, shift = _as_opmath(weight, dtype), _as_opmath(bias, dtype)
-    if follows_cpu(x.device) and _has_image_order(x):  # its kernels take no difference, which could overflow
+    if follows_cpu(x.device) and _has_image_order(
+        x
+    ):  # its kernel computes x * factor + constant; x - mean could overflow
         factor = rstd if scale is None else rstd * scale
         constant = (0 if shift is None else shift) - mean * factor
         y = cast(x, dtype) * _per_channel(factor, x.ndim) + _per_channel(constant, x.ndim)
@@ -252,32 +254,32 @@ def _batch_normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, mea
         y = (cast(x, dtype) - _per_channel(mean, x.ndim)) * _per_channel(rstd, x.ndim)
         y = _scaled(y, *(None if p is None else _per_channel(p, x.ndim) for p in (scale, shift)))
         if scale is not None and shift is None:
-            y = y + 0  # as eager does: a weight of zero gives no negative zeros
+            y = y + 0  # no negative zeros from a weight of zero, as in eager
     out = cast(y, x.dtype)
     return row_major(out) if follows_cpu(x.device) and x.is_contiguous() else laid_out_as(out, x)
 
 
 def _has_image_order(x: Tensor) -> bool:
-    """Whether the numbers lie in an order of an image's dimensions, without gaps."""
+    """Whether the tensor is contiguous or channels last."""
     orders = (torch.contiguous_format, torch.channels_last, torch.channels_last_3d)
     return any(x.is_contiguous(memory_format=order) for order in orders)
 
 
 def _running(old: Tensor, new: Tensor, momentum: float) -> Tensor:
-    """The exponential average, in the type the buffer has."""
+    """The exponential moving average, in the dtype of the buffer."""
     return cast((1 - momentum) * cast(old, new.dtype) + momentum * new, old.dtype)
 
 
 def _mean_dtype(x: Tensor) -> torch.dtype:
-    """What a batch is added up in: on a CPU float64 for contiguous images of float32 that have more than a pixel."""
+    """The dtype of a batch's mean: on a CPU float64 for contiguous float32 images of more than one pixel."""
     if x.dtype is torch.float32 and x.is_contiguous() and any(size != 1 for size in x.shape[2:]):
         return statistics_dtype(x.dtype, x.device)
     return computation_dtype(x.dtype)
 
 
 def _variance_dtype(x: Tensor) -> torch.dtype:
-    """What squares of a batch are added up in: on a CPU float64 for float32 numbers that lie in no order of an image's dimensions
-    without gaps. Contiguous and channels-last images have kernels that keep sums of squares in float32."""
+    """The dtype of a batch's variance: on a CPU float64 for float32 tensors that are neither contiguous nor channels last. These
+    have kernels that sum squares in float32."""
     if x.dtype is not torch.float32 or _has_image_order(x):
         return computation_dtype(x.dtype)
     return statistics_dtype(x.dtype, x.device)
@@ -292,7 +294,7 @@ def _batch_norm_by_batch(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Output, mean and rstd of the batch, and what the running statistics become."""
+    """Output, mean and rstd of the batch, and the new running statistics."""
     dims = _all_but_channels(x)
     dtype, wide = computation_dtype(x.dtype), _variance_dtype(x)
     z = cast(x, dtype)
@@ -321,13 +323,13 @@ def _batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """As `native_batch_norm`, with the new running statistics behind; NotImplemented where a batch has no variance."""
+    """The results of `native_batch_norm` followed by the new running statistics; NotImplemented if a batch has no variance."""
     if x.numel() == 0 or x.ndim < 2:
         return NotImplemented
     kept = _statistics_dtype(x, weight, bias, running_mean)
     if training:
         if running_var is not None and x.numel() // x.shape[1] == 1:
-            return NotImplemented  # the unbiased variance of one value
+            return NotImplemented  # the unbiased variance of one value is undefined
         out, mean, rstd, new_mean, new_var = _batch_norm_by_batch(
             x, weight, bias, running_mean, running_var, momentum, eps
         )
@@ -353,7 +355,7 @@ def native_batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """Writes the running statistics in training."""
+    """Mutates the running statistics in training."""
     results = _batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
     if results is NotImplemented:
         return NotImplemented
@@ -415,7 +417,7 @@ def cudnn_batch_norm(
     momentum: float,
     eps: float,
 ) -> Any:
-    """The fourth result is what cuDNN keeps for its own backward pass: nothing, for that has a rule, too."""
+    """The fourth result, cuDNN's reserve for backward, is empty: cuDNN's backward has a rule as well, which does not need it."""
     results = native_batch_norm(x, weight, bias, running_mean, running_var, training, momentum, eps)
     if results is NotImplemented:
         return NotImplemented
@@ -450,7 +452,7 @@ def batch_norm_with_update(
     momentum: float,
     eps: float,
 ) -> Any:
-    """The fourth result is what cuDNN keeps for its backward pass: nothing elsewhere."""
+    """The fourth result, cuDNN's reserve for backward, is empty on other devices."""
     if x.device.type != "cpu":
         return NotImplemented
     results = native_batch_norm(x, weight, bias, running_mean, running_var, True, momentum, eps)
@@ -490,7 +492,7 @@ def native_batch_norm_backward(
         return NotImplemented
     of_channels = (weight, running_mean, running_var, save_mean, save_invstd)
     if x.device.type == "cpu" and any(p is not None and not p.is_contiguous() for p in of_channels):
-        return NotImplemented  # eager's kernel reads what lies in the gaps
+        return NotImplemented  # eager's kernel ignores their strides
     dims = _all_but_channels(x)
     dtype = computation_dtype(x.dtype)
     if train and save_mean is not None and save_invstd is not None:
@@ -546,16 +548,16 @@ def batch_norm_backward(
 @rule(aten.native_dropout_backward.default)
 def native_dropout_backward(grad: Tensor, mask: Tensor, scale: float) -> Tensor:
     if mask.dtype is not torch.bool:
-        return NotImplemented  # eager multiplies in a common type
+        return NotImplemented  # eager multiplies in the common dtype
     dtype = computation_dtype(grad.dtype)
     if not grad.is_floating_point():
-        return grad * mask * scale  # a zero of integers has no sign
+        return grad * mask * scale
     return cast(cast(grad, dtype) * cast(mask, dtype) * scale, grad.dtype)
 
 
 @rule(aten.renorm.default)
 def renorm(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
-    """Shrinks each slice along `dim` whose p-norm exceeds `maxnorm` to that norm, by a factor of the slices' dtype."""
+    """Scale each slice along `dim` whose p-norm exceeds `maxnorm` down to it; the factor is rounded to the tensor's dtype."""
     if x.ndim < 2 or not p > 0 or not maxnorm >= 0:
         return NotImplemented  # eager raises
     dtype = computation_dtype(x.dtype)

@@ -1,7 +1,7 @@
-"""Padding by reflection and replication, and folding of windows.
+"""Decompositions of reflection and replication padding, and of im2col and col2im (unfold and fold).
 
 Counterpart: torch/_decomp/decompositions.py, _reflection_pad, _replication_pad, im2col, col2im
-Differs: a padded tensor is read by an index per dimension, and the gradient adds up through the same indices.
+Differs: padding is an index per dimension, and its backward accumulates into the same indices.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Positions = Callable[[Any, Any, Any, torch.device], Tensor]
 
 
 def _reflected(length: Any, before: Any, after: Any, device: torch.device) -> Tensor:
-    """-2 -1 0 1 2 becomes 2 1 0 1 2, and the same at the other end."""
+    """Indices of a reflected dimension: positions -2 -1 0 1 2 become 2 1 0 1 2, and the other end likewise."""
     i = torch.arange(-before, length + after, device=device)
     return (length - 1) - torch.abs(torch.abs(i) - (length - 1))
 
@@ -54,13 +54,13 @@ def _unpadded(grad: Tensor, x: Tensor, padding: Sequence[Any], positions: Positi
 
 
 def _is_reflectable(x: Tensor, padding: Sequence[Any]) -> bool:
-    """Reflection needs more elements than it adds on a side."""
+    """Whether each padded dimension has more elements than are added on a side."""
     sizes = [x.shape[x.ndim - 1 - i // 2] for i in range(len(padding))]
     return all(pad < size for pad, size in zip(padding, sizes, strict=True))
 
 
 def _is_replicable(x: Tensor, padding: Sequence[Any]) -> bool:
-    """Replication needs an element to repeat."""
+    """Whether each padded dimension has an element to replicate."""
     return all(x.shape[x.ndim - 1 - i] > 0 for i in range(len(padding) // 2))
 
 
@@ -93,7 +93,7 @@ def replication_pad_backward(grad: Tensor, x: Tensor, padding: Sequence[Any]) ->
 
 
 def _window_positions(size: Any, kernel: int, dilation: int, stride: int, device: torch.device) -> Tensor:
-    """(kernel, windows): where element k of window w lies in a padded dimension of that size."""
+    """A (kernel, windows) tensor: the position of element k of window w in a padded dimension of that size."""
     windows = (size - dilation * (kernel - 1) - 1) // stride + 1
     starts = torch.arange(windows, device=device) * stride
     return torch.arange(kernel, device=device).unsqueeze(1) * dilation + starts
@@ -126,7 +126,7 @@ def col2im(
     padding: Sequence[int],
     stride: Sequence[int],
 ) -> Tensor:
-    """The sum of all windows that an element is in: (N, C * kh * kw, windows) to (N, C, H, W)."""
+    """(N, C * kh * kw, windows) to (N, C, H, W): overlapping windows are summed."""
     if x.ndim not in (2, 3):
         return NotImplemented
     batched = x if x.ndim == 3 else x.unsqueeze(0)

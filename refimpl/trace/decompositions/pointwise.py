@@ -1,8 +1,7 @@
-"""Elementwise arithmetic that is not an activation.
+"""Decompositions of elementwise ops that are not activations.
 
 Counterpart: torch/_refs/__init__.py and torch/_refs/special/__init__.py, elementwise ops; torch/_decomp/decompositions.py
-Differs: ops that are one special function (lgamma, digamma, i0, erfc, ...) are left alone: in simpler ops they would lose
-accuracy.
+Differs: special functions (lgamma, digamma, i0, erfc, ...) have no rules: in simpler ops they would lose accuracy.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from refimpl.trace.dtypes import rounded_number
 Tensor = torch.Tensor
 INF = math.inf
 
-# Its product with a power of two of this size is infinite, or zero; in float64 neither.
-_ALL_OF_FLOAT32 = 400
+# 2**400 times any float32 overflows float32, 2**-400 times any underflows; float64 holds both products.
+_MAX_EXPONENT = 400
 
 
 @pointwise(aten.addcmul.default, accepts=NUMBERS)
@@ -50,7 +49,7 @@ def addcdiv(x: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
 
 @pointwise(aten.lerp.Scalar, aten.lerp.Tensor, accepts=FLOATS_AND_COMPLEX)
 def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
-    """From whichever end is nearer, so that weight 1 gives the end exactly."""
+    """Computed from the nearer end, so that a weight of 1 returns `end` exactly."""
     difference = end - start
     if isinstance(weight, torch.Tensor):
         near = start + weight * difference
@@ -59,7 +58,7 @@ def lerp(start: Tensor, end: Tensor, weight: Any) -> Tensor:
 
 
 def _from_end(end: Tensor, factor: Any, difference: Tensor) -> Tensor:
-    """end + factor * difference. Where eager rounds the sum only, the product alone may be beyond the largest number."""
+    """end + factor * difference. If eager's kernel uses FMA, a product that overflows on its own does not decide the sum."""
     product = factor * difference
     if end.is_complex() or not (isinstance(factor, torch.Tensor) or abs(factor) > 1):
         return end + product
@@ -71,8 +70,8 @@ def _from_end(end: Tensor, factor: Any, difference: Tensor) -> Tensor:
 
 @rule(aten.rsub.Tensor, aten.rsub.Scalar)
 def rsub(x: Tensor, other: Any, alpha: float = 1) -> Tensor:
-    """In the operands' own dtypes: the other operator rounds numbers to half types, and alpha, as this one does."""
-    return aten.sub.Tensor(other, x, alpha=alpha)  # `-` would be rsub again in Python
+    """`sub` with swapped operands, which rounds numbers and alpha to half dtypes as `rsub` does."""
+    return aten.sub.Tensor(other, x, alpha=alpha)  # a number minus a tensor would call rsub again
 
 
 @pointwise(
@@ -116,7 +115,7 @@ def entr(x: Tensor) -> Tensor:
 
 @pointwise(aten.special_log_ndtr.default, accepts=REALS_AND_BOOL, integers_become_floats=True)
 def log_ndtr(x: Tensor) -> Tensor:
-    """Left of -1 by the scaled erfcx, whose values do not underflow."""
+    """Left of -1 computed by erfcx, which does not underflow there."""
     t = x * math.sqrt(0.5)
     left = torch.log(torch.special.erfcx(-t) / 2) - t * t
     return torch.where(x < -1, left, torch.log1p(-torch.erfc(t) / 2))
@@ -204,7 +203,7 @@ def exp2(x: Tensor) -> Tensor:
 
 @pointwise(aten.hypot.default)
 def hypot(x: Tensor, y: Tensor) -> Tensor:
-    """Scaled by the larger side, so that squares neither overflow nor vanish."""
+    """Scaled by the larger side, so that squares neither overflow nor underflow."""
     x, y = torch.abs(x), torch.abs(y)
     large, small = torch.maximum(x, y), torch.minimum(x, y)
     ratio = torch.where(large == 0, 0, small / large)
@@ -269,21 +268,19 @@ def fmin(x: Tensor, y: Tensor) -> Tensor:
 
 @rule(aten.ldexp.Tensor)
 def ldexp(x: Tensor, other: Tensor) -> Tensor:
-    """Since torch 2.13 integers are exponents of C's ldexp: kept in an int32, and the product is rounded once."""
+    """Since torch 2.13 an integer `other` is the int32 exponent of C's ldexp, and the product is rounded once."""
     if kind_of(x.dtype) == "float" and kind_of(other.dtype) == "int" and not has_composite_kernel(aten.ldexp.Tensor):
         if x.dtype == torch.float64:
             return NotImplemented
         power = torch.pow(
-            2.0, cast(torch.clamp(cast(other, torch.int32), -_ALL_OF_FLOAT32, _ALL_OF_FLOAT32), torch.float64)
+            2.0, cast(torch.clamp(cast(other, torch.int32), -_MAX_EXPONENT, _MAX_EXPONENT), torch.float64)
         )
         return in_layout_of(aten.ldexp.Tensor, cast(cast(x, torch.float64) * power, x.dtype), (x, other))
     if kind_of(x.dtype) == "float" and kind_of(other.dtype) == "bool" and not has_composite_kernel(aten.ldexp.Tensor):
         return NotImplemented  # eager raises
     dtype = torch.result_type(x, other)
     dtype = dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
-    return (x * torch.pow(2.0, other)).to(
-        dtype
-    )  # a power of integers is a float32, which a half type does not take part in
+    return (x * torch.pow(2.0, other)).to(dtype)  # pow of an integer tensor is float32, also next to a half x
 
 
 @pointwise(aten.mvlgamma.default, accepts=REALS, integers_become_floats=True)

@@ -1,11 +1,11 @@
-"""What dtype an elementwise op computes in and what dtype it returns, and the decorator that applies it to a rule.
+"""The dtypes in which elementwise ops compute and return, and the decorator that applies them to a rule.
 
-The common dtype is Note [Dtypes of elementwise ops]. Half-precision kernels compute in float32 and round once at the end, so a
-rule in several steps must do so too.
+Note [Dtypes of elementwise ops] explains the common dtype. Half-precision kernels compute in float32 and round once at the end,
+so rules of several steps must do so as well.
 
 Counterpart: torch/_prims_common/wrappers.py elementwise_type_promotion_wrapper, torch/_decomp/decompositions.py type_casts
-Differs: a rule that gets a kind of number the op has no kernel for returns NotImplemented, so that the op itself raises the
-error eager raises.
+Differs: for a kind of dtype that the op has no kernel for, a rule returns NotImplemented, so that the op itself raises eager's
+error.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _HALVES = frozenset({torch.bfloat16, torch.complex32, torch.float16})
 
 
 def computation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """What kernels compute in: numbers of half precision in that of float32, others in their own."""
+    """The dtype in which kernels compute: float32 for half dtypes, complex64 for complex32, else the dtype itself."""
     return torch.promote_types(dtype, torch.float32) if dtype in _HALVES else dtype
 
 
 def statistics_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:
-    """What eager finds variances in, and the means beside them: float64 for real numbers on a CPU, so that no square overflows
-    or vanishes. Elsewhere what kernels compute in. The kernels of normalisation layers on a CPU have rules of their own."""
+    """The dtype of variances and of means computed with them: float64 for floats on a CPU, so that squares neither overflow nor
+    underflow; else `computation_dtype`. CPU kernels of normalisation layers have other rules (normalisation.py)."""
     return torch.float64 if follows_cpu(device) and dtype.is_floating_point else computation_dtype(dtype)
 
 
 def real_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type of the parts of a complex number; other types are themselves."""
+    """The dtype of the real part of a complex dtype; other dtypes are returned as they are."""
     return dtype.to_real()
 
 
 def cast(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The tensor in that type; no op if it has it."""
+    """The tensor in that dtype; records no op if it has it."""
     return x if x.dtype is dtype else aten._to_copy.default(x, dtype=dtype)
 
 
@@ -64,15 +64,15 @@ def pointwise(
     is_of_one_dtype: bool = False,
     result_of: int | None = None,
 ) -> Callable[[RuleT], RuleT]:
-    """Registers a rule whose tensors arrive in the type the op computes in and whose results are rounded to the op's type.
+    """Register a rule that receives its tensors in the computation dtype, and whose results are cast to the op's result dtype.
 
     accepts: the kinds of common dtype that the op has kernels for.
-    scalars: positions of arguments that are numbers and take part in promotion; other numbers do not. Half types round them.
-    rounds: positions of other numbers that eager's kernels round to the op's type. Truth values among numbers become 1 and 0.
-    result: the type of the result where it is always the same.
-    integers_become_floats: bool and integer operands are computed in the default float type.
-    is_of_one_dtype: tensors of several dtypes are left to the op, whose result is not of their common dtype.
-    result_of: the position of the tensor whose type the result is of; the op refuses what that type cannot hold.
+    scalars: positions of number arguments that take part in type promotion. They are rounded to half dtypes.
+    rounds: positions of other numbers that eager's kernels round to the op's dtype. Bools among numbers become 1 and 0.
+    result: the dtype of the result if it is always the same.
+    integers_become_floats: bool and integer operands are computed in the default float dtype.
+    is_of_one_dtype: tensors of several dtypes are left to the op, which does not return their common dtype.
+    result_of: the position of the tensor whose dtype the result has; the op refuses a common dtype that cannot be cast to it.
     """
 
     arguments = [argument for overload in overloads for argument in overload._schema.arguments]
@@ -121,7 +121,7 @@ def pointwise(
 
 
 def _overload_of(overloads: Sequence[OpOverload], args: Sequence[Any]) -> OpOverload:
-    """The first that takes tensors where there are some."""
+    """The first overload whose schema has a tensor wherever `args` has one."""
 
     def takes(overload: OpOverload) -> bool:
         named = zip(overload._schema.arguments, args, strict=False)

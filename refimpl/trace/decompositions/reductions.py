@@ -1,7 +1,7 @@
-"""Reductions.
+"""Decompositions of reductions.
 
 Counterpart: torch/_refs/__init__.py and torch/_decomp/decompositions.py, reductions
-Differs: sum, mean, prod, amax, amin, any and var are core; everything else ends in them.
+Differs: sum, mean, prod, amax, amin, any and var are core; all others decompose into them.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def nansum(
 
 @rule(aten.logsumexp.default)
 def logsumexp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
-    """By the largest element, so that nothing overflows; an infinite one is left out of the shift."""
+    """Shifted by the largest element, unless that is infinite, so that exp does not overflow."""
     if x.is_complex() or x.numel() == 0:
         return NotImplemented
     dtype = x.dtype if x.is_floating_point() else torch.get_default_dtype()
@@ -119,7 +119,7 @@ def std_mean(x: Tensor, dim: Any = None, *, correction: float | None = None, kee
 
 
 def _variance(x: Tensor, dim: Any, correction: float | None, keepdim: bool) -> Tensor:
-    """In the dtype that eager adds squares in. Where it is a CPU's only result, it is that around a mean rounded to float32."""
+    """The variance in the dtype in which eager adds squares. A full reduction on a CPU uses a mean rounded to float32."""
     z = cast(x, statistics_dtype(x.dtype, x.device))
     dims = _dims(x, dim)
     is_only_result = all(d in dims or (is_known(size) and size == 1) for d, size in enumerate(x.shape))
@@ -129,13 +129,13 @@ def _variance(x: Tensor, dim: Any, correction: float | None, keepdim: bool) -> T
     return torch.sum(away * away, dims, keepdim) / max(x.numel() - _correction(correction), 0)
 
 
-_SMALL = 2.0**-64  # a sum of so many times the largest number does not overflow
+_SMALL = 2.0**-64  # a sum of numbers scaled by this does not overflow
 
 
 def _running_mean(x: Tensor, dim: Any, keepdim: bool) -> Tensor:
-    """The mean as eager's running one: no sum of all that may overflow, and NaN once an infinite element has been passed.
+    """Eager's running mean: it does not overflow as a sum would, and an infinite element makes it NaN with the next element.
 
-    On a CPU nothing comes behind the last element: with that the mean becomes infinite.
+    On a CPU an infinite last element leaves it infinite.
     """
     dims = _dims(x, dim)
     mean = torch.mean(x, dims, keepdim)
@@ -150,7 +150,7 @@ def _running_mean(x: Tensor, dim: Any, keepdim: bool) -> Tensor:
 
 
 def _is_last(x: Tensor, dims: list[int]) -> Tensor:
-    """Whether an element is the last one over `dims`, in whatever order these are gone through; broadcasts against `x`."""
+    """A mask of the last element over `dims`; broadcasts against `x`."""
     is_last = torch.ones([1] * x.ndim, dtype=torch.bool, device=x.device)
     for dim in dims:
         size = x.shape[dim]
@@ -160,7 +160,7 @@ def _is_last(x: Tensor, dims: list[int]) -> Tensor:
 
 
 def _dims(x: Tensor, dim: Any) -> list[int]:
-    """The dimensions that are reduced, counted from the first: all where none are said."""
+    """The reduced dimensions as non-negative numbers; all if none are given."""
     given = [dim] if isinstance(dim, int) else list(dim or ())
     return [d % x.ndim for d in given] if given and x.ndim else list(range(x.ndim))
 

@@ -1,11 +1,11 @@
 """The table of decompositions and the decorator that fills it.
 
-A rule is a function with the op's own signature that calls other aten ops. It may return NotImplemented for arguments it
-does not cover, which leaves the op as it is.
+A rule is a function with the op's own signature that calls other aten ops. It may return NotImplemented for arguments that it
+does not cover; then the op itself is recorded.
 
 Counterpart: torch/_decomp/__init__.py register_decomposition, get_decompositions, decomposition_table
-Differs: rules are registered for overloads, never for packets; the table is filled once and a second rule for an overload is
-an error, also where upstream lets a later registration win.
+Differs: rules are registered for overloads, never for packets. A second rule for an overload is an error; upstream's later
+registration wins in places.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ decomposition_table: dict[OpOverload, Rule] = {}
 
 
 class DecompositionError(RefimplError, ValueError):
-    """A rule cannot be registered."""
+    """A second rule was registered for an overload."""
 
 
 def register(overload: OpOverload, function: Rule) -> None:
-    """Enters a rule. Raises DecompositionError if the overload has one."""
+    """Add a rule to the table. Raises DecompositionError if the overload has one."""
     if overload in decomposition_table:
         raise DecompositionError(
             f"{overload} has two decompositions: seen {_described(function)}, "
@@ -41,8 +41,8 @@ def register(overload: OpOverload, function: Rule) -> None:
 
 
 def _for_fitting(overload: OpOverload, function: Rule) -> Rule:
-    """The rule for operands of dtypes that the op takes, and numbers that these hold; of others it raises, as eager does.
-    Dtypes that few kernels know are left to the op: a rule's own ops may know others of them."""
+    """The rule, which returns NotImplemented if eager refuses the dtypes or numbers, so that the op raises eager's error. It does
+    so as well for dtypes that few kernels implement: the ops that a rule calls may implement others of these than its op."""
 
     @functools.wraps(function)
     def of_fitting(*args: Any, **kwargs: Any) -> Any:
@@ -54,12 +54,12 @@ def _for_fitting(overload: OpOverload, function: Rule) -> Rule:
 
 
 def _described(function: Rule) -> str:
-    """The name of a function; a partial one has none."""
+    """The name of a function, or the repr of a functools.partial."""
     return getattr(function, "__qualname__", repr(function))
 
 
 def rule(*overloads: OpOverload) -> Callable[[RuleT], RuleT]:
-    """Registers the decorated function as the decomposition of each overload."""
+    """Register the decorated function as the decomposition of each overload."""
 
     def decorate(function: RuleT) -> RuleT:
         for overload in overloads:
@@ -70,9 +70,9 @@ def rule(*overloads: OpOverload) -> Callable[[RuleT], RuleT]:
 
 
 def get_decompositions(ops: Iterable[Any]) -> dict[OpOverload, Rule]:
-    """The rules for these overloads, and for all overloads of these packets, as a table for `make_fx`.
+    """A table for `make_fx` with the rules of these overloads, and of all overloads of these packets.
 
-    Ops without a rule are left out, as upstream does: a caller asks for whatever list of ops its backend cannot run.
+    Ops without a rule are left out, as upstream does.
     """
     overloads: list[Any] = []
     for op in ops:

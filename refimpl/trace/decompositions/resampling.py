@@ -1,17 +1,18 @@
-"""Upsampling, unpooling and sampling grids.
+"""Decompositions of upsampling, max unpooling and affine grids.
 
-Separable in the spatial dimensions: one dimension after the other is read at positions, weighted, and summed; the gradient
-adds through the same positions. Positions are computed in float32 (float64 for float64 inputs), as the kernels do.
+Upsampling is separable: each spatial dimension in turn is read at positions, weighted, and summed; the backward accumulates at
+the same positions. Positions are computed in float32 (float64 for float64 inputs), as in the kernels.
 
 Note [Sizes that are kept]
-A scale that is given need not be that of the sizes: three elements times 1.25 are three, and are not one eighth apart from where
-they were. On a CPU most kernels copy then, and some do not: the linear ones read an element twice, with weights of 1 and 0 (so
-that infinity is NaN, and its neighbours are what they are); the nearest ones copy, and repeat where a size is doubled, in every
-gradient, but among the forward kernels only in those that are chosen for small images and for channels last; the cubic one copies
-in its gradient alone, where all sizes are kept; the exact nearest ones go by the scale.
+With `scale_factor=1.25`, a dimension of 3 elements keeps its size, although the given scale is not 1. CPU kernels differ here:
+- linear kernels ignore the scale, and read each element twice, with weights of 1 and 0 (so that an infinity becomes NaN);
+- nearest kernels ignore the scale if the size is kept or doubled: in every backward, but in the forward only in the kernels for
+  small images and for channels last;
+- the cubic kernel ignores it in the backward only, if all sizes are kept;
+- nearest-exact kernels use the scale.
 
 Counterpart: torch/_decomp/decompositions.py, upsample_*, max_unpool*, affine_grid_generator
-Differs: linear, bilinear, trilinear and bicubic share one rule, and have their gradients.
+Differs: linear, bilinear, trilinear and bicubic share one rule, and their backward ops are decomposed as well.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ from refimpl.trace.decompositions.promotion import cast, computation_dtype
 from refimpl.trace.decompositions.registry import aten, register, rule
 
 Tensor = torch.Tensor
-# Positions along a dimension and the weights of what is read there; no weight is a weight of 1.
+# Positions along a dimension, and the weight of the element at each; None is a weight of 1.
 Taps = list[tuple[Tensor, "Tensor | None"]]
 TapsOf = Callable[[Any, Any, "float | None", bool, torch.dtype, torch.device], Taps]
 
 
 def _step(size: Any, out: Any, scale: float | None) -> Any:
-    """How far apart in the input two neighbours of the output lie."""
+    """The distance in the input between two neighbours of the output."""
     return 1.0 / scale if scale is not None and scale > 0 else size / out
 
 
@@ -51,7 +52,7 @@ def _nearest(
 def _source(
     size: Any, out: Any, scale: float | None, align_corners: bool, dtype: torch.dtype, device: torch.device
 ) -> Tensor:
-    """Where in the input, as a real number, each element of the output lies."""
+    """The real position in the input of each element of the output."""
     i = torch.arange(out, dtype=dtype, device=device)
     if align_corners:
         return i * ((size - 1) / (out - 1)) if out > 1 else i * 0.0
@@ -74,7 +75,7 @@ def _linear(
 def _cubic(
     size: Any, out: Any, scale: float | None, align_corners: bool, dtype: torch.dtype, device: torch.device
 ) -> Taps:
-    """Keys' convolution with a = -0.75 over four neighbours, the border repeated."""
+    """Keys' cubic convolution with a = -0.75 over four neighbours; the border is replicated."""
     a = -0.75
     source = _source(size, out, scale, align_corners, dtype, device)
     floor = torch.clamp(torch.floor(source), max=size - 1)
@@ -132,7 +133,7 @@ def _all_taps(
 def _scales_that_count(
     scales: Sequence[float | None], input_size: Sequence[Any], output_size: Sequence[Any]
 ) -> list[float | None]:
-    """The scales, without those that nearest kernels pass by: of sizes that are kept or doubled."""
+    """The scales, with None for sizes that are kept or doubled, whose scales nearest kernels ignore."""
     return [
         None if scale is None or out == size or out == 2 * size else scale
         for scale, size, out in zip(scales, input_size, output_size, strict=True)
@@ -140,7 +141,7 @@ def _scales_that_count(
 
 
 def _copies_nearest(x: Tensor, output_size: Sequence[Any]) -> bool:
-    """Whether the kernel that a CPU chooses for the nearest elements of an image copies what is kept or doubled."""
+    """Whether the nearest kernel that a CPU chooses for this input ignores the scales of sizes that are kept or doubled."""
     if len(output_size) == 1 or not follows_cpu(x.device):
         return False
     if len(output_size) == 2 and sum(output_size) <= 128:
@@ -150,7 +151,7 @@ def _copies_nearest(x: Tensor, output_size: Sequence[Any]) -> bool:
 
 
 def _are_sizes_of(spatial: int, input_size: Sequence[Any], output_size: Sequence[Any]) -> bool:
-    """Whether both are of an image of so many spatial dimensions, none of them empty."""
+    """Whether both sizes are of images with `spatial` spatial dimensions, none of them empty."""
     if len(input_size) != spatial + 2 or len(output_size) != spatial:
         return False
     return all(size > 0 for size in (*input_size[2:], *output_size))
@@ -166,7 +167,7 @@ def _upsample(
     **named: Any,
 ) -> Tensor:
     if (has_corners and not x.is_floating_point()) or x.numel() == 0:
-        return NotImplemented  # integer images are rounded in the kernels' own way
+        return NotImplemented  # kernels for integer images have their own rounding
     if not _are_sizes_of(spatial, x.shape, output_size):
         return NotImplemented  # eager raises
     align_corners, scales = _options(rest, named, has_corners, spatial)
@@ -211,7 +212,7 @@ def _upsample_backward(
 
 
 def _options(rest: Sequence[Any], named: dict[str, Any], has_corners: bool, n: int) -> tuple[bool, list[Any]]:
-    """`align_corners` and one scale per dimension, out of what the overloads call scales, scales_d, scales_h, scales_w."""
+    """`align_corners` and one scale per dimension, from the arguments scales, scales_d, scales_h and scales_w."""
     values = list(rest)
     align_corners = bool(values.pop(0)) if has_corners and values else bool(named.pop("align_corners", False))
     names = {1: ["scales"], 2: ["scales_h", "scales_w"], 3: ["scales_d", "scales_h", "scales_w"]}[n]
@@ -256,7 +257,7 @@ def max_unpool3d(
 
 
 def _unpooled(x: Tensor, indices: Tensor, output_size: Sequence[Any]) -> Tensor:
-    """Each value at its index of a flattened channel, zeros elsewhere."""
+    """Scatter each value to its index in a flattened channel of zeros."""
     n = len(output_size)
     if x.numel() == 0 or x.shape != indices.shape or not x.is_floating_point() or indices.dtype is not torch.int64:
         return NotImplemented
@@ -271,7 +272,7 @@ def _unpooled(x: Tensor, indices: Tensor, output_size: Sequence[Any]) -> Tensor:
 
 @rule(aten.affine_grid_generator.default)
 def affine_grid_generator(theta: Tensor, size: Sequence[Any], align_corners: bool) -> Tensor:
-    """Homogeneous coordinates (x, y[, z], 1) of every pixel in [-1, 1], moved by theta (N, d, d + 1)."""
+    """Homogeneous coordinates (x, y[, z], 1) of every pixel in [-1, 1], transformed by theta (N, d, d + 1)."""
     spatial = list(size[2:])
     axes = []
     for n in reversed(spatial):  # x first

@@ -1,8 +1,8 @@
-"""Mean and deviation of rows, as the kernels of layer and group norms find them where squares overflow.
+"""Mean and 1/std of rows as eager's layer and group norm kernels compute them, infinities and NaN by overflow included.
 
-A CPU's kernels give each number of a vector a running mean and sum of squares (a lane), put what a last incomplete vector holds
-into one more pair, and add up the pairs, that one first. What meets a pair that is still empty is multiplied by its count: zero
-times infinity is NaN.
+CPU kernels use Welford's algorithm (RowwiseMoments): each lane of a vector has a running mean and sum of squares, the last
+incomplete vector has one more pair, and the pairs are added up, that one first. Adding to an empty pair multiplies by its count
+of 0, which makes an infinity NaN.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ Tensor = torch.Tensor
 
 
 def mean_and_rstd(x: Tensor, dims: list[int], eps: float, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and 1/sqrt(variance + eps) over the last dimensions `dims`, which are kept; and the mean as eager gives it back: NaN
-    with an infinite element, which is not asked of whole long rows. The output is NaN there by the other one as well.
+    """Mean and 1/sqrt(variance + eps) over the last dimensions `dims`, which are kept, and the mean that eager returns.
 
-    dtype: of the rows before they were converted to the one that is computed in.
+    The returned mean is NaN for a row with an infinite element; this is only computed for the rows of `has_rare_rows`. `dtype` is
+    the dtype of the rows before they were cast to the computation dtype.
     """
     is_rare = has_rare_rows(x.device, math.prod(x.shape[d] for d in dims), dtype)
-    # A running mean does not overflow as a sum does.
+    # A running mean does not overflow as a sum would.
     wide = statistics_dtype(x.dtype, x.device) if follows_cpu(x.device) else x.dtype
     mean = cast(torch.mean(cast(x, wide), dims, keepdim=True), x.dtype)
     variance = variance_around(mean, x, dims, keepdim=True)
     if not follows_cpu(x.device):
         return mean, torch.rsqrt(torch.where(torch.isinf(variance + mean * mean), math.nan, variance) + eps), mean
     returned_mean = torch.where(torch.isnan(variance), math.nan, mean) if is_rare else mean
-    for is_lost in _losses(x, dims, mean, dtype):
-        variance = torch.where(is_lost, math.nan, variance)
+    for is_nan in _nan_rows(x, dims, mean, dtype):
+        variance = torch.where(is_nan, math.nan, variance)
     return mean, torch.rsqrt(variance + eps), returned_mean
 
 
 def has_rare_rows(device: torch.device, length: int, dtype: torch.dtype) -> bool:
-    """Whether rows of `length` numbers are less than two vectors, or end in an incomplete one, of the CPU that is followed.
+    """Whether a CPU kernel's rows of this length are shorter than two vectors or end in an incomplete one.
 
-    Numbers whose sums or squares overflow are followed more closely there. Of lengths that are symbols this is a guard.
+    Overflow is reproduced in more detail for such rows. A symbolic length records a guard.
     """
     vector = row_vector_bytes() // dtype.itemsize
     return follows_cpu(device) and is_known(length) and (length < 2 * vector or length % vector != 0)
 
 
 def variance_around(mean: Tensor, x: Tensor, dims: list[int], *, keepdim: bool) -> Tensor:
-    """The mean square of what `x` is away from a mean that broadcasts, in the dtype of both: `torch.var` has one of its own."""
+    """The mean of (x - mean)**2 for a given mean that broadcasts, in the dtype of both; `torch.var` computes its own mean."""
     away = x - mean
     return torch.mean(away * away, dims, keepdim=keepdim)
 
 
-def _losses(x: Tensor, dims: list[int], mean: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
-    """Where the variance of a row ends in NaN: in rows of whole vectors the first lane meets an empty pair, rows of less than one
-    vector meet empty lanes in the end. Where the largest number minus the smallest one overflows, differences mostly do."""
+def _nan_rows(x: Tensor, dims: list[int], mean: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Masks of the rows whose variance is NaN in eager: max - min overflows; or an infinite square is added to an empty pair
+    (from the first lane in rows of whole vectors, from any element in rows shorter than a vector)."""
     length, vector = math.prod(x.shape[d] for d in dims), row_vector_bytes() // dtype.itemsize
     if not is_known(length):
         return

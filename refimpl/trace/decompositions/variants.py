@@ -1,12 +1,11 @@
-"""In-place and `out=` variants of functional ops, made from the functional op by one rule each.
+"""Decompositions of in-place and `out=` variants: the functional op's result, copied into the argument or into `out`.
 
-In-place: the functional result, copied into the argument. `out=`: the same into `out`, resized if need be. What the variant
-refuses and the functional op does not (a result type that the argument cannot hold, an `out` of another type) is left to the
-variant itself, which raises as eager does. So is an argument that repeats elements: some kernels write to it, a copy does not.
+`out` is resized if needed. The rules return NotImplemented, so that the variant itself raises, if eager refuses the variant but
+not the functional op: the argument cannot hold the result dtype, or `out` has another dtype. They do so as well for an expanded
+argument, to which some kernels write and `copy_` does not.
 
 Counterpart: torch/_decomp/decompositions.py register_inplace, torch/_prims_common/wrappers.py out_wrapper
-Differs: which variants there are is found by comparing schemas, so that none is forgotten; core ops, which have no rule of
-their own, have their variants decomposed as well.
+Differs: variants are found by comparing schemas, so that none is missed; those of core ops are decomposed as well.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _OPTIONS = ("dtype", "layout", "device", "pin_memory")
 
 
 def register_variants(core: Sequence[OpOverload]) -> None:
-    """Registers the in-place and out variants of every op in the table or in `core`, unless they are there already."""
+    """Register the in-place and out variants of every op in the table or in `core`, unless they have a rule or are core."""
     kept = frozenset(core)
     for functional in (*decomposition_table, *core):
         for variant, rule in variant_rules(functional, decomposition_table.get(functional, functional)):
@@ -36,7 +35,7 @@ def register_variants(core: Sequence[OpOverload]) -> None:
 def variant_rules(
     functional: OpOverload, compute: Callable[..., Any]
 ) -> Iterator[tuple[OpOverload, Callable[..., Any]]]:
-    """The in-place and the out variant of a functional op, as far as there are any; `compute` gives the result."""
+    """The in-place and the out variant of a functional op, as far as there are any, each with its rule; `compute` is the op."""
     if not _is_functional(functional):
         return
     for variant, rule_of in ((in_place_variant(functional), _in_place), (out_variant(functional), _into_out)):
@@ -65,12 +64,12 @@ def _outs(overload: OpOverload) -> list[str]:
 
 
 def _is_factory(overload: OpOverload) -> bool:
-    """Whether the caller may say where and in what type the result is made. The out variant then says it by `out`."""
+    """Whether the op takes dtype, layout and device of its result, which its out variant takes from `out`."""
     return any(a.name == "layout" for a in overload._schema.arguments)
 
 
 def _signature(overload: OpOverload) -> tuple[tuple[str, str], ...]:
-    """Names and types of the arguments, without outs, and without options of factories."""
+    """Names and types of the arguments, without `out=` arguments and without a factory's dtype, layout and device."""
     left_out = _OPTIONS if _is_factory(overload) else ()
     arguments = overload._schema.arguments
     return tuple((a.name, str(a.type)) for a in arguments if not a.is_out and a.name not in left_out)
@@ -83,7 +82,7 @@ def _overloads(packet_name: str) -> Iterator[OpOverload]:
 
 
 def _is_functional(overload: OpOverload) -> bool:
-    """Returns new tensors only: neither writes to an argument, nor returns one or a view of it, nor draws random numbers."""
+    """Whether the op only returns new tensors, mutates no argument, and is not random."""
     schema = overload._schema
     is_aliasing = any(x.alias_info is not None for x in (*schema.arguments, *schema.returns))
     is_random = torch.Tag.nondeterministic_seeded in overload.tags
@@ -117,11 +116,11 @@ def _into_out(functional: OpOverload, variant: OpOverload, compute: Callable[...
             return NotImplemented
         results = [result] if isinstance(result, Tensor) else list(result)
         if any(value is None for value in results):
-            return NotImplemented  # gradients that were not asked for
+            return NotImplemented  # a backward op with a False in its output_mask
         for out, value in zip(outs, results, strict=True):
             is_resized = out.shape != value.shape
             if out.dtype is not value.dtype or out.device != value.device or (is_resized and not value.is_contiguous()):
-                return NotImplemented  # eager casts, raises, or lays out memory, each op in its own way
+                return NotImplemented  # some ops cast, some raise, and they resize to different strides
         for out, value in zip(outs, results, strict=True):
             if out.shape != value.shape:
                 aten.resize_.default(out, value.shape)

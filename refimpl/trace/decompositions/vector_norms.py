@@ -1,4 +1,4 @@
-"""Norms of vectors: of a tensor, along dimensions, of a difference.
+"""Decompositions of vector norms: linalg_vector_norm, norm, dist.
 
 Counterpart: torch/_refs/linalg/__init__.py, vector_norm
 """
@@ -33,12 +33,12 @@ def linalg_vector_norm(
     dims = list(range(x.ndim)) if not dim else list(dim)
     is_single = (x.ndim > 0 or not dim) and all(is_known(x.shape[d]) and x.shape[d] == 1 for d in dims)
     if is_single and ord != 0:
-        ord = math.inf  # eager raises a single element to no power, which could overflow or vanish
+        ord = math.inf  # eager returns the absolute value of a single element, without powers that could overflow
     return cast(norm_by_powers(z, ord, dims, keepdim), out_dtype)
 
 
 def norm_by_powers(z: Tensor, ord: float, dims: list[int], keepdim: bool = False) -> Tensor:
-    """Of absolute values in the dtype that is computed in, also of single elements."""
+    """The norm from absolute values in the computation dtype, by powers even for a single element."""
     if ord == math.inf:
         return torch.amax(z, dims, keepdim)
     if ord == -math.inf:

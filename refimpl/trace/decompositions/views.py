@@ -1,8 +1,7 @@
-"""Views, their copying and scattering variants, and ops that only move elements.
+"""Decompositions of views, of their `*_copy`, `*_scatter` and `*_backward` ops, and of ops that only move elements.
 
 Counterpart: torch/_refs/__init__.py and torch/_decomp/decompositions.py, view ops, *_copy, *_scatter, *_backward of views
-Differs: the gradient of a view is the view's own scatter into zeros; every `*_copy` op is its view op and a contiguous copy,
-by one rule.
+Differs: the backward of a view is its scatter op into zeros; one rule makes every `*_copy` op its view op and a contiguous copy.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Tensor = torch.Tensor
 
 
 def wrapped(dim: int, ndim: int) -> int:
-    """A dimension counted from the front."""
+    """The dimension as a non-negative number."""
     return dim + ndim if dim < 0 else dim
 
 
@@ -112,7 +111,7 @@ def lift(x: Tensor) -> Tensor:
     return aten.alias.default(x)
 
 
-# --------------------------------------------------------------------------------------------------------- views copied
+# --------------------------------------------------------------------------------------------------------- copies of views
 
 
 def _register_copy(overload: OpOverload, view: OpOverload) -> None:
@@ -153,7 +152,7 @@ for _copy, _view in (
     _register_copy(_copy, _view)
 
 
-# ---------------------------------------------------------------------------------------------- writing through a view
+# ------------------------------------------------------------------------------------------------ scatter and backward
 
 
 @rule(aten.select_scatter.default)
@@ -169,7 +168,7 @@ def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
 def diagonal_scatter(x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     if src.shape != torch.diagonal(x, offset, dim1, dim2).shape:
         return NotImplemented  # eager raises
-    # (rows, columns, the rest): what is picked by two indices comes first in index_put
+    # (rows, columns, the rest): index_put with two indices needs their dimensions first
     dims = (dim1, dim2)
     matrix = x.movedim(dims, (0, 1))
     steps = torch.arange(src.shape[-1], device=x.device)
@@ -187,7 +186,7 @@ def _without(sizes: Sequence[Any], *dims: int) -> tuple[Any, ...]:
     return tuple(size for dim, size in enumerate(sizes) if dim not in left_out)
 
 
-# A gradient of another shape than the view's is broadcast by the operators, to which it is left.
+# The ops broadcast a gradient of another shape than the view's; the rules leave that to them.
 
 
 @rule(aten.select_backward.default)
@@ -213,7 +212,9 @@ def diagonal_backward(grad: Tensor, input_sizes: Sequence[Any], offset: int, dim
     rest = _without(input_sizes, dim1, dim2)
     if grad.ndim == 0 or grad.ndim > len(rest) + 1:
         return NotImplemented
-    if grad.shape[-1] == 1 or tuple(grad.shape[:-1]) != rest:  # expanded here: torch 2.11's fake kernel refuses it
+    if (
+        grad.shape[-1] == 1 or tuple(grad.shape[:-1]) != rest
+    ):  # broadcast here, because torch 2.11's fake kernel refuses it
         rows, columns = input_sizes[dim1], input_sizes[dim2]
         grad = grad.expand(*rest, min(rows + min(offset, 0), columns - max(offset, 0)))
     return aten.diagonal_scatter.default(_zeros_as(grad, input_sizes), grad, offset, dim1, dim2)
@@ -221,7 +222,7 @@ def diagonal_backward(grad: Tensor, input_sizes: Sequence[Any], offset: int, dim
 
 @rule(aten.unfold_backward.default)
 def unfold_backward(grad: Tensor, input_sizes: Sequence[Any], dim: int, size: int, step: int) -> Tensor:
-    """Windows overlap: an element's gradient is the sum over the windows it is in."""
+    """An element's gradient is the sum over the windows that it is in."""
     if len(input_sizes) == 0:
         return aten.clone.default(torch.squeeze(grad, 0))
     dim = wrapped(dim, len(input_sizes))
@@ -272,7 +273,7 @@ def roll(x: Tensor, shifts: Sequence[Any], dims: Sequence[int] = ()) -> Tensor:
         length = out.shape[dim]
         positions = (torch.arange(length, device=x.device) - shift) % length
         layout = suggested_format(out)
-        # Eager joins two parts, and lays out the result as both of them; a part that is empty is contiguous.
+        # Eager calls cat on two parts. If one is empty it is contiguous, and so is the result.
         if layout is not torch.contiguous_format and shift % length == 0:
             layout = torch.contiguous_format
         out = in_format(torch.index_select(out, dim, positions), layout)
@@ -297,7 +298,7 @@ def rot90(x: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 @rule(aten.view_copy.default)
 def view_copy(x: Tensor, size: Sequence[Any]) -> Tensor:
-    """Unlike the view itself, for every memory layout."""
+    """Unlike `view`, it works for all strides."""
     return _copied(torch.reshape(x, size))
 
 
@@ -323,7 +324,7 @@ def pixel_unshuffle(x: Tensor, downscale_factor: int) -> Tensor:
     if x.ndim < 3 or r <= 0 or x.shape[-1] % r != 0 or x.shape[-2] % r != 0:
         return NotImplemented  # eager raises
     if x.numel() == 0:
-        return aten.clone.default(x)  # of the shape it has
+        return aten.clone.default(x)  # eager keeps the shape of an empty tensor
     batch, (c, h, w) = list(x.shape[:-3]), x.shape[-3:]
     grid = x.reshape([*batch, c, h // r, r, w // r, r])  # c, h, dy, w, dx
     n = len(batch)
@@ -343,12 +344,12 @@ def channel_shuffle(x: Tensor, groups: int) -> Tensor:
 
 @rule(aten.native_channel_shuffle.default)
 def native_channel_shuffle(x: Tensor, groups: int) -> Tensor:
-    """Also of layouts that are no view of groups, which its fake kernel refuses."""
+    """Works as well for strides that its fake kernel refuses, which have no view as groups."""
     return NotImplemented if x.numel() == 0 else channel_shuffle(x, groups)
 
 
 def _zero_of(x: Tensor) -> Tensor:
-    """A zero of the tensor's own type: beside the number 0, a bool would become an integer."""
+    """A zero of the tensor's dtype: the number 0 would promote bool to int64."""
     return aten.scalar_tensor.default(0, dtype=x.dtype, device=x.device)
 
 
@@ -380,7 +381,7 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     rows = torch.arange(n, device=x.device).unsqueeze(-1)
     columns = torch.arange(n, device=x.device)
     before, after = (offset, 0) if offset >= 0 else (0, -offset)
-    spread = aten.constant_pad_nd.default(x, [before, after]).unsqueeze(-2)  # values stand in their columns
+    spread = aten.constant_pad_nd.default(x, [before, after]).unsqueeze(-2)  # each value in its column
     square = torch.where(columns - rows == offset, spread, _zero_of(x))
     if (first, second) == (ndim - 2, ndim - 1):
         return row_major(square)
@@ -389,7 +390,7 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
 
 @rule(aten._chunk_cat.default)
 def chunk_cat(tensors: Sequence[Tensor], dim: int, num_chunks: int) -> Tensor:
-    """Each tensor padded to a multiple of the chunks, chunk i of all tensors flattened and joined to row i."""
+    """Pad each tensor to a multiple of `num_chunks`; row i of the result is chunk i of every tensor, flattened and joined."""
     dim = wrapped(dim, tensors[0].ndim)
     rows = []
     for x in tensors:
