@@ -110,22 +110,22 @@ def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple
     return strides
 
 
-# Dtypes that a kernel refuses. Fake kernels and decompositions convert, and accept some of these.
+# Dtypes that a kernel refuses; fake kernels and decompositions accept some of these.
 
-# Names of index operands in schemas: zero is in range for every tensor that has elements.
+# Names of index operands in schemas, whose zeros are in range for every tensor with elements.
 _INDICES = frozenset(["index", "indices", "target"])
 _REFUSED: dict[Any, bool] = {}
 
 
 def refuses_dtypes(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether the CPU's kernel raises for operands of these dtypes, and runs for other dtypes of the same sizes.
+    """Whether the CPU kernel raises for operands of these dtypes, and runs for the same sizes with other dtypes.
 
-    The kernel runs once for each combination of dtypes and numbers of dimensions, on stand-ins as in `result_strides`. False
-    where it does not run: for custom operators, and where there are no stand-ins.
+    The kernel runs once for each combination of dtypes and ranks, on stand-ins as in `result_strides`. False if it is not run:
+    for custom operators, and for operands without stand-ins.
 
-    Integers of fewer than 64 bits beside floating point numbers may be addresses that the kernel does not check. Unless the
-    schema calls the operand an index, the stand-in has int64 instead: a kernel that refuses int64 there refuses narrower integers
-    too. So a kernel that takes int64 but no narrower integers, for an operand that is no index, counts as accepting them.
+    Integers narrower than 64 bits, next to floats, may be offsets that the kernel does not check. Unless the schema names the
+    operand an index, its stand-in is int64 instead: a kernel that refuses int64 there refuses narrower integers as well. So a
+    kernel that accepts int64 but no narrower integers counts as accepting these.
     """
     if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES:
         return False
@@ -173,7 +173,7 @@ def _has_fractions(dtype: torch.dtype) -> bool:
 
 
 def _are_indices(func: Any, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> list[bool]:
-    """Which of the tensors of a call are indices by the names in the schema."""
+    """For each tensor of a call, whether the schema names it an index."""
     named = zip((argument.name for argument in func._schema.arguments), args, strict=False)
     indices = {id(leaf) for name, value in (*named, *kwargs.items()) if name in _INDICES for leaf in _leaves(value)}
     return [id(tensor) in indices for tensor in tensors]
@@ -286,7 +286,7 @@ def _called(
 ) -> tuple[Any, list[torch.Tensor]] | None:
     """The result of the kernel on stand-ins filled with a number, and the stand-ins; None if it raises.
 
-    `dtypes` are those of the stand-ins, in order; None: those of the operands.
+    `dtypes` are the stand-ins' dtypes, in order; None for those of the operands.
     """
     made = _Made(stand_ins, fill, None if dtypes is None else iter(dtypes))
     state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None

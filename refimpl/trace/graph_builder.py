@@ -42,14 +42,10 @@ class GraphBuilder:
         # Each is called with every new call and get_attr node, and writes meta that says where the node comes from.
         self.annotators: list[Callable[[torch.fx.Node], None]] = []
         self._constants: dict[tuple[bool, int], torch.fx.Node] = {}
-        self._kept: list[
-            object
-        ] = []  # `_constants` is keyed by id: its objects stay alive, so that no id is used twice
+        self._kept: list[object] = []  # keeps the objects of `_constants` alive, so that no id is used twice
         self._counts: dict[str, int] = {}  # next number of an attribute's name, by stem
         self._names: dict[Any, str] = {}
-        self.fake_mode: FakeTensorMode | None = (
-            None  # of the trace; in real mode one that only owns the `val`s of nodes
-        )
+        self.fake_mode: FakeTensorMode | None = None  # in real mode one that only owns the `val`s of nodes
 
     def describe(self, node: torch.fx.Node, value: Any) -> None:
         """Write `val` and `tensor_meta` of the value into the node's meta (refimpl.trace.metadata.describe)."""

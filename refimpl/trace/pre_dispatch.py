@@ -77,9 +77,8 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
             self._kernels = FakeKernelsState(fake_mode, is_caching=False)
         self.regions = RegionsState(builder)
         self._is_below = False
-        self._results: dict[
-            int, tuple[Any, dict[int, torch.fx.Node]]
-        ] = {}  # id(grad_fn) -> grad_fn, nodes by output_nr
+        # id(grad_fn) -> the grad_fn, and the nodes of its results by output_nr.
+        self._results: dict[int, tuple[Any, dict[int, torch.fx.Node]]] = {}
         self._set_aside_by_entry: list[contextlib.ExitStack] = []
 
     def __enter__(self) -> PreDispatchRecordingMode:
@@ -119,16 +118,12 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
             outputs[value.output_nr] = node
 
     def _run(self, func: Any, args: Any, kwargs: Any, tensors: list[torch.Tensor]) -> Any:
-        if self._caching is not None and not is_any_mode_active_but(
-            self.fake_mode
-        ):  # another mode may want to see every call
+        if self._caching is not None and not is_any_mode_active_but(self.fake_mode):  # which may want to see every call
             with self._caching:
                 return super()._run(func, args, kwargs, tensors)
         if self.fake_mode is not None:
             return super()._run(func, args, kwargs, tensors)
-        with (
-            no_python_dispatcher()
-        ):  # real tensors use eager's kernels; only the PreDispatch slot needs the Python dispatcher
+        with no_python_dispatcher():  # only the PreDispatch slot needs it; real tensors use eager's kernels
             return super()._run(func, args, kwargs, tensors)
 
     def _adopt_saved(self, arguments: Any) -> None:
@@ -208,9 +203,7 @@ class RegionsState:
     def __init__(self, builder: GraphBuilder) -> None:
         self._builder = builder
         self._has_gradients = torch.is_grad_enabled()
-        self._is_implied = (
-            False  # inference mode or a backward pass, not the program, switched gradients off at the last op
-        )
+        self._is_implied = False  # at the last op inference mode or a backward pass had switched gradients off
         self._outside = _autocast_state()
         self._regions: list[_Region] = []
 

@@ -92,15 +92,13 @@ class RecordingMode(TorchDispatchMode):
         self._zeros = ZeroTensorsState()
         self._faker: InputFaker | None = None  # re-fakes constants that belong to another fake mode
         self._kernels: FakeKernelsState | None = None
-        self._has_values = (
-            fake_mode is not None and fake_mode.propagate_real_tensors
-        )  # fake_mode computes the results then
+        # Whether fake_mode itself computes results, because they have real values.
+        self._has_values = fake_mode is not None and fake_mode.propagate_real_tensors
         if fake_mode is not None:  # no cache below another mode, which may want to see every call
             around = [mode for mode in active_dispatch_modes() if not isinstance(mode, (FakeTensorMode, RecordingMode))]
             self._kernels = FakeKernelsState(fake_mode, is_caching=not around and not self._has_values)
-        self._origins: Any = (
-            None if fake_mode is None else fake_mode.shape_env
-        )  # refimpl's ShapeEnv has `records_origins`
+        # refimpl's ShapeEnv has `records_origins`, torch's does not.
+        self._origins: Any = None if fake_mode is None else fake_mode.shape_env
         # In a subgraph (a branch of torch.cond): the outer trace, and values of it that the branch closes over.
         self.outer: RecordingMode | None = None
         self.lifted: list[tuple[Any, torch.fx.Node]] = []

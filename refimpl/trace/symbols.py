@@ -95,9 +95,8 @@ class SymbolState:
         self._builder = builder
         self._nodes: dict[Hashable, torch.fx.Node] = {}
         self._later: dict[Hashable, Callable[[], torch.fx.Node]] = {}
-        self.lift: Callable[[Any], torch.fx.Node | None] | None = (
-            None  # makes a placeholder for a number of the outer trace
-        )
+        # Makes a placeholder for a number of the outer trace.
+        self.lift: Callable[[Any], torch.fx.Node | None] | None = None
         self._sources: dict[Hashable, tuple[Any, torch.fx.Node, tuple[int, ...]]] = {}
         # Keyed by the expressions that numbers had when they were made; later equalities may have replaced symbols in them.
         self._first_nodes: dict[Hashable, torch.fx.Node] = {}

@@ -99,9 +99,8 @@ class Trace:
     def trace_function(self, f: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
         """As `subgraph`; returns the function's result and the values it closes over as well."""
         child = type(self)(self.options, parent=self)
-        if (
-            self.fake_mode is None
-        ):  # on copies: a function that mutates its operands must do so only when the operator runs
+        if self.fake_mode is None:
+            # On copies, because a function that mutates its operands must do so only when the operator runs.
             with paused_recordings():
                 operands = tuple(map(copy_of, operands))
         shape_env: Any = None if self.fake_mode is None else self.fake_mode.shape_env

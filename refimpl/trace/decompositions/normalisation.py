@@ -244,9 +244,7 @@ def _all_but_channels(x: Tensor) -> list[int]:
 def _batch_normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, mean: Tensor, rstd: Tensor) -> Tensor:
     dtype = computation_dtype(x.dtype)
     scale, shift = _as_opmath(weight, dtype), _as_opmath(bias, dtype)
-    if follows_cpu(x.device) and _has_image_order(
-        x
-    ):  # its kernel computes x * factor + constant; x - mean could overflow
+    if follows_cpu(x.device) and _has_image_order(x):  # its kernel computes no x - mean, which could overflow
         factor = rstd if scale is None else rstd * scale
         constant = (0 if shift is None else shift) - mean * factor
         y = cast(x, dtype) * _per_channel(factor, x.ndim) + _per_channel(constant, x.ndim)

@@ -212,9 +212,7 @@ def diagonal_backward(grad: Tensor, input_sizes: Sequence[Any], offset: int, dim
     rest = _without(input_sizes, dim1, dim2)
     if grad.ndim == 0 or grad.ndim > len(rest) + 1:
         return NotImplemented
-    if (
-        grad.shape[-1] == 1 or tuple(grad.shape[:-1]) != rest
-    ):  # broadcast here, because torch 2.11's fake kernel refuses it
+    if grad.shape[-1] == 1 or tuple(grad.shape[:-1]) != rest:  # torch 2.11's fake kernel does not broadcast it
         rows, columns = input_sizes[dim1], input_sizes[dim2]
         grad = grad.expand(*rest, min(rows + min(offset, 0), columns - max(offset, 0)))
     return aten.diagonal_scatter.default(_zeros_as(grad, input_sizes), grad, offset, dim1, dim2)

@@ -66,9 +66,8 @@ class StandIns:
 
     def __init__(self, sizes: Mapping[int, int] | None) -> None:
         self.sizes = sizes
-        self._geometries: list[
-            tuple[tuple[int, ...], Sequence[Any]]
-        ] = []  # strides of each stand-in and of its operand
+        # Strides of each stand-in and of its operand.
+        self._geometries: list[tuple[tuple[int, ...], Sequence[Any]]] = []
 
     def geometry(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
         """Shape and strides of the stand-in for a tensor of backed sizes; None if it can have none."""

@@ -1,10 +1,10 @@
-"""Operands whose dtypes eager's kernels refuse where fake kernels, and rules that convert, take them.
+"""Checks whether eager's kernel accepts the operand dtypes of a call; fake kernels and type-promoting decompositions accept more.
 
-A call with such operands is left to the operator, which raises what eager raises: `torch.nn.functional.gelu` differentiated with
-a gradient of another dtype, `torch.take` with an index of int32, `torch.polar` of half types.
+Examples: `torch.take` with an int32 index, `torch.polar` of half tensors, the backward of gelu with a tangent of another dtype.
+Such a call is not decomposed: the operator itself runs, and raises eager's error.
 
 Counterpart: the checks in kernels, aten/src/ATen/native/mixed_data_type.h among them
-Differs: the CPU's kernel is asked, on stand-ins (`refimpl.trace.eager_facts`); its answer is taken on other devices too.
+Differs: the CPU kernel is run on stand-ins (`refimpl.trace.eager_facts`); the result counts for other devices as well.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _COMMON = frozenset(
 
 
 def operands_fit(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether the operator's kernel takes operands of these dtypes together, and the dtype holds the numbers among them."""
+    """Whether the operator's kernel accepts operands of these dtypes together, and the numbers among the arguments fit."""
     return not refuses_dtypes(func, args, kwargs) and numbers_fit(func, args, kwargs)
 
 
 def are_common(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether tensors, those in lists as well, and dtypes among the arguments are of dtypes that most kernels know."""
+    """Whether all tensors, in lists as well, and dtype arguments are of dtypes that most kernels implement."""
     for operand in (*args, *kwargs.values()):
         for x in operand if isinstance(operand, (list, tuple)) else (operand,):
             dtype = x if isinstance(x, torch.dtype) else getattr(x, "dtype", None)
