@@ -63,7 +63,7 @@ def with_dispatch_keys(keys: Any) -> contextlib.AbstractContextManager[Any]:
     return torch._C._ForceDispatchKeyGuard(*keys)
 
 
-def other_tracer() -> Any:
+def upstream_proxy_mode() -> Any:
     """The mode of torch's own make_fx, if active. It is kept in its own slot, not on the stack of modes."""
     return _get_dispatch_mode(_PROXY_SLOT)
 
@@ -90,7 +90,7 @@ def is_inside_function_transform() -> bool:
     return _TRANSFORMS.peek_interpreter_stack() is not None
 
 
-def stands_for_another(tensor: torch.Tensor) -> bool:
+def is_functorch_wrapped(tensor: torch.Tensor) -> bool:
     """Whether the tensor is a torch.func wrapper, which has no storage; it may outlive its transform."""
     return _TRANSFORMS.is_functorch_wrapped_tensor(tensor)
 
@@ -105,10 +105,10 @@ __all__ = [
     "function_modes_on",
     "functions_may_be_overridden",
     "is_any_mode_active_but",
+    "is_functorch_wrapped",
     "is_inside_function_transform",
-    "other_tracer",
-    "stands_for_another",
     "tensor_keys",
+    "upstream_proxy_mode",
     "with_dispatch_keys",
     "without_dispatch",
     "without_pre_dispatch_modes",

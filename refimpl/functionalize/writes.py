@@ -19,8 +19,8 @@ from refimpl.functionalize.functional_forms import FunctionalForm, functional_fo
 from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_geometry, is_same_shape
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import RANDOM_STATE, Parameter, effects_of, nodes_in
+from refimpl.trace.internal_overlap import updates_overlapping_elements
 from refimpl.trace.read_after_write import reads_what_it_writes
-from refimpl.trace.shared_places import updates_shared_places
 
 # A key of `node.meta` of a functional call that was an in-place op: in the program its result had its first argument's strides.
 HAS_STRIDES_OF_FIRST = "has_strides_of_first"
@@ -88,7 +88,7 @@ class CallWriter:
                 expected="arguments that share no memory",
                 do="pass a clone of one of them",
             )
-        if not updates_shared_places(node.target, args, kwargs):
+        if not updates_overlapping_elements(node.target, args, kwargs):
             return
         raise CannotFunctionalize(
             node,

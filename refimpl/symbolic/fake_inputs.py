@@ -19,9 +19,9 @@ from refimpl._torch import (
     FakeTensorMode,
     WeakTensorKeyDictionary,
     inside_fake_kernel,
+    is_functorch_wrapped,
     is_traceable_wrapper_subclass,
     set_bits,
-    stands_for_another,
     storage_key,
 )
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
@@ -203,7 +203,7 @@ def _check_kind(tensor: torch.Tensor, source: Source) -> None:
         what = "a nested tensor"
     elif tensor.is_quantized:
         what = "a quantized tensor"
-    elif stands_for_another(tensor):
+    elif is_functorch_wrapped(tensor):
         what = "a tensor of a transform of torch.func"
     elif not is_plain:
         what = f"a {kind.__module__}.{kind.__qualname__}"

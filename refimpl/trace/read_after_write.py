@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload, pytree, storage_key, written_arguments
-from refimpl.trace.shared_places import shares_places
+from refimpl.trace.internal_overlap import has_internal_overlap
 
 _aten = torch.ops.aten
 _NAMESPACES = ("aten", "prims")  # kernels of custom ops are not known
@@ -62,7 +62,7 @@ def _is_in_place(func: OpOverload, written: torch.Tensor, read: torch.Tensor) ->
     if short.endswith("_") or not hasattr(getattr(torch.ops, func.namespace), f"{short}_"):
         return False
     a, b = _Places.of(written), _Places.of(read)
-    return a is not None and a == b and not shares_places(written)
+    return a is not None and a == b and not has_internal_overlap(written)
 
 
 def _written(func: OpOverload, given: dict[str, Any]) -> tuple[str, ...]:
@@ -82,7 +82,7 @@ def _is_disturbed(func: OpOverload, written: torch.Tensor, read: torch.Tensor) -
         return False
     if _is_elementwise(func) and (a.width, a.dims) == (b.width, b.dims):
         # Kernels go through memory upwards: elements of `read` at higher addresses are read before they are written.
-        if a.begin == b.begin or (a.begin < b.begin and not shares_places(written)):
+        if a.begin == b.begin or (a.begin < b.begin and not has_internal_overlap(written)):
             return False
     return a.meets(b)
 

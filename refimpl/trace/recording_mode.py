@@ -30,9 +30,9 @@ from refimpl._torch import (
     has_no_dispatch_of_its_own,
     is_decomposed_by_autograd,
     is_opaque_object,
-    other_tracer,
     run_composite_kernel,
     storage_key,
+    upstream_proxy_mode,
     without_fake_mode,
     written_arguments,
 )
@@ -61,12 +61,12 @@ from refimpl.trace.fakes.zero_tensors import (
 )
 from refimpl.trace.graph_builder import LITERALS, GraphBuilder
 from refimpl.trace.higher_order import Subgraph, call_higher_order
+from refimpl.trace.internal_overlap import updates_overlapping_elements
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.provenance import preserved_meta_writer
 from refimpl.trace.proxies import PythonKeyTracer
 from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.refusals.outputs import check_outputs, eagers_error
-from refimpl.trace.shared_places import updates_shared_places
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
 from refimpl.trace.tracker import ObjectTrackerState, TrackerState
 
@@ -123,7 +123,7 @@ class RecordingMode(TorchDispatchMode):
 
     def __enter__(self) -> RecordingMode:
         if not self._paused_by_entry:
-            self._tracer_around = other_tracer()
+            self._tracer_around = upstream_proxy_mode()
         pause = _pause(except_for=self)
         pause.__enter__()
         self._paused_by_entry.append(pause)
@@ -138,7 +138,7 @@ class RecordingMode(TorchDispatchMode):
         kwargs = kwargs or {}
         if func is _DEVICE_QUERY and type(args[0]) is FakeTensor:
             return args[0].fake_device
-        if self._pauses or func is _DEVICE_QUERY or other_tracer() is not self._tracer_around:
+        if self._pauses or func is _DEVICE_QUERY or upstream_proxy_mode() is not self._tracer_around:
             return func(*args, **kwargs)
         origins = self._origins
         if origins is None or not getattr(origins, "records_origins", False):
@@ -352,7 +352,7 @@ class RecordingMode(TorchDispatchMode):
         if rule is not None:
             if self._kernels is not None and not self._has_values:
                 check_outputs(func, args, kwargs)  # a rule has no checks of overlapping memory
-            if updates_shared_places(func, args, kwargs) or reads_what_it_writes(func, args, kwargs):
+            if updates_overlapping_elements(func, args, kwargs) or reads_what_it_writes(func, args, kwargs):
                 result = NotImplemented  # a rule computes all elements before it writes the first
             else:
                 result = self._run_in_place_of(func, rule, args, kwargs)

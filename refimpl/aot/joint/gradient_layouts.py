@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import stands_for_another
-from refimpl.trace.layouts.elementwise import Layout, elementwise_strides, kept_strides
+from refimpl._torch import is_functorch_wrapped
+from refimpl.trace.layouts.elementwise import Layout, elementwise_strides, empty_like_strides
 from refimpl.trace.size_checks import is_known
 
 # Gradients of products, by the way that eager mode takes: whether any factor is 0 decides there, and is an operator in a
@@ -33,7 +33,7 @@ def eager_product(step: Any, gradients: Gradients, incoming: Gradients) -> Gradi
     two factors of 0 and no further gradient is asked for."""
     x, result = saved(step, "self"), saved(step, "result")
     recorded, gradient = gradients[0], incoming[0]
-    if x is None or result is None or recorded is None or gradient is None or x.dim() == 0 or stands_for_another(x):
+    if x is None or result is None or recorded is None or gradient is None or x.dim() == 0 or is_functorch_wrapped(x):
         return gradients
     x, result, given = step._saved_self.to(gradient.dtype), step._saved_result, recorded.dtype  # these have a history
     dim = None if step.name() == "ProdBackward0" else signed(step._saved_dim)
@@ -63,7 +63,7 @@ def eager_running_products(step: Any, gradients: Gradients, incoming: Gradients)
     one."""
     x, result = saved(step, "self"), saved(step, "result")
     recorded, gradient = gradients[0], incoming[0]
-    if x is None or result is None or recorded is None or gradient is None or stands_for_another(x):
+    if x is None or result is None or recorded is None or gradient is None or is_functorch_wrapped(x):
         return gradients
     dim = signed(step._saved_dim)
     if x.dim() == 0 or x.shape[dim] == 1 or x.numel() == 0:
@@ -150,7 +150,7 @@ def _of_selection(step: Any, gradients: Gradients, incoming: Gradients) -> Seque
     if x is None or mask is None or not all(map(is_known, (*x.shape, *mask.shape))):
         return left
     if tuple(torch.broadcast_shapes(x.shape, mask.shape)) == tuple(x.shape):
-        left[0] = kept_strides(tuple(x.shape), x.stride())
+        left[0] = empty_like_strides(tuple(x.shape), x.stride())
     return left
 
 
@@ -162,7 +162,7 @@ def _of_product(step: Any, gradients: Gradients, incoming: Gradients) -> Sequenc
     shape = tuple(x.shape)
     is_dropped = step.name() == "ProdBackward1" and not step._saved_keepdim
     dim = signed(step._saved_dim) if is_dropped else None
-    steps = tuple(x.stride()) if x.dtype is gradient.dtype else kept_strides(shape, x.stride())
+    steps = tuple(x.stride()) if x.dtype is gradient.dtype else empty_like_strides(shape, x.stride())
     quotient = elementwise_strides(shape, [_with_dim(result, dim, len(shape)), (shape, steps)])
     return (elementwise_strides(shape, [_with_dim(gradient, dim, len(shape)), (shape, quotient)]),)
 
@@ -190,7 +190,7 @@ def _of_reflections(step: Any, gradients: Gradients, incoming: Gradients) -> Seq
     """As `zeros_like` of what holds the reflections; what they are applied to is left."""
     is_product = step.name() == "LinalgHouseholderProductBackward0"
     arguments = [saved(step, name) for name in (("input", "tau") if is_product else ("self", "input2"))]
-    strides = [None if x is None else kept_strides(tuple(x.shape), x.stride()) for x in arguments]
+    strides = [None if x is None else empty_like_strides(tuple(x.shape), x.stride()) for x in arguments]
     return strides if is_product else [*strides, None]
 
 

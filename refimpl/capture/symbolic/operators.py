@@ -21,7 +21,7 @@ from refimpl._torch import (
     OpOverloadPacket,
     TorchDispatchMode,
     enable_python_dispatcher,
-    stands_for_another,
+    is_functorch_wrapped,
     storage_key,
     upstream_shape_error,
 )
@@ -44,8 +44,8 @@ from refimpl.capture.values.raising import UserRaise
 from refimpl.functionalize.geometry import has_symbols, is_row_major
 from refimpl.trace.fakes.kernels import EagerLayoutsMode
 from refimpl.trace.function_layouts import laid_out
+from refimpl.trace.internal_overlap import has_internal_overlap, updates_overlapping_elements
 from refimpl.trace.read_after_write import reads_what_it_writes
-from refimpl.trace.shared_places import shares_places, updates_shared_places
 from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item
 
 _BINARY_NAMES = (
@@ -327,10 +327,10 @@ def _is_of_torch(target: Any) -> bool:
 def _watched_updates(given: Any, what: str) -> Iterator[None]:
     """Operators that are called within it on these tensors raise GraphBreak where no graph does what they do to memory."""
     tensors = [*_tensors_in(given)]
-    strided = [tensor for tensor in tensors if tensor.layout is torch.strided and not stands_for_another(tensor)]
+    strided = [tensor for tensor in tensors if tensor.layout is torch.strided and not is_functorch_wrapped(tensor)]
     storages = list(map(storage_key, strided))
     if len(set(storages)) < len(storages) or any(
-        shares_places(tensor) if not has_symbols(tensor) else not is_row_major(tensor) for tensor in tensors
+        has_internal_overlap(tensor) if not has_symbols(tensor) else not is_row_major(tensor) for tensor in tensors
     ):
         with _UpdatesMode(what):
             yield
@@ -348,7 +348,7 @@ class _UpdatesMode(TorchDispatchMode):
         return False  # see RecordingMode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if updates_shared_places(func, args, kwargs or {}):
+        if updates_overlapping_elements(func, args, kwargs or {}):
             raise GraphBreak("update_of_shared_places", what=self._what)
         if reads_what_it_writes(func, args, kwargs or {}):
             raise GraphBreak("read_after_write", what=self._what)

@@ -13,7 +13,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import aten, register
-from refimpl.trace.refusals.outputs import repeats_elements
+from refimpl.trace.refusals.outputs import is_expanded
 
 Tensor = torch.Tensor
 OnTensors = Callable[..., Tensor]
@@ -71,7 +71,7 @@ def _tensor_by_tensor(variant: OpOverload, function: OnTensors, *, is_in_place: 
         if any(len(values) != count for values in lists):
             return NotImplemented  # eager raises
 
-        if is_in_place and any(map(repeats_elements, args[0])):
+        if is_in_place and any(map(is_expanded, args[0])):
             return NotImplemented  # some kernels write to expanded memory; copy_ refuses
 
         def result(i: int) -> Tensor:

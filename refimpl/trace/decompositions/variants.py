@@ -17,7 +17,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import aten, decomposition_table, register
-from refimpl.trace.refusals.outputs import repeats_elements
+from refimpl.trace.refusals.outputs import is_expanded
 
 Tensor = torch.Tensor
 _OPTIONS = ("dtype", "layout", "device", "pin_memory")
@@ -91,7 +91,7 @@ def _is_functional(overload: OpOverload) -> bool:
 
 def _in_place(functional: OpOverload, variant: OpOverload, compute: Callable[..., Any]) -> Any:
     def in_place(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if repeats_elements(x):
+        if is_expanded(x):
             return NotImplemented
         result = compute(x, *args, **kwargs)
         if result is NotImplemented or result.shape != x.shape or not torch.can_cast(result.dtype, x.dtype):
@@ -107,7 +107,7 @@ def _into_out(functional: OpOverload, variant: OpOverload, compute: Callable[...
 
     def into_out(*args: Any, **kwargs: Any) -> Any:
         outs = [kwargs.pop(name) for name in names]
-        if any(map(repeats_elements, outs)):
+        if any(map(is_expanded, outs)):
             return NotImplemented
         if _is_factory(functional):
             kwargs |= {"dtype": outs[0].dtype, "device": outs[0].device}

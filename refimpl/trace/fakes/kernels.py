@@ -31,9 +31,9 @@ from refimpl._torch import (
 )
 from refimpl.trace.eager_facts import result_strides
 from refimpl.trace.fakes.empty_gradients import of_empty_groups, without_division
+from refimpl.trace.float8_scalars import without_float8_scalars
 from refimpl.trace.layouts.expanded import expanded_strides
 from refimpl.trace.layouts.views import viewed_strides
-from refimpl.trace.scalar_dtypes import with_plain_scalars
 from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
 
@@ -194,7 +194,7 @@ class FakeKernelsState:
         empty = of_empty_groups(func, args)
         if empty is not None:
             return empty
-        result = func(*with_plain_scalars(func, without_division(func, args)), **kwargs)
+        result = func(*without_float8_scalars(func, without_division(func, args)), **kwargs)
         for out, shape, stride, offset in layouts:
             if _is_same(out.shape, shape) and not _is_same(out.stride(), stride):
                 out.as_strided_(shape, stride, offset)  # eager keeps the strides of an `out=` tensor of the right shape

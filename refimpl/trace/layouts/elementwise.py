@@ -38,7 +38,7 @@ def elementwise_strides(shape: Sequence[int], operands: Sequence[Layout]) -> tup
     return tuple(strides)
 
 
-def kept_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
+def empty_like_strides(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
     """Strides of `empty_like` of a tensor with this shape and these strides."""
     return tuple(strides) if _is_dense(shape, strides) else elementwise_strides(shape, [(tuple(shape), tuple(strides))])
 

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensor, OpOverload, pytree, set_bits, storage_key, without_dispatch, written_arguments
-from refimpl.trace.scalar_dtypes import with_plain_scalars
+from refimpl.trace.float8_scalars import without_float8_scalars
 from refimpl.trace.size_checks import is_known
 
 _MOST_BYTES = 1 << 26  # a call on more bytes than this is not tried
@@ -31,7 +31,7 @@ def check_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
     written = _written_tensors(func, args, kwargs)
     if not written:
         return
-    is_out, repeats = bool(_out_arguments(func)), any(map(repeats_elements, written))
+    is_out, repeats = bool(_out_arguments(func)), any(map(is_expanded, written))
     if not is_out and not repeats and not _is_shared(written, args, kwargs):
         return
     trial = _Trial.of(func, args, kwargs)
@@ -69,7 +69,7 @@ def _out_arguments(func: Any) -> tuple[str, ...]:
     return tuple(argument.name for argument in func._schema.arguments if argument.is_out)
 
 
-def repeats_elements(tensor: torch.Tensor) -> bool:
+def is_expanded(tensor: torch.Tensor) -> bool:
     """Whether the tensor is expanded, which is the only internal overlap that eager detects. Symbolic sizes record a guard."""
     if tensor.layout is not torch.strided:
         return False
@@ -177,7 +177,7 @@ def _results(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[t
         return []
     fresh = {name: pytree.tree_map(_empty_like, value) if name in outs else value for name, value in kwargs.items()}
     try:
-        made = func(*with_plain_scalars(func, args), **fresh)
+        made = func(*without_float8_scalars(func, args), **fresh)
     except _EAGERS_ERRORS:
         return []
     return [leaf for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)]

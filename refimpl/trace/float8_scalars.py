@@ -17,7 +17,7 @@ from refimpl._torch import OpOverload
 _UNTAGGED = frozenset([torch.ops.aten.rsub.Tensor, torch.ops.aten.rsub.Tensor_out])  # elementwise, without the tag
 
 
-def with_plain_scalars(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+def without_float8_scalars(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of an elementwise op, with 0-dim float8 tensors as float32 next to a complex tensor with dimensions, which
     alone decides the dtype of the result."""
     if not any(map(_is_small_scalar, args)) or not any(map(_is_complex, args)) or not _is_elementwise(func):

@@ -1,4 +1,4 @@
-"""Finds calls that update a tensor whose elements overlap in memory, such as `x.expand(3).as_strided((3,), (0,)).add_(1)`.
+"""Finds calls that update a tensor whose elements overlap in memory, such as `x.as_strided((3, 3), (1, 1)).mul_(2)`.
 
 Counterpart: at::assert_no_internal_overlap, which refuses some of these calls
 Differs: the calls that eager accepts go element by element and read what they wrote before. A functional op would read the old
@@ -32,7 +32,7 @@ _OVERWRITING = frozenset(
 )
 
 
-def updates_shared_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def updates_overlapping_elements(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether the call computes new values of a tensor with internal overlap from its old values.
 
     For symbolic sizes, no overlap is recorded as a guard; unbacked sizes are taken to have none.
@@ -40,12 +40,12 @@ def updates_shared_places(func: Any, args: tuple[Any, ...], kwargs: dict[str, An
     for position, name, is_out in _computed(func):
         value = args[position] if position < len(args) else kwargs.get(name)
         for tensor in _tensors(value):
-            if shares_places(tensor) and (not is_out or _is_read(tensor, (args, kwargs))):
+            if has_internal_overlap(tensor) and (not is_out or _is_read(tensor, (args, kwargs))):
                 return True
     return False
 
 
-def shares_places(value: torch.Tensor) -> bool:
+def has_internal_overlap(value: torch.Tensor) -> bool:
     """Whether two elements share memory. Of large tensors and symbolic sizes, it may be True wrongly: it only sees strides."""
     if value.layout is not torch.strided or value.is_nested:
         return False
