@@ -1,7 +1,7 @@
-"""Run one case in a worker: build, eager twice, subject, judge, measure. The task function of every sweep.
+"""Run one case in a worker: build the program, run eager twice, run the subject, judge, measure. Every sweep's task function.
 
-Eager's runs, the fp64 ground truth and the noise runs are kept for the next case, which often is the same program on
-another subject.
+Eager's runs, those in fp64 and under noise included, are kept for the next case, which often is the same program on another
+subject.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from oracle.program.build import Instance, ProgramLoadError, instantiate
 from oracle.program.inputs import clone_tree
 from oracle.records import Measurements, PlannedCase
 from oracle.reruns.noise import RoundingNoise
-from oracle.reruns.relaid import OTHERS
+from oracle.reruns.other_kernels import OTHERS
+from oracle.reruns.uninitialized import LARGE, ZEROS, uninitialized_memory
 from oracle.reruns.unknowns import Unknowns
-from oracle.reruns.unwritten import LARGE, NOUGHTS, unwritten_memory
 from oracle.reruns.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
 from oracle.speed import measure_speed
 from oracle.subjects.base import CompileRequest, Subject
@@ -43,30 +43,30 @@ from oracle.verdict import Status, Verdict
 
 NOISE_RUNS = 4
 LOUD_NOISE_RUNS = 16
-LOUD_NOISE_SCALE = 8.0  # the k of float32: what the judge multiplies a quiet spread by
-NOISE_BUDGET_S = 20.0  # after which no more than NOISE_RUNS are made
+LOUD_NOISE_SCALE = 8.0  # float32's k, by which the judge multiplies the spread under quiet noise
+NOISE_BUDGET_S = 20.0  # after so many seconds, no further runs are made beyond NOISE_RUNS
 _NO_GUARDS = "not judged, for the subject guards its inputs only and the plan changes something else"
 OTHER_SEED = 7919  # added to the seed to see whether eager's result depends on it
-OTHER_SEEDS = 12  # at most so many are tried before it is said that it does not
-FEW_SEEDS = 16  # runs beside which the run of a subject that draws its own numbers has to be one more
+OTHER_SEEDS = 12  # number of seeds tried before the result is taken not to depend on the seed
+FEW_SEEDS = 16  # eager's runs with which a subject that draws its own random numbers is compared
 FEW_SEEDS_BUDGET_S = 2.0
-MANY_SEEDS = 64  # runs in which a NaN or an infinity that depends on chance has to show once
+MANY_SEEDS = 64  # runs in one of which a NaN or an infinity that depends on chance has to occur
 Progress = Callable[[str], None]
 _Ran = TypeVar("_Ran", Outcome, Outcome | None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseOptions:
-    """What a run asks of every case."""
+    """Options of a run, the same for every case."""
 
-    speed: bool = False  # measure eager and subject side by side, compile times and memory, when the case passes
+    speed: bool = False  # measure speed, compile times and memory if the case passes
     speed_budget_s: float = 1.0
     device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """What a case gives, before it is a record."""
+    """The result of a case, from which its record is made."""
 
     verdict: Verdict
     measurements: Measurements = Measurements()
@@ -76,34 +76,34 @@ class CaseResult:
 
 @dataclass(slots=True, kw_only=True)
 class EagerState:
-    """Eager's runs of one program, filled as they are asked for."""
+    """Eager's runs of one program, each made when it is first needed."""
 
     make: Callable[[], Instance]
-    seconds: float = 0.0  # of all bare calls so far
+    seconds: float = 0.0  # time of all calls so far
     first: Outcome | None = None
     second: Outcome | None = None
-    other_seed: Outcome | None = None  # eager under another seed, of programs that draw random numbers
-    many_seeds: list[Outcome] = field(default_factory=list)  # the same under many, where one is not enough
+    other_seed: Outcome | None = None  # eager under another seed, if the program draws random numbers
+    many_seeds: list[Outcome] = field(default_factory=list)  # eager under many seeds
     is_random: bool | None = None
     leaks: tuple[str, ...] = ()  # process state that the program itself changes
     truth_run: bool = False
     truth: Outcome | None = None
     noise: list[Outcome] = field(default_factory=list)
     loud_noise: list[Outcome] = field(default_factory=list)
-    relaid: dict[str, Outcome] = field(default_factory=dict)
+    other_kernels: dict[str, Outcome] = field(default_factory=dict)
     still: Outcome | None = None
-    calls: tuple[Call, ...] = ()  # the plan in place of the program's own, where eager does not take other values
-    explained: tuple[str, ...] = ()  # why
+    calls: tuple[Call, ...] = ()  # replaces the program's plan if eager cannot run that on other values
+    explained: tuple[str, ...] = ()  # why it was replaced
 
     def instance(self) -> Instance:
-        """A fresh one, of the plan that eager takes."""
+        """A fresh instance of the program, with the plan that eager can run."""
         instance = self.make()
         return instance.with_calls(self.calls) if self.calls else instance
 
     def run(self, progress: Progress, before: ProcessState) -> None:
-        """Eager twice, and a third time under another seed when it draws random numbers.
+        """Run eager twice, and a third time under another seed if it draws random numbers.
 
-        Each of the two finds something else in memory that nobody has written: what reads it differs.
+        Uninitialized memory has other contents in the second run, so that results that depend on it differ.
         """
         if self.first is not None:
             return
@@ -119,7 +119,7 @@ class EagerState:
             _restored(before)
         progress("eager again")
         again = self.instance()
-        with unwritten_memory(LARGE):
+        with uninitialized_memory(LARGE):
             self.second = self._timed(lambda: observe(again))
         _restored(before)
         policy = instance.program.policy
@@ -129,27 +129,27 @@ class EagerState:
             self.is_random = _draws(instance.program, self.first) and self._depends_on_seed(before)
 
     def further_runs(self, progress: Progress, before: ProcessState) -> Runs:
-        """What the judge may ask for, each started once."""
+        """The further runs that the judge may need, each made once."""
         return Runs(
             truth=lambda: self.ground_truth(progress, before),
             noise=lambda: self.noise_runs(progress, before),
             loud_noise=lambda: self.loud_noise_runs(progress, before),
             still=lambda: self.still_run(progress, before),
-            other_kernels=lambda name: self.relaid_run(name, progress, before),
+            other_kernels=lambda name: self.other_kernel_run(name, progress, before),
             other_seed=lambda: self.other_seed,
             few_seeds=lambda: self.runs_under_seeds(FEW_SEEDS, FEW_SEEDS_BUDGET_S, progress, before),
             many_seeds=lambda: self.runs_under_seeds(MANY_SEEDS, NOISE_BUDGET_S, progress, before),
         )
 
     def _first_run(self, instance: Instance) -> Outcome:
-        with unwritten_memory(NOUGHTS):
+        with uninitialized_memory(ZEROS):
             return self._timed(lambda: observe(instance))
 
     def _depends_on_seed(self, before: ProcessState) -> bool:
-        """Under one of a few other seeds: a mask of one element is the same under every second of them."""
+        """Whether results differ under one of several other seeds. One is not enough: a mask of one element has two values."""
         for number in range(1, OTHER_SEEDS + 1):
             instance, offset = self.instance(), number * OTHER_SEED
-            with unwritten_memory(NOUGHTS):  # as the first run
+            with uninitialized_memory(ZEROS):  # as in the first run
                 self.other_seed = self._timed(functools.partial(observe, instance, seed_offset=offset))
             _restored(before)
             if not _have_equal_values(self.first, self.other_seed):
@@ -157,7 +157,7 @@ class EagerState:
         return False
 
     def runs_under_seeds(self, count: int, budget_s: float, progress: Progress, before: ProcessState) -> list[Outcome]:
-        """Of a random program: under `count` other seeds, or as many as the time allows, but no fewer than OTHER_SEEDS."""
+        """Runs under `count` other seeds, or fewer if the time is over, but at least OTHER_SEEDS."""
         started = time.monotonic()
         while len(self.many_seeds) < count:
             if time.monotonic() - started > budget_s and len(self.many_seeds) >= OTHER_SEEDS:
@@ -170,7 +170,7 @@ class EagerState:
         return self.many_seeds[:count]
 
     def ground_truth(self, progress: Progress, before: ProcessState) -> Outcome | None:
-        """Eager in the widest dtype, or None where that has another meaning."""
+        """Eager in the widest dtype, or None if the program means something else there."""
         if not self.truth_run:
             progress("truth")
             self.truth_run = True
@@ -186,14 +186,14 @@ class EagerState:
         return self.noise
 
     def loud_noise_runs(self, progress: Progress, before: ProcessState) -> list[Outcome]:
-        """More of them, and louder: what shows jumps that a few quiet runs miss. Asked only by what still fails."""
+        """More runs, with larger noise, to find jumps that few quiet runs miss."""
         if not self.loud_noise:
             progress("loud noise")
             self._add_noise(self.loud_noise, LOUD_NOISE_RUNS, LOUD_NOISE_SCALE, before)
         return self.loud_noise
 
     def still_run(self, progress: Progress, before: ProcessState) -> Outcome | None:
-        """Eager under the mode of the noise, without noise: what the mode itself changes."""
+        """Eager under the noise's dispatch mode, without noise: shows what the mode itself changes."""
         if self.still is None:
             progress("noise")
             instance = self.instance()
@@ -202,14 +202,14 @@ class EagerState:
             _restored(before)
         return self.still
 
-    def relaid_run(self, name: str, progress: Progress, before: ProcessState) -> Outcome | None:
-        """Eager by those of its other kernels."""
-        if name not in self.relaid:
-            progress("relaid")
+    def other_kernel_run(self, name: str, progress: Progress, before: ProcessState) -> Outcome | None:
+        """Eager by the other kernels of this name."""
+        if name not in self.other_kernels:
+            progress("other kernels")
             instance = self.instance()
-            self.relaid[name] = self._timed(lambda: observe(instance, around_call=OTHERS[name]))
+            self.other_kernels[name] = self._timed(lambda: observe(instance, around_call=OTHERS[name]))
             _restored(before)
-        return self.relaid[name]
+        return self.other_kernels[name]
 
     def _add_noise(self, runs: list[Outcome], count: int, scale: float, before: ProcessState) -> None:
         started = time.monotonic()
@@ -221,7 +221,7 @@ class EagerState:
             _restored(before)
             if isinstance(run, Raised) and isinstance(
                 self.first, Returned
-            ):  # a bound was crossed: less noise says more
+            ):  # only the noise makes it raise: try less noise
                 scale = max(1.0, scale / 2)
             if time.monotonic() - started > NOISE_BUDGET_S and len(runs) >= NOISE_RUNS:
                 return
@@ -237,14 +237,14 @@ def _bare_seconds(outcome: Outcome | None) -> float:
 
 
 def _draws(program: Program, outcome: Outcome | None) -> bool:
-    """Whether a run moved a random generator away from where its seed put it."""
+    """Whether a run drew random numbers: a generator's state differs from its seeded state."""
     if not isinstance(outcome, (Returned, Raised)):
         return False
     return any(call.rng_digest != _seeded_digest(program.seed + i) for i, call in enumerate(outcome.calls))
 
 
 def _have_equal_values(one: Outcome | None, other: Outcome | None) -> bool:
-    """Whether two runs show the same values everywhere, NaN equal to NaN; of runs that raise, before they do."""
+    """Whether two runs have the same values in all calls that returned, with NaN equal to NaN."""
     if not isinstance(one, (Returned, Raised)) or type(one) is not type(other):
         return type(one) is type(other)
     assert isinstance(other, (Returned, Raised))
@@ -281,7 +281,7 @@ def _seeded_digest(seed: int) -> str:
 
 
 def _restored(before: ProcessState) -> tuple[str, ...]:
-    """Put the process state back; says what had changed."""
+    """Restore the process state; returns what had changed."""
     after = snapshot()
     changed = differences(before, after)
     if changed:
@@ -290,7 +290,7 @@ def _restored(before: ProcessState) -> tuple[str, ...]:
 
 
 def observe_widened(instance: Instance) -> Outcome | None:
-    """Eager in fp64 / complex128, without what depends on bits; None where a dtype is part of the program's meaning."""
+    """Eager in fp64 / complex128, without tensors of unknown value; None if the program's meaning depends on a dtype."""
     target = instance.target
     modes: list[Widened] = []
     unknown = Unknowns()
@@ -309,7 +309,7 @@ def observe_widened(instance: Instance) -> Outcome | None:
 
     module_dtype = narrow_dtype(list(target.parameters())) if isinstance(target, torch.nn.Module) else None
     state = [*target.parameters(), *target.buffers()] if isinstance(target, torch.nn.Module) else []
-    empty_like_state = [torch.empty(0, dtype=tensor.dtype) for tensor in state]  # before it is widened
+    empty_like_state = [torch.empty(0, dtype=tensor.dtype) for tensor in state]  # has the dtypes before widening
     if isinstance(target, torch.nn.Module):
         try:
             widen_module(target)
@@ -368,10 +368,10 @@ def judge_subject(
 
 
 class _SubjectCase:
-    """One subject on one program whose eager runs are there: runs the subject and judges what it gave. Mutable; used once."""
+    """Runs one subject on a program that eager has run, and judges it. Mutable; used once."""
 
-    _program: Program  # that of the last run
-    _owed: int | None  # calls of the plan that the subject owes something on; None: all of them
+    _program: Program  # of the last run
+    _owed: int | None  # number of calls on which the subject promises to agree with eager; None: all of them
 
     def __init__(self, eager: EagerState, subject: Subject, progress: Progress, before: ProcessState) -> None:
         self._eager = eager
@@ -381,14 +381,14 @@ class _SubjectCase:
         self.compile_seconds = 0.0  # of the last compile
 
     def run(self, device: str) -> Outcome:
-        """What the subject does with the plan."""
+        """The subject's outcome on the plan."""
         spec, instance = self._subject.spec, self._instance()
         if spec.kind == "eager" and spec.options.get("process") == "second":
             return observe_in_second_process(instance.program, device=device)
         return self._observed(instance, {})
 
     def verdict(self, seen: Outcome, graphs: int | None) -> Verdict:
-        """The judge's verdict on a run, with why parts of the plan are not judged."""
+        """The judge's verdict on a run, with the reasons why parts of the plan are not judged."""
         self._progress("judge")
         spec, is_random = self._subject.spec, self._eager.is_random
         first, second = self._eager.first, self._eager.second
@@ -433,7 +433,7 @@ class _SubjectCase:
         return dataclasses.replace(verdict, explained=(*verdict.explained, *explained))
 
     def _with_eager_stream(self) -> Outcome | None:
-        """A run with eager's random numbers, where the subject says how to have them."""
+        """A run with eager's random numbers, if the subject has a configuration for that."""
         if not self._subject.spec.eager_stream:
             return None
         seen = self._observed(self._instance(), self._subject.spec.eager_stream)
@@ -444,7 +444,7 @@ class _SubjectCase:
     def _observed(self, instance: Instance, more_config: Mapping[str, Any]) -> Outcome:
         config = {**instance.program.config, **more_config}
         compile_target = functools.partial(self._compiled, instance)
-        with configured(config), unwritten_memory(LARGE):  # what it leaves unwritten shows
+        with configured(config), uninitialized_memory(LARGE):  # elements that it never writes show
             return observe(instance, compile_target=compile_target)
 
     def _compiled(self, instance: Instance, target: Callable[..., Any]) -> Callable[..., Any]:
@@ -464,7 +464,7 @@ class _SubjectCase:
         return compiled
 
     def _instance(self) -> Instance:
-        """A fresh one for a subject that is reset, with the part of the call plan that the subject owes something on."""
+        """A fresh instance, after a reset of the subject, with the calls on which the subject promises to agree."""
         self._progress("subject")
         self._subject.reset()
         instance, self._owed = _as_promised(self._eager.instance(), self._subject.spec)
@@ -473,9 +473,9 @@ class _SubjectCase:
 
 
 def _with_values(verdict: Verdict, seen: Outcome | None, eager: Outcome, judged: Callable[..., Verdict]) -> Verdict:
-    """The verdict on a subject that draws its own random numbers, with what its run under eager's numbers adds.
+    """The verdict on a subject that draws its own random numbers, with findings of its run `seen` under eager's numbers.
 
-    `seen` is that run, if there is one. Only if it drew what eager draws are its values held against eager's.
+    The values of `seen` are compared with eager's only if it left the generators in eager's state.
     """
     drew_the_same = (
         isinstance(seen, Returned)
@@ -493,9 +493,9 @@ def _with_values(verdict: Verdict, seen: Outcome | None, eager: Outcome, judged:
 
 
 def _as_promised(instance: Instance, spec: SubjectSpec) -> tuple[Instance, int | None]:
-    """The instance with the part of the call plan the subject owes something on, and where that was cut; None if it was not.
+    """The instance with the calls on which the subject promises to agree, and their number if some were dropped, else None.
 
-    A trace does not notice what happens to the program's surroundings between two calls, and does not promise to.
+    A trace does not notice changes of globals between two calls, and does not promise to.
     """
     calls = instance.program.calls
     cut = next((i for i, call in enumerate(calls) if i and call.before), None)
@@ -511,7 +511,7 @@ def _first_calls(outcome: Outcome, count: int | None) -> Outcome:
 
 
 def _with_leak(verdict: Verdict, leaked: tuple[str, ...]) -> Verdict:
-    """Process state left changed is a finding; and the cause, rather than stale guards, of what later calls show."""
+    """The verdict with a finding for changed process state, which also explains wrong later calls better than stale guards."""
     texts = tuple(f"process state: {text}" for text in leaked)
     if verdict.status is Status.FAIL_GUARD:
         texts += (verdict.symptom,)
@@ -553,7 +553,7 @@ _SUBJECTS: dict[tuple[str, str], Subject] = {}
 
 
 def _subject(spec: Mapping[str, Any], device: str, progress: Progress) -> Subject:
-    """Loaded and warmed up by the first case in this process, in a stage that no case is charged for."""
+    """The subject. The first case in this process loads it and warms it up, in a stage that no case is charged for."""
     key = (json.dumps(spec, sort_keys=True), device)
     if key not in _SUBJECTS:
         progress(START_UP)
@@ -565,7 +565,7 @@ _LAST_EAGER: dict[tuple[str, str], EagerState] = {}
 
 
 def _eager_state(program: Program, device: str) -> EagerState:
-    """The previous case's eager runs when it was the same program, else a new state. Only one is kept: models are big."""
+    """The previous case's eager runs if it had the same program, else a new state. Only one is kept, since models are big."""
     key = (json.dumps(program.to_json(), sort_keys=True), device)
     if key not in _LAST_EAGER:
         _LAST_EAGER.clear()

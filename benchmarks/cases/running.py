@@ -255,7 +255,7 @@ def _children_cpu() -> float:
 
 _STAGES = {
     "draw": "draw", "eager": "eager", "eager again": "eager", "subject": "subject", "judge": "judge", "truth": "truth and noise",
-    "noise": "truth and noise", "loud noise": "truth and noise", "relaid": "truth and noise",
+    "noise": "truth and noise", "loud noise": "truth and noise", "other kernels": "truth and noise",
 }  # fmt: skip
 
 

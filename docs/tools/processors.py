@@ -38,7 +38,7 @@ KNOWS_KERNELS: Mapping[str, str] = {
     "oracle.reruns.magnitudes": "numbers beyond a dtype",
     "oracle.reruns.noise": "roundings that eager could have had",
     "oracle.reruns.partial_sums": "sums that overflow in one order and not in another",
-    "oracle.reruns.relaid": "eager by its other kernels",
+    "oracle.reruns.other_kernels": "eager by its other kernels",
     "refimpl.codegen.decompositions": "programs as kernels of our own, held against eager's",
     "refimpl.codegen.printing.error_bounds": "functions in kernels of our own",
     "refimpl.trace.decompositions": "operators written in others, held against eager's",

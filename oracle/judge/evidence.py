@@ -30,7 +30,7 @@ class Runs:
     still: Callable[[], Outcome | None] = lambda: (
         None
     )  # under the noise's dispatch mode, unperturbed (oracle.judge.trust)
-    other_kernels: Callable[[str], Outcome | None] = lambda name: None  # takes a name from oracle.reruns.relaid
+    other_kernels: Callable[[str], Outcome | None] = lambda name: None  # takes a name from oracle.reruns.other_kernels
     other_seed: Callable[[], Outcome | None] = lambda: None  # of a random program
     few_seeds: Callable[[], Sequence[Outcome]] = tuple  # of a random program whose subject draws its own numbers
     many_seeds: Callable[[], Sequence[Outcome]] = tuple  # the same, made if few seeds make the subject look wrong

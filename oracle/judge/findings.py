@@ -95,10 +95,7 @@ class Section:
     severity: Severity
     status: Status
     has_flags: bool = True  # requires_grad and other flags are compared
-    other_kernels: tuple[str, ...] = (
-        "other kernels",
-        "vector loops",
-    )  # of oracle.reruns.relaid, whose values are eager's as well
+    other_kernels: tuple[str, ...] = ("other kernels", "vector loops")  # names in oracle.reruns.other_kernels.OTHERS
 
 
 OUTPUTS = Section(name="outputs", severity=Severity.VALUES, status=Status.FAIL_ACCURACY)

@@ -43,11 +43,11 @@ from oracle.judge.rmse import noise_rmse, rmse_of
 from oracle.judge.tolerance import TABLE, ToleranceRow
 from oracle.judge.ulp import CHUNK, bits_of, max_ulp
 from oracle.judge.witnesses import (
-    Asked,
     Fp64,
     LoudNoise,
     Noise,
     OtherKernel,
+    Question,
     TypicalError,
     Whole,
     Witness,
@@ -279,8 +279,8 @@ class _FloatComparison:
         # the error that the most lenient witness so far allows
         allowed = self.row.rtol * finite(widen(self.eager[left]).abs()) + self.row.atol
         for witness in self._witnesses(truth, twin):
-            asked = Asked(at=left, eager=widen(self.eager[left]), whole=whole)
-            admitted = witness.admitted(asked)
+            question = Question(at=left, eager=widen(self.eager[left]), whole=whole)
+            admitted = witness.admitted(question)
             answers = widen(self.subject[left])
             held = admitted.holds(answers)
             if bool(held.any()):

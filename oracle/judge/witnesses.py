@@ -108,7 +108,7 @@ class Admitted:
         return nothing if self.is_open is None else nothing | (self.is_open & ~answers.isfinite())
 
 
-# ---------------------------------------------------------------------------------------------------- what is asked
+# ---------------------------------------------------------------------------------------------------- the question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Question:
     """The elements in question: n flat indices of one tensor, and eager's numbers there."""
 
     at: Tensor
@@ -163,7 +163,7 @@ class Witness(ABC):
     def reason(self) -> str: ...
 
     @abstractmethod
-    def admitted(self, asked: Asked) -> Admitted: ...
+    def admitted(self, question: Question) -> Admitted: ...
 
 
 # ---------------------------------------------------------------------------------------------------- the witnesses of floats
@@ -192,15 +192,15 @@ class Fp64(Witness):
     def reason(self) -> str:
         return f"outside the tolerance row that are no further from fp64 than {self.row.k:g} times eager's own error or precision"
 
-    def admitted(self, asked: Asked) -> Admitted:
-        e, t = asked.eager, widen(self.numbers[asked.at])
+    def admitted(self, question: Question) -> Admitted:
+        e, t = question.eager, widen(self.numbers[question.at])
         held = widen(t.to(self.dtype))  # the truth in eager's dtype: 1e5 is infinite in float16
         floor = torch.maximum(finite(distance(e, t)), self.row.eps * finite(t.abs()))
         asks = torch.ones(e.shape, dtype=torch.bool)
         if self.is_twin:
-            asks = ~is_close(t, e, rtol=self.row.rtol, atol=asked.whole.atol) & t.isfinite()
+            asks = ~is_close(t, e, rtol=self.row.rtol, atol=question.whole.atol) & t.isfinite()
         overflowed = asks & held.isfinite() & ~e.isfinite()
-        radius = torch.where(asks, self.row.k * floor + asked.whole.atol, -1.0)
+        radius = torch.where(asks, self.row.k * floor + question.whole.atol, -1.0)
         return Admitted(
             sets=(
                 Around(center=t, radius=radius),
@@ -232,30 +232,30 @@ class Noise(Witness):
     def reason(self) -> str:
         return f"that differ by no more than {self.factor:g} times what rounding noise in eager moves them"
 
-    def admitted(self, asked: Asked) -> Admitted:
-        e, atol = asked.eager, asked.whole.atol
-        spread, is_open = spread_of(self.runs, asked.at, e)
+    def admitted(self, question: Question) -> Admitted:
+        e, atol = question.eager, question.whole.atol
+        spread, is_open = spread_of(self.runs, question.at, e)
         moves = spread > 0
         if self.lends:
-            spread = torch.maximum(spread, (_LENT * spread).clamp_max(self._typical(asked.whole)))
+            spread = torch.maximum(spread, (_LENT * spread).clamp_max(self._typical(question.whole)))
         radius = self.factor * spread + atol
         if self.lends:
-            radius = torch.maximum(radius, self.row.k * asked.entitled + atol)
-        sets = [*asked.around(torch.where(moves | self.lends, radius, -1.0))]
+            radius = torch.maximum(radius, self.row.k * question.entitled + atol)
+        sets = [*question.around(torch.where(moves | self.lends, radius, -1.0))]
         if bool(is_open.any()):
-            sets += self._where_open(asked, is_open)
+            sets += self._where_open(question, is_open)
         return Admitted(sets=tuple(sets), radius=radius, is_open=is_open)
 
-    def _where_open(self, asked: Asked, is_open: Tensor) -> list[Answers]:
+    def _where_open(self, question: Question, is_open: Tensor) -> list[Answers]:
         """The sets of elements for which some runs, eager's own included, return a number and others do not."""
-        at, e = asked.at, asked.eager
+        at, e = question.at, question.eager
         seen = torch.stack([e, *(widen(run[at]) for run in self.runs)])
         count = seen.isfinite().sum(0)
         center = torch.where(e.isfinite(), e, finite(seen).sum(0) / count.clamp_min(1))
         spread = finite(distance(seen, center)).amax(0)
         # Fewer than three numbers have no meaningful spread: it is taken to be their magnitude.
         spread = torch.where(count < 3, torch.maximum(spread, center.abs()), spread)
-        radius = self.factor * spread + asked.whole.atol
+        radius = self.factor * spread + question.whole.atol
         known = is_open & (count > 0)
         sets: list[Answers] = [
             Around(center=center, radius=torch.where(known, radius, -1.0)),
@@ -313,10 +313,10 @@ class OtherKernel(Witness):
     def reason(self) -> str:
         return "as eager's other kernels give them"
 
-    def admitted(self, asked: Asked) -> Admitted:
-        value, rtol, atol = widen(self.numbers[asked.at]), self.row.rtol, asked.whole.atol
-        disagrees = ~is_close(value, asked.eager, rtol=rtol, atol=atol)
-        overflows = asked.eager.isfinite() & value.isinf()
+    def admitted(self, question: Question) -> Admitted:
+        value, rtol, atol = widen(self.numbers[question.at]), self.row.rtol, question.whole.atol
+        disagrees = ~is_close(value, question.eager, rtol=rtol, atol=atol)
+        overflows = question.eager.isfinite() & value.isinf()
         single = Single(value=value, where=disagrees, rtol=rtol, atol=atol)
         nan = Single(value=torch.full_like(value, math.nan), where=overflows)
         return Admitted(sets=(single, nan), is_open=overflows)
@@ -333,16 +333,16 @@ class TypicalError(Witness):
     def reason(self) -> str:
         return f"within {self.row.k:g} times eager's typical error against fp64"
 
-    def admitted(self, asked: Asked) -> Admitted:
-        truth, eager = asked.whole.truth, asked.whole.eager
+    def admitted(self, question: Question) -> Admitted:
+        truth, eager = question.whole.truth, question.whole.eager
         if truth is None:
             return Admitted()
         sample = torch.arange(0, eager.numel(), max(1, eager.numel() // _SAMPLE))
         error = distance(widen(eager[sample]), widen(truth[sample]))
         error = error[error.isfinite()]
         typical = error.median().item() if error.numel() else 0.0
-        radius = torch.full(asked.eager.shape, self.row.k * typical + asked.whole.atol, dtype=torch.float64)
-        return Admitted(sets=asked.around(radius), radius=radius)
+        radius = torch.full(question.eager.shape, self.row.k * typical + question.whole.atol, dtype=torch.float64)
+        return Admitted(sets=question.around(radius), radius=radius)
 
 
 def spread_of(runs: Sequence[Tensor], at: Tensor, e: Tensor) -> tuple[Tensor, Tensor]:

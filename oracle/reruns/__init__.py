@@ -1,1 +1,1 @@
-"""Eager run again to see what its results depend on: in the widest dtype, under rounding noise, by its other kernels."""
+"""Further runs of eager that show how exact its results are: in the widest dtype, under rounding noise, by other kernels."""

@@ -1,6 +1,7 @@
-"""Operators made of others, which a dispatch mode sees whole in inference mode: there autograd does not take them apart.
+"""Run composite operators by their parts under a dispatch mode.
 
-As a whole they would be one rounding, and their schemas do not say what they write: `batch_norm` its running statistics.
+In inference mode a dispatch mode sees a composite operator itself, since autograd does not decompose it there. Noise would then
+round it only once, and its schema does not declare all it writes: `batch_norm` writes its running statistics.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _BACKENDS = ("CPU", "CUDA")
 
 @functools.cache
 def is_composite(func: Any) -> bool:
-    """Whether the operator calls others and has no kernel of its own."""
+    """Whether the operator calls other operators and has no kernel of its own."""
 
     def has_kernel(key: str) -> bool:
         return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
@@ -26,5 +27,5 @@ def is_composite(func: Any) -> bool:
 
 
 def call_parts(func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The operators that a composite one calls, which the modes that are active see."""
+    """Run a composite operator so that the active modes see the operators it calls."""
     return func._op_dk(_COMPOSITE, *args, **kwargs)

@@ -1,13 +1,13 @@
-"""What an operator does with numbers, asked of its kernel: does it round, choose, leave its domain, write what it only reads.
+"""Find out by running its kernel whether an operator rounds, selects elements, leaves its domain or writes undeclared arguments.
 
 Counterpart: none
 
-The kernel is run on stand-ins: tensors of the call's sizes, with other numbers. It is run in the call's dtype and in float64 on
-the same numbers: an operator that rounds gives two results, and one that copies, compares or picks gives one. What is found is
-remembered by the operator, its literals, and the sizes and dtypes of its tensors.
+The kernel runs on stand-ins, tensors of the call's sizes with other numbers, in the call's dtype and in float64. If it rounds,
+the two results differ; if it copies, compares or selects, they are equal. Facts are cached by operator, literals, and the sizes
+and dtypes of the tensors.
 
-Stand-ins are made of the call's own numbers: smaller ones of the same sign, so that probabilities stay probabilities. Zeros
-become small positive numbers. Integers and bools are the call's own, so that indices stay valid.
+A stand-in has smaller numbers of the same signs as the call's operand, so that probabilities stay probabilities. Zeros become
+small positive numbers. Integers and bools are the call's own, so that indices stay valid.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from oracle.program.clone import bytes_of
 
 _WIDE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128, torch.complex128: torch.complex128}
 _HAVE_NO_WIDER = (torch.float64, torch.complex128)
-# Where a call has numbers of float64, all its dtypes are asked about one step narrower.
+# No dtype is wider than float64: if a call has float64 tensors, all its dtypes are replaced by narrower ones for the trial.
 _NARROWER = {
     torch.float64: torch.float32,
     torch.complex128: torch.complex64,
     torch.float32: torch.bfloat16,
 }
-_WIDE_SPREAD, _SMALL_SPREAD = 15 / 16, 1 / 16  # how much smaller than the call's numbers stand-ins are, at most
-_NO_OPERAND, _ANY, _ZERO = 0, 1, 2  # places of results that are no operand, one of several equal ones, zero
-_CORNER = 16  # elements along a dimension of a pointwise operator
-_MOST_PLACED = 1 << 18  # operands among which places are looked for
-_LARGE = 1 << 20  # numbers of operands above which only what matters most is asked
-_FEW = 8  # results among which a sum may be exact by chance
-_LARGEST_INTEGER = 3  # of stand-ins that are integers
+_WIDE_SPREAD, _SMALL_SPREAD = 15 / 16, 1 / 16  # share by which stand-ins are smaller than the call's numbers, at most
+_NO_OPERAND, _ANY, _ZERO = 0, 1, 2  # source of a result that is no operand, one of several equal operands, or zero
+_CORNER = 16  # elements tried along a dimension of a pointwise operator
+_MOST_PLACED = 1 << 18  # with more operand elements, the sources of results are not searched
+_LARGE = 1 << 20  # with more operand elements, only the most important facts are found
+_FEW = 8  # with fewer result elements, sums may be exact by chance
+_LARGEST_INTEGER = 3  # of integer stand-ins
 _LARGE_LITERAL = 2.0**10
 _MOST_REMEMBERED = 1 << 14
 _FLOATS = {
@@ -52,19 +52,23 @@ _REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFacts:
-    """What is known of one operator for tensors of given sizes and dtypes, and given literals."""
+    """Facts about one operator for tensors of given sizes and dtypes, and given literals."""
 
-    exact: tuple[bool, ...]  # of each float result, written ones first: the kernel gives the same numbers in float64
-    is_ring: bool = False  # sums and products: of integers it gives the same numbers in float64
-    moves: bool = False  # each result is an operand, or its negative, and no number decides which
-    chooses: bool = False  # each result is an operand, and numbers decide which
-    chooses_zero: bool = False  # 0 is among what is chosen from, though it is no operand
-    has_domain: bool = False  # some numbers of ordinary size give NaN, an infinity or an error
-    has_edge: bool = False  # and others of the same sign do not: a rounding of an operand may cross this edge
-    negates: bool = False  # of those that move: some results have the other sign, or none
+    exact: tuple[bool, ...]  # for each float result, mutated arguments first: the kernel computes the same in float64
+    is_ring: bool = False  # computes sums and products: of integers it computes the same in float64
+    moves: bool = False  # each result element is an operand element, or its negative, whatever the values (`flip`)
+    chooses: bool = False  # each result element is an operand element, and values decide which (`sort`)
+    chooses_zero: bool = False  # 0 may be chosen too, though it is no operand (`relu`)
+    has_domain: bool = False  # some values of ordinary size lead to NaN, an infinity or an error
+    has_edge: bool = (
+        False  # and others of the same sign do not, so that rounding an operand may cross the domain's edge
+    )
+    negates: bool = False  # moves elements, some of which change their sign (`neg`) or lose it (`abs`)
     bounds: tuple[float, float] = (-math.inf, math.inf)  # of all results
-    writes_unsaid: frozenset[int] = frozenset()  # places, among the leaves of the arguments, that no schema says
-    terms: float = 1.0  # how many operands of one tensor an element of a result depends on
+    undeclared_writes: frozenset[int] = (
+        frozenset()
+    )  # mutated arguments that the schema does not declare, as leaf numbers
+    terms: float = 1.0  # number of elements of one operand that a result element depends on
 
     @property
     def is_exact(self) -> bool:
@@ -75,7 +79,7 @@ _FACTS: dict[Any, KernelFacts] = {}
 
 
 def facts_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> KernelFacts:
-    """Facts of the operator for a call like this one. Neither arguments nor random generators change."""
+    """The operator's facts for a call like this one. Changes neither the arguments nor the random generators."""
     leaves, spec = tree_flatten((args, kwargs))
     if torch.Tag.pointwise in func.tags:
         leaves = [
@@ -90,22 +94,22 @@ def facts_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Kernel
             torch.random.fork_rng(devices=_devices(leaves)) if is_random else contextlib.nullcontext(),
             torch.no_grad(),
         ):
-            _FACTS[key] = _Asked(func, leaves, spec).facts()
+            _FACTS[key] = _Trial(func, leaves, spec).facts()
     return _FACTS[key]
 
 
 def own_errors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> list[Tensor | None]:
-    """Of each float result the kernel's error against float64 where it is more than an epsilon, else 0, in the result's dtype.
+    """For each float result, its kernel's errors against float64, with errors of at most an epsilon set to 0.
 
-    None of a result without such an element, and of one that is not real. Errors of float64 are those of float32 on the same
-    operands, made smaller. `result` is what the operator gives for these arguments; no argument changes.
+    None for a complex result, and for one without larger errors. Errors of float64 kernels are taken to be those of float32 on
+    the same operands, scaled to float64. `result` is the operator's result for these arguments, which do not change.
     """
     floats = [leaf for leaf in tree_leaves(result) if is_plain_float(leaf)]
     leaves, spec = tree_flatten((args, kwargs))
-    asked = _Asked(func, leaves, spec)
-    if not asked.floats or asked.written or torch.Tag.nondeterministic_seeded in func.tags:
+    trial = _Trial(func, leaves, spec)
+    if not trial.floats or trial.written or torch.Tag.nondeterministic_seeded in func.tags:
         return [None] * len(floats)
-    narrow, wide = asked.on_operands()
+    narrow, wide = trial.on_operands()
     if narrow is None or wide is None or not len(narrow) == len(wide) == len(floats):
         return [None] * len(floats)
     errors: list[Tensor | None] = []
@@ -121,7 +125,7 @@ def own_errors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
 
 
 def _corner(leaf: Tensor) -> Tensor:
-    """The first few elements along each dimension: an operator on single elements does the same with all."""
+    """The first few elements along each dimension, which suffice for a pointwise operator."""
     if max(leaf.shape, default=0) <= _CORNER or leaf.is_quantized or leaf.is_nested:
         return leaf
     return leaf.detach()[tuple(slice(_CORNER) for _ in leaf.shape)]
@@ -137,8 +141,8 @@ def _devices(leaves: Sequence[Any]) -> list[torch.device]:
     return list({leaf.device for leaf in leaves if isinstance(leaf, Tensor) and leaf.device.type != "cpu"})
 
 
-class _Asked:
-    """One operator that is asked. Used once."""
+class _Trial:
+    """Runs one operator on stand-ins. Used once."""
 
     def __init__(self, func: Any, leaves: Sequence[Any], spec: TreeSpec) -> None:
         self.func, self.leaves, self.spec = func, leaves, spec
@@ -153,14 +157,14 @@ class _Asked:
         args, kwargs = tree_unflatten(list(range(len(leaves))), spec)
         given = {argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)} | kwargs
         self.written = [at for name in written for at in tree_leaves(given.get(name)) if isinstance(at, int)]
-        self.unsaid: frozenset[int] = frozenset()
+        self.undeclared: frozenset[int] = frozenset()
         self.literal = _rounded
         self.is_large = sum(leaves[at].numel() for at in self.floats) > _LARGE
 
     def facts(self) -> KernelFacts:
         exact = self._exactness()
         if exact is None:
-            return KernelFacts(exact=(False,), has_domain=True, writes_unsaid=self.unsaid)
+            return KernelFacts(exact=(False,), has_domain=True, undeclared_writes=self.undeclared)
         if all(exact):
             return self._of_exact(exact)
         is_ring, is_finite = self._of_integers()
@@ -169,7 +173,7 @@ class _Asked:
                 exact=tuple(exact),
                 is_ring=is_ring,
                 has_domain=True,
-                writes_unsaid=self.unsaid,
+                undeclared_writes=self.undeclared,
                 terms=self._terms(is_ring=is_ring),
             )
         signs = [self._is_defined(sign) for sign in (1.0, -1.0)]
@@ -179,7 +183,7 @@ class _Asked:
             has_domain=not is_finite or any(False in found for found in signs),
             has_edge=any(len(found) > 1 for found in signs),
             bounds=self._bounds(),
-            writes_unsaid=self.unsaid,
+            undeclared_writes=self.undeclared,
             terms=1.0 if torch.Tag.pointwise in self.func.tags else self._terms(is_ring=is_ring),
         )
 
@@ -188,7 +192,7 @@ class _Asked:
     def _numbers(
         self, seed: int, *, spread: float = _WIDE_SPREAD, scale: float = 1.0, first: float = 1.0
     ) -> list[Tensor]:
-        """For each float leaf, numbers in its own dtype; `first` is a factor of those of the first leaf."""
+        """A stand-in for each float leaf. `first` is a factor of the first leaf's numbers."""
         generator = torch.Generator().manual_seed(seed)
         made = []
         for count, at in enumerate(self.floats):
@@ -203,7 +207,7 @@ class _Asked:
         return made
 
     def _integers(self, seed: int = 0, sign: float | None = None) -> list[Tensor]:
-        """Small integers for each float leaf, those of one sign without 0."""
+        """A stand-in of small integers for each float leaf; with a `sign`, all have that sign and none is 0."""
         generator = torch.Generator().manual_seed(seed)
         lowest = -_LARGEST_INTEGER if sign is None else 1
         made = []
@@ -214,12 +218,12 @@ class _Asked:
         return made
 
     def _like(self, leaf: Tensor, value: Tensor) -> Tensor:
-        """The numbers in the dtype that is asked about in the place of the leaf's own."""
+        """The numbers on the leaf's device, in the leaf's dtype or the narrower one that replaces it."""
         value = torch.view_as_complex(value.double().contiguous()) if leaf.is_complex() else value
         return value.to(leaf.device, self.narrower.get(leaf.dtype, leaf.dtype))
 
     def on_operands(self) -> tuple[list[Tensor] | None, list[Tensor] | None]:
-        """Results on the call's own numbers, in the dtype that is asked about and in float64; literals stay as they are."""
+        """Results on the call's own operands and literals, in their dtype (or the narrower one) and in float64."""
         self.literal = _unchanged
         operands = [self.leaves[at].detach() for at in self.floats]
         return self._both([operand.to(self.narrower.get(operand.dtype, operand.dtype)) for operand in operands])
@@ -229,7 +233,7 @@ class _Asked:
     def _run(
         self, numbers: Sequence[Tensor], dtypes: Callable[[torch.dtype], torch.dtype] | None = None
     ) -> list[Tensor] | None:
-        """The float results on these numbers, those written first; `dtypes` maps them. None where the kernel refuses."""
+        """The float results on these numbers, mutated arguments first; None if the kernel raises. `dtypes` maps each dtype."""
         dtypes = dtypes or (lambda dtype: self.narrower.get(dtype, dtype))
         leaves = [self._literal(leaf, dtypes) for leaf in self.leaves]
         for at, number in zip(self.floats, numbers, strict=True):
@@ -240,7 +244,7 @@ class _Asked:
             result = self.func(*args, **kwargs)
         except _REFUSALS:
             return None
-        self.unsaid |= {
+        self.undeclared |= {
             at
             for at, old in zip(self.floats, before, strict=True)
             if at not in self.written and not torch.equal(bytes_of(old), bytes_of(leaves[at]))
@@ -262,15 +266,15 @@ class _Asked:
             return None, None
         default = torch.get_default_dtype()
         try:
-            torch.set_default_dtype(torch.float64)  # of what is computed from integers
+            torch.set_default_dtype(torch.float64)  # the dtype of results computed from integers
             return narrow, self._run(numbers, _widest)
         finally:
             torch.set_default_dtype(default)
 
-    # -- questions
+    # -- facts
 
     def _exactness(self) -> list[bool] | None:
-        """Of each float result. None: the kernel refuses all stand-ins, or gives no number for any."""
+        """Whether each float result is exact. None if the kernel raises or returns no finite number for all stand-ins."""
         exact: list[bool] | None = None
         for number, numbers in enumerate(self._draws()):
             narrow, wide = self._both(numbers)
@@ -287,21 +291,23 @@ class _Asked:
     def _draws(self) -> Iterator[list[Tensor]]:
         yield self._numbers(0)
         yield self._numbers(1, spread=_SMALL_SPREAD)
-        if self._is_elementwise():  # each number by itself: no size or sign makes a difference to another
+        if self._is_elementwise():  # its elements do not affect each other, so numbers of any size may be mixed
             yield self._uniform(4.0, 12.0, 1.0)
             yield self._uniform(4.0, 12.0, -1.0)
         yield self._numbers(3)
         yield self._numbers(4)
 
     def _of_exact(self, exact: list[bool]) -> KernelFacts:
-        """Whether it moves numbers or chooses among them: by the places, among all operands, that results come from."""
-        self.narrower = {dtype: _single(dtype) for dtype in _FLOATS}  # in which all numbers of a stand-in are different
+        """Facts of an exact operator: whether values decide which operand elements its results come from."""
+        self.narrower = {
+            dtype: _single(dtype) for dtype in _FLOATS
+        }  # precise enough that a stand-in's numbers all differ
         draws = [self._numbers(0), [_rolled(number) for number in self._numbers(0)], self._numbers(0, first=2.0**-6)]
         if self._is_elementwise():
             draws += [self._numbers(0, scale=scale) for scale in (-1.0, 2.0**6, 2.0**-6)]
         known = [places for places in map(self._places, draws) if places is not None]
         if not known or any(bool((place == _NO_OPERAND).any()) for place in known):
-            return KernelFacts(exact=tuple(exact), writes_unsaid=self.unsaid)
+            return KernelFacts(exact=tuple(exact), undeclared_writes=self.undeclared)
         first = known[0].abs()
         is_same = all(
             other.shape == first.shape and bool(((other.abs() == first) | (other == _ANY) | (first == _ANY)).all())
@@ -313,11 +319,11 @@ class _Asked:
             negates=any(bool((place < 0).any()) for place in known),
             chooses=not is_same,
             chooses_zero=any(bool((place == _ZERO).any()) for place in known),
-            writes_unsaid=self.unsaid,
+            undeclared_writes=self.undeclared,
         )
 
     def _is_elementwise(self) -> bool:
-        """Whether each result has the shape that the operands have together."""
+        """Whether each result has the operands' broadcast shape."""
         results = self._run(self._numbers(0))
         try:
             shape = torch.broadcast_shapes(*(self.leaves[at].shape for at in self.floats))
@@ -326,7 +332,7 @@ class _Asked:
         return all(result.shape == shape for result in results or ())
 
     def _places(self, numbers: Sequence[Tensor]) -> Tensor | None:
-        """For each number of the results the operand that it is, counted from 3, or less than 0 where it is its negative."""
+        """For each result element, the operand element equal to it, counted from 3, or minus that if it is its negative."""
         if not 0 < sum(number.numel() for number in numbers) <= _MOST_PLACED:
             return None
         results = self._run(numbers, _single)
@@ -334,7 +340,7 @@ class _Asked:
             return None
         literals = [float(self._literal(leaf, _single)) for leaf in self.leaves if _is_number(leaf)]
         operands = torch.cat([*map(_flat, numbers), torch.tensor(literals, dtype=torch.float64)])
-        operands = operands.float().double()  # as the kernel reads them
+        operands = operands.float().double()  # rounded as in the kernel's operands
         values, order = operands.abs().sort()
         wanted = torch.cat([_flat(result) for result in results] or [operands[:0]])
         low, high = (torch.searchsorted(values, wanted.abs(), right=right) for right in (False, True))
@@ -344,7 +350,7 @@ class _Asked:
         return torch.where(wanted == 0, _ZERO, torch.where(high > low, places, _NO_OPERAND))
 
     def _of_integers(self) -> tuple[bool, bool]:
-        """Whether of small integers it gives the same numbers in float64, and whether all these are finite."""
+        """Whether it computes the same in float64 for small integers, and whether all those results are finite."""
         self.literal = _small
         is_ring = is_finite = True
         for seed in range(4):
@@ -360,7 +366,7 @@ class _Asked:
         return is_ring and is_finite, is_finite
 
     def _is_defined(self, sign: float) -> set[bool]:
-        """All answers to whether a result is a number, of small and large numbers of one sign, and of integers."""
+        """Whether operands of one sign give numbers: {True}, {False}, or both if some do and others do not."""
         found: set[bool] = set()
         small, large = (self._uniform(low, high, sign) for low, high in ((0.1, 0.9), (4.0, 12.0)))
         for numbers, is_whole in (
@@ -388,7 +394,7 @@ class _Asked:
         return made
 
     def _bounds(self) -> tuple[float, float]:
-        """Those of -1, 0 and 1 beyond which no operands, of any size, give a result."""
+        """The lower and upper bound of results, if -1, 0 or 1 is one for operands of any size."""
         found = [self._run(self._numbers(0, first=factor)) for factor in (1.0, 2.0**7, -(2.0**7))]
         results = [
             result for results in found for result in results or () if result.numel() and not result.is_complex()
@@ -402,9 +408,9 @@ class _Asked:
         return low, high
 
     def _terms(self, *, is_ring: bool) -> float:
-        """How many operands one element of a result depends on: a mean, counted by changing one operand at a time.
+        """Number of operand elements that a result element depends on: a mean, found by changing single operand elements.
 
-        Of sums the largest number of any element as well: it is what the element is where all operands are 1.
+        For sums it is at least the largest such number, which is the sum of operands that are all 1.
         """
         numbers = self._numbers(0)
         plain, most = self._run(numbers), 1.0
@@ -425,7 +431,7 @@ class _Asked:
 
 
 def is_plain_float(value: Any) -> bool:
-    """Whether a strided tensor with numbers of a dtype that others can be converted to."""
+    """Whether the value is a strided float tensor of a dtype that converts to others."""
     return (
         isinstance(value, Tensor)
         and value.dtype in _FLOATS
@@ -440,13 +446,13 @@ def _unchanged(literal: float) -> float:
 
 
 def _rounded(literal: float) -> float:
-    """As every dtype holds it: a kernel may convert it to that of its operands."""
+    """The literal rounded so that every dtype holds it, since a kernel may convert it to its operands' dtype."""
     rounded = torch.tensor(literal).bfloat16().item()
     return rounded if math.isfinite(rounded) else literal
 
 
 def _small(literal: float) -> float:
-    """2 in place of what sums and products of small integers cannot be exact with."""
+    """2 in place of a literal with which sums and products of small integers are not exact."""
     return literal if abs(literal) < _LARGE_LITERAL else 2.0
 
 
@@ -474,7 +480,7 @@ def _rolled(number: Tensor) -> Tensor:
 
 
 def _flat(number: Tensor) -> Tensor:
-    """Float64, on the CPU. Of a complex number both parts."""
+    """The tensor in float64 on the CPU; a complex number becomes its two parts."""
     number = torch.view_as_real(number.resolve_conj()) if number.is_complex() else number
     return number.detach().cpu().double().reshape(-1)
 

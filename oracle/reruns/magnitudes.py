@@ -1,11 +1,11 @@
-"""Magnitudes of two coordinates at the edge of what the dtype holds: results that eager does not determine.
+"""Results of `abs`, `sgn` and `hypot` near the dtype's largest number, where it depends on rounding whether they overflow.
 
-A magnitude is rounded several times on its way, and where it lies within a few roundings of the largest number, it is that number
-or infinity. Eager has two kernels that disagree there: for 36 numbers of the largest magnitude its vector loop finds infinity
-for a third, its scalar loop for none. What divides by such a magnitude is then 0, not of magnitude 1.
+A magnitude within a few roundings of the largest number may become that number or infinity. Eager's own kernels disagree there:
+for 36 complex numbers of the largest magnitude, its vector loop returns infinity for a third, its scalar loop for none. `sgn`,
+which divides by the magnitude, is then 0 and not of magnitude 1.
 
-Proof of an element: its magnitude in float64, of coordinates made smaller by a power of 2, is within `_ROUNDINGS` of the limit:
-a few of its own, and what noise takes from numbers at the limit so that they stay finite, for each operator they come from.
+An element is *open*, with either result, if its magnitude in float64 (of coordinates scaled by a power of 2) is within
+`_ROUNDINGS` of the largest number. That covers the operator's own roundings and the margin by which noise keeps numbers finite.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ _SHRUNK = 0.25
 
 
 def with_open_magnitudes(func: Any, args: Any, result: Any) -> Any:
-    """`result` of an operator of MAGNITUDES, with the other of its two possible values where both are. Complex operands of `abs`
-    and `sgn`, real ones of `hypot`; in other cases, and where a dtype is neither of 32 nor 64 bits a coordinate, `result`."""
+    """`result` of an operator of MAGNITUDES, with the other possible value where an element is open.
+
+    Applies to complex operands of `abs` and `sgn` and real ones of `hypot`, with coordinates of float32 or float64; otherwise
+    returns `result`.
+    """
     name = func._schema.name.removeprefix("aten::")
     coordinates = _coordinates(name, args, result)
     if coordinates is None:

@@ -1,13 +1,12 @@
-"""Rounding noise: Monte Carlo arithmetic on aten operators, to see which results eager itself does not determine.
+"""Rounding noise: perturb the operators of eager (Monte Carlo arithmetic) to see which results rounding decides.
 
-Another order of summation, another fusion, another library call move each intermediate result by about one unit in the
-last place. Running eager a few times with every inexact operator moved by that much shows which elements of the result
-follow: comparisons that flip, indices that swap, quotients that blow up. Those are not findings.
+A different order of summation, fusion or library moves each intermediate result by about one unit in the last place. A few runs
+of eager with every inexact operator perturbed by that much show which elements of the result depend on rounding: comparisons
+that flip, indices that swap, quotients near 0/0. A subject that differs there is not wrong.
 
 Counterpart: Monte Carlo arithmetic (D. S. Parker, 1997), as in Verificarlo (Denis, de Oliveira Castro, Petit, 2016).
-Differs: the grain is the aten operator, not the floating-point instruction; operators that are exact functions of their
-inputs are left alone, so a comparison of exact inputs never flips. Which operators round, and by how much, is asked of their
-kernels (`oracle.reruns.kernel_facts`).
+Differs: perturbs aten operators, not floating-point instructions. Exact operators are not perturbed, so that a comparison of
+exact inputs never flips. Running an operator's kernel shows whether it rounds, and by how much (`oracle.reruns.kernel_facts`).
 """
 
 from __future__ import annotations
@@ -38,31 +37,31 @@ _FLOAT8 = tuple(
     for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
     if hasattr(torch, name)
 )
-_MOST_EXPANDED = 1 << 20  # elements of an expanded tensor that are written out
+_MOST_EXPANDED = 1 << 20  # expanded tensors with fewer elements may be perturbed element by element
 _SIGNED_ZEROS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
 _MOVABLE = frozenset(
     {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, *_FLOAT8}
 )
 
-# Documented as a - a.div(b, rounding_mode="floor") * b: exact in eager, but a result that follows the formula is off by one
-# rounding of `a`, however small the result. Only the result is moved, by that much; moved inputs would jump by a whole `b`.
+# Documented as a - a.div(b, rounding_mode="floor") * b: eager is exact, but a result by the formula is off by one rounding of
+# `a`, however small it is. Only the result is perturbed, by that much, since perturbed inputs would change it by a whole `b`.
 _ROUNDED_AS_FIRST_INPUT = frozenset(["remainder"])
-# Distances by the largest difference: their backward looks for the difference that is equal to it.
+# With p=inf it is exact, and must stay so: its backward looks for the difference that is equal to the distance.
 _DISTANCE = "_cdist_forward"
-_MADE_UNWRITTEN = ("empty", "new_empty")  # names of operators whose results nobody has written begin so
-_FREE_TERMS = 16  # so few terms are within one epsilon in any order
-_ERRORS = 4.0  # how many times the error that one run of a kernel shows is moved, where it is more than an epsilon
+_MADE_UNINITIALIZED = ("empty", "new_empty")  # prefixes of operators that return uninitialized memory
+_FREE_TERMS = 16  # a sum of so few terms is within one epsilon in any order
+_ERRORS = 4.0  # an error of the kernel that is larger than an epsilon is multiplied by this to perturb the result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OpKind:
-    """What the schema of an aten overload says, and what is proven of it by name."""
+    """How noise treats an overload, by its schema, its tags and a few names."""
 
-    is_left_alone: bool = False  # views, constants, random numbers, memory that nobody has written
+    is_left_alone: bool = False  # views, constants, random numbers, uninitialized memory
     is_window: bool = False
-    may_be_asked: bool = False  # kernels of other libraries may do more than compute
-    converts_first: bool = False  # its first operand is converted to the dtype asked for: this is what is added up
-    accumulates: bool = False  # adds up: the sign of a zero is that of an order, a starting value, a mask
+    is_aten: bool = False  # kernels of other libraries are not run on stand-ins: they may have side effects
+    converts_first: bool = False  # it may convert its first operand to its `dtype` argument before computing
+    accumulates: bool = False  # it adds up, and the sign of a zero sum depends on the order and the starting value
     rounds_as_first_input: bool = False
     is_linear_sum: bool = False
     is_magnitude: bool = False
@@ -73,31 +72,32 @@ class _OpKind:
 
 
 class RoundingNoise(TorchDispatchMode):
-    """Within it, every inexact aten operator is moved by relative noise, uniform within one epsilon of the dtype.
+    """Under this mode, every inexact aten operator is perturbed by relative noise, uniform within one epsilon of the dtype.
 
-    Copies of the float inputs and the float outputs of such an operator are each multiplied by
-    1 + `scale` * eps * uniform(-1, 1), element by element, and rounded; of long sums by more: one running sum errs by about the
-    square root of the number of its terms (N. J. Higham, The accuracy of floating point summation, 1993). A result whose kernel
-    errs by more than an epsilon moves by that. What rounds, and what a result depends on, is asked of the kernel.
-    Zeros, infinities and NaNs stay, but for the signs of zeros that were added up, or chosen among zeros of both signs, and
-    those of NaN that were computed: positive under seed 0, negative under 1, either after that. Nothing finite becomes
-    infinite, other than sums that overflow in another order (`oracle.reruns.partial_sums`).
-    Active in the backward pass as well, if that runs inside.
+    Copies of such an operator's float inputs, and its float outputs, are multiplied by 1 + `scale` * eps * uniform(-1, 1),
+    element by element, and rounded. Long sums get more noise, by the square root of the number of terms, as a running sum has
+    such errors (N. J. Higham, The accuracy of floating point summation, 1993), and so does a result whose kernel errs by more
+    than an epsilon.
 
-    Of `scale` 0 nothing moves, and everything else is as under noise: operators read copies, and what they return is one.
+    Zeros, infinities and NaN stay, but for the signs of zeros that were added up or chosen among zeros of both signs, and the
+    signs of computed NaN: positive under seed 0, negative under seed 1, random under later seeds. Finite numbers stay finite, but
+    for sums that overflow in another order (`oracle.reruns.partial_sums`). The backward pass is perturbed too if it runs in the
+    mode.
 
-    Equal seeds give equal results for equal programs. The noise has generators of its own: the global ones are untouched.
-    Sparse, quantised and float4 tensors are not moved.
+    With `scale` 0 nothing is perturbed, but operators read and return copies as they do under noise.
+
+    Equal seeds perturb equal programs equally. The noise has its own generators and leaves the global ones untouched. Sparse,
+    quantised and float4 tensors are not perturbed.
     """
 
     def __init__(self, seed: int, *, scale: float = 1.0) -> None:
         super().__init__()
         self.seed = seed
         self.scale = scale
-        self.moved_ops = 0  # how many calls were moved: 0 says that the program is exact
-        self._factor = 1.0  # of the operator at hand
-        self._flips_zeros = False  # likewise, and of its results only
-        self._parts_largest = False  # likewise, and of its arguments only
+        self.moved_ops = 0  # number of calls perturbed; 0 means that the program is exact
+        self._factor = 1.0  # factor of the noise for the current operator
+        self._flips_zeros = False  # whether the signs of zeros in its results are random
+        self._parts_largest = False  # whether its largest arguments are moved apart from each other
         self._generators: dict[torch.device, torch.Generator] = {}
 
     def __torch_dispatch__(
@@ -105,7 +105,7 @@ class RoundingNoise(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         if any(kind not in _PLAIN_TYPES for kind in types):
-            return NotImplemented  # the subclass computes with plain tensors, which come back here
+            return NotImplemented  # the subclass then calls operators on plain tensors, which this mode perturbs
         if is_composite(func):
             with self:
                 return call_parts(func, args, kwargs)
@@ -116,7 +116,7 @@ class RoundingNoise(TorchDispatchMode):
             return self._window(func, args, kwargs)
         if kind.converts_first and self.scale:
             args = _converted(args, kwargs)
-        facts = facts_of(func, args, kwargs) if kind.may_be_asked else _UNASKED
+        facts = facts_of(func, args, kwargs) if kind.is_aten else _NOT_TRIED
         is_exact = facts.is_exact or _is_exact_distance(func, args) or _reads_packed(args)
         if is_exact and not kind.rounds_as_first_input:
             return self._exact(func, args, kwargs, kind, facts)
@@ -129,7 +129,7 @@ class RoundingNoise(TorchDispatchMode):
             return self._moved_as_first_input(func, args, kwargs, is_written=bool(kind.written))
         self._factor = max(1.0, math.sqrt(facts.terms / _FREE_TERMS))
         self._flips_zeros = False
-        self._parts_largest = kind.is_linear_sum or bool(facts.writes_unsaid)
+        self._parts_largest = kind.is_linear_sum or bool(facts.undeclared_writes)
         moved_args, moved_kwargs = self._with_moved_inputs(args, kwargs, kind, facts)
         result = _inside_domain(func, (args, kwargs), (moved_args, moved_kwargs), kind, facts)
         errors = self._errors_of(func, moved_args, moved_kwargs, result) if self.scale and not kind.written else []
@@ -146,7 +146,7 @@ class RoundingNoise(TorchDispatchMode):
         return self._with_moved_results(result, (args, kwargs), facts, errors)
 
     def _window(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A window function is a difference of cosines: it moves by a rounding of 1, also where it is 0."""
+        """A window function, perturbed by one ulp of 1.0 also where it is 0, since it is a difference of cosines."""
         result = func(*args, **kwargs)
         self.moved_ops += 1
         if not self.scale or not _is_movable(result):
@@ -157,7 +157,7 @@ class RoundingNoise(TorchDispatchMode):
     def _exact(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], kind: _OpKind, facts: KernelFacts
     ) -> Any:
-        """The result of an operator that rounds nothing. The sign of a zero may be a choice, and that of NaN is open."""
+        """The result of an exact operator, in which only signs of zeros and of NaN may be random."""
         is_open = self.scale and facts.chooses and _has_both_zeros(func, args, kwargs, facts)
         result = func(*args, **kwargs)
         if not self.scale:
@@ -171,18 +171,20 @@ class RoundingNoise(TorchDispatchMode):
     def _with_moved_inputs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], kind: _OpKind, facts: KernelFacts
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments with moved copies of what is only read. All stay if what is written would be NaN where a moved operand
-        leaves the operator's domain."""
-        if not kind.may_be_asked or facts.has_edge or (kind.written and facts.has_domain):
+        """The arguments, with perturbed copies of those that are only read.
+
+        None is perturbed if that may push an operand out of the operator's domain and the result cannot be corrected afterwards.
+        """
+        if not kind.is_aten or facts.has_edge or (kind.written and facts.has_domain):
             return args, kwargs
         leaves = tree_leaves((args, kwargs))
-        kept = _memory_of_written_lists(args, kwargs, kind) | {_memory(leaves[at]) for at in facts.writes_unsaid}
+        kept = _memory_of_written_lists(args, kwargs, kind) | {_memory(leaves[at]) for at in facts.undeclared_writes}
         return self._moved_inputs(args, kind, kept), self._moved_inputs(kwargs, kind, kept)
 
     def _with_moved_results(
         self, result: Any, operands: Any, facts: KernelFacts, errors: list[torch.Tensor | None]
     ) -> Any:
-        """Each float result moved, but for those that are exact, and the operands among them."""
+        """The results, with the float ones perturbed, but for exact results and operands that are returned."""
         read = {id(leaf) for leaf in tree_leaves(operands) if isinstance(leaf, torch.Tensor)}
         leaves, spec = tree_flatten(result)
         floats = [at for at, leaf in enumerate(leaves) if is_plain_float(leaf)]
@@ -199,14 +201,18 @@ class RoundingNoise(TorchDispatchMode):
     def _errors_of(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     ) -> list[torch.Tensor | None]:
-        """Of each float result the error of the kernel against float64, in the result's dtype; None where it is no more than an
-        epsilon anywhere. What a kernel computes on the way may be larger than what it gives: log(1 + x) has the error of 1.
+        """For each float result, the kernel's errors against float64; None if no error is larger than an epsilon.
+
+        Errors are larger where intermediate values are larger than the result: `log(1 + x)` has the rounding error of 1.
         """
         found = own_errors(func, args, kwargs, result)
         return [None if error is None else error * self.scale for error in found]
 
     def _moved_by_errors(self, moved: torch.Tensor, out: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
-        """Moved by a few times the error as well. What is no larger than its error is 0 under every other seed."""
+        """The perturbed result, moved by a few times the kernel's error as well.
+
+        Under even seeds, elements that are no larger than that become 0.
+        """
         shift = torch.empty_like(out).uniform_(-1.0, 1.0, generator=self._generator(out.device))
         unit = _ERRORS * error
         shift = shift * unit
@@ -215,7 +221,7 @@ class RoundingNoise(TorchDispatchMode):
         return _put(out, torch.where(out.isfinite() & (unit > 0), moved + shift, moved), is_written=False)
 
     def _with_open_zeros(self, result: Any, kind: _OpKind) -> Any:
-        """The result of an exact sum: nothing moves but the signs of zeros. What is written in place stays as it is."""
+        """The result of an exact sum, with random signs of zeros. A result written in place is not changed."""
         if (
             not kind.accumulates
             or kind.written
@@ -228,7 +234,7 @@ class RoundingNoise(TorchDispatchMode):
         return torch.where(result == 0, torch.copysign(torch.zeros_like(result), shift), result)
 
     def _with_either_zero(self, result: Any, *, is_written: bool) -> Any:
-        """The result of a choice among numbers that are 0 and -0: each zero in it becomes the one or the other."""
+        """The result of a choice among both 0 and -0, with random signs of zeros."""
 
         def flipped(out: Any) -> Any:
             if not isinstance(out, torch.Tensor) or out.dtype not in _SIGNED_ZEROS:
@@ -239,10 +245,10 @@ class RoundingNoise(TorchDispatchMode):
         return tree_map(flipped, result)
 
     def _with_either_nan(self, result: Any, kind: _OpKind, facts: KernelFacts) -> Any:
-        """The result of an exact operator. Noise draws the sign of each NaN in it, unless the operator defines that sign.
+        """The result of an exact operator, with random signs of NaN unless the operator defines them.
 
-        Copies, negations and the like define it (IEEE 754, 5.5.1). For anything else it is open (6.3), and eager's
-        vector loops and the scalar ones at their ends differ in it. Of bfloat16 all that computes goes by way of float32.
+        Copies, negations and the like define the sign of NaN (IEEE 754, 5.5.1). Other operators do not (6.3), and eager's vector
+        loops and the scalar loops at their ends differ in it. In bfloat16 even `abs` and `neg` compute in float32.
         """
         if facts.moves and not facts.negates:
             return result
@@ -257,14 +263,14 @@ class RoundingNoise(TorchDispatchMode):
         return tree_map(flipped, result)
 
     def _with_signs_of_nan(self, moved: torch.Tensor, source: torch.Tensor, shift: torch.Tensor) -> torch.Tensor:
-        """`moved` where `source` is a number, else NaN of the sign that this run gives it; `shift` is of both signs."""
+        """`moved` where `source` is a number, else NaN with this run's sign; under later seeds the sign of `shift`."""
         signs = torch.full_like(shift, 1.0 - 2.0 * self.seed) if self.seed < 2 else shift
         return torch.where(source.isnan(), torch.copysign(source, signs), moved)
 
     def _moved_as_first_input(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_written: bool
     ) -> Any:
-        """The result, moved by noise of the first argument's size; in place where the operator is."""
+        """The result, perturbed by a rounding of the first argument; in place if the operator is."""
         first = args[0].detach().clone() if isinstance(args[0], torch.Tensor) else args[0]  # before it is written to
         result = func(*args, **kwargs)
         if (
@@ -280,8 +286,10 @@ class RoundingNoise(TorchDispatchMode):
         return result.copy_(moved) if is_written else moved.as_strided(result.shape, result.stride())
 
     def _moved_inputs(self, values: Any, kind: _OpKind, kept: frozenset[int]) -> Any:
-        """`values` (args or kwargs) with moved copies of the float tensors that the op only reads, but for those in `kept`
-        memory."""
+        """`values` (args or kwargs) with perturbed copies of float tensors that the operator only reads.
+
+        Tensors whose memory is in `kept` are not copied.
+        """
         if isinstance(values, dict):
             return {
                 name: value if name in kind.written else self._moved_input(value, kept)
@@ -300,21 +308,23 @@ class RoundingNoise(TorchDispatchMode):
         return value
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A moved copy with the same sizes and strides."""
+        """A perturbed copy with the same sizes and strides."""
         tensor = tensor.detach()
         if tensor.is_conj() or tensor.is_neg():
             tensor = tensor.resolve_conj().resolve_neg()
         if _is_dense(tensor):
             moved = self._moved_dense(tensor)
-            if moved.stride() != tensor.stride():  # sizes 0 and 1 leave the stride open, and kernels choose their own
+            if moved.stride() != tensor.stride():  # kernels choose the strides of dimensions of sizes 0 and 1
                 moved = moved.as_strided(tensor.shape, tensor.stride())
             return moved
         if self.seed % 2 and 0 in tensor.stride() and tensor.numel() < _MOST_EXPANDED:
             return self._moved_dense(
                 tensor.contiguous()
-            )  # every second run: what is one element in memory is moved apart
+            )  # under odd seeds, expanded elements are perturbed independently
         extent = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-        if extent <= 4 * tensor.numel():  # expanded or padded: move the memory under it, and look at it the same way
+        if (
+            extent <= 4 * tensor.numel()
+        ):  # expanded or padded: perturb the memory it covers, and view that with its strides
             flat = tensor.as_strided((extent,), (1,), tensor.storage_offset())
             return self._moved_dense(flat).as_strided(tensor.shape, tensor.stride(), 0)
         if 0 in tensor.stride():
@@ -333,13 +343,14 @@ class RoundingNoise(TorchDispatchMode):
         moved = torch.addcmul(
             wide, wide, shift.mul_(info.eps * self.scale * self._factor)
         )  # x + x*shift rounds without bias
-        # Infinities and NaN stay. Nothing finite becomes one, nor lets the operator overflow: masks are made as
-        # (1 - mask) * finfo.min, and 1 + eps times the smallest number would be -inf. The bound is positive for every eps: loud
-        # noise of a long sum in bfloat16 is as large as the value.
-        # Nothing but conversions reads float8, and 8 eps are all of its range.
+        # Infinities and NaN stay. Finite numbers stay finite and do not make the operator overflow: masks are made as
+        # (1 - mask) * finfo.min, and a number just below that would be -inf. `limit` is positive for every eps: loud noise of a
+        # long sum in bfloat16 is as large as the value. float8 needs no room, since only conversions read it.
         room = 0.0 if tensor.dtype in _FLOAT8 else 8.0 * info.eps * max(1.0, self.scale * self._factor)
         limit = info.max / (1.0 + room)
-        if self._parts_largest:  # it and its negative are added up to a rounding of one of them, not to 0
+        if (
+            self._parts_largest
+        ):  # otherwise the largest number and its negative would both be clamped, and add up to exactly 0
             moved = torch.where(moved.abs() > limit, torch.copysign(limit * (1.0 - shift.abs()), wide), moved)
         moved = torch.where(wide.abs() <= info.max, moved.clamp(-limit, limit), wide)
         moved = torch.copysign(moved, wide)  # -0.0 + 0.0 is 0.0
@@ -349,7 +360,7 @@ class RoundingNoise(TorchDispatchMode):
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:
-            # another stream than the program's own numbers of the same seed, or the noise would follow the data
+            # Not the program's seed itself: the noise would be correlated with its random data.
             seed = (self.seed + 1) * 0x9E3779B97F4A7C15 % 2**63
             self._generators[device] = torch.Generator(device=device).manual_seed(seed)
         return self._generators[device]
@@ -364,10 +375,10 @@ def _with_open_elements(
     facts: KernelFacts,
     result: Any,
 ) -> Any:
-    """The result, with an infinity or NaN where another order of the same sums gives one."""
+    """The result, with infinities and NaN where another order of the same sums overflows."""
     if kind.is_linear_sum:
         result = with_open_overflows(func, args, kwargs, result)
-    if facts.writes_unsaid:
+    if facts.undeclared_writes:
         result = with_open_statistics(func, moved_args, result)
     if kind.is_magnitude:
         result = with_open_magnitudes(func, args, result)
@@ -379,7 +390,7 @@ def _with_open_elements(
 
 
 def _inside(moved: torch.Tensor, out: torch.Tensor, facts: KernelFacts) -> torch.Tensor:
-    """A moved result back to where results of the operator end, if it was there; complex ones have no ends."""
+    """The perturbed result, clamped to the bounds of the operator's results (1 for `sin`) where the result itself was inside."""
     low, high = facts.bounds
     if (low, high) == (-math.inf, math.inf) or moved.is_complex() or moved.dtype in _FLOAT8:
         return moved
@@ -388,13 +399,13 @@ def _inside(moved: torch.Tensor, out: torch.Tensor, facts: KernelFacts) -> torch
 
 
 def _inside_domain(func: Any, operands: Any, moved_operands: Any, kind: _OpKind, facts: KernelFacts) -> Any:
-    """The result for moved operands; where these leave the operator's domain, that for the operands themselves.
+    """The result for perturbed operands, or for the operands themselves where perturbing them leaves the operator's domain.
 
-    Moved operands have left it where a result becomes NaN, or a number in place of NaN or an infinity, and has not overflowed: it
-    was, or would be, far from the largest number.
+    They have left it where a result becomes NaN, or a number instead of NaN or an infinity, unless that is an overflow: then the
+    result was, or would be, near the largest number.
     """
     args, kwargs = moved_operands
-    if kind.written or not facts.has_domain or not kind.may_be_asked:
+    if kind.written or not facts.has_domain or not kind.is_aten:
         return func(*args, **kwargs)
     plain = func(*operands[0], **operands[1])
     try:
@@ -414,7 +425,7 @@ def _inside_domain(func: Any, operands: Any, moved_operands: Any, kind: _OpKind,
 
 
 def _put(out: torch.Tensor, value: torch.Tensor, is_written: bool) -> torch.Tensor:
-    """The value: in the memory of the result that a call writes, else with its strides. A result with gaps stays."""
+    """The value with the strides of `out`, written into `out` if the call wrote it. An `out` with gaps is returned unchanged."""
     if is_written:
         return out.copy_(value)
     if value.stride() == out.stride():
@@ -423,7 +434,7 @@ def _put(out: torch.Tensor, value: torch.Tensor, is_written: bool) -> torch.Tens
 
 
 _PLAIN_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
-_UNASKED = KernelFacts(exact=(False,))
+_NOT_TRIED = KernelFacts(exact=(False,))
 _KINDS: dict[Any, _OpKind] = {}
 
 
@@ -432,7 +443,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def _memory_of_written_lists(args: tuple[Any, ...], kwargs: dict[str, Any], kind: _OpKind) -> frozenset[int]:
-    """What an operator on lists writes, one tensor after the other: those that come later may read it."""
+    """Storages of the tensors that a foreach operator writes one after the other: a later one may read an earlier one."""
     values = [*enumerate(args), *kwargs.items()]
     lists = [value for where, value in values if where in kind.written and isinstance(value, (list, tuple))]
     return frozenset(_memory(leaf) for leaf in tree_leaves(lists) if _is_movable(leaf))
@@ -447,19 +458,19 @@ def _kind_of(func: Any) -> _OpKind:
 
 def _classify(func: Any) -> _OpKind:
     schema = getattr(func, "_schema", None)
-    if schema is None:  # higher-order operators run their bodies through this mode
+    if schema is None:  # the mode sees the operators in the body of a higher-order operator
         return _OpKind(is_left_alone=True)
     namespace, _, full_name = schema.name.partition("::")
     name = full_name.rstrip("_") if not full_name.endswith("__") else full_name
     is_view = torch.Tag.inplace_view in func.tags or any(
         result.alias_info is not None and not result.alias_info.is_write for result in schema.returns
     )
-    # attention and recurrent kernels take a dropout probability, mostly zero; their masks do not depend on the values
+    # Attention and recurrent kernels are random because of dropout, mostly zero, whose masks do not depend on the values.
     is_random = torch.Tag.nondeterministic_seeded in func.tags and "attention" not in name and "rnn" not in name
     takes_tensors = any("Tensor" in str(argument.type) for argument in schema.arguments)
     if namespace == "aten" and name.endswith("_window") and not takes_tensors:
         return _OpKind(is_window=True)
-    if is_view or is_random or name.startswith(_MADE_UNWRITTEN) or not takes_tensors:
+    if is_view or is_random or name.startswith(_MADE_UNINITIALIZED) or not takes_tensors:
         return _OpKind(is_left_alone=True)
     written: list[int | str] = []
     position = 0
@@ -471,7 +482,7 @@ def _classify(func: Any) -> _OpKind:
         position += 0 if argument.kwarg_only else 1
     is_aten = namespace == "aten"
     return _OpKind(
-        may_be_asked=is_aten,
+        is_aten=is_aten,
         converts_first=is_aten
         and name != "_to_copy"
         and any(argument.name == "dtype" for argument in schema.arguments),
@@ -487,17 +498,17 @@ def _classify(func: Any) -> _OpKind:
 
 
 def _is_exact_distance(func: Any, args: tuple[Any, ...]) -> bool:
-    """Of the order infinity: the largest difference."""
+    """Whether this is a distance with p=inf, which is the largest difference and exact."""
     return func._schema.name == f"aten::{_DISTANCE}" and args[2] == math.inf
 
 
 def _reads_packed(args: tuple[Any, ...]) -> bool:
-    """Whether an operand is quantised: what is computed from it is told by its integers."""
+    """Whether an operand is quantised: operators compute with its integers, which noise must not change."""
     return any(isinstance(leaf, torch.Tensor) and leaf.is_quantized for leaf in args)
 
 
 def _converted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments of an operator that begins with a conversion to another float dtype, after that."""
+    """The arguments, with the first one converted if the operator would begin by converting it to its `dtype` argument."""
     dtype = kwargs.get("dtype")
     if (
         not isinstance(dtype, torch.dtype)
@@ -512,7 +523,7 @@ def _converted(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]
 
 
 def _has_both_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], facts: KernelFacts) -> bool:
-    """Whether what is chosen from holds 0 and -0: tensors, bounds that are numbers, and a zero of the operator's own."""
+    """Whether the operator chooses among both 0 and -0: in tensors, in number arguments, or a zero of its own."""
     has_positive, has_negative = facts.chooses_zero, False
     for leaf in tree_leaves((args, kwargs)):
         if isinstance(leaf, torch.Tensor) and leaf.dtype in _SIGNED_ZEROS and leaf.layout is torch.strided:
@@ -530,7 +541,7 @@ def _has_both_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fa
 
 
 def _is_small_integer_arithmetic(values: Any) -> bool:
-    """Whether all numbers are integers so small that sums of products of them are exact in any order."""
+    """Whether all numbers are integers so small that sums of their products are exact in any order."""
     bound, count, eps = 1.0, 1, 0.0
     for leaf in tree_leaves(values):
         if isinstance(leaf, torch.Tensor):
@@ -553,8 +564,7 @@ def _is_small_integer_arithmetic(values: Any) -> bool:
 
 
 def _are_small_integers(result: Any, operands: Any) -> bool:
-    """Whether every number of a result is an integer that its dtype tells from its neighbours. Factors that are no tensors do not
-    count."""
+    """Whether every number of a result is an integer that its dtype holds exactly. A factor from number arguments is allowed."""
     factor = max([1.0, *(abs(leaf) for leaf in tree_leaves(operands) if isinstance(leaf, (int, float)))])
     return all(
         bool((leaf == leaf.trunc()).all()) and bool((leaf.abs() <= factor / torch.finfo(leaf.dtype).eps).all())

@@ -1,18 +1,18 @@
-"""Sums that overflow in one order of their terms and not in another: elements of a result that eager does not determine.
+"""Results of sums that overflow in one order of their terms and not in another, so that eager's value is not the only right one.
 
-Proof. Let P be the sum of an element's positive terms and N that of the magnitudes of its negative ones. An order that begins
-with all positive terms has the partial sum P, one that begins with the negative ones -N. So if P is beyond the largest number,
-one order gives infinity, and if N is too, another gives -infinity, and two accumulators added up at the end NaN: what is NaN
-becomes infinite then, and all else NaN. No operator promises an order, nor that a term is not rounded before it is added. P and
-N follow from the operator itself, which is linear in its terms: applied to magnitudes it gives P + N, applied to the numbers
-P - N, both in float64.
+Let P be the sum of an element's positive terms and N the sum of the magnitudes of its negative terms. A sum that starts with all
+positive terms has the partial sum P, one that starts with the negative terms -N. So if P exceeds the largest number, one order
+returns infinity; if N does too, another returns -infinity, and adding two accumulators returns NaN. Such an element is *open*:
+the functions here replace its NaN by infinity, and other values by NaN. No operator promises an order, nor that terms are not
+rounded before they are added. The operator is linear in its terms, so it computes P and N itself, in float64: applied to
+magnitudes it returns P + N, applied to the numbers P - N.
 
-An infinite term decides the sum, unless the finite ones overflow to the other infinity before it comes: then it is NaN. P and N
-are those of the finite terms.
+An infinite term decides the sum, unless the finite terms overflow to the other infinity first, which results in NaN. P and N are
+sums of the finite terms.
 
-Of float64 results P and N may be beyond float64 themselves. All inputs are made smaller by a power of 2 before, and P and N with
-them: by that power where terms are elements, by its square where they are products of two (other inputs by that at once); by how
-far P and N may then be wrong, a bound for any order, they have to be larger. Half types are accumulated in float32.
+For float64 results, P and N may exceed float64 too. So all inputs are scaled by a power of 2 first, which scales P and N by that
+power, or by its square where terms are products. P and N must then exceed the limit by a bound of their own rounding errors.
+float16 and bfloat16 are accumulated in float32.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-# Sums of their inputs, or of products of one element of each of two inputs.
+# Operators that compute sums of elements of an input, or of products of elements of two inputs.
 LINEAR_SUMS = frozenset(
     """sum nansum mean cumsum trace mm bmm mv dot addmm baddbmm addmv addbmm addr convolution convolution_backward index_add
     scatter_add col2im embedding_dense_backward""".split()  # noqa: SIM905
 )
-# Those that double with their inputs.
+# Those of them whose results double if all inputs double.
 _SUMS_OF_ELEMENTS = frozenset(
     {"sum", "nansum", "mean", "cumsum", "trace", "index_add", "scatter_add", "col2im", "embedding_dense_backward"}
 )
-_BEYOND = torch.finfo(torch.float32).max * (1 + 2.0**-25)  # what is larger rounds to infinity
-_SHRUNK = 2.0**-64  # terms of float64
+_BEYOND = torch.finfo(torch.float32).max * (1 + 2.0**-25)  # larger numbers round to infinity
+_SHRUNK = 2.0**-64  # scale of float64 terms
 _SHRUNK_FACTORS = (
     2.0**-520
 )  # of which two make a term of float64: none is beyond float64, and what vanishes counts for nothing
-# Products of two of their inputs, with the place of what is added to them as it is.
+# Operators that compute sums of products of two inputs, with the position of the input that is added as it is (-1: none).
 _SUMS_OF_PRODUCTS = {
     "mm": -1,
     "bmm": -1,
@@ -49,20 +49,20 @@ _SUMS_OF_PRODUCTS = {
     "addmv": 0,
     "addbmm": 0,
 }
-_ROWS = (torch.float32, torch.bfloat16)  # of norms: whose numbers reach as far as what differences are found in
+_ROWS = (torch.float32, torch.bfloat16)  # input dtypes whose differences may overflow in a norm's float32
 OF_ROWS = frozenset(["native_layer_norm", "native_group_norm"])
 BACKWARD_OF_NORMS = frozenset(
     ["native_batch_norm_backward", "native_layer_norm_backward", "native_group_norm_backward"]
 )
-# Dtypes of images, and what their statistics are added up in.
+# Dtypes of images, and the dtypes in which batch norm accumulates their statistics.
 _ADDED_UP = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
-_FACTORS = ("alpha", "beta")  # of terms, in every such operator
+_FACTORS = ("alpha", "beta")  # names of number arguments that multiply terms
 
 
 def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
-    """`result` of such an operator, with an infinity or NaN where another order of its terms gives one.
+    """`result` of an operator of LINEAR_SUMS, with an infinity or NaN where another order of its terms returns one.
 
-    float32 and float64 results only; what is already infinite stays, unless both infinities are possible. Changes no argument.
+    Applies to float32 and float64 results. An infinite element stays, unless both infinities are possible. Changes no argument.
     """
     leaves = tree_leaves((args, kwargs))
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -86,10 +86,12 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
     )
     count = tensors[0].numel() / max(result.numel(), 1) if name == "mean" else 1.0  # the sum is what overflows
     terms = sum(tensor.numel() for tensor in tensors) if is_double else 0
-    error = terms * 2.0**-50  # of P and of N, relative to P + N
+    error = terms * 2.0**-50  # bound of the errors of P and of N, relative to P + N
 
     def opened(out: Any, number: Any, finite: Any, magnitude: Any) -> Any:
-        if not _is_of(out, dtype) or number is None:  # one kernel gives what another leaves out
+        if (
+            not _is_of(out, dtype) or number is None
+        ):  # the float64 kernel may return None where another returns a tensor
             return out
         positive, negative = (magnitude + finite) * (count / 2), (magnitude - finite) * (count / 2)
         least = beyond + magnitude * (count * error)
@@ -107,10 +109,11 @@ def with_open_overflows(func: Any, args: Any, kwargs: Any, result: Any) -> Any:
 
 
 def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
-    """`result` of a batch norm in training, whose statistics are such sums, and its running statistics, in place.
+    """`result` of a batch norm in training, with open values where the sums of its statistics overflow in another order.
 
-    Eager adds up float32 in float64 where images are contiguous and have more than a pixel, else in float32, each thread by
-    itself. A channel whose sum overflows in another order has that for its mean, an infinite variance, or NaN, and no numbers.
+    Eager accumulates float32 images in float64 if they are contiguous and have more than one pixel, else in float32 per thread. A
+    channel whose sum is open has that sum for its mean, an infinite variance or NaN, and an output of NaN. Running statistics
+    are changed in place.
     """
     images, running = args[0], args[3:5]
     if images.dtype not in _ADDED_UP or not _is_in_training(func, args) or _is_added_up_in_double(images):
@@ -134,9 +137,10 @@ def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
 
 
 def with_open_rows(func: Any, args: Any, result: Any) -> Any:
-    """`result` of a layer or group norm, whose mean is found by differences: where the largest number minus the smallest one
-    overflows, these are infinite in one order of the row and not in another, and the mean is; deviation and output are NaN then.
-    Where those are NaN in eager they stay so: no order gives right numbers.
+    """`result` of a layer or group norm, with open values where the largest minus the smallest number of a row overflows.
+
+    Its mean is computed from differences, which overflow in one order of the row and not in another. The deviation and the output
+    are NaN then. Where they are NaN in eager they stay NaN, since no order gives right numbers.
     """
     x, (output, mean, deviation) = args[0], result
     if not x.numel() or not mean.numel() or x.dtype not in _ROWS:
@@ -153,8 +157,9 @@ def with_open_rows(func: Any, args: Any, result: Any) -> Any:
 
 
 def with_open_parameter_gradients(func: Any, args: Any, result: Any) -> Any:
-    """`result` of the backward of a batch, layer or group norm: the gradients of its parameters are such sums, over all that one
-    of them scales, of products with numbers of its own. Nobody says whether the deviation divides the terms or their sum.
+    """`result` of the backward of a batch, layer or group norm, with open gradients of weight and bias where sums overflow.
+
+    The terms are products of the tangent and the centred input. The deviation may divide the terms or their sum.
     """
     of_x, *of_parameters = result
     if not any(_is_of(found, torch.float32) for found in of_parameters):
@@ -173,7 +178,7 @@ def with_open_parameter_gradients(func: Any, args: Any, result: Any) -> Any:
 
 
 def _mean_and_factor(given: dict[str, Any], x: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """What the numbers are normalised by, in float64, to broadcast against them."""
+    """The mean and the reciprocal deviation that normalise `x`, in float64, in shapes that broadcast with it."""
     channels = (1, -1, *[1] * (x.dim() - 2))
     if "train" in given and not given["train"]:
         mean, variance = given["running_mean"], given["running_var"]
@@ -194,7 +199,7 @@ def _mean_and_factor(given: dict[str, Any], x: torch.Tensor) -> tuple[torch.Tens
 
 
 def _opened_sum(found: Any, ways: tuple[torch.Tensor, ...], dims: list[int]) -> Any:
-    """The sum as another order of one of these collections of its terms gives it."""
+    """The sum, with an infinity or NaN where another order returns one for one of these ways to form its terms."""
     if not _is_of(found, torch.float32):
         return found
     above, below = (
@@ -206,7 +211,7 @@ def _opened_sum(found: Any, ways: tuple[torch.Tensor, ...], dims: list[int]) -> 
 
 
 def _is_in_training(func: Any, args: Any) -> bool:
-    """Those without the argument are always."""
+    """Whether the batch norm uses batch statistics; overloads without a `training` argument always do."""
     names = [argument.name for argument in func._schema.arguments]
     return "training" not in names or bool(args[names.index("training")])
 
@@ -220,7 +225,7 @@ def _is_of(value: Any, dtype: torch.dtype) -> bool:
 
 
 def _can_overflow(leaves: list[Any], limit: float) -> bool:
-    """Whether the largest term, taken as often as there are elements, is beyond the limit. Infinities do not count."""
+    """Whether a bound of the sum, the largest finite term times the number of elements, exceeds the limit."""
     bound, count = 1.0, 1
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor) and leaf.numel() and leaf.layout is torch.strided:
@@ -234,8 +239,10 @@ def _can_overflow(leaves: list[Any], limit: float) -> bool:
 
 
 def _wide(args: Any, kwargs: dict[str, Any], scale: float, addend: int, of: str) -> tuple[Any, dict[str, Any]]:
-    """The arguments in float64 times a scale, that at the place `addend` twice: their numbers, those without infinities and NaN,
-    or the magnitudes of these."""
+    """The arguments in float64, scaled; the argument at position `addend` is scaled twice.
+
+    `of` is "numbers", "finite" (infinities and NaN become 0) or "magnitudes" (of the finite numbers).
+    """
 
     def one(leaf: Any, times: float = scale) -> Any:
         if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point:

@@ -1,4 +1,4 @@
-"""Values of a widened run that are not what the program means: bits read as another dtype, and what is computed from them."""
+"""Mark the tensors of a run in fp64 that are no ground truth, such as the result of `x.view(torch.int32)` and its uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 
 class Unknowns:
-    """Tensors known by their storage: a view of an unknown value is one, and what is written with one becomes one."""
+    """Tensors with unknown values, identified by their storage, so that views of an unknown tensor are unknown too."""
 
     def __init__(self) -> None:
         self._storages: dict[int, torch.UntypedStorage] = {}  # kept alive: their addresses are the keys
@@ -28,7 +28,10 @@ class Unknowns:
         return bool(self._storages) and any(tensor in self for tensor in tensors_in(values))
 
     def add(self, tensor: torch.Tensor, *, is_copy: bool = False) -> None:
-        """`is_copy`: of memory that it shares in the program itself. Raises NoStorage for what cannot be told by its storage."""
+        """Mark a tensor. `is_copy`: it is a copy here, but in the program it shares memory with another tensor.
+
+        Raises NoStorage for a tensor that cannot be identified by a storage.
+        """
         storage = _storage_of(tensor)
         if storage is None:
             raise NoStorage
@@ -37,13 +40,13 @@ class Unknowns:
             self._copies.add(storage._cdata)
 
     def is_copy(self, tensor: torch.Tensor) -> bool:
-        """Whether a write to it does not reach the memory that it is to reach."""
+        """Whether the tensor is such a copy: a write to it does not reach the tensor that it shares memory with."""
         storage = _storage_of(tensor)
         return storage is not None and storage._cdata in self._copies
 
 
 class NoStorage(Exception):
-    """A sparse tensor, or one of another library."""
+    """The tensor is sparse or a subclass, and has no plain storage."""
 
 
 def tensors_in(values: Any) -> Iterator[torch.Tensor]:

@@ -1,20 +1,20 @@
-"""Eager in the widest dtype: the ground truth that errors are measured against.
+"""Run eager in the widest dtype: the ground truth from which errors are measured.
 
 Low-precision floats become float64 and complex numbers complex128, in the inputs (`widen_tree`), the module
 (`widen_module`) and, inside the program, wherever a dtype is named (`Widened`).
 
-What this cannot do, and therefore reports (`Widened.meaning_changed`) or leaves to the caller:
+Limits, which `Widened.meaning_changed` reports or which the caller must consider:
 
-- Functions whose meaning is the dtype: bit casts, `element_size`, `nextafter`, rank decisions with a dtype's epsilon. Tensors
-  that they give, and what is computed from these, are in `Widened.unknown`; all else stays the ground truth.
-- Random floats whose draw depends on the dtype. Factories draw in the dtype they name and are widened afterwards; for
-  `rand_like`, `normal_` and the like the narrow dtype must be known (`narrow`), else the meaning has changed. Compare
+- Functions whose result depends on the dtype itself: bit casts, `element_size`, `nextafter`, rank decisions with a dtype's
+  epsilon. Their results, and tensors computed from them, are in `Widened.unknown`; all others are ground truth.
+- Random floats may depend on the dtype. Factories draw in the dtype they name and the result is widened; for `rand_like`,
+  `normal_` and the like the narrow dtype must be known (`narrow`), else the meaning has changed. Compare
   `oracle.hygiene.rng_digest` after both runs: if it differs, other numbers were drawn.
 - A program that branches on `x.dtype` takes the wide branch; constants such as `torch.finfo(torch.float16).max` stay.
-- Tensors the program's source made at module level, and those in closures, stay narrow; mixing them with wide ones raises in
-  some operators, and then there is no ground truth.
-- Overflow: what is infinite in float16 is finite here. The judge looks at eager too.
-- Calls of torch functions from inside a torch function written in Python are not intercepted.
+- Tensors made at module level by the program's source, and tensors in closures, stay narrow. Some operators raise if they are
+  mixed with wide tensors, and then there is no ground truth.
+- Overflow: a number that is infinite in float16 is finite here. The judge uses eager's result too.
+- Torch functions that are called from a torch function written in Python are not intercepted.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ for _prefix in ("", "cuda."):
 
 
 class CannotWiden(TorchOracleError):
-    """There is no wide form that means the same. The caller does without a ground truth."""
+    """The tensor has no wide form with the same meaning. The caller has to do without a ground truth."""
 
 
 def widen_tree(value: Any) -> Any:
-    """A copy of `value` with every narrow float or complex tensor in the wide dtype; other tensors are kept as they are.
+    """A copy of `value` with every narrow float or complex tensor in the wide dtype; other tensors are kept.
 
-    Strides, offsets, aliases, `requires_grad` (as leaves), classes and identities are kept. Python numbers stay.
+    Strides, offsets, aliases, `requires_grad` (as leaves), classes and identities are preserved. Python numbers stay.
     Raises CannotWiden for tensors of different dtypes in one storage, and for packed dtypes.
     """
     return rebuild(value, leaf=_Widener().widen, unknown=lambda other, memo: other)
 
 
 def widen_module(module: torch.nn.Module) -> torch.nn.Module:
-    """Parameters, buffers and tensors kept as plain attributes of `module`, widened in place. Returns `module`.
+    """Widen parameters, buffers and tensors in plain attributes of `module` in place. Returns `module`.
 
     Tied parameters stay tied; gradients are dropped. Raises CannotWiden like `widen_tree`.
     """
@@ -78,16 +78,16 @@ def widen_module(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def narrow_dtype(value: Any) -> torch.dtype | None:
-    """The one narrow float or complex dtype among the tensors of a tree; the default dtype if there is no such tensor.
+    """The narrow float or complex dtype of a tree's tensors; the default dtype if there is no such tensor.
 
-    None if there are several: then nobody can say what a wide tensor was before.
+    None if there are several, since a wide tensor's dtype before widening is then unknown.
     """
     found = [dtype for dtype in _dtypes_in(value) if dtype in WIDE]
     return None if len(found) > 1 else next(iter(found), torch.get_default_dtype())
 
 
 def only_dtype(value: Any) -> torch.dtype | None:
-    """The narrow dtype that all float and complex tensors of a tree have; None where they have several, or there is none."""
+    """The narrow dtype of all float and complex tensors of a tree; None if there are several dtypes or no such tensor."""
     found = [dtype for dtype in _dtypes_in(value) if dtype.is_floating_point or dtype.is_complex]
     return found[0] if len(found) == 1 and found[0] in WIDE else None
 
@@ -151,18 +151,17 @@ class _Widener:
 
 
 class Widened(TorchFunctionMode):
-    """Within it, torch functions compute in the wide dtypes whatever dtypes the program names.
+    """Under this mode, torch functions compute in the wide dtypes whatever dtypes the program names.
 
     dtype arguments, `Tensor.float()`, `.half()`, `.to(dtype)`, `.type(...)`, `.type_as(...)` and the default dtype are
     mapped to the wide ones; autocast is off. Run the backward pass under it as well. Everything is restored on exit.
 
-    `narrow`: the one float dtype the program's tensors had before widening, or None if there were several; see
-    `narrow_dtype`. `rounded`: the dtype that numbers are rounded to where the program asks which of them are equal; see
-    `only_dtype`. Sums of the same terms in two orders are two numbers of float64 too, and would be told apart.
-    Read `meaning_changed` (and its `reason`) afterwards: if set, the result is not the ground truth of
-    this program. Tensors in `unknown` are not either, and all others are: a function whose meaning is the dtype gave them, or
-    they were computed from such ones. One `unknown` serves all calls of a program.
-    Observe tensors outside: looking at a storage counts as depending on the dtype.
+    `narrow`: the float dtype of the program's tensors before widening, or None if there were several; see `narrow_dtype`.
+    `rounded`: the dtype to which `unique` and the like round their operand first; see `only_dtype`. Otherwise two sums of the
+    same terms, which differ by a rounding of float64, would count as different. Read `meaning_changed` (and `reason`) afterwards:
+    if set, the result is not the program's ground truth. Tensors in `unknown` are not either: they depend on a function whose
+    result depends on the dtype. One `unknown` serves all calls of a program. Observe tensors outside of the mode, since reading a
+    storage counts as depending on the dtype.
     """
 
     def __init__(
@@ -212,14 +211,17 @@ class Widened(TorchFunctionMode):
         return self._run_unknown(func, types, args, kwargs, reason)
 
     def _run_unknown(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> Any:
-        """What it gives and what it writes to is unknown. What the program can branch on, or has gradients, is all lost."""
+        """Run a function whose results, and the tensors it writes, are unknown.
+
+        If the program can branch on a result, or one requires grad, the whole run is no ground truth.
+        """
         why = reason or "it computes with what has no wide form"
         given = [tensor for tensor in tensors_in((args, kwargs)) if not tensor.is_inference()]
         versions = [tensor._version for tensor in given]
         is_cast = reason == _BIT_CAST
         result = self._run(func, types, args, kwargs)
         if is_cast:
-            result = result.detach().clone()  # the program's value shares memory with what stays known
+            result = result.detach().clone()  # in the program it shares memory with the operand, which stays known
         written = [tensor for tensor, version in zip(given, versions, strict=True) if tensor._version != version]
         made = tree_leaves(result)
         is_lost = (
@@ -242,10 +244,10 @@ class Widened(TorchFunctionMode):
 
     def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
-        if not args and name in _RANDOM_LIKE and "tensor" in kwargs:  # torch.nn.init hands everything over by name
+        if not args and name in _RANDOM_LIKE and "tensor" in kwargs:  # torch.nn.init passes all arguments by name
             kwargs = dict(kwargs)
             args = (kwargs.pop("tensor"),)
-            with torch.no_grad():  # as they do themselves
+            with torch.no_grad():  # as torch.nn.init does
                 return self._run(func, types, args, kwargs)
         if name in _SHORTHANDS and args:
             return _SHORTHANDS[name](args[0])
@@ -255,7 +257,7 @@ class Widened(TorchFunctionMode):
             return self._draw_like(func, name, args, kwargs)
         self._note_epsilons(name, args, kwargs)
         if name in _DOUBLES or any(arg is torch.float64 for arg in (*args, *kwargs.values())):
-            self.rounded = None  # the program has numbers of that dtype itself
+            self.rounded = None  # the program itself computes in float64
         if name in _TELL_APART and args:
             args = (self._as_held(args[0]), *args[1:])
         if (name == "type" and len(args) > 1) or ("dtype" in kwargs and not isinstance(kwargs["dtype"], torch.dtype)):
@@ -269,7 +271,7 @@ class Widened(TorchFunctionMode):
             self.reason = reason
 
     def _as_held(self, value: Any) -> Any:
-        """The numbers as the program would hold them if it rounded no more than once."""
+        """The numbers, rounded once to the program's dtype."""
         if self.rounded is None or not isinstance(value, torch.Tensor) or value.dtype is not WIDE[self.rounded]:
             return value
         return value.to(self.rounded).to(value.dtype)
@@ -301,7 +303,7 @@ class Widened(TorchFunctionMode):
             kwargs["neginf"] = info.min
 
     def _draw_narrow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Draw as the program would, in the dtype it would, and widen the numbers."""
+        """Draw in the program's own dtype, and widen the numbers."""
         if kwargs.get("out") is not None:
             self._note("random numbers drawn into `out`")
             return func(*args, **kwargs)
@@ -331,7 +333,7 @@ class Widened(TorchFunctionMode):
 
 
 def _meaning_of(func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Why the dtype is the meaning of a call; nothing where it is not."""
+    """Why a call's result depends on the dtype itself; "" if it does not."""
     if name == "view" and any(isinstance(arg, torch.dtype) for arg in (*args[1:], *kwargs.values())):
         return _BIT_CAST
     if name in _MEANS_ITS_DTYPE:
@@ -390,7 +392,7 @@ _RANDOM_LIKE = frozenset(
         "kaiming_normal_",
     }
 )
-# CPU kernels draw these alike for all dtypes; CUDA kernels do not.
+# CPU kernels draw the same numbers for all dtypes; CUDA kernels do not.
 _RANDOM_BY_DTYPE_ON_CUDA = frozenset(
     {
         "dropout",

@@ -168,8 +168,8 @@ def test_what_the_schema_calls_read_only_and_the_kernel_writes_is_found() -> Non
         of(aten.native_batch_norm.default, X, None, None, X.mean(0), X.var(0), is_training, 0.1, 1e-5)
         for is_training in (True, False)
     )
-    assert training.writes_unsaid == {3, 4}
-    assert evaluation.writes_unsaid == frozenset()
+    assert training.undeclared_writes == {3, 4}
+    assert evaluation.undeclared_writes == frozenset()
 
 
 @pytest.mark.parametrize(

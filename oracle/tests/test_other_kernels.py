@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from oracle.judge.values import GivenRuns, compare_values
-from oracle.reruns.relaid import DenseOperands, other_kernels, scalar_loops
+from oracle.reruns.other_kernels import DenseOperands, other_kernels, scalar_loops
 
 LARGEST = torch.finfo(torch.float32).max
 

@@ -11,7 +11,7 @@ import torch
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.program import Call, Program
 from oracle.program.build import instantiate
-from oracle.reruns.unwritten import IS_CHOSEN, LARGE, NOUGHTS, unwritten_memory
+from oracle.reruns.uninitialized import IS_CHOSEN, LARGE, ZEROS, uninitialized_memory
 from oracle.subjects.registry import load, of_callable, resolve
 from oracle.verdict import Status
 
@@ -37,15 +37,15 @@ def statuses(source: str, *calls: Call, runs: int) -> set[Status]:
 
 @pytest.mark.parametrize("size", [1, 16, 100, 1000, 5000, 10**5, 10**6])
 def test_new_memory_holds_what_was_chosen(size: int) -> None:
-    for byte, value in ((NOUGHTS, 0), (LARGE, 0x7F)):
-        with unwritten_memory(byte):
+    for byte, value in ((ZEROS, 0), (LARGE, 0x7F)):
+        with uninitialized_memory(byte):
             blocks = [torch.empty(size, dtype=torch.uint8) for _ in range(100)]
         holding = sum(block.unique().tolist() == [value] for block in blocks)
         # a thread keeps a few small blocks that it has freed, and is given them again as they are
         assert holding == 100 if size > 1032 else holding > 50
 
 
-def test_what_reads_unwritten_memory_differs_between_eagers_two_runs_every_time() -> None:
+def test_what_reads_uninitialized_memory_differs_between_eagers_two_runs_every_time() -> None:
     assert statuses("def program(): return torch.empty(5000) * 2\n", runs=30) == {Status.EAGER_TWO_RUNS_DIFFER}
 
 

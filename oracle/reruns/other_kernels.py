@@ -1,16 +1,17 @@
-"""Eager by its other kernels: its scalar loops read what its vector loops read before, and mkldnn computes nothing.
+"""Run eager by its other kernels: scalar loops instead of vector loops or the reverse, and native kernels instead of mkldnn.
 
-Kernels of one operator need not agree on the sign of a zero: the vector loop of softshrink gives +0 for -0, the scalar one
--0, and which of the two an element falls to is its position. Nor on more than that: the vector loop of a float64 remainder gives
-NaN where the quotient overflows, the scalar one the remainder; mkldnn's products of bfloat16 take denormal numbers for zero.
-Operands with gaps in memory are read by the scalar loops, and so are those that are broadcast where no element has a neighbour
-in memory, which copies without gaps are not: clamp gives another zero for these where bounds are zeros. The numbers behind the
-last whole vector are computed by scalar loops as well, all of them in a short tensor: the gradient of hardswish is NaN where a
-vector loop reads NaN, and the incoming gradient where a scalar one does. The kernel of attention on a CPU loses NaN so: of two
-scores that are, the output is 0, of sixteen NaN.
+Kernels of one operator may disagree on the sign of a zero: the vector loop of softshrink returns +0 for -0, the scalar loop -0,
+and an element's position decides which loop computes it. They may disagree on more: the vector loop of a float64 remainder
+returns NaN where the quotient overflows, the scalar loop the remainder; mkldnn's bfloat16 products flush denormals to zero;
+the gradient of hardswish at NaN is NaN by the vector loop, and the tangent by the scalar loop; attention on a CPU returns 0 for
+two scores that are NaN, and NaN for sixteen.
 
-Of gradients only the loops of elementwise operators count. Kernels of reductions differ in what they read, and eager has a known
-bug there: its backward of a batch norm takes the gaps of a strided weight for numbers in one of them, and not in the others.
+Scalar loops compute operands with gaps in memory, operands that are broadcast along the last dimension, and the elements behind
+the last whole vector, which are all elements of a short tensor. So copies of the operands with other strides, or padded to whole
+vectors, select the other loop.
+
+For gradients only the loops of elementwise operators are exchanged. Eager has a known bug in a reduction there: a kernel of the
+backward of batch norm reads the gaps of a strided weight as numbers.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from torch.utils._pytree import tree_leaves
 from oracle.program.inputs import map_tensors
 from oracle.reruns.composite import call_parts, is_composite
 
-_NEEDS_ITS_STRIDES = frozenset(["aten::_unsafe_view"])  # a view, though its schema does not say so
-_WRITES_UNSAID = {
+_NEEDS_ITS_STRIDES = frozenset(["aten::_unsafe_view"])  # a view, although its schema does not declare that
+_UNDECLARED_WRITES = {
     "aten::native_batch_norm": (3, 4)
-}  # positions of what is written to, though the schema does not say so
-# Those that are not tagged as such.
+}  # positions of mutated arguments that the schema does not declare
+# Elementwise operators without the tag `pointwise`.
 _ELEMENTWISE = {"aten::hardswish", "aten::_prelu_kernel"} | {
     f"aten::{name}_backward"
     for name in (
@@ -56,19 +57,18 @@ _ELEMENTWISE = {"aten::hardswish", "aten::_prelu_kernel"} | {
     )
 }
 
-# Elements that vector loops take at once divide it: two vectors of 64 bytes at most.
-_WHOLE_VECTORS = 128
+_WHOLE_VECTORS = 128  # a multiple of the elements that a vector loop takes at once, at most two vectors of 64 bytes
 
-# Operators of lists that are not.
+# Foreach operators that are not elementwise.
 _NOT_ELEMENTWISE = {f"aten::_foreach_{name}" for name in ("max", "mm", "norm", "powsum")}
 
 
 class StridedOperands(TorchDispatchMode):
-    """Within it, functional aten operators, all or the elementwise ones, read copies of their operands that have gaps in memory.
+    """Under this mode, functional aten operators, all or the elementwise ones, read copies of their operands with gaps in memory.
 
-    Elementwise operators that write do so, too; views, others that write, and random ones see the tensors themselves. Results lie
-    in memory as they do without the mode, or what reads memory by its layout (as_strided, is_contiguous) would make another
-    program of it. Active in the backward pass as well, if that runs inside.
+    So do elementwise operators that mutate. Views, other mutating operators and random ones get the tensors themselves. Results
+    have the strides that they have without the mode, since `as_strided` or `is_contiguous` would otherwise change the program.
+    The mode affects the backward pass too if that runs in it.
     """
 
     def __init__(self, *, elementwise: bool = False) -> None:
@@ -87,11 +87,10 @@ class StridedOperands(TorchDispatchMode):
 
 
 class DenseOperands(TorchDispatchMode):
-    """Within it, elementwise aten operators read dense copies of their operands, of the shape that these have together, and
-    nothing but whole vectors: numbers are added behind the last one.
+    """Under this mode, elementwise aten operators read contiguous copies of their operands, expanded and padded to whole vectors.
 
-    As with StridedOperands results lie in memory as they do without the mode, and the backward pass is part of it. Operators of
-    lists see the tensors themselves.
+    As with StridedOperands, results have the strides that they have without the mode, and the backward pass is affected. Foreach
+    operators get the tensors themselves.
     """
 
     def __torch_dispatch__(
@@ -119,12 +118,12 @@ def _by_copies(
     copied: Callable[[torch.Tensor], torch.Tensor],
     restored: Callable[[torch.Tensor], torch.Tensor] = lambda result: result,
 ) -> Any:
-    """What an operator gives, and writes, where it does so, with the values that it gives for copies of its operands.
+    """The operator's result, and the arguments it mutates, with the values that it computes from copies of its operands.
 
-    `restored` of what it gives for these has the shape of what it gives for the operands.
+    `restored` turns a result for copies into one of the shape for the operands.
 
-    Of the operands themselves if what is written lies in the memory of another one, or is not plain, or if the operator refuses
-    the copies: `_linalg_check_errors` wants the numbers of a batch without gaps.
+    The values for the operands themselves are kept if a mutated argument shares memory with another one or is not plain, or if
+    the operator raises for the copies: `_linalg_check_errors` needs a contiguous batch.
     """
     written = {id(tensor): tensor for tensor in _written(func, args, kwargs)}
     if written and not _are_apart(written, _tensors((args, kwargs))):
@@ -157,18 +156,17 @@ def _by_copies(
 
 @contextlib.contextmanager
 def other_kernels() -> Iterator[None]:
-    """Within it, eager takes scalar loops, PyTorch's own products and convolutions, and attention by its formula. Flags are as
-    before after it."""
+    """Within it, eager uses scalar loops, PyTorch's own matrix products and convolutions, and the math backend of attention."""
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=False), sdpa_kernel(SDPBackend.MATH), StridedOperands():
         yield
 
 
 def scalar_loops() -> StridedOperands:
-    """Within it, eager's elementwise operators take scalar loops."""
+    """Within it, eager's elementwise operators use scalar loops."""
     return StridedOperands(elementwise=True)
 
 
-# By name, in the order in which they are asked.
+# By name, in the order in which witnesses use them.
 OTHERS: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
     "other kernels": other_kernels,
     "scalar loops": scalar_loops,
@@ -181,20 +179,20 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def _arguments(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-    """What the schema says of each argument that is given, and the argument."""
+    """Each argument of a call, with its declaration in the schema."""
     arguments = func._schema.arguments
     yield from zip(arguments, args, strict=False)
     yield from ((argument, kwargs[argument.name]) for argument in arguments if argument.name in kwargs)
 
 
 def _written(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    unsaid = [args[position] for position in _WRITES_UNSAID.get(func._schema.name, ())]
+    unsaid = [args[position] for position in _UNDECLARED_WRITES.get(func._schema.name, ())]
     said = [value for argument, value in _arguments(func, args, kwargs) if _is_written(argument)]
     return _tensors([*unsaid, *said])
 
 
 def _are_apart(written: Mapping[int, torch.Tensor], operands: list[torch.Tensor]) -> bool:
-    """Whether all operands are plain, or parameters, and none lies in the memory of another one that is written."""
+    """Whether all operands are plain tensors or parameters, and no mutated one shares its storage with another one."""
     if not all(_is_plain(tensor.detach()) for tensor in operands):
         return False
     everything = {id(tensor): tensor.untyped_storage().data_ptr() for tensor in operands}
@@ -202,7 +200,7 @@ def _are_apart(written: Mapping[int, torch.Tensor], operands: list[torch.Tensor]
 
 
 def _common_shape(tensors: list[torch.Tensor]) -> tuple[int, ...] | None:
-    """The shape to which all are broadcast, or None."""
+    """The tensors' broadcast shape, or None."""
     steps = itertools.zip_longest(*(reversed(tensor.shape) for tensor in tensors), fillvalue=1)
     sizes = [set(step) - {1} for step in steps]
     return None if any(len(step) > 1 for step in sizes) else tuple(next(iter(step), 1) for step in reversed(sizes))
@@ -214,7 +212,7 @@ def _is_of_lists(func: Any) -> bool:
 
 @functools.cache
 def _is_elementwise(func: Any) -> bool:
-    """Whether an operator, functional or with results that it writes to operands, computes each element by itself."""
+    """Whether an operator (functional, in-place or out) is elementwise."""
     schema = getattr(func, "_schema", None)
     if schema is None or torch.Tag.nondeterministic_seeded in func.tags:
         return False
@@ -227,7 +225,7 @@ def _is_elementwise(func: Any) -> bool:
 
 
 def _without_writes(func: Any) -> Any:
-    """The functional operator of the arguments of one that writes to its first or to `out`; None if there is none."""
+    """The functional overload of an in-place or out operator; None if there is none."""
     own = [_declaration(argument) for argument in func._schema.arguments if not argument.is_out]
     packet = getattr(torch.ops.aten, func._schema.name.removeprefix("aten::").removesuffix("_"), None)
     for name in () if packet is None else packet.overloads():
@@ -246,7 +244,7 @@ def _is_written(argument: Any) -> bool:
 
 
 def _converted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Real operands of an elementwise operator in the dtype that it computes in: what it converts itself has no gaps."""
+    """Operands of an elementwise operator, converted to its computation dtype: it would convert them to copies without gaps."""
     dtypes = {leaf.dtype for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.dim()}
     is_mixed = dtypes == {torch.float32, torch.float64}
     if not is_mixed or torch.Tag.pointwise not in func.tags:
@@ -255,7 +253,7 @@ def _converted(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
 
 
 def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, every second one in memory; tensors that are not plain stay as they are."""
+    """A copy of a plain tensor with a gap after each element; other tensors are returned as they are."""
     if not _is_plain(tensor) or not tensor.dim():
         return tensor
     with torch.no_grad():
@@ -264,7 +262,7 @@ def strided_copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _dense_copy(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """The same values side by side in memory, broadcast where the shape asks for it. Numbers of no dimension stay."""
+    """A contiguous copy of a plain tensor, expanded to the shape; 0-d and other tensors are returned as they are."""
     if not _is_plain(tensor) or not tensor.dim():
         return tensor
     sizes = zip(reversed(tensor.shape), reversed(shape), strict=False)
@@ -274,7 +272,7 @@ def _dense_copy(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
 
 
 def _whole_vectors(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """`_dense_copy` in one dimension, the last number repeated until all are in whole vectors."""
+    """`_dense_copy`, flattened, with the last number repeated until the length is a multiple of a vector's."""
     dense = _dense_copy(tensor, shape)
     if not _is_plain(dense) or not dense.numel() or dense.shape != shape:
         return dense
@@ -289,7 +287,7 @@ def _without_padding(result: torch.Tensor, shape: tuple[int, ...]) -> torch.Tens
 
 
 def _counts_its_elements(func: Any) -> bool:
-    """Losses: their means have a share for each element."""
+    """Whether the operator is a loss with a `reduction`: its mean divides by the number of elements, so they are not padded."""
     return any(argument.name == "reduction" for argument in func._schema.arguments)
 
 
