@@ -1,4 +1,4 @@
-"""oracle: run one program on many subjects, observe everything eager does, judge, record.
+"""oracle: run one program on many subjects, observe everything that eager does, judge, and record.
 
 Importing this package is cheap: torch is loaded on first use of `check` or `assert_agrees`.
 """

@@ -5,9 +5,8 @@
     >>> verdicts["aot_eager"].status.value
     'pass'
 
-Each subject runs in a process forked from this one, so that a crash or a hang is a verdict and not the end of your
-program; nothing is pickled on the way in. With `isolate=False` (and on CUDA, whose state does not survive a fork)
-it runs here.
+Each subject runs in a forked process, so that a crash or a hang is a verdict and does not end your program; arguments are not
+pickled. With `isolate=False` (and on CUDA, whose state does not survive a fork) it runs in this process.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from oracle.verdict import Status, Verdict
 DEFAULT_SUBJECTS = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
 GivenSubject = str | Callable[..., Any]
 
-_LOOK_S = 0.05  # from one look at the child's CPU time to the next
+_LOOK_S = 0.05  # interval at which the child's CPU time is read
 
 
 class DisagreementError(AssertionError):
-    """A subject does not agree with eager. `verdict` says how."""
+    """A subject disagrees with eager as `verdict` says."""
 
     def __init__(self, subject: str, verdict: Verdict) -> None:
         super().__init__(describe(subject, verdict))
@@ -69,21 +68,21 @@ def check(
 ) -> dict[str, Verdict]:
     """Run `fn(*inputs, **kwargs)` in eager and on each subject, and judge.
 
-    `fn` is a function or an nn.Module (deep-copied for each run); on the same values it must give the same result again.
-    `inputs` and `kwargs` may be any nesting of tensors (any dtype, layout, strides, aliasing; not on the meta device, where
-    there are no values to compare) and Python values; they are copied, never changed. `subjects` are names (`torch-oracle list
-    subjects`), "module:function" paths, or a Dynamo backend itself: `backend(gm, example_inputs) -> callable`; one of these, or
-    several. `backward=None` differentiates when an input or parameter requires grad. `calls` is how many are made: the first on
-    the values given, the others on other values in the same tensors (floats are moved and multiplied,
-    `oracle.program.other_values`), to see what reuse of compiled code does. Where `fn` does not take those, they are made on
-    the given values, and the verdict's `explained` says so. `timeout_s` is in seconds, for each subject.
+    `fn` is a function or an nn.Module (deep-copied for each run); on the same values it must return the same result again.
+    `inputs` and `kwargs` may be any nesting of tensors (any dtype, layout, strides, aliasing; not on the meta device, where there
+    are no values to compare) and Python values; they are copied, never changed. `subjects` is one subject or a list: a name
+    (`torch-oracle list subjects`), a "module:function" path, or a Dynamo backend: `backend(gm, example_inputs) -> callable`.
+    `backward=None` differentiates if an input or parameter requires grad. `calls` is the number of calls. The first has the given
+    values, later ones other values in the same tensors (floats are shifted and scaled, `oracle.program.other_values`), to test
+    the reuse of compiled code. If `fn` cannot run on those, the given values are used again, and the verdict's `explained` says
+    so. `timeout_s` is the limit in seconds for each subject.
 
-    Returns a verdict per subject, in the order given. The key of a subject given by name or path is that text. That of a
-    backend is `module.qualname` (of the class, where the backend is an instance of one; of the function, where it is a partial),
-    and `module.qualname#2`, `#3` ... for those after the first of one name.
+    Returns a verdict per subject, in the order given. The key of a subject given by name or path is that text. The key of a
+    backend is `module.qualname` (of its class if it is an instance, of the function if it is a partial), with `#2`, `#3` ...
+    for further backends of the same name.
 
     Raises UsageError for unknown subjects, for one subject given twice by name, for a backend that takes other arguments or
-    returns what cannot be called, for a `fn` that cannot be called with these inputs, and for options of other types.
+    does not return a callable, for a `fn` that cannot be called with these inputs, and for options of a wrong type.
     """
     _check_options(kwargs=kwargs, backward=backward, dynamic=dynamic, calls=calls, seed=seed, timeout_s=timeout_s)
     _check_target(fn, inputs, dict(kwargs or {}))
@@ -102,7 +101,7 @@ def assert_agrees(
 ) -> None:
     """Raise DisagreementError, with the symptom and the worst element, unless `subject` agrees with eager.
 
-    `options` are those of `check` but for `subjects`. A verdict that compared nothing raises as well.
+    `options` are those of `check`, without `subjects`. It also raises if nothing was compared.
     """
     if "subjects" in options:
         raise UsageError(
@@ -131,7 +130,7 @@ def describe(subject: str, verdict: Verdict) -> str:
 
 
 def _check_target(fn: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """UsageError unless `fn` is what eager can run on these inputs, as far as that is seen without running it."""
+    """Raise UsageError if it shows without a run that eager cannot run `fn` on these inputs."""
     if isinstance(fn, type) and issubclass(fn, torch.nn.Module):
         raise UsageError(
             seen=f"the class {fn.__name__} as fn", expected="a module", do=f"make one: check({fn.__name__}(...), ...)"
@@ -172,7 +171,7 @@ def _check_target(fn: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 
 
 def _check_options(*, kwargs: Any, backward: Any, dynamic: Any, calls: Any, seed: Any, timeout_s: Any) -> None:
-    """UsageError for the first option of another type or out of range."""
+    """Raise UsageError for the first option of a wrong type or out of range."""
 
     def is_number(value: Any, kinds: tuple[type, ...]) -> bool:
         return isinstance(value, kinds) and not isinstance(value, bool)
@@ -193,7 +192,7 @@ def _check_options(*, kwargs: Any, backward: Any, dynamic: Any, calls: Any, seed
 
 
 def _listed(given: Any) -> list[GivenSubject]:
-    """What `subjects=` says, as a list: one name or backend stands for itself."""
+    """`subjects=` as a list."""
     if isinstance(given, str) and len(words := split_names(given)) > 1:
         raise UsageError(seen=f"subjects={given!r}", expected="one subject, or a list", do=f"write subjects={words}")
     if isinstance(given, str) or callable(given):
@@ -212,7 +211,7 @@ def _listed(given: Any) -> list[GivenSubject]:
 
 
 def _chosen(subjects: Any, *, device: str) -> list[Subject]:
-    """The subjects, each with a name of its own."""
+    """The subjects, with unique names."""
     given = [resolve(subject) if isinstance(subject, str) else subject for subject in _listed(subjects)]
     specs = [subject for subject in given if isinstance(subject, SubjectSpec)]
     names = iter(names_of_callables(subject for subject in given if not isinstance(subject, SubjectSpec)))
@@ -273,7 +272,7 @@ def _live_program(
 def _copied(module: torch.nn.Module) -> torch.nn.Module:
     try:
         return copy.deepcopy(module)
-    except Exception as error:  # a module may hold anything
+    except Exception as error:  # copying runs code of the user's objects
         raise UsageError(
             seen=f"module {type(module).__name__} cannot be copied: {type(error).__name__}: {error}",
             expected="a module that copy.deepcopy takes: each run has a fresh one",
@@ -282,7 +281,7 @@ def _copied(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def _same_function(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """The function under a code object of its own, so that nothing compiled before is reused or disturbed."""
+    """A copy of the function with its own code object, so that code compiled earlier is neither reused nor affected."""
     if not isinstance(fn, types.FunctionType):
         return fn
     fresh = types.FunctionType(fn.__code__.replace(), fn.__globals__, fn.__name__, fn.__defaults__, fn.__closure__)
@@ -292,7 +291,7 @@ def _same_function(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _run_here(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdict:
-    """Judge in this process. Raises UsageError where the subject's code is not what it was given for."""
+    """Judge in this process. Raises UsageError if the given subject turns out to be no Dynamo backend."""
     result = judge_subject(eager=EagerState(make=live.instantiate), subject=subject, options=CaseOptions())
     misuse = getattr(subject, "misuse", None)
     if misuse is not None:
@@ -301,7 +300,7 @@ def _run_here(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdict:
 
 
 def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdict:
-    """Judge in a forked child; its end is a verdict whatever it is. Its time is charged by the rule of `TaskClock`."""
+    """Judge in a forked child; a crash or a timeout of it is a verdict too. Time is charged as `TaskClock` does."""
     context = multiprocessing.get_context("fork")
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=_child, args=(live, subject, there), daemon=False)
@@ -320,7 +319,7 @@ def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdic
                 raise UsageError(**message["usage"])
             if "error" in message:
                 raise InternalError(f"internal error, please report it with the text below\n{message['error']}")
-            if "refused" in message:  # there is no process to be had in which autograd works
+            if "refused" in message:  # autograd does not work in a forked process
                 return _run_here(live, subject, timeout_s)
             return Verdict.from_json(message["verdict"])
         return Verdict(status=Status.TIMEOUT, symptom=f"no end within {timeout_s:.0f} s")
@@ -337,7 +336,7 @@ def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdic
 
 
 def _refusal() -> dict[str, Any] | None:
-    """Builds of torch for accelerators refuse every backward pass in the child of a process that has run one."""
+    """The message if autograd refuses to run here, as builds for accelerators do in a fork of a process that ran a backward."""
     try:
         torch.ones(1, requires_grad=True).sum().backward()
     except RuntimeError as error:
@@ -351,7 +350,7 @@ def _child(live: LiveProgram, subject: Subject, connection: Connection) -> None:
         message = _refusal() or {"verdict": _run_here(live, subject, 0.0).to_json()}
     except UsageError as error:
         message = {"usage": {"seen": error.seen, "expected": error.expected, "do": error.do}}
-    except Exception:  # process edge: the parent raises it again
+    except Exception:  # at the process edge: sent to the parent, which raises it
         message = {"error": traceback.format_exc()}
     connection.send_bytes(json.dumps(message).encode())
     connection.close()

@@ -1,4 +1,4 @@
-"""`torch-oracle env`: what this machine and its torch are, as every run records it."""
+"""The command `torch-oracle env`: show the environment fingerprint that every run records."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 
 
 def fingerprint_with_worker(pool: Pool) -> dict[str, Any]:
-    """What can be said without torch, and under "worker" what torch says in one."""
+    """The fingerprint made without torch, and under "worker" the one that torch makes in a worker."""
     task = Task(
         key="environment",
         function="oracle.environment:torch_fingerprint_task",

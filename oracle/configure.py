@@ -1,6 +1,6 @@
-"""Hold torch configuration values while a subject compiles and runs, and put them back.
+"""Set torch configuration options while a subject compiles and runs, and restore them.
 
-Only the configuration modules of torch's own compilers can be named, and only options they have.
+Only options of torch's own compilers can be set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CONFIG_MODULES = ("torch._dynamo.config", "torch._functorch.config", "torch._ind
 
 @contextlib.contextmanager
 def configured(values: Mapping[str, Any]) -> Iterator[None]:
-    """`{"torch._functorch.config.activation_memory_budget": 0.1}`. Raises UsageError for unknown modules and options."""
+    """Set options, such as `{"torch._functorch.config.activation_memory_budget": 0.1}`. Raises UsageError for unknown ones."""
     with contextlib.ExitStack() as stack:
         for name, value in values.items():
             module_name = next((module for module in CONFIG_MODULES if name.startswith(module + ".")), None)

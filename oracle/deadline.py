@@ -1,4 +1,4 @@
-"""A moment at which a run of the worker pool ends, whatever its workers are doing. Torch-free."""
+"""End a run of the worker pool at a deadline, whatever its workers are doing. Does not import torch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Results = TypeVar("Results", bound=_Closable)
 def closed_at(deadline: float | None, results: Results) -> Iterator[Results]:
     """Close `results` (of `Pool.run`) at `deadline`, seconds of `time.monotonic()`; None: never.
 
-    What a loop over them waits for is killed then, and the loop ends as if nothing were left. A long case cannot hold a
-    run up: a limit that was looked at between two results only would wait for it.
+    Running cases are killed then, and a loop over the results ends as if none were left. A check between two results would not
+    do: it would wait for a long case.
     """
     if deadline is None:
         yield results
@@ -36,5 +36,5 @@ def closed_at(deadline: float | None, results: Results) -> Iterator[Results]:
 
 
 def is_over(deadline: float | None) -> bool:
-    """Whether the moment has come."""
+    """Whether the deadline has passed."""
     return deadline is not None and time.monotonic() >= deadline

@@ -1,7 +1,7 @@
-"""What a run ran on: a fingerprint for every run, and the checks that come before it.
+"""Environment of a run: the fingerprint that is recorded, and checks of Python, torch and the compiler before it starts.
 
-`fingerprint` is torch-free, for the parent process; `torch_fingerprint` runs in a worker and asks torch itself.
-Only environment variables with listed prefixes are recorded, and never one whose name sounds like a secret.
+`fingerprint` does not import torch, for the parent process; `torch_fingerprint` runs in a worker and uses torch.
+Only environment variables with listed prefixes are recorded, and never one whose name looks like that of a secret.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 from oracle.errors import UsageError
 
-PYTHON_RANGE = ((3, 10), (3, 13))  # both supported
-TORCH_RANGE = ((2, 11), (2, 14))  # the second one is not
+PYTHON_RANGE = ((3, 10), (3, 13))  # both ends are supported
+TORCH_RANGE = ((2, 11), (2, 14))  # the upper end is not supported
 
 _PACKAGES = ("torch", "triton", "numpy", "transformers", "torch-oracle")
 _ISA_FLAGS = (
@@ -59,7 +59,7 @@ _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASS|CREDENTIAL|AUTH", re.IGNORECASE)
 
 
 def fingerprint() -> dict[str, Any]:
-    """The machine and its software as JSON, without importing torch. Takes some ten milliseconds."""
+    """The machine and its software as JSON, without importing torch. Takes about ten milliseconds."""
     return {
         "versions": {name: package_version(name) for name in _PACKAGES},
         "python": platform.python_version(),
@@ -79,8 +79,8 @@ def fingerprint() -> dict[str, Any]:
 
 
 def torch_fingerprint() -> dict[str, Any]:
-    """What only torch can say: its build, devices and thread counts. JSON. Imports torch: for workers."""
-    import torch  # noqa: PLC0415  (seconds to import; the parent must not pay)
+    """Torch's build, devices and thread counts as JSON. For workers, since it imports torch."""
+    import torch  # noqa: PLC0415  (takes seconds; the parent process must not import it)
 
     devices = []
     if torch.cuda.is_available():
@@ -119,9 +119,9 @@ def torch_fingerprint_task(payload: Mapping[str, Any], progress: Callable[[str],
 
 
 def check_supported(*, python: tuple[int, int] | None = None, torch_version: str | None = None) -> None:
-    """Raises UsageError if Python or the installed torch is outside the supported range. Torch-free.
+    """Raises UsageError if Python or the installed torch is outside the supported range. Does not import torch.
 
-    The arguments stand in for what is installed, for tests.
+    Tests pass versions in place of the installed ones.
     """
     python = python or sys.version_info[:2]
     first, last = PYTHON_RANGE
@@ -170,7 +170,7 @@ def package_version(name: str) -> str | None:
 
 
 def recorded_variables(variables: Any) -> dict[str, str]:
-    """The environment variables that bear on results, sorted; never one that sounds like a secret."""
+    """The environment variables that affect results, sorted; never one whose name looks like that of a secret."""
     return {
         name: variables[name]
         for name in sorted(variables)
@@ -200,7 +200,7 @@ def _usable_cores() -> int | None:
 
 
 def _memory_bytes() -> int | None:
-    """Physical memory, or the control group's limit where that is smaller."""
+    """Physical memory, or the control group's limit if that is smaller."""
     match = re.search(r"MemTotal:\s*(\d+) kB", _read("/proc/meminfo"))
     total = int(match[1]) * 1024 if match else None
     limit = _read("/sys/fs/cgroup/memory.max").strip()
@@ -234,5 +234,5 @@ def _first_line(command: list[str]) -> str | None:
 def _read(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError:  # not Linux, or a sandbox: the field stays empty
+    except OSError:  # not Linux, or a sandbox; the field stays empty
         return ""

@@ -1,7 +1,6 @@
-"""Errors of the tool itself, kept apart from findings about a subject.
+"""Errors of the tool itself. A subject's failure is never one of these: it is an `Outcome`.
 
-`UsageError` is what the user can mend (exit code 2); `InternalError` is our bug (exit code 3).
-A subject's failure is never one of these: it is an `Outcome`.
+`UsageError` is one that the user can fix (exit code 2); `InternalError` is our bug (exit code 3).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ class TorchOracleError(Exception):
 
 
 class UsageError(TorchOracleError):
-    """Bad input or environment: says what was seen, what was expected and what to do."""
+    """Bad input or environment. The message says what was seen, what was expected and what to do."""
 
     exit_code = 2
 
@@ -26,6 +25,6 @@ class UsageError(TorchOracleError):
 
 
 class InternalError(TorchOracleError):
-    """A broken invariant of ours. Caught only at the process edge."""
+    """A violated invariant of our own code. Caught only at the process edge."""
 
     exit_code = 3

@@ -1,11 +1,11 @@
-"""Process state that a case must leave as it found it: snapshot, compare, restore.
+"""Process state that a case must not change: snapshot, compare, restore.
 
-A subject that leaves the default dtype, a thread count or a flag of the floating-point unit changed makes every later
-case in its worker wrong, so each case is bracketed by `snapshot` and `differences`. Reading everything costs about
-100 microseconds. What can be put back is (`restore`); what cannot stays in `differences`, and the worker is replaced.
+A subject that changes the default dtype, a thread count or a flag of the floating-point unit would make later cases in its worker
+wrong, so each case runs between a `snapshot` and `differences`. Reading everything takes about 100 microseconds. `restore` puts
+back what it can; if differences remain, the worker is replaced.
 
-Not seen: the frame-evaluation hook (no public way to read it), FTZ in threads other than the caller's, and the
-environment as C code sees it. RNG states are not part of it: every case seeds them first, see `rng_digest`.
+Not covered: the frame-evaluation hook (no public way to read it), FTZ in other threads, and the environment as C code sees it.
+RNG states are not part of it, since every case seeds the generators first (see `rng_digest`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-# Compilers record where their caches live, and libraries their own defaults, in the environment: no effect on values.
+# Compilers store their cache directories, and libraries their defaults, in these variables, without effect on values.
 ENVIRONMENT_MAY_CHANGE = (
     "TORCHINDUCTOR_",
     "_TORCHINDUCTOR_",
@@ -53,7 +53,7 @@ _PATCHABLE: tuple[tuple[Any, str], ...] = (
     (time, "time"),
     (copy, "deepcopy"),
 )
-_C: Any = torch._C  # without stubs, as are the compiled modules in it
+_C: Any = torch._C  # has no type stubs
 _autograd: Any = getattr(torch._C, "_autograd")
 _functorch: Any = getattr(torch._C, "_functorch")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
@@ -62,12 +62,12 @@ _HALF_EPSILON = sys.float_info.epsilon / 2
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 _TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
 _NO_CODE = compile("", "", "exec")
-_held_guards: list[Any] = []  # contexts entered to undo a leaked one; leaving them would bring the leak back
+_held_guards: list[Any] = []  # contexts entered to undo a leaked one; leaving them would restore the leaked state
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """What was read, one value per probe, in the order of `_PROBES`. Equal exactly when nothing differs."""
+    """One value per probe, in the order of `_PROBES`. Equal if and only if no probe differs."""
 
     values: tuple[Any, ...]
 
@@ -89,7 +89,7 @@ def snapshot() -> ProcessState:
 
 
 def differences(before: ProcessState, after: ProcessState) -> tuple[str, ...]:
-    """What changed, one line each: "default dtype is torch.float64, but should be torch.float32"."""
+    """One line for each change: "default dtype is torch.float64, but should be torch.float32"."""
     found: list[str] = []
     for probe, old, new in zip(_PROBES, before.values, after.values, strict=True):
         found += _compare(probe, old, new)
@@ -97,8 +97,10 @@ def differences(before: ProcessState, after: ProcessState) -> tuple[str, ...]:
 
 
 def restore(state: ProcessState) -> None:
-    """Put back what differs from `state` and can be put back. Take a new snapshot to see what could not."""
-    for _ in range(2):  # some settings write others (inference mode grad mode, matmul precision the TF32 flags)
+    """Restore what differs from `state`, as far as possible. A new snapshot shows what could not be restored."""
+    for _ in range(
+        2
+    ):  # some settings change others (inference mode changes grad mode, matmul precision the TF32 flags)
         for probe, old in zip(_PROBES, state.values, strict=True):
             if probe.write is not None and _compare(probe, old, probe.read()):
                 probe.write(old)
@@ -106,7 +108,7 @@ def restore(state: ProcessState) -> None:
 
 def seed_everything(seed: int) -> None:
     """Seed every global generator: torch on all devices, `random`, NumPy. `seed` is any non-negative integer."""
-    # torch.manual_seed would queue the seed, with a formatted stack, for every kind of device that is not there
+    # torch.manual_seed would queue the seed, with a formatted stack, for every kind of device that is missing.
     torch.default_generator.manual_seed(seed % 2**63)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(seed % 2**63)
@@ -115,7 +117,7 @@ def seed_everything(seed: int) -> None:
 
 
 def rng_digest() -> str:
-    """The states of all global generators in short, one word each: "cpu=9f... python=... numpy=... cuda:0=..."."""
+    """A digest of the state of each global generator: "cpu=9f... python=... numpy=... cuda:0=..."."""
     version, numbers, gauss = random.getstate()
     words = [
         f"cpu={_digest(torch.get_rng_state().numpy().tobytes())}",
@@ -148,8 +150,8 @@ def _says(what: str, new: Any, old: Any) -> str:
 
 
 def _read_default_device() -> tuple[str, bool]:
-    # An explicitly set default device is a function mode, so "cpu" by default and "cpu" as set are two states. The public
-    # getter makes a tensor, which a leaked mode may turn into anything.
+    # A default device that was set is a function mode, so "cpu" by default and "cpu" as set are two states. The public getter
+    # makes a tensor, which a leaked mode may intercept.
     context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
     return ("cpu", False) if context is None else (str(context.device), True)
 
@@ -258,7 +260,7 @@ def _dispatch_key_differences(name: str, old: tuple[int, int], new: tuple[int, i
 
 
 def _warning_differences(name: str, old: list[Any], new: list[Any]) -> list[str]:
-    """Libraries add filters for their own warnings when they are first imported; only sweeping changes count."""
+    """Sweeping changes of the warning filters. Libraries add filters for their own warnings when they are imported."""
     found = [f"a warning filter {entry!r:.150} is gone, but should be there" for entry in old if entry not in new]
     for entry in new:
         action, message, category, module, _ = entry
@@ -268,12 +270,12 @@ def _warning_differences(name: str, old: list[Any], new: list[Any]) -> list[str]
 
 
 def _write_warnings(filters: list[Any]) -> None:
-    warnings.resetwarnings()  # also invalidates what modules remember of the filters
+    warnings.resetwarnings()  # also invalidates the registries that modules keep
     warnings.filters[:] = filters  # pyright: ignore  (a list at run time)
 
 
 def _recursion_differences(name: str, old: int, new: int) -> list[str]:
-    """Compilers raise the limit on import, for good reason; only a lower one takes something away."""
+    """A lowered recursion limit. Compilers raise it on import, which harms nothing."""
     return [_says(name, new, old)] if new < old else []
 
 
@@ -327,7 +329,7 @@ def _stream_differences(name: str, old: tuple[Any, ...], new: tuple[Any, ...]) -
 
 
 def _is_patched(original: Any, found: Any) -> bool:
-    """Importing torch's compiler wraps a few functions for good (`torch.manual_seed`), by wrappers of its own."""
+    """Whether a function was replaced, other than by the wrappers that importing torch's compiler installs for good."""
     if found == original:
         return False
     is_wrapper = getattr(found, "__wrapped__", None) is original

@@ -1,4 +1,4 @@
-"""How long, how many, how much: options that several commands share, checked in one way. Torch-free."""
+"""Parse and check time, count and memory options that several commands share. Does not import torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DURATION = re.compile(r"^(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?$")
 
 
 def duration(text: str) -> float:
-    """Seconds of "90s", "10m", "1h30m", "45". Raises UsageError for anything else, and for no time at all."""
+    """The seconds of "90s", "10m", "1h30m" or "45". Raises UsageError for other text and for zero."""
     found = _DURATION.fullmatch(text.strip())
     seconds = (
         sum(int(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1), strict=True)) if found else 0
@@ -24,7 +24,7 @@ def duration(text: str) -> float:
 
 
 def check_positive(values: Mapping[str, float | None]) -> None:
-    """Raises UsageError for an option that is given and not positive."""
+    """Raises UsageError for an option that is set and not positive."""
     for option, value in values.items():
         if value is not None and value <= 0:
             raise UsageError(

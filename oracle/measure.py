@@ -1,7 +1,7 @@
-"""Speed and memory of one callable against another, in the same process, honest about noise.
+"""Measure speed and memory of two callables against each other in one process, with confidence intervals.
 
-Eager and compiled calls are interleaved, and the order within a pair alternates, so that a machine that slows down
-slows both. The speedup is the median of the ratios of neighbours; its confidence interval is a bootstrap over pairs.
+Eager and compiled calls are interleaved in pairs whose order alternates, so that a machine that slows down slows both. The
+speedup is the median of the pairs' ratios; its confidence interval is a bootstrap over pairs.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 _RESAMPLES = 1000
-_CLEAR_PEAK = "5"  # what to write to /proc/self/clear_refs to reset VmHWM; see proc(5)
+_CLEAR_PEAK = "5"  # written to /proc/self/clear_refs, it resets VmHWM; see proc(5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """Times in seconds. `speedup` is eager over subject: above 1, the subject is faster."""
+    """Times in seconds. `speedup` is eager's time over the subject's: above 1 the subject is faster."""
 
     eager_s: float  # median
     subject_s: float  # median
@@ -49,9 +49,9 @@ def interleaved(
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Speed:
-    """Call both in turn, for about `budget_s` seconds and at most `max_pairs` pairs, at least `min_pairs`.
+    """Call both in turn for about `budget_s` seconds, at least `min_pairs` and at most `max_pairs` times.
 
-    Both must be warm. `sync` waits for the device and is part of each measured call. Exceptions propagate.
+    Both must be warmed up. `sync` waits for the device and is measured as part of each call. Exceptions propagate.
     """
     if max_pairs < 1 or min_pairs < 1 or max_pairs < min_pairs:
         raise ValueError(f"pairs from {min_pairs} to {max_pairs}: expected 1 <= min_pairs <= max_pairs")
@@ -70,7 +70,7 @@ def interleaved(
 
 
 def summarise(eager_times: list[float], compiled_times: list[float], *, seed: int = 0) -> Speed:
-    """Medians, and the speedup with its interval, of times measured in pairs."""
+    """The medians of times measured in pairs, and the speedup with its interval."""
     ratios = np.asarray(eager_times) / np.asarray(compiled_times)
     low, high = _bootstrap_median(ratios, seed)
     return Speed(
@@ -84,10 +84,10 @@ def summarise(eager_times: list[float], compiled_times: list[float], *, seed: in
 
 
 def peak_memory(fn: Callable[[], Any], *, device: str = "cpu") -> int | None:
-    """Bytes that one call of `fn` adds at its peak to what was in use before. None where that cannot be measured.
+    """Bytes that one call of `fn` adds at its peak to the memory in use before. None if that cannot be measured.
 
-    CUDA: of torch's allocator. CPU: of the process's resident memory, which counts only memory that was not there
-    before: blocks that the allocator kept from earlier calls are reused unseen, so small figures are lower bounds.
+    CUDA: memory of torch's allocator. CPU: resident memory of the process. Blocks that the allocator kept from earlier calls are
+    reused without being counted, so small CPU figures are lower bounds.
     """
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
@@ -105,13 +105,13 @@ def peak_memory(fn: Callable[[], Any], *, device: str = "cpu") -> int | None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         fn()
         growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-        return growth * 1024 if growth > 0 else None  # below the old peak nothing is known
+        return growth * 1024 if growth > 0 else None  # unknown if the old peak was not exceeded
     fn()
     return None
 
 
 def synchronizer(device: str) -> Callable[[], None] | None:
-    """What `interleaved` needs as `sync` for a device; None where calls are synchronous."""
+    """The `sync` argument of `interleaved` for a device; None if calls are synchronous."""
     if torch.device(device).type == "cuda":
         return lambda: torch.cuda.synchronize(device)
     return None
@@ -126,12 +126,12 @@ def _time_once(function: Callable[[], Any], wait: Callable[[], Any], clock: Call
     result = function()
     wait()
     elapsed = clock() - start
-    del result  # freed outside the measured time, and before the next call
-    return max(elapsed, 1e-9)  # a clock tick, so that ratios exist
+    del result  # freed outside of the measured time, and before the next call
+    return max(elapsed, 1e-9)  # not zero, so that ratios exist
 
 
 def _bootstrap_median(ratios: np.ndarray, seed: int) -> tuple[float, float]:
-    generator = np.random.Generator(np.random.PCG64(seed))  # not the global one: measuring must not draw from it
+    generator = np.random.Generator(np.random.PCG64(seed))  # measuring must not draw from the global one
     picks = generator.integers(0, len(ratios), size=(_RESAMPLES, len(ratios)))
     medians = np.median(ratios[picks], axis=1)
     low, high = np.quantile(medians, [0.025, 0.975])

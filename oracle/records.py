@@ -1,6 +1,6 @@
-"""Planned cases and records: the rows every run consists of. Torch-free.
+"""Planned cases and records, the rows of every run. Does not import torch.
 
-Every planned case ends as exactly one record. The planned set is written before the first case runs.
+Every planned case ends as exactly one record. All planned cases are written before the first one runs.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import Any, Protocol
 from oracle.errors import UsageError
 from oracle.verdict import Verdict
 
-SCHEMA_VERSION = 1  # raised with every change of the columns; a newer version is refused
+SCHEMA_VERSION = 1  # incremented with every change of the columns; newer versions are refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedCase:
     """One program on one subject, before it has run.
 
-    `case_id` is "<suite>/<program name>@<subject>": stable across runs, so that two runs can be compared.
+    `case_id` is "<suite>/<program name>@<subject>", the same in every run, so that runs can be compared.
     """
 
     case_id: str
     suite: str
-    group: str  # what the rows of a table are: the operator's or the model's name
+    group: str  # row of a table: the operator's or the model's name
     name: str  # the program's name, unique in its suite
     subject: str
     dtype: str = ""
@@ -46,7 +46,7 @@ class Measurements:
     """Times in seconds, memory in bytes. None where not measured."""
 
     wall_s: float | None = None  # the whole case in the worker
-    bare_s: float | None = None  # the calls themselves: eager twice, fp64 and noise runs, subject
+    bare_s: float | None = None  # the calls alone, of all runs of eager and of the subject
     eager_s: float | None = None  # median of the interleaved eager calls
     subject_s: float | None = None  # median of the interleaved compiled calls
     speedup: float | None = None  # median of eager_i / subject_i over the interleaved pairs
@@ -57,17 +57,17 @@ class Measurements:
     compile_warm_s: float | None = None  # first call after a reset, caches on disk kept
     peak_memory: int | None = None  # of the subject's warm call
     eager_peak_memory: int | None = None
-    graphs: int | None = None  # graphs handed to the backend, all calls
+    graphs: int | None = None  # graphs passed to the backend in all calls
     graph_breaks: int | None = None
     recompiles: int | None = None
-    kernels: int | None = None  # of subjects that make kernels, as are the next two
-    lowered: int | None = None  # calls of operators that became kernels
-    fallbacks: int | None = None  # calls of operators that did not
+    kernels: int | None = None  # this and the next two only for subjects that generate kernels
+    lowered: int | None = None  # operator calls that became kernels
+    fallbacks: int | None = None  # operator calls that did not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """One case as it ended: the row that tables, comparisons and gates are made of."""
+    """The result of one case, a row for tables, comparisons and gates."""
 
     run_id: str
     case_id: str
@@ -84,7 +84,7 @@ class Record:
     seed: int = 0
     repro: str = ""  # a command that runs this case alone
     started_at: str = ""  # ISO 8601, UTC
-    traceback: str = ""  # of the subject's exception or crash, the tail
+    traceback: str = ""  # tail of the traceback of the subject's exception or crash
     schema_version: int = SCHEMA_VERSION
 
     @classmethod
@@ -147,20 +147,20 @@ class Record:
 
 
 class RecordSink(Protocol):
-    """Where a run writes. `results.store.Store` is the one for SQLite and PostgreSQL."""
+    """The store that a run writes to. `results.store.Store` implements it for SQLite and PostgreSQL."""
 
     def begin_run(self, *, run_id: str, environment: Mapping[str, Any], arguments: Mapping[str, Any]) -> None: ...
 
     def plan(self, run_id: str, cases: Iterable[PlannedCase]) -> None:
-        """Add to the planned set; all or nothing. Case ids are unique within a run."""
+        """Add all these cases to the planned ones, or none. Case ids are unique within a run."""
         ...
 
     def finish_planning(self, run_id: str) -> None:
-        """The planned set is complete: from here on a run can be resumed."""
+        """Mark the plan as complete, so that the run can be resumed."""
         ...
 
     def plan_further(self, run_id: str, cases: Iterable[PlannedCase]) -> None:
-        """Add cases that follow from records to the planned set of a run that goes on; all or nothing."""
+        """Add all these cases, which follow from earlier records, to the plan of a running run, or none."""
         ...
 
     def unfinished(self, run_id: str) -> list[PlannedCase]:
@@ -168,7 +168,7 @@ class RecordSink(Protocol):
         ...
 
     def append(self, records: Iterable[Record]) -> None:
-        """Write records durably. A second record of one case in one run is refused."""
+        """Write records durably. Refuses a second record of a case."""
         ...
 
     def end_run(self, run_id: str, *, state: str) -> None:

@@ -1,7 +1,7 @@
-"""Speed of one passing case: eager and subject side by side, compile time cold and warm, peak memory.
+"""Measure one passing case: speed of eager and subject, cold and warm compile time, peak memory.
 
-The cold compile time comes from the case's first call ever; the warm one from a second compilation after a reset, with
-the caches on disk that the first one left. Both are the first call minus one call of the steady state.
+The cold compile time is that of the case's first call; the warm one that of a second compilation after a reset, with the disk
+caches of the first one. Both are the time of the first call minus that of a later call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def measure_speed(
     first_call_s: float,
     base: Measurements,
 ) -> Measurements:
-    """Measure the first call of the plan. Returns `base` with times in seconds and memory in bytes added."""
+    """Measure the first call of the plan. Returns `base` with the times in seconds and the memory in bytes added."""
     run_eager, _ = _runner(make(), None)
     started = time.perf_counter()
     subject.reset()
@@ -54,7 +54,7 @@ def measure_speed(
 
 
 def _runner(instance: Instance, subject: Subject | None) -> tuple[Callable[[], None], Callable[..., Any]]:
-    """A function that makes the plan's first call once, backward included, on inputs built beforehand."""
+    """A function that makes the plan's first call and its backward, on inputs built beforehand."""
     call = instance.program.calls[0]
     instance.prepare(0)
     args, kwargs = instance.inputs(0)

@@ -1,6 +1,6 @@
-"""Execute planned cases: worker pool in, records out. Torch-free: everything that needs torch happens in the workers.
+"""Execute planned cases in a worker pool and write their records. Imports no torch: only the workers need it.
 
-Every case given ends as exactly one record, whatever becomes of its worker.
+Every case ends as exactly one record, even if its worker dies.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from oracle.verdict import Status, Verdict
 
 FLUSH_EVERY_S = 0.5
 FLUSH_AT = 200
-CONFIRMATIONS = 8  # so many timeouts of one subject confirmed in a row stand for its others
-CONFIRMATION_FACTOR = 3.0  # a case that ran out of time gets so many times that, alone
-_BUSY = 2.0  # wall time is said where it is so many times what a case was charged
+CONFIRMATIONS = 8  # after so many confirmed timeouts of a subject in a row, its others are not confirmed
+CONFIRMATION_FACTOR = 3.0  # factor of the time limit for the confirmation of a timeout
+_BUSY = 2.0  # wall time is mentioned if it is at least so many times the charged time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Per case, unless its suite says otherwise; and for the run as a whole."""
+    """Default limits of a case, and limits of the run."""
 
     timeout_s: float = 120.0
     memory_bytes: int = 6 * 2**30
-    run_s: float | None = None  # the command ends after so many seconds, planning included; the rest can be resumed
+    run_s: float | None = None  # seconds after which the command ends, planning included; the run can be resumed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseLimits:
-    """Limits of one case, where its suite sets them."""
+    """Limits that its suite sets for one case."""
 
     timeout_s: float | None = None
     memory_bytes: int | None = None
@@ -49,7 +49,7 @@ class CaseLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownCheck:
-    """The ledger that a run holds its verdicts against, and the version of torch in its workers ("2.13.0+cpu")."""
+    """The ledger of known issues for a run, and the version of torch in its workers ("2.13.0+cpu")."""
 
     ledger: Ledger
     torch_version: str
@@ -61,7 +61,7 @@ class KnownCheck:
 
 @dataclass(slots=True, kw_only=True)
 class SweepSummary:
-    """What a run came to; grows while it runs."""
+    """Counts of a run, updated while it runs."""
 
     planned: int = 0
     done: int = 0
@@ -69,12 +69,12 @@ class SweepSummary:
     internal_errors: list[str]
     wall_s: float = 0.0
     case_wall_s: float = 0.0  # sum over cases, in the workers
-    bare_s: float = 0.0  # sum over cases: the calls themselves
+    bare_s: float = 0.0  # sum over cases of the time of the calls alone
     is_complete: bool = False
 
     @property
     def findings(self) -> int:
-        """What is new: known issues are not among them."""
+        """Number of findings, without known issues."""
         return sum(count for status, count in self.statuses.items() if Status(status).is_finding)
 
     @property
@@ -100,15 +100,15 @@ def execute(
 ) -> SweepSummary:
     """Run the cases and append their records to the sink.
 
-    A case that ran out of time is run once more when all others have ended: alone, with more time. Only then it is
-    recorded, so that a busy machine's timeout is no finding. A subject that hangs on everything would take hours so: once
-    CONFIRMATIONS of its cases in a row have not ended alone either, its others are recorded as they are, and say so.
+    A case that timed out is run once more after all others, alone and with more time, and only then recorded, so that a busy
+    machine causes no findings. For a subject that hangs on everything this would take hours: after CONFIRMATIONS confirmed
+    timeouts in a row, its other timeouts are recorded without confirmation, and say so.
 
-    `subjects` maps the names that stand in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
-    `case_limits` maps program names to limits; `repro_options` end every repro command; `known` tells known issues from
-    news (without it every difference is a finding); `summary` is counted on with, where the run has had cases before these.
-    Returns when all have run or at the deadline (seconds of `time.monotonic()`), when the cases that run then are killed and
-    have no record; records of finished cases are in the sink whatever interrupts the run.
+    `subjects` maps the subject names in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
+    `case_limits` maps program names to limits; `repro_options` are appended to every repro command; `known` marks known issues
+    (without it every difference is a finding); `summary` has the counts of earlier cases of the run.
+    Returns when all cases have run or at the deadline (seconds of `time.monotonic()`), when running cases are killed without a
+    record. However the run is interrupted, the records of finished cases are in the sink.
     """
     summary = summary if summary is not None else SweepSummary(statuses={}, internal_errors=[])
     summary.planned += len(cases)
@@ -133,7 +133,7 @@ def execute(
 
 
 def _confirm(late: Sequence[tuple[Task, TimedOut]], pool: Pool, records: _RecordsState, deadline: float | None) -> None:
-    """Run the cases that ran out of time once more, each alone and with more time, and record how they end."""
+    """Run the cases that timed out once more, each alone and with more time, and record the results."""
     hung: Counter[str] = Counter()  # confirmed timeouts in a row, by subject
     for task, first in late:
         if is_over(deadline):
@@ -151,7 +151,7 @@ def _confirm(late: Sequence[tuple[Task, TimedOut]], pool: Pool, records: _Record
 
 
 class _RecordsState:
-    """Makes the records of a run as its tasks end, counts them, and writes them to the sink a few at a time."""
+    """Makes records as tasks end, counts them, and writes them to the sink in batches."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class _RecordsState:
         self._started = self._flushed = time.monotonic()
 
     def take(self, result: TaskResult, first: TimedOut | None = None, *, note: str = "") -> None:
-        """Record a case. `first` is the end of its first attempt, where this is a second; `note` is added to the symptom."""
+        """Record a case. `first` is the timeout of its first attempt, if this is the second; `note` is added to the symptom."""
         case = self.cases[result.task.key]
         record = record_of(case, result, self._run_id, self._repro_options, first=first)
         if note:
@@ -194,12 +194,12 @@ class _RecordsState:
         self._on_record(record, self._summary)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the last batch."""
         self._flush()
         self._summary.wall_s = self._wall_s()
 
     def _flush(self) -> None:
-        # Taken out first: Ctrl-C just after the records were written must not have them written once more.
+        # Removed first, so that Ctrl-C just after the write does not cause a second write.
         batch = self._pending.copy()
         self._pending.clear()
         if batch:
@@ -240,7 +240,7 @@ def record_of(
     *,
     first: TimedOut | None = None,
 ) -> Record:
-    """The record of a case, from however its task ended; `first` is how a first attempt did, where this was a second."""
+    """The record of a case whose task ended in any way; `first` is the timeout of its first attempt, if this was the second."""
     repro = repro_command(case, repro_options)
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     end = result.end
@@ -262,14 +262,14 @@ def record_of(
 
 
 def verdict_of_end(end: Failed | Died | TimedOut | OutOfMemory, first: TimedOut | None = None) -> Verdict:
-    """What is said of a case whose task did not return; `first`, where it had run out of time before."""
+    """The verdict on a case whose task did not return; `first` is an earlier timeout of it."""
     if isinstance(end, TimedOut):
         return _ended(end.stage, Status.TIMEOUT, _no_end(end, first))
     return _after_timeout(_verdict_of_other_end(end), first)
 
 
 def _no_end(end: TimedOut, first: TimedOut | None) -> str:
-    """Figures with a decimal point are measured: `results.compare` does not tell two symptoms apart by them."""
+    """The symptom of a timeout. Measured figures have a decimal point: `results.compare` ignores those."""
     measured = [] if end.cpu_s is None else [f"{end.cpu_s:.1f} s of CPU time"]
     if end.wall_s is not None and end.wall_s > _BUSY * end.seconds:
         measured.append(f"{end.wall_s:.1f} s on the wall of a busy machine")
@@ -301,7 +301,7 @@ def _verdict_of_other_end(end: Failed | Died | OutOfMemory) -> Verdict:
 
 
 def _ended(stage: str, status: Status, what: str) -> Verdict:
-    """Eager's own ends are not the subject's; what happens after the subject ran is."""
+    """The verdict on a task that ended in a stage. It is eager's failure in a stage of eager, else the subject's."""
     if stage == START_UP:
         return Verdict(status=status, symptom=f"{what} while the subject was imported and warmed up", stage=stage)
     if stage in ("", "load"):

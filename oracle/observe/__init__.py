@@ -1,7 +1,7 @@
-"""Observe: carry out a call plan and note everything that can be seen from outside.
+"""Observe: run the calls of a program's plan and record everything that a caller can see.
 
-What is noted of each call: outputs with metadata, arguments after the call, gradients, module state, global and closure
-state, who shares storage with whom, the state of the random generators, the exception if there was one, the time.
+For each call that is: outputs with metadata, arguments after the call, gradients, module state, global and closure state, which
+tensors share storage, the state of the random generators, the exception if there was one, and the time.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from oracle.program.build import PROGRAM_MODULE, Instance
 from oracle.program.clone import bytes_of
 
 TRACEBACK_LINES = 40
-DOUBLE_BACKWARD = "double backward"  # the phase
-SECOND = "second grad of "  # how the paths of gradients of gradients begin
+DOUBLE_BACKWARD = "double backward"  # name of the phase
+SECOND = "second grad of "  # prefix of the paths of gradients of gradients
 _DATA_TYPES = (bool, int, float, complex, str, bytes, type(None), list, tuple, dict, set, torch.Tensor)
 _OUT_OF_MEMORY_TEXTS = ("out of memory", "can't allocate memory", "cannot allocate memory", "not enough memory")
 
@@ -55,10 +55,10 @@ def observe(
 ) -> Outcome:
     """Run the whole call plan of a fresh instance.
 
-    `compile_target` turns the original into what is called; without it the original is called (eager).
-    `prepare_inputs` maps fresh arguments (widening). `around_call` wraps the bare call and its backward. `seed_offset` moves the
-    seed of every call, and those that the program itself gives to `torch.manual_seed`. `leaves_out` says which tensors are not
-    to be observed.
+    `compile_target` compiles the function or module; without it, it is called as it is (eager). `prepare_inputs` maps fresh
+    arguments (to widen them). `around_call` is a context for the call and its backward. `seed_offset` is added to the seed of
+    every call, and to the seeds that the program itself passes to `torch.manual_seed`. Tensors for which `leaves_out` is true
+    are not recorded.
     """
     run = _Run(instance, prepare_inputs, around_call, seed_offset, leaves_out)
     try:
@@ -84,7 +84,7 @@ def observe(
 
 @dataclass(slots=True)
 class _Leaves:
-    """What of a call can be differentiated: its outputs, and what they may depend on."""
+    """The outputs of a call, and the leaves that they may depend on."""
 
     outputs: list[RawLeaf]
     sources: list[RawLeaf]  # arguments and module state
@@ -92,7 +92,7 @@ class _Leaves:
 
 @dataclass(slots=True)
 class _Run:
-    """A plan on its way: the call and the phase it is in, and what was observed so far. Mutable."""
+    """A plan that is being run: its current call and phase, and the observations so far. Mutable."""
 
     instance: Instance
     prepare_inputs: Prepare | None
@@ -103,11 +103,11 @@ class _Run:
     phase: str = "compile"
     observed: CallObservation = field(init=False)  # of the last call
     done: list[CallObservation] = field(default_factory=list)
-    # results that the caller still has: path, tensor, what it held
+    # results that the caller still holds, which later calls must not overwrite: path, tensor, copy
     kept: list[tuple[str, torch.Tensor, torch.Tensor]] = field(default_factory=list)
 
     def call(self, called: Callable[..., Any], number: int, plan: Call) -> _Leaves:
-        """One call, without its backward. Notes what can be seen after it."""
+        """Make one call, without its backward, and record what can be seen after it."""
         self.number, self.phase = number, "call"
         instance = self.instance
         instance.prepare(number)
@@ -148,7 +148,7 @@ class _Run:
         return _Leaves(outputs, [*named_inputs, *state])
 
     def backward(self, leaves: _Leaves, number: int, plan: Call) -> None:
-        """The gradients of the call, and where the plan says so the gradients of these."""
+        """Run the backward of the call, and a double backward if the plan has one."""
         self.phase = DOUBLE_BACKWARD if plan.double_backward else "backward"
         seed = self.instance.program.seed + number
         tangents = _tangents(leaves.outputs, seed)
@@ -172,7 +172,7 @@ class _Run:
         )
 
     def _keep(self, found: list[RawLeaf], seen: tuple[Leaf, ...]) -> None:
-        """Of every call but the last: later calls may overwrite it."""
+        """Keep results of every call but the last, to see whether later calls overwrite them."""
         if self.number < len(self.instance.program.calls) - 1:
             self.kept += _kept(found, seen, self.number)
 
@@ -186,12 +186,12 @@ def _grad_mode(name: str) -> contextlib.AbstractContextManager[Any]:
 
 
 def _with_backward(after_call: str, after_backward: str) -> str:
-    """Both states of the generators: a draw that a subject makes in backward, and eager in forward, shows in the first one."""
+    """The generator states after the backward and, if they differ, after the call: a draw moved between the two shows."""
     return after_call if after_call == after_backward else f"{after_backward}{BEFORE_BACKWARD}{after_call}"
 
 
 def without_backward(observed: CallObservation) -> CallObservation:
-    """The call as it was before its backward."""
+    """The observation as it was before the backward."""
     return replace(observed, gradients=(), rng_digest=observed.rng_after_call)
 
 
@@ -203,7 +203,7 @@ def _synchronize(device: str) -> None:
 def _named(
     args: tuple[Any, ...], kwargs: dict[str, Any], inputs: tuple[tuple[Any, ...], dict[str, Any]] | None
 ) -> list[RawLeaf]:
-    """Leaves of the arguments, and of the inputs that they were derived from, if they were."""
+    """Leaves of the arguments, and of the inputs if the program's source derives the arguments from them."""
     named = flatten(args, "args")[0] + flatten(kwargs, "kwargs")[0]
     if inputs is None:
         return named
@@ -229,7 +229,7 @@ def _copy(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def tensor_facts(tensor: torch.Tensor) -> TensorFacts:
-    """Metadata of any tensor; layouts without strides or storage have None there."""
+    """Metadata of any tensor. Strides and offset are None for layouts that have none."""
     kind = type(tensor)
     strided = tensor.layout is torch.strided and not tensor.is_nested
     return TensorFacts(
@@ -259,7 +259,7 @@ def _quantizer(tensor: torch.Tensor) -> str:
 
 
 def _state(instance: Instance) -> Iterator[RawLeaf]:
-    """State the program can change besides its arguments: of the module, of globals, of closures, of its classes."""
+    """State that the program can change besides its arguments: in its module, globals, closures and classes."""
     target = instance.target
     if isinstance(target, torch.nn.Module):
         yield from _module_state(target)
@@ -302,12 +302,12 @@ def _data_leaves(value: Any, path: str) -> Iterator[RawLeaf]:
     if isinstance(value, _DATA_TYPES) or type(value).__name__ in ("deque", "defaultdict", "Counter"):
         leaves, structure = flatten(value, path)
         if not isinstance(value, (torch.Tensor, bool, int, float, complex, str, bytes, type(None))):
-            yield RawLeaf(f"{path} (structure)", structure)  # a container that grew or shrank shows
+            yield RawLeaf(f"{path} (structure)", structure)  # shows containers that grew or shrank
         yield from (leaf for leaf in leaves if not leaf.is_opaque)
 
 
 def _storage_key(tensor: torch.Tensor) -> int | None:
-    """Identity of a non-empty storage; None where the tensor has none of its own."""
+    """Identity of a tensor's storage; None if it is empty or the tensor has none."""
     if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_mkldnn:
         return None
     try:
@@ -336,11 +336,11 @@ def _groups(lists: Iterable[list[str]]) -> tuple[tuple[str, ...], ...]:
 
 @contextlib.contextmanager
 def _seeds_moved(offset: int) -> Iterator[None]:
-    """A program that seeds the generator itself draws random numbers all the same: another stream is as good."""
+    """Add the offset to seeds that the program itself passes to `torch.manual_seed`."""
     if not offset:
         yield
         return
-    modules: tuple[Any, ...] = (torch, torch.random)  # a compiler wraps the one, not the other
+    modules: tuple[Any, ...] = (torch, torch.random)  # compilers wrap only one of the two
     originals = {module: module.manual_seed for module in modules}
     for module, original in originals.items():
         module.manual_seed = functools.partial(_seed_moved, original, offset)
@@ -358,8 +358,8 @@ def _seed_moved(original: Callable[[int], torch.Generator], offset: int, seed: i
 def _tangents(outputs: list[RawLeaf], seed: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Differentiable outputs, each with a seeded tangent of its shape and dtype.
 
-    One that is returned twice has two, which add up: so the gradient is that of two equal objects, and whether they are one
-    is asked elsewhere.
+    An output that is returned twice has two tangents, which add up. So the gradients do not depend on whether the two are one
+    object, which the alias graph records.
     """
     generator = torch.Generator().manual_seed(seed)
     return [
@@ -370,7 +370,7 @@ def _tangents(outputs: list[RawLeaf], seed: int) -> list[tuple[torch.Tensor, tor
 
 
 def _tangent_like(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Non-zero quarters between -2 and 2: exact in every float dtype, so eager and its widened run get the same tangent."""
+    """Non-zero multiples of 1/4 between -2 and 2: exact in every float dtype, so the run in fp64 gets the same tangent."""
     if tensor.layout is not torch.strided or tensor.is_nested or type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return torch.ones_like(tensor.detach())
     shape = (*tensor.shape, 2) if tensor.is_complex() else tuple(tensor.shape)
@@ -394,11 +394,11 @@ def _gradients_of(leaves: Iterable[RawLeaf]) -> list[RawLeaf]:
 def _differentiated_twice(
     tangents: list[tuple[torch.Tensor, torch.Tensor]], leaves: list[RawLeaf], seed: int
 ) -> list[RawLeaf]:
-    """The gradients, detached, then what these give in their turn: zeros where they depend on nothing."""
+    """The gradients, detached, then the gradients of these: zeros where they have no `grad_fn`."""
     if not tangents:
         return _gradients_of(leaves)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a cycle, which is broken below
+        warnings.simplefilter("ignore")  # torch warns of a reference cycle, which is broken below
         torch.autograd.backward([t for t, _ in tangents], [g for _, g in tangents], create_graph=True)
     first = _gradients_of(leaves)
     paths = {one.path for one in first}
@@ -422,7 +422,7 @@ def _differentiated_twice(
 def _kept(
     results: Iterable[RawLeaf], copies: Iterable[Leaf], call: int
 ) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
-    """Results whose memory a later call might use again, with the copies that were made of them."""
+    """Results whose memory a later call may reuse, with their copies."""
     for result, copied in zip(results, copies, strict=False):
         tensor = result.value
         if isinstance(tensor, torch.Tensor) and _storage_key(tensor) is not None and not tensor.is_quantized:
@@ -430,8 +430,8 @@ def _kept(
 
 
 def _still_holds(tensor: torch.Tensor, held: torch.Tensor) -> bool:
-    """Bit by bit. Memory that says itself that it was taken back (CUDA graphs raise) has misled nobody."""
-    with contextlib.suppress(NotImplementedError, RuntimeError):  # a dtype that is not compared
+    """Whether the tensor still has the same bits. True if reading it raises, as CUDA graphs do for memory they reuse."""
+    with contextlib.suppress(NotImplementedError, RuntimeError):  # also dtypes that cannot be compared
         if torch.equal(tensor, held):
             return True
     try:
@@ -458,7 +458,7 @@ def _exception_facts(error: BaseException, call: int, phase: str) -> ExceptionFa
 
 
 def _qualified(kind: type) -> str:
-    """Name of a class as it is everywhere: the classes of two instances of one program have one name."""
+    """Name of a class that is the same in all instances of one program."""
     if kind.__module__ == "builtins":
         return kind.__qualname__
     module = PROGRAM_MODULE if kind.__module__.startswith(PROGRAM_MODULE) else kind.__module__

@@ -1,7 +1,7 @@
-"""Flatten any Python value into leaves with paths, and say its structure in one line.
+"""Flatten any Python value into leaves with paths, and describe its structure in one line.
 
 Counterpart: torch/utils/_pytree.py tree_flatten_with_path
-Differs: also looks into dataclasses and plain objects that hold tensors, keeps cycles apart, never fails on a type.
+Differs: also flattens dataclasses and plain objects that hold tensors, supports cycles, and accepts every type.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_DEPTH = 12
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class RawLeaf:
-    """A leaf as it is, not copied: a tensor, a scalar, or an opaque object."""
+    """A leaf that is not copied: a tensor, a scalar, or an opaque object."""
 
     path: str
     value: Any
@@ -79,7 +79,7 @@ def _visit(value: Any, path: str, leaves: list[RawLeaf], above: tuple[int, ...])
         return "Size"
     if isinstance(value, tuple) and (hasattr(value, "_fields") or kind.__module__ == "torch.return_types"):
         names = getattr(value, "_fields", None) or _return_type_fields(kind)
-        fields = zip(names, value, strict=False)  # return_types know more fields than they have items
+        fields = zip(names, value, strict=False)  # some return_types have more fields than items
         parts = [f"{name}: {_visit(item, f'{path}.{name}', leaves, above)}" for name, item in fields]
         return f"{kind.__name__}({', '.join(parts)})"
     if isinstance(value, (list, tuple, collections.deque)):

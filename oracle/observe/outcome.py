@@ -1,7 +1,6 @@
-"""Outcome: everything that was observed of one subject on one program.
+"""Outcome: everything that was observed of one subject on one program, without judging it.
 
-An outcome holds values, not judgements. Tensors in it are detached copies taken at the moment of observation,
-so nothing that runs later can change them.
+Tensors in it are detached copies made when they were observed, so nothing that runs later can change them.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-BEFORE_BACKWARD = " before backward: "  # between the two states in `CallObservation.rng_digest`
+BEFORE_BACKWARD = " before backward: "  # separates the two states in `CallObservation.rng_digest`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +42,9 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AliasGraph:
-    """Who shares what among inputs (after the call), outputs and module state.
+    """Which arguments (after the call), outputs and module state share a storage or are one object.
 
-    Groups and their members are sorted, so that two graphs are equal exactly when they say the same.
+    Groups and their members are sorted, so that equal relations are equal graphs.
     """
 
     storages: tuple[
@@ -72,7 +71,7 @@ class ExceptionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CallObservation:
-    """What one call of the plan did."""
+    """What was observed of one call of the plan."""
 
     structure: str  # of the output: "tuple(Tensor, dict('loss': Tensor, 'aux': None))"
     outputs: tuple[Leaf, ...]
@@ -82,12 +81,12 @@ class CallObservation:
     ]  # of inputs and module parameters; value None where there is none; empty without backward; then those of these gradients
     module_state: tuple[Leaf, ...]  # parameters, buffers, training flags, extra attributes, after the call
     aliases: AliasGraph
-    rng_digest: str  # of all generator states after the call and, where its backward draws, after that too
-    seconds: float  # the bare call, backward included
+    rng_digest: str  # of all generator states after the call; if the backward draws, of those after it too
+    seconds: float  # the call and its backward alone
 
     @property
     def rng_after_call(self) -> str:
-        """Of all generator states after the call, before its backward."""
+        """Digest of all generator states after the call, before its backward."""
         after_backward, _, after_call = self.rng_digest.partition(BEFORE_BACKWARD)
         return after_call or after_backward
 
@@ -101,7 +100,7 @@ class Returned:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Raised:
-    """A call raised; the calls before it are kept."""
+    """A call raised; `calls` are those before it."""
 
     exception: ExceptionFacts
     calls: tuple[CallObservation, ...] = ()
@@ -120,7 +119,7 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut:
-    """No end within the time limit."""
+    """The run did not end within the time limit."""
 
     seconds: float
     stage: str
@@ -129,7 +128,7 @@ class TimedOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """Over the memory limit."""
+    """The process exceeded the memory limit."""
 
     bytes: int
     stage: str

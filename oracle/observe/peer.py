@@ -1,7 +1,7 @@
-"""A second process that observes eager: nothing of what this process has done, loaded or allocated is in it.
+"""Observe eager in a second process, to measure the judge's false alarms.
 
-Eager beside eager in one process shares memory addresses, alignment, hash seeds and everything an earlier case left. Eager in a
-process of its own shows whether the judge takes any of that for a difference.
+Two runs of eager in one process share memory addresses, alignment, hash seeds and everything that earlier cases left. A run in
+another process shows whether the judge takes any of that for a difference.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oracle.program.clone import bytes_of
 
 
 class Peer:
-    """One spawned process, kept for many programs. It ends with its parent."""
+    """A spawned process that runs many programs. It ends with its parent."""
 
     def __init__(self) -> None:
         context = multiprocessing.get_context("spawn")
@@ -35,11 +35,11 @@ class Peer:
         there.close()
 
     def observe(self, program: Program, *, device: str) -> Outcome:
-        """Eager's outcome there. Raises InternalError if the process died: that is no finding about eager's values."""
+        """Eager's outcome in that process. Raises InternalError if the process died, which says nothing about eager's values."""
         request = {"program": program.to_json(), "device": device}
         try:
             self._here.send_bytes(json.dumps(request).encode())
-            # the bytes come from a process this one started, by a pipe no one else has: not an untrusted file
+            # Trusted: the bytes come from a process that this one started, through a private pipe.
             answer: Outcome | str = pickle.loads(self._here.recv_bytes())  # noqa: S301  see above
         except (EOFError, OSError) as error:
             raise InternalError(f"the second process died on program {program.name!r}") from error
@@ -60,13 +60,13 @@ def _serve(connection: Connection) -> None:
             outcome = observe(instantiate(Program.from_json(request["program"]), device=request["device"]))
             assert isinstance(outcome, (Returned, Raised))
             data = _packed(outcome)
-        except Exception as error:  # process edge: the parent raises it
+        except Exception as error:  # at the process edge: sent to the parent, which raises it
             data = _packed(f"the second process: {type(error).__name__}: {error}")
         connection.send_bytes(data)
 
 
 class _Pickler(pickle.Pickler):
-    """Of what plain pickle cannot carry: tensors of the newer dtypes, memory formats and layouts."""
+    """Also pickles what plain pickle cannot: tensors of newer dtypes, memory formats and layouts."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, torch.Tensor) and obj.dtype in _NEWER_DTYPES and obj.layout is torch.strided:
@@ -77,7 +77,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
 
-# Those without a typed storage class, which plain pickle asks for; which there are depends on the version of torch.
+# Dtypes without a typed storage class, which plain pickle needs. Which of them exist depends on the version of torch.
 _NEWER_DTYPES = {torch.uint16, torch.uint32, torch.uint64, torch.complex32} | {
     dtype for name, dtype in vars(torch).items() if name.startswith(("float8_", "float4_"))
 }
@@ -101,8 +101,8 @@ _peer: Peer | None = None
 
 
 def observe_in_second_process(program: Program, *, device: str) -> Outcome:
-    """Eager's outcome in this process's peer, which is started when first asked for."""
-    global _peer  # one a worker: it takes seconds to start
+    """Eager's outcome in the peer of this process, which the first call starts."""
+    global _peer  # one for each worker, since it takes seconds to start
     if _peer is None:
         _peer = Peer()
     return _peer.observe(program, device=device)
