@@ -1,9 +1,8 @@
-"""Symptom: how a program is wrong, in words that stay the same while the program is reduced. Torch-free.
+"""Symptom: the kind of a verdict's difference, which stays the same while the program is reduced. Does not import torch.
 
-The words of a verdict name a place and numbers ("call 1: output[1][2, 3] is 3.5, but should be 3.0 (fp64 3.0): error ...").
-What is kept of them is the part of the program they are about (its results, its arguments, gradients, state) and the kind of
-difference (numbers, NaN on one side, sign of a zero, an attribute, an exception with its message): places, sizes and numbers
-change with every step of a reduction, and do not say which bug it is.
+A verdict's text has a path and numbers ("call 1: output[1][2, 3] is 3.5, but should be 3.0 (fp64 3.0): error ..."). These change
+with every step of a reduction and do not tell which bug it is. The symptom keeps the section (output, argument, gradient, state)
+and the kind of difference (numbers, NaN on one side, sign of a zero, an attribute, an exception with its message).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from oracle.verdict import Status, Verdict
 
 _RELATION = re.compile(r'^relation "(?P<name>[^"]*)": ')
-_LENGTH = 80  # of a message: the judge shortens long ones, and wrappers take some of that
+_LENGTH = 80  # messages are cut here: the judge shortens long ones, and wrapping exceptions prepend text
 _CALL = re.compile(r"^call \d+: ")
 _IS_NOT = re.compile(r" is (?P<seen>.*), but should (?:be (?P<expected>.*)|(?P<absent>not be there))$", re.DOTALL)
 _WRAPPED_SEEN = re.compile(r"^(?:outcome|exception) is (?P<seen>.*)$", re.DOTALL)
@@ -24,7 +23,7 @@ _EXCEPTION = re.compile(r"^(?P<type>[\w.]+) in (?P<phase>\w+) \((?P<message>.*)\
 _WRAPPERS = frozenset(["BackendCompilerFailed", "InductorError", "LoweringException", "InternalTorchDynamoError"])
 _WRAPPED = re.compile(r"^(?:backend=\S+ raised: )?(?P<type>[\w.]+): (?P<message>.*)$", re.DOTALL)
 _HOW = re.compile(r"signal \d+|exit code -?\d+")
-# What varies within one message: addresses, generated names, containers of sizes, numbers, quoted values of the program.
+# Parts of a message that vary between programs: addresses, generated names, sizes, numbers, quoted values.
 _VARYING = (
     (re.compile(r"0x[0-9a-fA-F]+"), "#"),
     (re.compile(r"(?:/[\w.+-]+)+/([\w.+-]+)"), r"\1"),
@@ -39,15 +38,15 @@ _ATTRIBUTES = frozenset(
     ["structure", "shape", "dtype", "device", "layout", "stride()", "storage_offset", "type_name", "is_coalesced", "quantizer"]
 )  # fmt: skip
 _FLAGS = frozenset(["requires_grad", "is_leaf", "is_conj", "is_neg", "is_inference"])
-# Sections of an observation, by the first word of a path. Arguments and a module's state are one: a reduction turns the
-# one into the other.
+# Sections of an observation, by the first word of a path. Arguments and a module's state are one section, since a reduction
+# turns one into the other.
 _SECTIONS = (
     (re.compile(r"^grad of "), "grad"),
     (re.compile(r"^output\b"), "output"),
     (re.compile(r"^(?:args|kwargs|inputs|input kwargs|module)\b"), "argument"),
     (re.compile(r"^(?:globals|closure)\b"), "surroundings"),
 )
-# Errors that only many elements together show (oracle.judge.systematic).
+# Systematic errors (oracle.judge.systematic).
 _SYSTEMATIC = (
     (re.compile(r" has errors of one sign: "), "bias"),
     (
@@ -61,7 +60,7 @@ _SYSTEMATIC = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """What must be kept while a finding is reduced."""
+    """The status and kind that a reduction of a finding must preserve."""
 
     status: str  # Verdict.status.value
     kind: str  # "output: number", "grad: nan", "argument.stride()", "InductorError in call: LoweringException: ..."
@@ -75,7 +74,7 @@ class Symptom:
 
 
 def symptom_of(verdict: Verdict) -> Symptom:
-    """The symptom of a verdict. Of one that is no finding, the status alone."""
+    """The symptom of a verdict. If that is no finding, it has a status only."""
     if not verdict.status.is_finding:
         return Symptom(status=verdict.status.value, kind="")
     found = _RELATION.match(verdict.symptom)
@@ -86,19 +85,19 @@ def symptom_of(verdict: Verdict) -> Symptom:
 
 
 def with_relation(name: str, text: str) -> str:
-    """The symptom of a program that is wrong beside a related one that is right (`fuzz.judge.metamorphic`), or the kind of it."""
+    """The text or kind of a symptom, with the relation of two programs that it violates (`fuzz.judge.metamorphic`)."""
     return f'relation "{name}": {text}'
 
 
 def without_relation(kind: str) -> str:
-    """The kind that the wrong one of the two programs has by itself."""
+    """The kind without the relation."""
     return _RELATION.sub("", kind)
 
 
 def matches(kept: Symptom, seen: Symptom) -> bool:
-    """Whether a smaller program still shows what is kept.
+    """Whether a smaller program still shows the symptom.
 
-    A module's state may have become an argument, so wrong state and wrong arguments count as one.
+    Wrong module state and wrong arguments count as the same, since a reduction turns state into arguments.
     """
     return _merged(kept) == _merged(seen)
 
@@ -110,7 +109,7 @@ def _merged(symptom: Symptom) -> Symptom:
 
 
 def normalised(text: str) -> str:
-    """A message without what differs from program to program: numbers, sizes, dtypes, generated names, paths, addresses."""
+    """A message without the parts that vary between programs: numbers, sizes, dtypes, generated names, paths, addresses."""
     text = " ".join(text.split())
     for pattern, word in _VARYING:
         text = pattern.sub(word, text)
@@ -134,7 +133,7 @@ def _kind(verdict: Verdict) -> str:
 
 
 def _ending_kind(text: str) -> str:
-    """What was seen for what: "RuntimeError in call: message", "a return for ValueError"."""
+    """The ending seen instead of the expected one: "RuntimeError in call: message", "a return for ValueError"."""
     body, _, expected = text.rpartition(", but should be ")
     found = _WRAPPED_SEEN.match(body)
     if found is None:
@@ -187,7 +186,7 @@ def _difference_kind(text: str) -> str:
 
 
 def _first_statement(text: str) -> str:
-    """The text up to the numbers and reasons that follow what should be."""
+    """The text up to the expected value, without the numbers and reasons behind it."""
     head, middle, tail = text.partition(", but should be ")
     if not middle:
         return text
@@ -196,7 +195,7 @@ def _first_statement(text: str) -> str:
 
 
 def _value_kind(seen: str, expected: str, text: str) -> str:
-    """Which difference of values: numbers, NaN for a number or the other way round, a zero's sign, another type."""
+    """The kind of a difference of values: "number", "nan for number", "sign of zero", "None for tensor"."""
     if "the sign of zero" in text:
         return "sign of zero"
     kinds = (_word_kind(seen), _word_kind(expected))

@@ -1,7 +1,7 @@
-"""The verdict of one case: a frozen value, never a bool.
+"""The verdict on one case.
 
-Status words follow PyTorch's benchmark vocabulary (benchmarks/dynamo/common.py) where it has one.
-This module is torch-free: `results` reads verdicts without loading torch.
+Status words follow PyTorch's benchmark vocabulary (benchmarks/dynamo/common.py) where it has one. This module does not import
+torch, so that `results` can read verdicts without it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Status(str, Enum):
-    """How a case ended. The value is the word users and their scripts see."""
+    """Result of a case. The value is the word that users and their scripts see."""
 
     PASS = "pass"
     PASS_DUE_TO_SKIP = "pass_due_to_skip"  # nothing was compared; the symptom says why
@@ -24,7 +24,7 @@ class Status(str, Enum):
     FAIL_ALIAS = "fail_alias"
     FAIL_STRIDE = "fail_stride"
     FAIL_METADATA = "fail_metadata"
-    FAIL_STATE = "fail_state"  # module state, or process state the subject left changed
+    FAIL_STATE = "fail_state"  # wrong module state, or changed process state
     FAIL_RNG = "fail_rng"
     FAIL_GUARD = "fail_guard"  # right on the first call, wrong on a later one
     FAIL_EXCEPTION = "fail_exception"  # eager raises X; the subject returns, or raises Y
@@ -36,9 +36,9 @@ class Status(str, Enum):
     OOM = "OOM"
     TIMEOUT = "timeout"
     CRASH = "crash"
-    MISSING = "missing"  # planned, and no record of it although the run ended: a hole in the run
-    NOT_RUN = "not_run"  # planned, and not started before the run was stopped
-    KNOWN = "known"  # differs as an entry of the ledger says; `Verdict.issue` names it
+    MISSING = "missing"  # planned, but without a record although the run ended
+    NOT_RUN = "not_run"  # planned, but not started before the run was stopped
+    KNOWN = "known"  # differs as an entry of the ledger says; `Verdict.issue` is its id
     XPASS = "xpass"  # agrees, although an entry of the ledger says that it differs
 
     @property
@@ -48,12 +48,12 @@ class Status(str, Enum):
 
     @property
     def is_absent(self) -> bool:
-        """Whether nothing is known of the case: it has no record."""
+        """Whether the case has no record."""
         return self in (Status.MISSING, Status.NOT_RUN)
 
     @property
     def is_silent(self) -> bool:
-        """Whether the subject went wrong without saying so: the worst kind."""
+        """Whether the subject was wrong without an error, which is the worst kind of finding."""
         return self in _SILENT
 
 
@@ -89,7 +89,7 @@ _WORST_FLOATS = ("eager_error", "subject_error", "allowed_error", "ulp")
 
 
 def _float_to_json(value: float | None) -> float | str | None:
-    """NaN and infinities as text: JSON has no words for them."""
+    """The number, with NaN and infinities as text, since JSON has no numbers for them."""
     return value if value is None or math.isfinite(value) else str(value)
 
 
@@ -105,8 +105,8 @@ class WorstElement:
     index: tuple[int, ...]
     eager: str
     subject: str
-    truth: str | None = None  # the fp64 value, where there is one
-    eager_error: float | None = None  # |eager - truth|; None where there is no finite truth
+    truth: str | None = None  # the fp64 value, if there is one
+    eager_error: float | None = None  # |eager - truth|; None without a finite truth
     subject_error: float | None = None  # |subject - truth|, or |subject - eager| without a truth
     allowed_error: float | None = None
     ulp: float | None = None  # |subject - eager| in units of the last place of eager's dtype
@@ -114,12 +114,12 @@ class WorstElement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """How much was compared. Zero tensors and zero other values is not agreement."""
+    """How much was compared. If nothing was, a verdict does not count as agreement."""
 
     tensors: int = 0
     elements: int = 0
     others: int = 0  # Python numbers, strings, None, dtypes ...
-    unstable_elements: int = 0  # left out: eager itself moves them under rounding noise
+    unstable_elements: int = 0  # elements not compared, since rounding noise changes them completely in eager
 
     def __add__(self, other: Compared) -> Compared:
         return Compared(
@@ -136,18 +136,18 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BiasSum:
-    """Mean errors against fp64 of the float tensors of one dtype, as sums, so that those of many cases can be added.
+    """Weighted mean errors against fp64 of the float tensors of one dtype, as sums that can be added over cases.
 
-    A tensor's mean error is that away from zero, in ULP (`oracle.judge.systematic`), and its weight the number of distinct
-    truths behind it. An ULP is `eps` of a number whose significand is 1.
+    A tensor's mean error is the one away from zero, in ULP (`oracle.judge.systematic`); its weight is the number of its distinct
+    fp64 values. One ULP is `eps` for a number whose significand is 1.
     """
 
     dtype: str
     eps: float
     tensors: int
     weight: int
-    subject: float  # sum of weight * mean error
-    eager: float  # the same of eager's errors
+    subject: float  # sum of weight * mean error of the subject
+    eager: float  # sum of weight * mean error of eager
     variance: float  # sum of (weight * standard error of the subject's mean)^2
 
     def __add__(self, other: BiasSum) -> BiasSum:
@@ -187,25 +187,21 @@ def added_by_dtype(sums: Iterable[BiasSum]) -> tuple[BiasSum, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the judge says of one subject on one program."""
+    """The judge's result for one subject on one program."""
 
     status: Status
     symptom: str = ""  # one line: "call 1: output[0]: shape is (2, 3), but should be (3,)"
-    stage: str | None = (
-        None  # of a case whose worker died: what it was doing. The first wrong rung is a table of `results`
-    )
+    stage: str | None = None  # if the worker died or timed out: what it was doing (not the first wrong rung)
     call: int | None = None  # index in the call plan
     worst: WorstElement | None = None
     compared: Compared = Compared()
-    witnesses: tuple[
-        tuple[str, int], ...
-    ] = ()  # what agreement rests on: name, number of elements (oracle.judge.witnesses)
+    witnesses: tuple[tuple[str, int], ...] = ()  # witness -> number of elements it admitted (oracle.judge.witnesses)
     also: tuple[str, ...] = ()  # further symptoms, in the order found
     explained: tuple[str, ...] = ()  # differences seen and accepted, each with its reason
     max_ulp: float | None = None  # largest |subject - eager| over all float elements, in ULP of eager's dtype
-    issue: str = ""  # of `known` and `xpass`: the id of the ledger's entry
-    observed: str = ""  # of `known`: the status word that the judge gave
-    bias: tuple[BiasSum, ...] = ()  # of the outputs and gradients whose errors were measured, one for each dtype
+    issue: str = ""  # with `known` and `xpass`: the id of the ledger's entry
+    observed: str = ""  # with `known`: the status that the judge returned
+    bias: tuple[BiasSum, ...] = ()  # errors of the outputs and gradients, one sum for each dtype
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)

@@ -15,11 +15,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from refimpl.aot_entry_points import aot_function, aot_module, aot_module_simplified
     from refimpl.aot.export.joint_simple import aot_export_joint_simple
     from refimpl.aot.export.module import aot_export_module
     from refimpl.aot.functional_transform import functionalize
     from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
+    from refimpl.aot_entry_points import aot_function, aot_module, aot_module_simplified
     from refimpl.backends import list_backends, register_backend
     from refimpl.capture.compile import compile, optimize, optimize_assert
     from refimpl.capture.entry_points.decorators import (

@@ -1,5 +1,5 @@
-"""Known issues: bugs of stock PyTorch that this project has found or reproduced, in one ledger for every command.
+"""Known issues: the ledger of bugs of stock PyTorch that this project has found or reproduced.
 
-`ledger` reads the entries (`entries/*.toml`), `programs/` holds a program for each bug, `seen.json` says how each of them
-ends on every rung that was measured, and `matching` decides whether a verdict is what an entry says. Torch-free.
+`ledger` reads the entries (`entries/*.toml`), `programs/` has a program for each bug, `seen.json` has their measured results on
+each rung, and `matching` decides whether a verdict is a known issue. Does not import torch.
 """

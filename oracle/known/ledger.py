@@ -1,22 +1,22 @@
-"""The ledger: reads the entries of known issues, and answers by id and by case. Torch-free.
+"""The ledger of known issues: read its entries and look them up by id and by case. Does not import torch.
 
 An entry is an [[issue]] table of a TOML file:
 
-id         a short name; stands in verdicts, records and reports
+id         a short name, used in verdicts, records and reports
 title      one sentence: what goes wrong, and where
-cause      the root cause, in the same words for all entries that share it; left out: the title
+cause      the root cause, in the same words for all entries that share it; by default the title
 severity   a word of oracle.known.severity
 rung       the first wrong rung: a glob over subjects ("inductor", "aot_eager", "export*")
-where      the pass or component, as far as it is known; left out: not known
-link       the report upstream; left out: there is none yet
-expires    after this day the entry explains nothing, until somebody has looked at the bug again
-of_eager   eager is wrong, not the subject: the entry holds on every subject; `rung` is where its program is run
+where      the pass or component, if it is known
+link       the report upstream, if there is one
+expires    after this day the entry is ignored, until somebody has looked at the bug again
+of_eager   eager is wrong, not the subject: the entry applies to every subject, and its program is run on `rung`
 program    the name of a program of `programs/`: "197829/shifted_slice_copy" is issue_197829_shifted_slice_copy.py
-source     instead of it, the text of a program (oracle.program), with `calls`, `config`, `is_module`, `dynamic` of it
-statuses   verdicts under which the bug shows; the first one is that of the program on `rung`
+source     instead of `program`, the text of a program (oracle.program), with its `calls`, `config`, `is_module`, `dynamic`
+statuses   statuses with which the bug shows; the first one is that of the program on `rung`
 cases      programs of other suites that show it, as "suite/name"
-message    a glob over the kind of a refusal ("AssertionError: outs_to_grad length*"): a compiler that raises this error, in
-           whatever program, shows the bug. For errors inside the compiler that have one cause; left out: none
+message    a glob over the kind of a failure to run ("AssertionError: outs_to_grad length*"). If a compiler raises this error, in
+           any program, it is this bug. Only for errors inside the compiler that have a single cause
 finding    a table: which reduced programs of a fuzz campaign are this bug (FindingPattern)
 """
 
@@ -49,7 +49,7 @@ ENTRIES = Path(__file__).with_name("entries")
 PROGRAMS = Path(__file__).with_name("programs")
 SEEN = Path(__file__).with_name("seen.json")
 REGRESSIONS = "regressions"  # the suite that runs the programs
-VARIANTS = "known"  # its group of the programs that entries hold themselves
+VARIANTS = "known"  # its group for programs that are in the entries themselves
 
 _REQUIRED = ("id", "title", "severity", "rung", "statuses", "expires")
 _OF_PROGRAM = ("source", "calls", "config", "is_module", "dynamic")
@@ -59,7 +59,7 @@ _FIELDS = frozenset(
 
 
 class ReducedFinding(Protocol):
-    """What a fuzz campaign knows of a finding once it is reduced (`fuzz.triage.bucket.Bucket`)."""
+    """A reduced finding of a fuzz campaign (`fuzz.triage.bucket.Bucket`)."""
 
     @property
     def subject(self) -> str: ...
@@ -81,22 +81,20 @@ class ReducedFinding(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingPattern:
-    """Which reduced programs are a bug. What is left out may be anything, but for `operators` and `extra`.
+    """Conditions under which a reduced program is a known bug. All given ones must hold.
 
-    Where `culprits` says that the lowering or the decomposition of one of `operators` is at fault, a finding with that culprit
-    may hold any operators: `celu` reaches the lowering of `expm1` as `torch.expm1` does, and what else there is only feeds it.
+    If `culprits` names the lowering or decomposition of one of `operators`, a finding with that culprit may have any operators:
+    `celu` reaches the lowering of `expm1` as `torch.expm1` does.
     """
 
-    operators: tuple[str, ...]  # all of these are in the program, in the spelling of fuzz.triage.bucket
-    extra: int = 0  # operators it may have beside them
-    one_of: tuple[str, ...] = ()  # one of these is in it too, counted as extra
-    kinds: tuple[str, ...] = ("*",)  # globs over the kind of the symptom (oracle.symptom)
-    culprits: tuple[str, ...] = ("*",)  # globs over what fuzz.triage.culprit says
-    before: tuple[str, ...] = ()  # globs, one of which matches a line of what is done before a call
-    lines: tuple[str, ...] = ()  # globs, each of which matches a line of the program
-    arguments: tuple[
-        str, ...
-    ] = ()  # globs over the JSON of an argument (keys sorted), all of which one argument matches
+    operators: tuple[str, ...]  # the program has all of these, in the spelling of fuzz.triage.bucket
+    extra: int = 0  # it has at most so many other operators
+    one_of: tuple[str, ...] = ()  # one of the others is among these
+    kinds: tuple[str, ...] = ("*",)  # globs; one matches the kind of the symptom (oracle.symptom)
+    culprits: tuple[str, ...] = ("*",)  # globs; one matches the culprit found by fuzz.triage.culprit
+    before: tuple[str, ...] = ()  # globs; one matches a statement before a call
+    lines: tuple[str, ...] = ()  # globs; each one matches a line of the program
+    arguments: tuple[str, ...] = ()  # globs; one argument's JSON (keys sorted) matches all of them
     shares_memory: bool = False  # arguments share memory
 
     def matches(self, finding: ReducedFinding) -> bool:
@@ -134,22 +132,24 @@ class KnownIssue:
     of_eager: bool = False
     program: Program
     statuses: tuple[str, ...]
-    shown_by: tuple[str, ...]  # cases that show it, "suite/name"; the one of its program in the regressions first
-    message: str = ""  # a glob over the kind of a refusal, by which it is known in any program
-    finding: FindingPattern | None = None  # None: no finding of a campaign is taken for it
+    shown_by: tuple[
+        str, ...
+    ]  # cases that show it, "suite/name"; its own program in the suite of regressions comes first
+    message: str = ""  # a glob over the kind of a failure to run, which identifies the issue in any program
+    finding: FindingPattern | None = None  # None: no finding of a campaign is this issue
 
     @property
     def program_name(self) -> str:
-        """The name of its program in the suite of regressions."""
+        """Name of its program in the suite of regressions."""
         return self.shown_by[0].removeprefix(f"{REGRESSIONS}/")
 
     @property
     def subject(self) -> str:
-        """The subject its program is run on: the rung without wildcards."""
+        """The subject on which its program is run: the rung without wildcards."""
         return self.rung.rstrip("*")
 
     def explains(self, finding: ReducedFinding) -> bool:
-        """Whether a reduced finding of a campaign is this issue, whatever the day."""
+        """Whether a reduced finding of a campaign is this issue, even if the entry is expired."""
         return (
             self.finding is not None
             and (self.of_eager or fnmatchcase(finding.rung or finding.subject, self.rung))
@@ -159,7 +159,7 @@ class KnownIssue:
         )
 
     def refuses_with(self, status: Status, kind: str) -> bool:
-        """Whether a failure to run is this issue by its message, in whatever program."""
+        """Whether the message of a failure to run identifies this issue."""
         return bool(self.message) and status is Status.FAIL_TO_RUN and fnmatchcase(kind, self.message)
 
     def is_expired(self, today: datetime.date) -> bool:
@@ -168,7 +168,7 @@ class KnownIssue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Entries in order, and what was seen of their programs."""
+    """Entries in order, and the measured results of their programs."""
 
     issues: tuple[KnownIssue, ...] = ()
     seen: Seen = field(default_factory=Seen)
@@ -186,14 +186,14 @@ class Ledger:
         return self._by_case.get(case, ())
 
     def with_message(self, status: Status, kind: str) -> tuple[KnownIssue, ...]:
-        """The entries that know a refusal by its message."""
+        """The entries that a failure to run is identified with by its message."""
         return tuple(issue for issue in self.issues if issue.refuses_with(status, kind))
 
     def of_id(self, name: str) -> KnownIssue | None:
         return next((issue for issue in self.issues if issue.id == name), None)
 
     def torch_versions(self, issue: KnownIssue) -> tuple[str, ...]:
-        """The measured minor versions of torch on which a case of the issue differs."""
+        """The measured minor versions of torch in which a case of the issue differs from eager."""
         return tuple(
             minor
             for minor in self.seen.versions
@@ -207,15 +207,12 @@ class Ledger:
 
 
 def load_ledger(path: Path | None = None) -> Ledger:
-    """The built-in ledger, or the entries of a TOML file or folder of one's own.
-
-    Raises UsageError for a file that is none.
-    """
+    """The built-in ledger, or the entries of another TOML file or folder. Raises UsageError for an invalid file."""
     return _built_in() if path is None else Ledger(issues=_issues(path))
 
 
 def ledger_named(word: str) -> Ledger | None:
-    """What `--known` names: "torch" (the built-in ledger), "none", or a path. Raises UsageError for a file that is none."""
+    """The ledger of `--known`: "torch" (the built-in one), "none", or a path. Raises UsageError if there is no such file."""
     if word == "none":
         return None
     if word != "torch" and not Path(word).exists():
@@ -234,12 +231,12 @@ def _built_in() -> Ledger:
 
 @cache
 def programs() -> Mapping[str, Snippet]:
-    """The programs that have a file, by name: "197829/shifted_slice_copy", "fuzzed/cond_dynamic"."""
+    """The programs in files, by name: "197829/shifted_slice_copy", "fuzzed/cond_dynamic"."""
     return {program_name(stem): snippet for stem, snippet in read_snippets(PROGRAMS).items()}
 
 
 def variants() -> Mapping[str, Snippet]:
-    """The programs that entries of the built-in ledger hold themselves, by name: "known/pytorch-197895-div"."""
+    """The programs in the `source` of entries of the built-in ledger, by name: "known/pytorch-197895-div"."""
     return {
         issue.program_name: Snippet(
             name=issue.program_name,
@@ -332,7 +329,7 @@ def _program(entry: Mapping[str, Any], name: str) -> Program:
 
 
 def _problems(entry: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with an entry, in words."""
+    """Descriptions of the errors in an entry."""
     if missing := [key for key in _REQUIRED if key not in entry]:
         yield f"missing {', '.join(missing)}"
     if unknown := sorted(set(entry) - _FIELDS):
@@ -363,7 +360,7 @@ def _frozen(value: Any) -> Any:
 
 
 def _operator_of(culprit: str) -> str:
-    """The operator that a culprit names: "expm1" of "lowering: aten.expm1, vector code"; "" where it names none."""
+    """The operator named by a culprit: "expm1" of "lowering: aten.expm1, vector code"; "" if it names none."""
     found = re.match(r"(?:lowering|decomposition): aten\.(\w+)", culprit)
     return found[1] if found else ""
 
@@ -374,7 +371,7 @@ def _fits(spec: Mapping[str, Any], globs: Sequence[str]) -> bool:
 
 
 def _specs(calls: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """The arguments of all calls, and what is in those that are containers."""
+    """The specs of the arguments of all calls, containers and their items included."""
     waiting: list[Any] = [part for call in calls for part in (call.get("args"), call.get("kwargs"))]
     while waiting:
         value = waiting.pop()

@@ -1,19 +1,19 @@
-"""Is this verdict what the ledger says? The rule by which a sweep tells news from known issues. Torch-free.
+"""Decide whether a finding of a sweep is a known issue. Does not import torch.
 
-A finding is `known` only if an entry names its case, and status and kind of the difference are those that were seen of that
-case on that subject:
+A finding is `known` if an entry names its case, and the status and kind of the difference were measured for that case on that
+subject:
 
-- A subject that was measured is held to what was seen on it, and to nothing else.
-- Another setting of a measured one ("inductor[mode=max-autotune]"), or a rung between two measured ones, may also differ as
-  the rungs below it do: what a rung gets wrong, the rungs above it often pass on unchanged.
-- A backend of the user's stands on Dynamo alone: what was seen on `dynamo` is known there, and nothing else is.
-- What eager does wrong is known on every subject.
+- A measured subject may differ only as it did when it was measured.
+- Another setting of a measured subject ("inductor[mode=max-autotune]"), or a rung between two measured ones, may also differ as
+  the rungs below it do, since an error of one rung often appears unchanged on the rungs above it.
+- A user's backend runs on Dynamo alone: only the differences measured on `dynamo` are known there.
+- Errors of eager are known on every subject.
 
-Beside that, an error inside the compiler that has one cause is known by its message, in any program, on the rungs of
-torch.compile from the entry's rung on. Only a refusal can be known so: a wrong answer never is.
+An error inside the compiler that has a single cause is also known by its message, in any program, on the rungs of torch.compile
+from the entry's rung on. This applies to failures to run only, never to wrong results.
 
-So a wrong number where an entry has wrong strides, a crash where it has a refusal, and any wrong answer in a case that no
-entry names stay findings. A wrong number beside a known wrong number of the same case cannot be told apart.
+So a wrong number where an entry has wrong strides, a crash where it has a failure to run, and any wrong result in a case that no
+entry names stay findings. A second wrong number in a case with a known wrong number cannot be told apart.
 """
 
 from __future__ import annotations
@@ -41,10 +41,9 @@ def with_known_issue(
     torch_version: str,
     today: datetime.date | None = None,
 ) -> Verdict:
-    """The verdict, or `known` or `xpass` in its place, with the entry's id.
+    """The verdict, with the status `known` or `xpass` and the entry's id if the ledger says so.
 
-    `torch_version` is that of the workers ("2.13.0+cpu"). The symptom of a known verdict stays, and its status word moves to
-    `observed`.
+    `torch_version` is that of the workers ("2.13.0+cpu"). A known verdict keeps its symptom, and its status moves to `observed`.
     """
     day = today or datetime.datetime.now(datetime.timezone.utc).date()
     program = f"{case.suite}/{case.name}"
@@ -56,7 +55,7 @@ def with_known_issue(
     seen, endings = Ending.of(verdict), ledger.seen.endings(program, torch_version)
     if endings:
         admitted = [issue for issue in issues if any(seen.is_like(e) for e in _admitted(endings, spec, issue))]
-    else:  # a ledger of the user's own, of which nothing was measured: its word is taken for the status
+    else:  # nothing was measured for the user's own ledger: the statuses of its entries count
         admitted = [issue for issue in issues if _is_said(issue, verdict.status, spec)]
     if not admitted:
         admitted = [
@@ -78,7 +77,7 @@ def _unexpected_pass(
     ledger: Ledger,
     torch_version: str,
 ) -> Verdict:
-    """`xpass` for a case that agrees although each time it was measured, with this torch on a CPU, it differed."""
+    """`xpass` for a case that agrees, although it differed in all measurements with this torch on a CPU."""
     own = ledger.seen.endings(f"{case.suite}/{case.name}", torch_version).get(spec.name, ())
     is_comparable = ledger.seen.is_measured(torch_version) and case.device == "cpu"
     if not (issues and own and is_comparable and all(ending.status.is_finding for ending in own)):
@@ -89,7 +88,7 @@ def _unexpected_pass(
 
 
 def _admitted(endings: Endings, spec: SubjectSpec, issue: KnownIssue) -> Iterator[Ending]:
-    """How the case may end on this subject and still be this issue."""
+    """The results of the case on this subject that count as this issue."""
     if issue.of_eager:
         for found in endings.values():
             yield from found
@@ -113,7 +112,7 @@ def _base(spec: SubjectSpec) -> str:
 
 
 def _reaches(issue: KnownIssue, spec: SubjectSpec) -> bool:
-    """Whether a subject goes through the issue's rung: torch.compile's from that rung on."""
+    """Whether a subject includes the issue's rung: it is one of torch.compile's from that rung on."""
     if issue.subject not in LADDER:
         return fnmatchcase(spec.name, issue.rung)
     return spec.kind == "torch_compile" and LADDER.index(issue.subject) < (spec.rung or 0)
@@ -124,7 +123,7 @@ def _is_said(issue: KnownIssue, status: Status, spec: SubjectSpec) -> bool:
 
 
 def _issue_of(issues: Sequence[KnownIssue], status: Status, spec: SubjectSpec) -> KnownIssue:
-    """Of several entries with one case: one that names the status, and the one of the highest rung up to the subject."""
+    """The best of several entries for one case: one that names the status, then the highest rung up to the subject."""
     base = _base(spec)
     reach = LADDER.index(base) if base in LADDER else len(LADDER)
 

@@ -1,11 +1,11 @@
-"""What was seen: how the programs of known issues end on each rung, measured with named versions of torch. Torch-free.
+"""Measured results of the programs of known issues, by version of torch and rung. Does not import torch.
 
-`seen.json` is written by `docs/tools/known_issues.py --measure` from a sweep's database and never by hand:
+`docs/tools/known_issues.py --measure` writes `seen.json` from a sweep's database; it is never edited:
 
     {"2.13": {"regressions/197829/shifted_slice_copy": {"inductor": [["fail_accuracy", "output: number", "..."]]}}}
 
-An ending is a status word, the kind of the difference (`oracle.symptom`) and the symptom as it was printed. A subject has
-several endings where a program does not always end alike.
+An ending is a status, the kind of the difference (`oracle.symptom`) and the symptom as it was printed. A subject has several
+endings if a program's result varies.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from oracle.verdict import Status, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a case ended."""
+    """A measured result of a case."""
 
     status: Status
-    kind: str  # of the symptom; "" for a case that agrees
+    kind: str  # kind of the symptom; "" for a case that agrees
     symptom: str = ""
 
     @classmethod
@@ -53,7 +53,7 @@ class Seen:
         return tuple(sorted(self.by_torch, key=_version_key))
 
     def endings(self, case: str, torch_version: str) -> Endings:
-        """Of a case with a version of torch ("2.13.0+cpu"); with the newest measured one where that one was not."""
+        """Endings of a case with this version of torch ("2.13.0+cpu"), or with the newest measured one."""
         minor = minor_of(torch_version)
         if minor not in self.by_torch:
             minor = self.versions[-1] if self.versions else ""
@@ -85,7 +85,7 @@ def _version_key(minor: str) -> tuple[int, ...]:
 
 
 def load_seen(path: Path) -> Seen:
-    """Raises UsageError for a file that does not have the form above."""
+    """Read the file. Raises UsageError if it does not have the form above."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         return Seen(

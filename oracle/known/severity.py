@@ -1,4 +1,4 @@
-"""Severity of a known issue: what it does to somebody who does not look for it. Torch-free."""
+"""Severity of a known issue for a user who does not know of it. Does not import torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class Severity(str, Enum):
-    """Most severe first: a wrong answer that nobody is told of comes before everything that stops the program."""
+    """Most severe first: a wrong result without an error comes before everything that stops the program."""
 
     VALUE = "wrong value"
     GRADIENT = "wrong gradient"
@@ -25,7 +25,7 @@ class Severity(str, Enum):
 
     @property
     def meaning(self) -> str:
-        """One sentence for somebody who reads the word for the first time."""
+        """A sentence that explains the word."""
         return _MEANINGS[self]
 
 

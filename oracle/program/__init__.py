@@ -1,15 +1,14 @@
-"""Program: the only thing packages exchange about *what* to run.
+"""Program: Python source and a plan of calls, as JSON. All packages exchange programs in this form.
 
-A program is Python source plus a call plan, as JSON. Its source defines, at module level:
+The source defines, at module level:
 
-- `program`: a function; or, with `is_module`, a zero-argument factory (a class will do) that returns an `nn.Module`;
-- optionally `inputs(call: int) -> (args, kwargs)`, used by every call that carries no input specs of its own;
-- optionally `derive(*args, **kwargs) -> (args, kwargs)`: makes the arguments of the call of the inputs. Inputs are leaves;
-  what is derived may be the result of an operation, or views that autograd knows to be views. Gradients are those of the inputs.
+- `program`: a function; or, with `is_module`, a factory without arguments (such as a class) that returns an `nn.Module`;
+- optionally `inputs(call: int) -> (args, kwargs)`, for calls without input specs;
+- optionally `derive(*args, **kwargs) -> (args, kwargs)`: computes the arguments of a call from the inputs. Inputs are leaves;
+  derived arguments may be non-leaves or views with a base. Gradients are those of the inputs.
 
-Source is executed in a worker process with the RNG seeded, so it may build its inputs from random numbers.
-Inputs given as specs are rebuilt from shapes, strides, dtypes and seeds; nothing is ever unpickled.
-The module itself is torch-free, like every plan.
+The source is executed in a worker process with a seeded RNG, so it may build its inputs from random numbers. Inputs given as
+specs are rebuilt from shapes, strides, dtypes and seeds; nothing is ever unpickled. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -22,43 +21,41 @@ from typing import Any
 from oracle.errors import UsageError
 
 FORMAT_VERSION = 1
-TWICE_DIFFERENTIATED = 4  # one program in so many
-VALUES = ("given", "scaled", "moved")  # from none to the strongest change
+TWICE_DIFFERENTIATED = 4  # one program in so many has a double backward
+VALUES = ("given", "scaled", "moved")  # changes of the arguments' values, from none to the strongest
 
 JsonTree = Any  # the tagged JSON of oracle.program.inputs: nested lists, {"$": tag, ...} objects and plain JSON scalars
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call of the plan. Everything that changes between calls is said here."""
+    """One call of the plan, with everything that changes before it."""
 
     args: JsonTree = None  # tagged JSON list (see oracle.program.inputs); None: from the source's `inputs(call)`
     kwargs: JsonTree = None  # tagged JSON object; None: none, or from `inputs(call)`
     values: str = (
-        "given"  # "given" | "scaled" | "moved": other values in the same arguments, see oracle.program.other_values
+        "given"  # "given" | "scaled" | "moved": other values in the same arguments (oracle.program.other_values)
     )
     before: str = ""  # statements run before the call, in the source's namespace, with `target` bound to the original
-    backward: bool = False  # then differentiate all differentiable outputs with seeded tangents
-    double_backward: bool = False  # then, with `backward`, differentiate its gradients as well
+    backward: bool = False  # differentiate all differentiable outputs with seeded tangents
+    double_backward: bool = False  # with `backward`: differentiate the gradients as well
     grad_mode: str = "grad"  # "grad" | "no_grad" | "inference"
-    training: bool | None = None  # call train()/eval() on the module first
-    outside: bool = False  # the last call only: its sizes are outside of the program's `sizes`, and must be refused
+    training: bool | None = None  # call train() or eval() on the module first
+    outside: bool = False  # only for the last call: its sizes are outside the program's `sizes`, and must be refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparePolicy:
-    """What this program promises beyond values. There is no tolerance here: no case has one of its own."""
+    """Which comparisons apply to this program. It has no tolerances: those depend on the dtype only."""
 
     strides: str = "exact"  # "exact" | "views" (only outputs that alias an input) | "ignore"
     aliases: bool = True
-    is_random: bool | None = None  # None: found out by running eager with two seeds
+    is_random: bool | None = None  # None: determined by running eager with two seeds
     index_outputs: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # ^ output path -> {"of": input path, "dim": int | None, "stable": bool}: compare the values at the indices
-    undefined_outputs: tuple[str, ...] = ()  # output paths whose values are not defined (empty, uninitialised)
-    invariant: str = (
-        ""  # name of a comparison up to a symmetry: "eigenvectors", "svd", "qr", "order"; see oracle.judge.symmetry
-    )
-    reason: str = ""  # required with any departure from the defaults
+    undefined_outputs: tuple[str, ...] = ()  # paths of outputs with undefined values, such as those of torch.empty
+    invariant: str = ""  # comparison up to a symmetry: "eigenvectors", "svd", "qr", "order" (oracle.judge.symmetry)
+    reason: str = ""  # required if any other field differs from its default
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +67,13 @@ class Program:
     calls: tuple[Call, ...] = (Call(),)
     seed: int = 0
     is_module: bool = False
-    dynamic: bool | None = None  # handed to subjects that take it
-    sizes: Mapping[str, Mapping[str, Any]] = field(
-        default_factory=dict
-    )  # which sizes may vary, and how far; handed to subjects that take it (SubjectSpec.ranges)
-    # ^ parameter -> dimension -> [name, smallest, largest]: {"x": {"0": ["batch", 3, 8]}}; one name is one size
-    config: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # torch configuration held while a subject compiles and runs
-    # ^ {"torch._functorch.config.activation_memory_budget": 0.1}; subjects that do not read torch's configuration ignore it
-    expects_raise: bool = False  # eager is meant to raise on the last call, and so is the subject
+    dynamic: bool | None = None  # passed to subjects that support it
+    # Ranges of the sizes that may vary, for subjects that support them (SubjectSpec.ranges): parameter -> dimension ->
+    # [name, smallest, largest], as in {"x": {"0": ["batch", 3, 8]}}. Sizes of one name are equal.
+    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # Torch configuration while a subject compiles and runs: {"torch._functorch.config.activation_memory_budget": 0.1}.
+    config: Mapping[str, Any] = field(default_factory=dict)
+    expects_raise: bool = False  # eager and the subject should raise on the last call
     policy: ComparePolicy = ComparePolicy()
 
     def __post_init__(self) -> None:
@@ -110,7 +104,7 @@ class Program:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Only what differs from the defaults, so that a plan of many thousand rows stays small."""
+        """JSON without fields that have their default, so that a plan of many thousand rows stays small."""
         data: dict[str, Any] = {"format": FORMAT_VERSION, "name": self.name, "source": self.source}
         defaults = Program(name="", source="")
         data["calls"] = [_without_defaults(asdict(call), asdict(Call())) for call in self.calls]
@@ -148,10 +142,10 @@ class Program:
 
 
 def default_plan(call: Call, *, key: str | None, count: int = 3) -> tuple[Call, ...]:
-    """The call, then again on other values: what a compiler kept of the call before shows, and what it gave back too early.
+    """The call, then the same call on other values, which shows stale results and memory that is reused too early.
 
-    `key` says which of many programs it is: of those with a backward, one in `TWICE_DIFFERENTIATED` has gradients of its
-    gradients in the last call. None: it is the only one, and has them.
+    `key` identifies the program among many: of those with a backward, one in `TWICE_DIFFERENTIATED` has a double backward in its
+    last call. With None it has one.
     """
     later = [replace(call, values="moved") for _ in range(count - 1)]
     digest = b"" if key is None else hashlib.blake2b(key.encode(), digest_size=4).digest()

@@ -1,7 +1,7 @@
-"""Build a program: from Python source and specs to a fresh target and fresh inputs, as often as wanted.
+"""Build a program from Python source and input specs: a fresh target and fresh inputs for each run.
 
-Every run of a program gets an `Instance` of its own: a namespace of its own, a target nobody has called, inputs nobody
-has touched. What one run changes (globals, class attributes, buffers, arguments) no other run can see.
+Every run gets its own `Instance` with its own namespace, target and inputs, so that no run sees what another run changes
+(globals, class attributes, buffers, arguments).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from oracle.program import Call, Program
 from oracle.program.inputs import clone_tree, decode_call
 from oracle.program.other_values import change_values
 
-# Start of the names under which namespaces stand in sys.modules. Each instance has a name of its own, since Dynamo keeps
-# modules by name; what is observed (oracle.observe) has the start alone, so that instances can be compared.
+# Prefix of the namespaces' names in sys.modules. Each instance has its own name, since Dynamo caches modules by name.
+# Observations (oracle.observe) have the prefix only, so that instances can be compared.
 PROGRAM_MODULE = "torch_oracle_program"
-_KEPT_MODULES = 8  # of the newest instances, for dataclasses and pickle, which look classes up by module name
+_KEPT_MODULES = 8  # namespaces of so many instances stay in sys.modules, where dataclasses and pickle look classes up
 _numbers = itertools.count()
 _module_names: collections.deque[str] = collections.deque()
 
@@ -39,7 +39,7 @@ class ProgramLoadError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Instance:
-    """One fresh copy of a program, for one run."""
+    """A fresh copy of a program, for one run."""
 
     program: Program
     namespace: dict[str, Any]
@@ -47,11 +47,11 @@ class Instance:
     device: str
 
     def with_calls(self, calls: tuple[Call, ...]) -> Instance:
-        """The same instance under another call plan."""
+        """The same instance with another call plan."""
         return replace(self, program=replace(self.program, calls=calls))
 
     def inputs(self, call: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Fresh arguments of one call: values, strides, aliasing and requires_grad are the same at every time of asking."""
+        """Fresh inputs of one call, with the same values, strides, aliasing and requires_grad each time."""
         plan = self.program.calls[call]
         seed_everything(self.program.seed + call)
         if plan.args is not None or plan.kwargs is not None:
@@ -65,7 +65,7 @@ class Instance:
         return fresh
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
-        """What a call on these inputs is made with, and whether that was derived from them."""
+        """The arguments of a call on these inputs, and whether the program's `derive` made them."""
         derive = self.namespace.get("derive")
         if derive is None:
             return args, kwargs, False
@@ -73,7 +73,7 @@ class Instance:
         return tuple(derived), dict(derived_kwargs), True
 
     def prepare(self, call: int) -> None:
-        """Do what the plan says comes before a call: statements, train() or eval()."""
+        """Run the statements that precede a call in the plan, and train() or eval()."""
         plan = self.program.calls[call]
         if plan.before:
             self.namespace["target"] = self.target
@@ -83,12 +83,12 @@ class Instance:
 
 
 def instantiate(program: Program, *, device: str = "cpu") -> Instance:
-    """Execute the source in a namespace of its own and make the target. Raises ProgramLoadError with the cause chained."""
+    """Execute the source in its own namespace and make the target. Raises ProgramLoadError with the cause chained."""
     seed_everything(program.seed)
     module = types.ModuleType(f"{PROGRAM_MODULE}_{next(_numbers)}")
     namespace = module.__dict__
     namespace["__builtins__"] = builtins
-    namespace["DEVICE"] = device  # sources place what they make themselves on it
+    namespace["DEVICE"] = device  # for tensors that the source makes itself
     sys.modules[module.__name__] = module
     _module_names.append(module.__name__)
     while len(_module_names) > _KEPT_MODULES:
@@ -116,16 +116,16 @@ def instantiate(program: Program, *, device: str = "cpu") -> Instance:
 
 @functools.lru_cache(maxsize=64)
 def _compiled(source: str, filename: str) -> types.CodeType:
-    """Code of a source; its lines are put where tracebacks and inspect.getsource find them."""
+    """The code of a source, whose lines are registered for tracebacks and inspect.getsource."""
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
     return compile(source, filename, "exec")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LiveProgram:
-    """A function or module that lives in this process, with live inputs: what `oracle.check` judges.
+    """A function or module of this process with its inputs, for `oracle.check`.
 
-    The target itself is called by every run, as the user's own code would; a module is deep-copied for each.
+    All runs call the function itself; a module is deep-copied for each run.
     """
 
     program: Program

@@ -1,8 +1,8 @@
-"""Fresh copies of input trees: what every run of a program gets, so that no run sees another's mutations.
+"""Copy input trees, so that no run of a program sees the mutations of another.
 
-A copy is faithful in everything a program can observe: values, shape, stride, storage offset, dtype, device, layout,
-`requires_grad`, class, conjugate and negative bits, attributes set on the tensor, and who shares what with whom.
-The plain case (a few contiguous leaf tensors) is on the hot path of every sweep and must stay below 50 microseconds.
+A copy has everything that a program can observe: values, shape, stride, storage offset, dtype, device, layout, `requires_grad`,
+class, conjugate and negative bits, attributes set on the tensor, and aliasing. Copying a few contiguous leaf tensors is on the
+hot path of every sweep and must stay below 50 microseconds.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def clone_tree(value: Any) -> Any:
     """A deep copy of nested inputs.
 
     Tensors that share a storage share the copied storage; an object that occurs twice occurs twice in the copy.
-    `requires_grad` tensors become leaves. Objects that are neither tensors nor containers are deep-copied, or kept
-    where they cannot be copied (generators in flight, locks, modules of C state).
+    Tensors that require grad become leaves. Other objects are deep-copied, or kept if they cannot be copied (running generators,
+    locks, objects with C state).
     """
     return rebuild(value, leaf=_Cloner().clone, unknown=_deepcopy_or_keep)
 
@@ -51,7 +51,7 @@ def clone_tree(value: Any) -> Any:
 def map_tensors(value: Any, fn: Callable[[torch.Tensor], Any]) -> Any:
     """The same tree with `fn(tensor)` in place of every tensor; `fn` is called once per tensor object.
 
-    Containers are new, everything else is kept as it is.
+    Containers are new, other objects are kept.
     """
     return rebuild(value, leaf=fn, unknown=lambda other, memo: other)
 
@@ -62,15 +62,15 @@ def clone_tensor(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    """The numbers of a strided tensor of any strides, in row-major order, as a flat uint8 tensor: a view where memory allows."""
+    """The bytes of a strided tensor in row-major order, as a flat uint8 tensor; a view if its strides permit."""
     flat = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
-    if flat.stride() != (1,):  # `contiguous` keeps the stride of a single element, which `view` then refuses
+    if flat.stride() != (1,):  # `contiguous` keeps the stride of a single element, for which `view` then raises
         flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8)
 
 
 def rebuild(value: Any, *, leaf: Leaf, unknown: Unknown) -> Any:
-    """Rebuild a tree of containers, keeping identities: one original object gives one new object."""
+    """Rebuild a tree of containers. An object that occurs twice is rebuilt once."""
     return _rebuild(value, leaf, unknown, {})
 
 
@@ -78,7 +78,7 @@ def _rebuild(value: Any, leaf: Leaf, unknown: Unknown, memo: dict[int, Any]) -> 
     kind = type(value)
     if kind in _ATOMS:
         return value
-    key = id(value)  # stays valid: the originals outlive this walk
+    key = id(value)  # stays valid, since the originals outlive this walk
     if key in memo:
         return memo[key]
     if isinstance(value, torch.Tensor):
@@ -131,7 +131,7 @@ def _deepcopy_or_keep(value: Any, memo: dict[int, Any]) -> Any:
         return value.clone_state()
     try:
         return copy.deepcopy(value, memo)
-    except Exception:  # any class may refuse in its own way: the original is then the only value there is
+    except Exception:  # copying runs code of any class; then the original is kept
         return value
 
 
@@ -147,7 +147,7 @@ class _Cloner:
         kind = type(tensor)
         if kind not in _PLAIN_TENSORS or not has_plain_storage(tensor):
             return _clone_opaque(tensor)
-        with torch._C.DisableTorchFunction():  # a mode such as Widened would see another dtype in the same bytes
+        with torch._C.DisableTorchFunction():  # the mode Widened would change the dtype
             result = self._clone_strided(tensor)
         requires_grad = tensor.requires_grad
         if kind is torch.nn.Parameter:
@@ -173,7 +173,7 @@ class _Cloner:
 
 
 def has_plain_storage(tensor: torch.Tensor) -> bool:
-    """Whether shape, stride, offset, dtype and a storage say all there is to say about the tensor."""
+    """Whether the tensor is fully described by shape, stride, offset, dtype and storage."""
     return (
         tensor.layout is torch.strided
         and not tensor.is_quantized
@@ -195,14 +195,14 @@ def view_of_storage(storage: torch.UntypedStorage, *, like: torch.Tensor, dtype:
 
 
 def keep_attributes(original: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-    """Attributes set on a tensor are part of the input: marks of dynamic dimensions, user tags."""
+    """Copy attributes that were set on a tensor, such as marks of dynamic dimensions, to its copy."""
     if original.__dict__:
         vars(result).update(vars(original))
     return result
 
 
 def _clone_opaque(tensor: torch.Tensor) -> torch.Tensor:
-    """Sparse, quantised, opaque and subclass tensors: their own `clone` knows best. Sharing is not kept."""
+    """Copy a sparse, quantised, opaque or subclass tensor by its own `clone`. Aliasing is lost."""
     result = tensor.detach().clone()
     if type(result) is not type(tensor) and isinstance(tensor, torch.nn.Parameter):
         result = torch.nn.Parameter(result, requires_grad=tensor.requires_grad)

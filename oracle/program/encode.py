@@ -1,7 +1,7 @@
-"""Values as tagged JSON: the inverse of `oracle.program.inputs.decode`, exact to the bit.
+"""Encode values as tagged JSON, the exact inverse of `oracle.program.inputs.decode`.
 
 Tensors become specs with their data: a few plain numbers inline, everything else as base64 of the storage.
-Storages shared by several tensors, and tensors that occur several times, are said once.
+Shared storages, and tensors that occur several times, are written once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _INLINE_DTYPES = frozenset(
     getattr(torch, name)
     for name in ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
 )
-_LARGEST_BYTES = 64 << 20  # of one storage: a plan is JSON, not a data set
+_LARGEST_BYTES = 64 << 20  # limit of one storage, since a plan is JSON and not a data set
 _EXACT_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 def encode(value: Any) -> JsonTree:
-    """Tagged JSON for `value`. `decode` of it, on any seed, gives an equal value with equal strides and aliases.
+    """Tagged JSON of `value`. `decode` with any seed returns an equal value with equal strides and aliases.
 
-    Raises UsageError, with the path, for what has no JSON form: functions, generators, tensor subclasses, nested
+    Raises UsageError, with the path, for values without a JSON form: functions, generators, tensor subclasses, nested
     tensors, storages above 64 MiB.
     """
     return _Encoder(value).encode(value, "")
@@ -81,7 +81,7 @@ class _Encoder:
             case tuple() if type(value) is tuple:
                 return {"$": "tuple", "items": self._items(value, path)}
             case set() | frozenset():
-                items = sorted(self._items(value, path), key=repr)  # sets have no order: the JSON must be stable
+                items = sorted(self._items(value, path), key=repr)  # sets have no order, but the JSON must be stable
                 return {"$": type(value).__name__, "items": items}
             case slice():
                 return {"$": "slice", "args": self._items((value.start, value.stop, value.step), path)}
@@ -172,11 +172,11 @@ class _Encoder:
 
 
 def _strided_fields(data: torch.Tensor, *, is_whole: bool = False, with_fill: bool = True) -> dict[str, Any]:
-    """Geometry and contents. `is_whole`: the whole storage, for other tensors see the rest of it."""
+    """Geometry and contents. `is_whole`: of the whole storage, since other tensors share it."""
     spec: dict[str, Any] = {}
     offset = int(data.storage_offset())
     if not data.is_contiguous() or data.numel() == 0 or 1 in data.shape:
-        spec["stride"] = list(data.stride())  # empty and size-1 tensors are contiguous whatever their stride
+        spec["stride"] = list(data.stride())  # empty and size-1 tensors are contiguous with any strides
     if offset:
         spec["offset"] = offset
     available = data.untyped_storage().nbytes() // data.dtype.itemsize
@@ -203,7 +203,7 @@ def _contents(data: torch.Tensor, count: int) -> dict[str, Any]:
     if is_plain and data.dtype in _INLINE_DTYPES:
         values = [_float_json(value) if isinstance(value, float) else value for value in flat.tolist()]
         again = parse_values(values, count=count, dtype=data.dtype, path="")
-        if torch.equal(again.view(torch.uint8), flat.view(torch.uint8)):  # a NaN has a payload that text does not say
+        if torch.equal(again.view(torch.uint8), flat.view(torch.uint8)):  # text does not preserve the payload of NaN
             return {"kind": "values", "values": values}
     raw = flat.view(torch.uint8).numpy().tobytes() if count else b""
     return {"kind": "raw", "base64": base64.b64encode(raw).decode()}

@@ -1,8 +1,8 @@
-"""Fills: the contents of a tensor as data, from a few words of JSON and a seed.
+"""Fills: the contents of a tensor, described by JSON and a seed.
 
 A fill describes the elements of a *storage*, in storage order; only `values` is in the logical (row-major) order of
-the tensor. Random fills are drawn on the CPU whatever the device, so that all devices get the same numbers, and
-depend only on (program seed, path of the tensor): adding an argument does not change the others.
+the tensor. Random fills are drawn on the CPU, so that all devices get the same numbers, and depend only on the program's seed and
+the tensor's path: adding an argument does not change the others.
 
 | kind | fields (defaults) |
 |---|---|
@@ -14,10 +14,10 @@ depend only on (program seed, path of the tensor): adding an argument does not c
 | full | value |
 | values | values: one scalar per element; floats as numbers, "nan", "-inf" or hex text, complex as [real, imag] |
 | special | a mix of NaN, infinities, signed zeros, denormals and extremes; `finite`: true leaves NaN and infinities out |
-| choice | values: scalars as above, of which each element is one, drawn at random |
+| choice | values: scalars as above; each element is one of them, drawn at random |
 | raw | base64: the bytes of the storage, little endian |
 
-Every fill takes `seed` to be drawn independently of the path.
+Every fill takes `seed`, which replaces the seed from program and path.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _FLOAT8 = tuple(
 
 
 def default_fill(dtype: torch.dtype) -> dict[str, Any]:
-    """What a spec without a fill gets."""
+    """The fill of a spec that has none."""
     if dtype.is_floating_point or dtype.is_complex:
         return {"kind": "normal"}
     return {"kind": "bool"} if dtype is torch.bool else {"kind": "integers"}
 
 
 def fill_elements(fill: Mapping[str, Any], *, count: int, dtype: torch.dtype, seed: int, path: str) -> torch.Tensor:
-    """A new 1-D CPU tensor of `count` elements. Raises UsageError with `path` for a fill that makes no sense.
+    """A new 1-D CPU tensor of `count` elements. Raises UsageError with `path` for an invalid fill.
 
-    `values` is handled by the caller, who knows the logical order; see `parse_values`.
+    The kind `values` is left to the caller, which knows the logical order; see `parse_values`.
     """
     kind = fill.get("kind")
     rule = _RULES.get(kind) if isinstance(kind, str) else None
@@ -66,9 +66,9 @@ def fill_elements(fill: Mapping[str, Any], *, count: int, dtype: torch.dtype, se
 
 
 def fill_source(fill: Mapping[str, Any], *, count: int, dtype: torch.dtype, seed: int, path: str) -> str:
-    """A Python expression that needs torch alone and gives the same elements; "" for contents that no generator draws.
+    """A Python expression with torch only that draws the same elements; "" if the contents are not drawn.
 
-    `fill` is one that `fill_elements` takes. The text of a complex or one-byte dtype may give other elements: compare before use.
+    `fill` is as for `fill_elements`. For complex and one-byte dtypes the expression may draw other elements: compare before use.
     """
     generator = f"torch.Generator().manual_seed({_seed_of(fill.get('seed', seed), '' if 'seed' in fill else path)})"
 
@@ -144,7 +144,7 @@ def bad_input(path: str, seen: str, expected: str) -> UsageError:
 
 def _seed_of(seed: int, path: str) -> int:
     digest = hashlib.blake2b(f"{seed}:{path}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1  # manual_seed takes 63 bits without a sign
+    return int.from_bytes(digest, "little") >> 1  # manual_seed takes 63 unsigned bits
 
 
 def _drawing_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -255,7 +255,7 @@ def _raw(fill: Mapping[str, Any], count: int, dtype: torch.dtype, g: torch.Gener
         return torch.empty(0, dtype=dtype, device="cpu")
     if dtype is torch.bool and max(data) > 1:
         raise bad_input(path, f"a bool byte of {max(data)}", "0 or 1")
-    elements = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone()  # a copy: torch owns its memory
+    elements = torch.frombuffer(bytearray(data), dtype=torch.uint8).clone()  # copied into memory of torch
     return elements.view(dtype)
 
 

@@ -1,12 +1,12 @@
-"""Input trees as tagged JSON: how a program's arguments travel. Nothing is ever unpickled.
+"""Decode a program's arguments from tagged JSON. Nothing is ever unpickled.
 
-Plain JSON stands for itself: null, booleans, numbers, text, lists, and objects without a "$" key (dicts with text keys).
-Everything else is an object with a tag:
+Null, booleans, numbers, text, lists, and objects without a "$" key (dicts with text keys) are plain JSON. Everything else is an
+object with a tag:
 
 | tag | fields |
 |---|---|
 | tensor | see below |
-| same | id: the very object that carries this `id` earlier in the tree |
+| same | id: the object with this `id` earlier in the tree |
 | tuple, set, frozenset, size | items |
 | dict | items: pairs of key and value (for keys that are not text, or contain "$") |
 | slice, range | args: [start, stop, step] |
@@ -20,10 +20,10 @@ Everything else is an object with a tag:
 | ndarray | tensor: the spec of its contents |
 
 A `tensor` has shape, dtype ("float32"), and optionally stride, offset, storage_size (in elements), memory_format, device,
-layout, requires_grad, parameter, conj, neg, fill (see `oracle.program.fills`), quantizer, and storage: tensors that name one
-storage share it; the first of them that has a fill fills it. Sparse layouts have indices and values (COO) or
+layout, requires_grad, parameter, conj, neg, fill (see `oracle.program.fills`), quantizer, and storage: tensors with the same
+storage name share it, and the first fill among them fills it. Sparse layouts have indices and values (COO) or
 compressed_indices, plain_indices and values (CSR, CSC, BSR, BSC), each a tensor spec, and for COO is_coalesced.
-Any tagged object may carry an `id` for `same` to refer to.
+Any tagged object may have an `id` for `same` to refer to.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from oracle.program.fills import bad_input, default_fill, fill_elements, fill_so
 
 __all__ = ["clone_tree", "decode", "decode_call", "encode", "map_tensors"]
 
-_LARGEST_BYTES = 1 << 40  # a spec above this is a typing error, not a tensor
+_LARGEST_BYTES = 1 << 40  # a larger spec is taken for a typing error
 _STRIDED_FIELDS = frozenset(
     [
         "$",
@@ -90,10 +90,10 @@ _QUANTISED_STORAGE = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.
 
 
 def decode(tree: JsonTree, *, seed: int, device: str = "cpu", root: str = "") -> Any:
-    """Build the value a tagged JSON tree describes.
+    """Build the value that a tagged JSON tree describes.
 
-    Random fills are drawn from (`seed`, path of the tensor), where paths start with `root`: give calls of one plan
-    different roots to get different numbers. `device` is where tensors without a device of their own live.
+    Random fills depend on `seed` and the path of the tensor, which starts with `root`: calls of one plan get different numbers
+    by different roots. `device` is the device of tensors that name none.
     Raises UsageError, with the path, for unknown tags, fields and fills, bad shapes and impossible strides.
     """
     return _Decoder(tree, seed=seed, device=device, root=root).decode(tree, root)
@@ -102,10 +102,10 @@ def decode(tree: JsonTree, *, seed: int, device: str = "cpu", root: str = "") ->
 def decode_call(
     call: Call, *, seed: int, device: str = "cpu", root: str = "", sources: dict[int, str] | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(args, kwargs) of a call that carries input specs. Aliases and `same` reach across args and kwargs.
+    """(args, kwargs) of a call with input specs. Args and kwargs may share storages and objects.
 
-    `sources`, where given, gets what each storage was drawn by: an expression (`oracle.program.fills.fill_source`) by its
-    address.
+    If `sources` is given, it is filled with the expression that draws each storage (`oracle.program.fills.fill_source`), by the
+    storage's address.
     """
     tree = [call.args or [], call.kwargs or {}]
     decoder = _Decoder(tree, seed=seed, device=device, root=root)
@@ -154,7 +154,7 @@ class _Decoder:
         return value
 
     def sources(self) -> dict[int, str]:
-        """By the address of a storage: the Python text that its elements are drawn by."""
+        """Address of a storage -> the Python expression that draws its elements."""
         return {
             address: fill_source(fill, count=count, dtype=dtype, seed=self._seed, path=path)
             for address, (fill, count, dtype, path) in self._drawn.items()
@@ -243,7 +243,7 @@ class _Decoder:
         raw = torch.zeros(count, dtype=geometry.dtype).view(torch.uint8).reshape(count, geometry.dtype.itemsize)
         raw[where] = values.view(torch.uint8).reshape(
             numel, geometry.dtype.itemsize
-        )  # as bytes: every dtype can be moved
+        )  # as bytes, since all dtypes support that
         return raw.reshape(-1).view(geometry.dtype).to(device)
 
     def _collect_sharing(self, tree: JsonTree, path: str) -> None:

@@ -1,16 +1,16 @@
-"""Other values for given arguments: what a later call of the default plan is made on.
+"""Change the values of given arguments, for later calls of the default plan.
 
-A compiler that returns its first result again agrees with eager for as long as the values are repeated. The values of given
-tensors cannot be drawn again, since nobody says how they were drawn. So each tensor keeps what a program may rely on:
+With repeated values, a compiler that returns its first result again would agree with eager. The values cannot be drawn again,
+since it is unknown how they were drawn. So each tensor is changed and keeps the properties that a program may rely on:
 
 - shape, strides, dtype, aliasing; which elements are zero, negative, NaN or infinite;
 - a range that contains 0: floats are multiplied by a number below 1;
-- an order along the last dimension, and what makes a square matrix symmetric or triangular: such tensors are not moved;
-- integers and booleans beside floats: they are indices, lengths or pivots. Where there is no float among the arguments, integers
-  are the data: whole slices are moved, so that indices stay in range and those that differ go on to differ.
+- an order along the last dimension, and symmetric or triangular square matrices: elements of such tensors are not moved;
+- integers and booleans beside floats, which are indices, lengths or pivots. If no argument is a float, integers are the data, and
+  whole slices of them are moved, so that indices stay in range and distinct numbers stay distinct.
 
-What a program may rely on besides (numbers above 1, orthogonal columns) is found out by running it: `oracle.case` takes a weaker
-change where eager refuses this one.
+A program may rely on more (numbers above 1, orthogonal columns). Running it shows that: `oracle.case` uses a weaker change if
+eager raises.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ import torch
 
 from oracle.program.clone import has_plain_storage, map_tensors
 
-_FACTORS = (0.75, 0.625)  # of odd and of even calls
+_FACTORS = (0.75, 0.625)  # for odd and for even calls
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
 def change_values(arguments: Any, *, call: int, moves: bool) -> None:
-    """Write other values into the tensors of a tree that nobody else has: one made by `clone_tree`.
+    """Write other values into the tensors of a tree, which must be a copy made by `clone_tree`.
 
-    `moves`: elements change places as well. Otherwise floats are multiplied only, and integers keep their values.
+    `moves`: slices change places too. Otherwise floats are only multiplied, and integers keep their values.
     """
     tensors = list(_tensors_in(arguments))
     floats = [tensor for tensor in tensors if tensor.is_floating_point() or tensor.is_complex()]
@@ -41,7 +41,7 @@ def change_values(arguments: Any, *, call: int, moves: bool) -> None:
     kept = {t.untyped_storage()._cdata for t in others if has_plain_storage(t)}
     for key, sharing in users.items():
         if key in kept or len({tensor.dtype for tensor in sharing}) > 1:
-            continue  # one memory of two meanings
+            continue  # tensors of two dtypes, or of two kinds of values, share this storage
         if moves and len(sharing) == 1:
             _move(sharing[0], call)
         if floats:
@@ -67,14 +67,14 @@ def _multiply(elements: torch.Tensor, call: int) -> None:
 
 
 def _whole_storage(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements behind it, as a tensor with a version of its own: the change is none that autograd sees."""
+    """All elements of the tensor's storage, as a tensor with its own version counter, so that autograd sees no change."""
     storage = tensor.untyped_storage()
     result = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     return result.set_(storage, 0, (storage.nbytes() // tensor.dtype.itemsize,), (1,))
 
 
 def _move(tensor: torch.Tensor, call: int) -> None:
-    """Move slices along the first dimension that has several, unless an order or a structure would be lost."""
+    """Roll the tensor along its first dimension of size > 1, unless an order or a structure would be lost."""
     dim = next((at for at, size in enumerate(tensor.shape) if size > 1), None)
     if dim is None or _may_overlap_itself(tensor):
         return

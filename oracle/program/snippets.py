@@ -1,14 +1,13 @@
-"""Snippet: a program kept as a .py file of its own, read as data and never executed here.
+"""Snippets: programs in .py files, which are parsed here and never executed.
 
-A snippet file holds
+A snippet file has
 
-- a docstring, whose first line says what the program checks;
+- a docstring, whose first line says what the program tests;
 - `PROGRAM = {...}`: a literal with the keys of `_KEYS`, parsed with `ast`;
-- `DEVICE = "cpu"`: the device its inputs and parameters are made on; the line is rewritten for another device;
-- `program`, `inputs(call)` and perhaps `derive`, as `oracle.program` wants them.
+- `DEVICE = "cpu"`: the device of its inputs and parameters; the line is rewritten for another device;
+- `program`, `inputs(call)` and perhaps `derive`, as described in `oracle.program`.
 
-Everything a snippet touches lives in its own namespace, so a runner that executes the source again gets a fresh target
-with fresh globals.
+Each execution of the source has its own namespace, and so a fresh target with fresh globals.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from oracle.program import Call, ComparePolicy, Program
 
 _DEVICE_LINE = re.compile(r'^DEVICE = "cpu"$', re.MULTILINE)
 
-# key of PROGRAM -> what it may be
+# key of PROGRAM -> its types
 _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "tags": tuple,
     "rung": str,  # of a regression: the subject it was reported for
     "where": str,  # and the part of that compiler, as far as it is known
-    "calls": list,  # of dicts: the fields of oracle.program.Call
+    "calls": list,  # of dicts with the fields of oracle.program.Call
     "is_module": bool,
     "dynamic": bool,
-    "config": dict,  # torch configuration held while a subject compiles and runs
+    "config": dict,  # torch configuration while a subject compiles and runs
     "expects_raise": bool,
     "policy": dict,  # the fields of oracle.program.ComparePolicy
     "seed": int,
@@ -42,7 +41,7 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snippet:
-    """One snippet file: its text and what `PROGRAM` says of it."""
+    """One snippet file: its text and the fields of its `PROGRAM`."""
 
     name: str  # the file's stem
     doc: str  # first line of the docstring
@@ -60,7 +59,7 @@ class Snippet:
 
     @property
     def direction(self) -> str:
-        """ "backward" when some call of the plan differentiates, else "forward"."""
+        """ "backward" if some call of the plan differentiates, else "forward"."""
         return "backward" if any(call.backward for call in self.calls) else "forward"
 
     def to_program(self, *, name: str, device: str) -> Program:
@@ -84,7 +83,7 @@ def source_on(source: str, device: str) -> str:
 
 
 def parse_snippet(name: str, source: str) -> Snippet:
-    """Raises InternalError where the text does not keep the form above: snippets are ours."""
+    """The snippet of a text. Raises InternalError if it does not have the form above, since snippets are our own files."""
     tree = ast.parse(source, filename=f"{name}.py")
     doc = ast.get_docstring(tree)
     literals = [
