@@ -1,1 +1,1 @@
-"""Subjects: one file per way of running a program. See oracle.subjects.base for the protocol."""
+"""Subjects: one file for each way to run a program. The protocol is in oracle.subjects.base."""

@@ -1,4 +1,4 @@
-"""Subject: one way to run a program. Adding one means one small file with one class of this protocol."""
+"""Protocol of a subject, one way to run a program. A new subject is one small file with one class."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from oracle.subjects.spec import SubjectSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileRequest:
-    """What a subject gets. `target` is fresh: no other run has touched it, its parameters or its buffers.
+    """The program for a subject to compile. No other run has used `target`, its parameters or its buffers.
 
-    `args` and `kwargs` are copies of the first call's inputs, for subjects that trace or export on example inputs.
-    They are the subject's to spend.
+    `args` and `kwargs` are copies of the first call's inputs, for subjects that trace or export on example inputs. The subject
+    may change them.
     """
 
     target: Callable[..., Any]  # a function or an nn.Module
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     dynamic: bool | None = None
-    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as in Program; {}: nothing is said of sizes
-    backward: bool = False  # some call of the plan differentiates
+    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as in Program; {}: no ranges are given
+    backward: bool = False  # some call of the plan has a backward
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counters:
-    """What the subject did during one case. None where the subject cannot know."""
+    """Counts of what the subject compiled during one case. None if the subject does not know."""
 
-    graphs: int | None = None  # graphs captured; 0 says that nothing was compiled, and agreement means nothing
+    graphs: int | None = None  # captured graphs; with 0 nothing was compiled, and agreement proves nothing
     graph_breaks: int | None = None
     recompiles: int | None = None
-    kernels: int | None = None  # of all graphs; None of subjects that make none
-    lowered: int | None = None  # calls of operators that became kernels
-    fallbacks: int | None = None  # calls that did not, and are of the operator's own kernel
+    kernels: int | None = None  # in all graphs; None for subjects that generate none
+    lowered: int | None = None  # operator calls that became kernels
+    fallbacks: int | None = None  # operator calls that use eager's kernel
 
 
 class Subject(Protocol):
-    """A system under test. One instance serves many cases in one worker; `reset` comes before each."""
+    """A system under test. One instance compiles many programs in one worker; `reset` is called before each."""
 
     spec: SubjectSpec
 
@@ -49,7 +49,7 @@ class Subject(Protocol):
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         """Returns a callable with the calling convention of `request.target`.
 
-        May compile now or on the first call. An exception raised here or there is an observation, not an error of ours.
+        May compile now or on the first call. Exceptions of both are observations, not errors of ours.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The subject `eager`: the program as it is. Judged against eager's own runs, it shows what the judge says of noise."""
+"""The subject `eager`: the program itself. Its findings are false alarms of the judge."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Eager:
         self.spec = spec
 
     def reset(self) -> None:
-        """Nothing is kept between cases."""
+        """Does nothing: no state is kept between cases."""
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         return request.target

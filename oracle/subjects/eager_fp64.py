@@ -1,12 +1,12 @@
-"""The subject `eager_fp64`: eager computed in float64 and complex128, with the results given back in the program's dtypes.
+"""The subject `eager_fp64`: eager computed in float64 and complex128, with results converted back to the program's dtypes.
 
-It shows how much of a difference is eager's own rounding. What the caller sees stays what eager shows: inputs and module
-keep their dtypes, mutation and gradients reach them, outputs that are inputs or views of them stay so.
+It shows how much of a difference is eager's own rounding. Inputs and module keep their dtypes, mutations and gradients reach
+them, and outputs that are inputs or views of them stay so.
 
-Limits: outputs are narrowed to the one narrow dtype among inputs and module, so that a program that makes results of another
-dtype than its inputs' shows that dtype wrong; tensors that it keeps in globals, closures, lists or new attributes are wide,
-and those it takes from there narrow; containers among the arguments are copies. Where a program's meaning is its dtype (bit
-casts), or it mixes dtypes in one storage, it is run as it is.
+Limits: outputs are narrowed to the one narrow dtype among inputs and module, so results of another dtype are wrong. Tensors that
+the program stores in globals, closures, lists or new attributes are wide, and those it reads from there are narrow. Containers
+among the arguments are copies. A program whose meaning depends on its dtype (bit casts), or that has several dtypes in one
+storage, is run as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class EagerFp64:
         self.spec = spec
 
     def reset(self) -> None:
-        """Nothing is kept between cases."""
+        """Does nothing: no state is kept between cases."""
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         target = request.target
@@ -43,7 +43,7 @@ class EagerFp64:
                 wide = widen_tree(originals)
             except CannotWiden:
                 return target(*args, **kwargs)
-            narrowing = _Narrowing(originals, wide, narrow)  # before the program can change the containers
+            narrowing = _Narrowing(originals, wide, narrow)  # before the program changes the containers
             widening = Widened(narrow=narrow)
             generator = torch.get_rng_state()
             result = _run(target, wide, widening)
@@ -73,13 +73,13 @@ def _state(target: Callable[..., Any]) -> dict[str, torch.Tensor]:
 
 
 class _Narrowing:
-    """Carries one call's effects and results from the wide copies back to the caller's tensors."""
+    """Copies one call's mutations and results from the wide copies back to the caller's tensors."""
 
     def __init__(self, originals: Any, wide: Any, narrow: torch.dtype | None) -> None:
         self._pairs = list(zip(_tensors(originals), _tensors(wide), strict=True))
         self._narrow = narrow
-        self._cast: dict[int, torch.Tensor] = {}  # an output that is another's base is cast once for both
-        self._kept: list[torch.Tensor] = []  # so that no id is used twice
+        self._cast: dict[int, torch.Tensor] = {}  # id -> narrow tensor; the base of two outputs is cast once
+        self._kept: list[torch.Tensor] = []  # kept alive, so that no id is reused
 
     def give_back(self, result: Any) -> Any:
         for original, copy in self._pairs:
@@ -118,7 +118,7 @@ class _Narrowing:
         base = output._base
         if base is None or base.layout is not torch.strided:
             return self._cast_once(output)
-        # A view keeps its strides, and what it shares, as a view of its base's narrow form.
+        # A view becomes a view of its narrow base, with the same strides and aliases.
         narrow_base = self._cast_once(base)
         if narrow_base is base:
             return output
@@ -141,7 +141,7 @@ class _Narrowing:
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
-    """Every tensor object of a tree once, in order, dataclasses included."""
+    """The tensors of a tree in order, each object once. Dataclasses are traversed too."""
     found: list[torch.Tensor] = []
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
@@ -153,7 +153,7 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def _view_like(output: torch.Tensor, base: torch.Tensor) -> torch.Tensor | None:
-    """The view of `base` that `output` is of the base's wide form; None where strides do not say all."""
+    """The view of `base` with the geometry that `output` has in the wide base; None if strides do not describe it."""
     if base.is_conj() or base.is_neg():
         return None
     size, stride, offset = output.size(), output.stride(), output.storage_offset()
@@ -172,7 +172,7 @@ def _is_storage(tensor: torch.Tensor, storage: int) -> bool:
 
 def _forward_gradient_to(original: torch.Tensor) -> Callable[[torch.Tensor], None]:
     def forward(copy: torch.Tensor) -> None:
-        if copy.grad is None:  # an undefined gradient, from a function that has none to give
+        if copy.grad is None:  # the function returned an undefined gradient
             return
         gradient = copy.grad.to(original.dtype)
         original.grad = gradient if original.grad is None else original.grad + gradient

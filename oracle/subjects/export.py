@@ -1,7 +1,7 @@
-"""The subject `export`: torch.export.export, strict or not, and the exported program's module run.
+"""The subject `export`: runs the module of the program that torch.export.export returns, in strict mode or not.
 
-What an exported program can be put through before it is run is an option, so that a wrong answer names the stage: decomposed, and
-then saved and loaded, exported again, or unflattened.
+Options transform the exported program first, so that a wrong result names the stage: decompose it, and then save and load it,
+export it again, or unflatten it.
 
 Counterpart: torch/export/_trace.py export
 """
@@ -26,14 +26,14 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.torch_export import to_torch
 from oracle.subjects.traced import copy_of_target, unchanged_rng
 
-# Ways on which parameters become other tensors, known by their names only.
+# Transformations after which parameters are other tensors, with the same names.
 _MAKES_NEW_STATE = ("saved", "unflattened")
-# Leaves that export takes as inputs; it is its user's part to close over anything else.
+# Types of leaves that export supports as inputs. Other leaves are closed over.
 _INPUTS = (torch.Tensor, bool, int, float, complex, str, bytes, type(None))
 
 
 class FunctionModule(torch.nn.Module):
-    """export takes modules only, and only inputs of some types: the others, by their position among the leaves, are fixed."""
+    """A function as a module, since export takes modules only. `fixed` has the leaves that export does not take, by position."""
 
     def __init__(self, function: Callable[..., Any], fixed: Mapping[int, Any]) -> None:
         super().__init__()
@@ -50,11 +50,12 @@ class FunctionModule(torch.nn.Module):
 
 
 class Export:
-    """Exports on the first call, on copies of its inputs and of the module; the exported parameters and buffers are then
-    the original's. Another shape than the exported one is refused by export's own guards. Training mode has none, nor has
-    what is closed over (dtypes, devices, ...): there it is exported again, as its user would.
+    """Exports on the first call, from copies of its inputs and of the module, and then uses the original parameters and buffers.
 
-    Which sizes vary is what the program says (`Program.sizes`); else none, or with `dynamic` all that export finds.
+    Export's own guards refuse other shapes. There are no guards on training mode and on values that are closed over (dtypes,
+    devices ...): if they change, this exports again, as a user would.
+
+    The sizes in `Program.sizes` vary; without these none, or with `dynamic` all that export supports.
     """
 
     def __init__(self, spec: SubjectSpec) -> None:
@@ -64,7 +65,7 @@ class Export:
     def reset(self) -> None:
         self._exports = 0
         torch._dynamo.reset()
-        # Dynamo leaves the modules that a traced function uses among the globals of the frame it starts from: this file's.
+        # Dynamo stores modules that a traced function uses in the globals of the frame it starts from, which are this file's.
         for name in [name for name in globals() if name.startswith(f"__import_{PROGRAM_MODULE}")]:
             del globals()[name]
 
@@ -91,20 +92,20 @@ class Export:
         return torch.export.export(module, args, kwargs, **options)
 
     def loaded(self, program: Any) -> Any:
-        """The program saved, and loaded again."""
+        """The program after saving and loading it."""
         file = io.BytesIO()
         torch.export.save(program, file)
         file.seek(0)
         return torch.export.load(file)
 
     def unflattened(self, program: Any) -> torch.nn.Module:
-        """The program as modules like those it was made of."""
+        """The program unflattened into a hierarchy of modules."""
         return torch.export.unflatten(program)
 
     def _runnable(
         self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], **options: Any
     ) -> torch.nn.Module:
-        """What is called in the module's place; its state is the module's, or has the names of it."""
+        """The callable that replaces the module. Its state is the module's, or has the same names."""
         again = clone_tree((args, kwargs))
         program = self.export(module, args, kwargs, **options)
         decomposed = self.spec.options.get("decomposed", "no")
@@ -162,7 +163,7 @@ class Export:
 def _replace_state(
     runnable: torch.nn.Module, originals: Mapping[int, torch.Tensor], named: Mapping[str, torch.Tensor]
 ) -> None:
-    """Put the original's tensors where the copy's are: by identity, and by name where that is lost."""
+    """Replace the copy's tensors by the original's, found by identity, or by name if identity is lost."""
     for prefix, owner in [*runnable.named_modules(remove_duplicate=False)]:
         for name, value in {**owner._parameters, **owner._buffers, **owner.__dict__}.items():
             if not isinstance(value, torch.Tensor):
@@ -175,7 +176,7 @@ def _replace_state(
 def _without_fixed(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any], dict[int, Any]]:
-    """The inputs with None for every leaf export does not take, and those leaves by position."""
+    """The inputs with None for leaves that export does not take, and those leaves by position."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     fixed = {i: leaf for i, leaf in enumerate(leaves) if not isinstance(leaf, _INPUTS)}
     if not fixed:
@@ -185,7 +186,7 @@ def _without_fixed(
 
 
 def _all_dynamic(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Every dimension of every tensor may vary, as far as export finds that it can. By the parameters of `forward`."""
+    """`dynamic_shapes` in which every dimension of every tensor may vary, by the parameters of `forward`."""
 
     def dims(leaf: Any) -> Any:
         return dict.fromkeys(range(leaf.dim()), Dim.AUTO) if isinstance(leaf, torch.Tensor) else None
@@ -202,7 +203,7 @@ def _varying(
     kwargs: dict[str, Any],
     sizes: Mapping[str, Mapping[str, Any]],
 ) -> Any:
-    """`dynamic_shapes` of what the program says of its parameters. Sizes of one name are one `Dim`."""
+    """`dynamic_shapes` of the program's `sizes`. Sizes of one name are one `Dim`."""
     dims: dict[str, Any] = {}
 
     def shape(parameter: str) -> Any:
@@ -225,6 +226,6 @@ def _varying(
         return (positional, by_name) if kwargs else (positional,)
     collected = [parameter.name for parameter in parameters.values() if parameter.kind is parameter.VAR_KEYWORD]
     shapes = dict(zip(parameters, positional, strict=False))
-    if collected and any(name not in parameters for name in kwargs):  # those that `**inputs` takes are one argument
+    if collected and any(name not in parameters for name in kwargs):  # `**inputs` collects them in one argument
         shapes[collected[0]] = {name: by_name.pop(name) for name in kwargs if name not in parameters}
     return shapes | by_name

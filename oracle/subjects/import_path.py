@@ -1,4 +1,4 @@
-"""Subjects given by the user: a torch.compile backend `module:function`, or a whole compiler `compile:module:function`."""
+"""Subjects given by the user: a torch.compile backend `module:function`, or a compiler `compile:module:function`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SHOWN_SIGNATURE = 120  # characters
 
 
 class GivenBackend(TorchCompile):
-    """torch.compile with the user's backend: `backend(gm, example_inputs) -> callable`, `options` and `mode` as keywords.
+    """torch.compile with the user's backend `backend(gm, example_inputs) -> callable`, with `options` and `mode` as keywords.
 
-    Raises UsageError for a backend that cannot be called so.
+    Raises UsageError for a backend with another signature.
     """
 
     def __init__(self, spec: SubjectSpec, backend: Callable[..., Any] | None = None) -> None:
@@ -41,11 +41,11 @@ class GivenBackend(TorchCompile):
             if keywords and _takes(function, ("graph_module", "example_inputs"), {})
             else "give a torch.compile backend; a whole compiler, compile(fn) -> callable, is named compile:module:function",
         )
-        self.misuse: UsageError | None = None  # what the backend returned cannot be called
+        self.misuse: UsageError | None = None  # set if the backend returns something that is not callable
         super().__init__(spec, self._checked(spec.name, function))
 
     def _checked(self, name: str, backend: Callable[..., Any]) -> Callable[..., Any]:
-        """The same backend, with a clear word when it returns something that cannot be called."""
+        """The backend, with a clear error if it returns something that is not callable."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
             compiled = backend(*args, **kwargs)
@@ -55,7 +55,7 @@ class GivenBackend(TorchCompile):
             return compiled
 
         functools.update_wrapper(call, backend, updated=())
-        if not hasattr(backend, "__name__"):  # of an instance or a partial: Dynamo's messages name it
+        if not hasattr(backend, "__name__"):  # an instance or a partial; Dynamo's messages need a name
             call.__name__ = name
         return call
 
@@ -67,7 +67,7 @@ class GivenBackend(TorchCompile):
             try:
                 return compiled(*args, **kwargs)
             except BackendCompilerFailed as error:
-                # Dynamo wraps what a backend raises; a misuse of ours by the user's backend is not a finding.
+                # Dynamo wraps exceptions of backends. A UsageError in there is the user's mistake, not a finding.
                 inner = getattr(error, "inner_exception", None)
                 if isinstance(inner, UsageError):
                     raise inner from error
@@ -77,12 +77,12 @@ class GivenBackend(TorchCompile):
 
 
 class GivenCompiler:
-    """The user's compiler `f(fn, *, dynamic=None, **options) -> compiled`, called once per case."""
+    """The user's compiler `f(fn, *, dynamic=None, **options) -> compiled`, called once for each case."""
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
         self._compiler = import_callable(spec)
-        self.misuse: UsageError | None = None  # what the compiler returned cannot be called
+        self.misuse: UsageError | None = None  # set if the compiler returns something that is not callable
         _check_signature(
             spec.name,
             self._compiler,
@@ -94,14 +94,14 @@ class GivenCompiler:
         self._compiled = 0
 
     def reset(self) -> None:
-        """Calls the compiler's own `reset()` attribute where it has one."""
+        """Calls the compiler's own `reset()` if it has one."""
         self._compiled = 0
         own_reset = getattr(self._compiler, "reset", None)
         if callable(own_reset):
             own_reset()
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
-        """Raises UsageError if the compiler returns something that cannot be called."""
+        """Raises UsageError if the compiler returns something that is not callable."""
         options = {"dynamic": request.dynamic, **self.spec.options}
         compiled = self._compiler(request.target, **options)
         if not callable(compiled):
@@ -111,12 +111,12 @@ class GivenCompiler:
         return compiled
 
     def counters(self) -> Counters:
-        """Unknown: what a compiler does inside is its own affair."""
+        """Nothing is known of the user's compiler."""
         return Counters()
 
 
 def import_callable(spec: SubjectSpec) -> Callable[..., Any]:
-    """The object at `spec.path`, looked for in the current directory and PYTHONPATH too.
+    """The object at `spec.path`, which may be in the current directory or on PYTHONPATH.
 
     Raises UsageError if the module does not import, has no such attribute, or the attribute is not callable.
     """
@@ -127,7 +127,7 @@ def import_callable(spec: SubjectSpec) -> Callable[..., Any]:
     importlib.invalidate_caches()
     try:
         found: Any = importlib.import_module(module_name)
-    except Exception as error:  # a module may raise anything while it is imported; all of it is the user's to mend
+    except Exception as error:  # importing runs the user's code, which may raise anything
         raise UsageError(
             seen=f"subject {spec.name!r}: module {module_name!r} does not import: {type(error).__name__}: {error}",
             expected="a module that imports, in the current directory, on PYTHONPATH or installed",
@@ -156,7 +156,7 @@ def import_callable(spec: SubjectSpec) -> Callable[..., Any]:
 
 
 def _search_path(spec: SubjectSpec) -> list[str]:
-    """As for `python -m`: the current directory, then PYTHONPATH; a worker was started with other ones."""
+    """The current directory, then PYTHONPATH, as for `python -m`: a worker is started with another search path."""
     paths = [os.getcwd()]
     for value in (spec.env.get("PYTHONPATH"), os.environ.get("PYTHONPATH")):
         paths.extend(path for path in (value or "").split(os.pathsep) if path)
@@ -166,7 +166,7 @@ def _search_path(spec: SubjectSpec) -> list[str]:
 def _check_signature(
     name: str, function: Callable[..., Any], positions: tuple[str, ...], keywords: Mapping[str, Any], *, do: str
 ) -> None:
-    """UsageError unless the function takes these arguments. One whose signature Python does not know is left to its calls."""
+    """Raise UsageError unless the function takes these arguments. Functions of unknown signature are accepted."""
     if _takes(function, positions, keywords):
         return
     taken = ", ".join((*positions, *(f"{key}=..." for key in keywords)))

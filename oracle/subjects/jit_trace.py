@@ -1,4 +1,4 @@
-"""The subject `jit_trace`: torch.jit.trace, and its graph run.
+"""The subject `jit_trace`: runs the graph of torch.jit.trace.
 
 Counterpart: torch/jit/_trace.py trace
 """
@@ -14,7 +14,7 @@ from oracle.subjects.traced import FlatProgram, FlatTrace, TracedSubject
 
 
 class _Holder(torch.nn.Module):
-    """jit.trace takes parameters only as those of the module it traces."""
+    """A module with the program's parameters, since jit.trace treats only those of the traced module as parameters."""
 
     def __init__(self, flat: FlatProgram) -> None:
         super().__init__()
@@ -27,13 +27,13 @@ class _Holder(torch.nn.Module):
 
 
 class JitTrace(TracedSubject):
-    """torch.jit.trace without its own check, which would run the program again."""
+    """torch.jit.trace without its check, which would run the program again."""
 
     def trace(self, flat: FlatProgram, tensors: list[torch.Tensor]) -> FlatTrace:
         holder = _Holder(flat)
         with (
             warnings.catch_warnings()
-        ):  # that TorchScript is deprecated, and tracer warnings for what the oracle finds anyway
+        ):  # warnings that TorchScript is deprecated, and tracer warnings about what the oracle finds anyway
             warnings.simplefilter("ignore")
             return torch.jit.trace(holder, tuple(tensors), check_trace=False)  # pyright: ignore
 

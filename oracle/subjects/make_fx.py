@@ -1,4 +1,4 @@
-"""The subject `make_fx`: torch's proxy tracing to an aten graph, in real, fake or symbolic mode, and the graph run.
+"""The subject `make_fx`: traces an aten graph by torch's make_fx, in real, fake or symbolic mode, and runs it.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py make_fx
 """
@@ -15,7 +15,7 @@ from oracle.subjects.traced import FlatProgram, FlatTrace, TracedSubject
 
 
 class GraphTracedSubject(TracedSubject):
-    """A trace that is an fx.GraphModule whose attributes are the captured tensors."""
+    """A subject whose trace is an fx.GraphModule with the captured tensors as attributes."""
 
     def replace_state(self, traced: FlatTrace, originals: dict[int, torch.Tensor], flat: FlatProgram) -> None:
         assert isinstance(traced, torch.fx.GraphModule), type(traced)
@@ -28,7 +28,7 @@ class GraphTracedSubject(TracedSubject):
 
 
 class MakeFx(GraphTracedSubject):
-    """torch's make_fx. Parameters stay real tensors in fake and symbolic mode: torch fakes them while tracing."""
+    """torch's make_fx. Parameters are real tensors in fake and symbolic mode too: torch makes them fake while tracing."""
 
     def trace(self, flat: FlatProgram, tensors: list[torch.Tensor]) -> FlatTrace:
         mode = self.spec.options.get("mode", "real")
@@ -36,7 +36,7 @@ class MakeFx(GraphTracedSubject):
 
 
 def flat_function(flat: FlatProgram) -> Callable[..., Any]:
-    """make_fx names the graph after its function, and reads its signature."""
+    """The program as a function with a name and a signature, which make_fx reads."""
 
     def program(*tensors: torch.Tensor) -> list[Any]:
         return flat(*tensors)

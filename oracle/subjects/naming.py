@@ -1,4 +1,4 @@
-"""Names of subjects: one for each callable the user gives, and an error where two subjects would share one. Torch-free."""
+"""Names of subjects: a unique name for each callable of the user, and an error for equal names. Does not import torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from oracle.subjects.spec import SubjectSpec
 
 
 def name_of_callable(function: Callable[..., Any]) -> str:
-    """`module.qualname` of a function or class; of a partial, that of its function; of an instance, that of its class.
+    """`module.qualname` of a function or class, of a partial's function, or of an instance's class.
 
     `pkg.backend.compile_fx`, `__main__.<lambda>`, `tests.test_x.test_y.<locals>.backend`.
     """
@@ -24,7 +24,7 @@ def name_of_callable(function: Callable[..., Any]) -> str:
 
 
 def names_of_callables(functions: Iterable[Callable[..., Any]]) -> list[str]:
-    """A name for each, in the order given: where several would be equal, the second is `name#2`, the third `name#3`."""
+    """A name for each, in the order given: of several equal names the second becomes `name#2`, the third `name#3`."""
     counts: dict[str, int] = {}
     names: list[str] = []
     for function in functions:
@@ -35,7 +35,7 @@ def names_of_callables(functions: Iterable[Callable[..., Any]]) -> list[str]:
 
 
 def check_distinct_names(names: Sequence[str]) -> None:
-    """Raises UsageError for a name that occurs twice: results are kept by name, and one would overwrite the other."""
+    """Raises UsageError for a name that occurs twice, since results are stored by name."""
     twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
     if twice:
         raise UsageError(
@@ -46,7 +46,7 @@ def check_distinct_names(names: Sequence[str]) -> None:
 
 
 def check_distinct_specs(specs: Sequence[SubjectSpec]) -> None:
-    """Raises UsageError for two names of one and the same subject, such as the same options in another order."""
+    """Raises UsageError for two names of the same subject, such as the same options in another order."""
     for number, spec in enumerate(specs):
         for other in specs[:number]:
             if replace(spec, name=other.name) == other and spec.name != other.name:

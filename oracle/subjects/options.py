@@ -1,4 +1,4 @@
-"""Options of subjects: `name[key=value,key=value]` on the command line, tables in the subjects file. Torch-free.
+"""Options of subjects: `name[key=value,key=value]` on the command line, tables in the subjects file. Does not import torch.
 
 Keys may be dotted (`options.fallback_random`); values are numbers, true, false, null, quoted or bare strings.
 """
@@ -20,7 +20,7 @@ _LITERALS = {"true": True, "True": True, "false": False, "False": False, "null":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionSpec:
-    """What one option may be. `choices` empty: any value of the given types. `several`: choices joined by `+`."""
+    """Values that one option may have: one of `choices`, or any of the given types. With `several`, choices joined by `+`."""
 
     types: tuple[type, ...] = ()  # empty: any scalar
     choices: tuple[Any, ...] = ()
@@ -43,7 +43,7 @@ class OptionSpec:
 
 
 def split_names(text: str) -> list[str]:
-    """`"eager,inductor[mode=default,dynamic=true]"` -> its names: commas inside brackets do not separate."""
+    """The names in `"eager,inductor[mode=default,dynamic=true]"`: commas inside brackets do not separate."""
     parts, depth, start = [], 0, 0
     for position, character in enumerate(text):
         depth += (character == "[") - (character == "]")
@@ -55,7 +55,7 @@ def split_names(text: str) -> list[str]:
 
 
 def split_options(name: str) -> tuple[str, dict[str, Any]]:
-    """The name without its brackets, and the options in them. Raises UsageError for text that is not `key=value,...`."""
+    """The name without its brackets, and the options in them. Raises UsageError for other text than `key=value,...`."""
     if "[" not in name and "]" not in name:
         return name, {}
     match = _NAME_WITH_OPTIONS.match(name)
@@ -75,7 +75,7 @@ def split_options(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def flatten_tables(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables of the subjects file as dotted keys: {"options": {"epilogue_fusion": False}} -> one key."""
+    """Nested tables of the subjects file with dotted keys: {"options": {"epilogue_fusion": False}} has one key."""
     flat: dict[str, Any] = {}
     for key, value in options.items():
         if isinstance(value, Mapping):
@@ -86,7 +86,7 @@ def flatten_tables(options: Mapping[str, Any], prefix: str = "") -> dict[str, An
 
 
 def check_options(name: str, options: Mapping[str, Any], allowed: Mapping[str, OptionSpec]) -> None:
-    """Raises UsageError for an unknown option or a value it may not have. `"options.*"` allows any dotted key."""
+    """Raises UsageError for an unknown option or an invalid value. `"options.*"` allows any dotted key."""
     for key, value in options.items():
         stem = key.split(".", 1)[0]
         spec = allowed.get(key) or (allowed.get(f"{stem}.*") if "." in key else None) or allowed.get("*")

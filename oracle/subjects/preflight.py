@@ -1,8 +1,8 @@
-"""Preflight: load a subject the user gave by path, and compile one tiny function with it, before a run is planned.
+"""Preflight: load a subject given by path and compile a tiny function with it, before a run is planned.
 
-A path that does not import, names nothing callable, or returns nothing callable is a mistake in the command line: it is
-said once, at the start, and not as one failed row per program. A subject that crashes, hangs or raises of its own is a
-finding, and the run will show it.
+A path that does not import, that names nothing callable, or whose function returns nothing callable is a mistake in the command
+line. It is reported once at the start, instead of one failed case for each program. A subject that crashes, hangs or raises is
+a finding, which the run reports.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def probe(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict[s
         subject.reset()
         x = torch.ones(2)
         subject.compile(CompileRequest(target=_tiny, args=(x,)))(x)
-    except Exception as error:  # process edge of the probe: what is not the user's mistake is left for the run to show
+    except Exception as error:  # the process edge; errors that are not the user's mistake are left to the run
         for cause in _chain(error):
             if isinstance(cause, UsageError):
                 return {"usage_error": {"seen": cause.seen, "expected": cause.expected, "do": cause.do}}
@@ -39,7 +39,7 @@ def _tiny(x: torch.Tensor) -> torch.Tensor:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The error and everything it came from; torch keeps a backend's own error in `inner_exception`."""
+    """The error and its causes; torch stores a backend's own error in `inner_exception`."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [error]
     while waiting:

@@ -1,5 +1,4 @@
-"""The subjects of the reference implementation, and what it offers in upstream's place. The only module outside refimpl
-that imports it.
+"""Subjects that run refimpl, and refimpl's substitutes for upstream names. The only module outside refimpl that imports it.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py make_fx; the backend aot_eager of torch.compile
 """
@@ -45,8 +44,8 @@ from refimpl.codegen.options import CodegenOptions, codegen_options
 from refimpl.export import export, load, save, unflatten
 from refimpl.pipeline import Partition, compile_aot
 
-# Where capture stops besides where it must: nowhere, or after each instruction of a captured function; by turns one is captured
-# and the next one run, the first of a function captured ("second") or run ("first").
+# Option `breaks`: graph breaks only where they are needed, or after each captured instruction, so that the next instruction is
+# interpreted. The first instruction of a function is then captured ("second") or interpreted ("first").
 BREAKS: Mapping[str, Callable[[int, int], bool] | None] = MappingProxyType(
     {
         "needed": None,
@@ -54,28 +53,28 @@ BREAKS: Mapping[str, Callable[[int, int], bool] | None] = MappingProxyType(
         "first": lambda start, offset: offset != start or start == 0,
     }
 )
-# kind of subject -> what runs the graphs of capture, where the subject says it
+# kind of subject -> backend for captured graphs, if the kind implies one
 BACKENDS: Mapping[str, str] = MappingProxyType({"refimpl.full": "aot_eager"})
-RECOMPILE_LIMIT = 64  # a plan may need more than the default of 8; past the limit it runs without graphs
+RECOMPILE_LIMIT = 64  # a plan may need more than the default of 8, beyond which it runs without graphs
 SOURCE_FOLDER = Path(refimpl.__file__).parent
-# kind of subject -> how forward and backward are told apart: not at all, by need, or by the smallest cut
+# kind of subject -> partitioner of the joint graph; None: it is not partitioned
 PARTITIONS: Mapping[str, Partition] = MappingProxyType(
     {"refimpl.joint": None, "refimpl.partitioned": "min_cut", "refimpl.aot": "default"}
 )
 
 
 def substituted_names(parts: Sequence[str]) -> tuple[str, ...]:
-    """The upstream dotted names that these parts of `refimpl.SUBSTITUTION_PARTS` have a counterpart of, sorted."""
+    """The dotted upstream names that these parts of `refimpl.SUBSTITUTION_PARTS` substitute, sorted."""
     return tuple(sorted(_table(parts)))
 
 
 def substitutes(parts: Sequence[str]) -> dict[str, object]:
-    """Upstream dotted name -> the object of refimpl that stands in for it. AttributeError where the table names nothing."""
+    """Dotted upstream name -> refimpl's substitute. Raises AttributeError if the table names a missing object."""
     return {upstream: pkgutil.resolve_name(ours) for upstream, ours in sorted(_table(parts).items())}
 
 
 def substitute_places(parts: Sequence[str]) -> dict[str, str]:
-    """Upstream dotted name -> the dotted name of what stands in for it: what `mock.patch` has to be told."""
+    """Dotted upstream name -> dotted name of its substitute, for `mock.patch`."""
     return dict(sorted(_table(parts).items()))
 
 
@@ -84,8 +83,7 @@ def _table(parts: Sequence[str]) -> dict[str, str]:
 
 
 class Transcript:
-    """What a subject compiled since its last `reset`, as text, in order. Nothing is written before `is_kept` is set: printing
-    takes time."""
+    """What a subject compiled since its last `reset`, as text. Empty unless `is_kept` is set, since printing takes time."""
 
     def __init__(self) -> None:
         self.is_kept = False
@@ -95,18 +93,18 @@ class Transcript:
         self._texts.clear()
 
     def add_graph(self, graph_module: torch.fx.GraphModule) -> None:
-        """A graph with the dtype, shape and strides of every tensor in it."""
+        """Add a graph with the dtype, shape and strides of every tensor in it."""
         if self.is_kept:
             text = graph_module.print_readable(print_output=False, include_stride=True)
             self._texts.append(("graphs", "\n".join(line.rstrip() for line in text.splitlines())))
 
     def add(self, kind: str, text: str) -> None:
-        """Another text of this kind."""
+        """Add another text of this kind."""
         if self.is_kept:
             self._texts.append((kind, text))
 
     def by_kind(self) -> dict[str, str]:
-        """Kind ("graphs", "guards", "kernels", "programs") -> its texts, one below the other."""
+        """Kind ("graphs", "guards", "kernels", "programs") -> its texts, joined by lines."""
         kinds = dict.fromkeys(kind for kind, _ in self._texts)
         return {kind: "\n\n".join(text for each, text in self._texts if each == kind) for kind in kinds}
 
@@ -134,7 +132,7 @@ class RefimplMakeFx(GraphTracedSubject):
 
 
 class RefimplFunctionalized:
-    """refimpl's functionalize: the forward graph without mutation, differentiated by autograd; traced at every call."""
+    """refimpl's functionalize: a forward graph without mutations, traced at every call and differentiated by autograd."""
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
@@ -157,9 +155,9 @@ class RefimplFunctionalized:
 
 
 class RefimplAot:
-    """refimpl.compile_aot, with the partition that the kind of subject stands for; graphs run as they are.
+    """refimpl.compile_aot with the partitioner of the subject's kind; graphs are run as they are.
 
-    It compiles anew for every kind of call by itself; what the program reads besides its arguments it does not guard.
+    It recompiles for calls that differ in the arguments' metadata, but has no guards on globals and other state.
     """
 
     def __init__(self, spec: SubjectSpec) -> None:
@@ -189,15 +187,15 @@ class RefimplAot:
 
 
 def kernel_options(spec: SubjectSpec) -> CodegenOptions:
-    """What a subject's options say about kernels."""
+    """The code generator's options in a subject's options."""
     known = ("random", "strict", "fuse_attention")
     return codegen_options({name: spec.options[name] for name in known if name in spec.options})
 
 
 class KernelCompilerState:
-    """Compiles graphs to Triton kernels for the level that a subject's options say, and counts what they come to.
+    """Compiles graphs to Triton kernels for the level in a subject's options, and counts the kernels.
 
-    Raises UsageError for a level that cannot be used in this process.
+    Raises UsageError for a level that this process cannot use.
     """
 
     def __init__(self, spec: SubjectSpec) -> None:
@@ -215,14 +213,14 @@ class KernelCompilerState:
         self.transcript = Transcript()
 
     def reset(self) -> None:
-        """Forget what was compiled."""
+        """Forget all compiled graphs."""
         self.made.clear()
         self.transcript.clear()
 
     def compile(
         self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], options: CodegenOptions | None = None
     ) -> CompiledGraph:
-        """One graph."""
+        """Compile one graph."""
         self.transcript.add_graph(graph_module)
         made = compile_graph(graph_module, example_inputs, level=self._level, options=options or self.options)
         self.made.append(made)
@@ -230,7 +228,7 @@ class KernelCompilerState:
         return made
 
     def counted(self, counters: Counters) -> Counters:
-        """With what there was of kernels."""
+        """The counters with the counts of kernels added."""
         return replace(
             counters,
             kernels=sum(len(graph.kernels) for graph in self.made),
@@ -240,7 +238,7 @@ class KernelCompilerState:
 
 
 class RefimplCodegen:
-    """Decomposed graphs of compile_aot: as they are, or as Triton kernels. What has no rule runs as it is, unless strict."""
+    """Decomposed graphs of compile_aot, as they are or as Triton kernels. Operators without a lowering run in eager."""
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
@@ -276,8 +274,10 @@ class RefimplCodegen:
 
 
 class RefimplCapture:
-    """refimpl.capture: segments with guards, what lies between them interpreted. refimpl.full: with AOT autograd behind it;
-    triton: with Triton kernels behind that."""
+    """refimpl.capture: graphs with guards, and interpreted code at graph breaks.
+
+    The kind refimpl.full adds AOT autograd, the kind triton also Triton kernels.
+    """
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
@@ -315,7 +315,7 @@ class RefimplCapture:
         return counters if self._kernels is None else self._kernels.counted(counters)
 
     def note_segments(self) -> None:
-        """Add the captured graphs, their guards, and where capture stopped to the transcript."""
+        """Add the captured graphs, their guards and the graph breaks to the transcript."""
         for segment in self._segments():
             if segment.graph is not None:
                 self.transcript.add_graph(segment.graph)
@@ -329,7 +329,7 @@ class RefimplCapture:
 
 
 class RefimplExport(Export):
-    """refimpl.export, strict or not, and the exported program's module; put through what the options say before."""
+    """The subject `export` with refimpl's export."""
 
     def __init__(self, spec: SubjectSpec) -> None:
         super().__init__(spec)
@@ -355,9 +355,9 @@ class RefimplExport(Export):
 
 
 class ThroughRefimpl:
-    """Another subject on what refimpl makes of a program: it compiles each graph, forward and backward, that compile_aot has.
+    """Another subject that compiles the forward and backward graphs of refimpl's compile_aot.
 
-    Guards are refimpl's: none but on the arguments. The subject must take GraphModules.
+    Guards are refimpl's, on the arguments only. The subject must support GraphModules.
     """
 
     def __init__(self, subject: Subject) -> None:

@@ -1,7 +1,7 @@
-"""The registry: from what the user typed to a SubjectSpec, and in a worker from a SubjectSpec to a Subject. Torch-free.
+"""The registry of subjects: resolves a name to a SubjectSpec, and loads the Subject in a worker. Does not import torch.
 
-A subject's code is imported by `load` only. To add one: a file beside this one with a class of the protocol
-`oracle.subjects.base.Subject` that takes its spec, and one row in `BUILT_IN`.
+Only `load` imports a subject's code. A new subject is a file in this folder with a class of the protocol
+`oracle.subjects.base.Subject` that takes its spec, and a row in `BUILT_IN`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagra
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltIn:
-    """One row of the table of subjects."""
+    """One row of the table of built-in subjects."""
 
     kind: str
     code: str  # "module:class", imported in the worker
@@ -59,8 +59,8 @@ _EXPORT = {
     "dynamic": _FLAG_OR_NONE,
     "decomposed": OptionSpec(choices=("no", "functional", "all")),
 }
-# Where kernels run, the capabilities of GPUs that each of them is compiled for besides, whose random numbers they draw, and
-# whether attention in pieces is put together.
+# Options of subjects with kernels: where the kernels run, compute capabilities for which they are also compiled, which random
+# numbers they draw, and whether attention written as single operators is fused.
 _KERNELS = {
     "level": OptionSpec(choices=("emulator", "interpreter", "device")),
     "cubin": OptionSpec(choices=(80, 86, 89, 90, 100), several=True),
@@ -81,7 +81,7 @@ BUILT_IN: dict[str, BuiltIn] = {
     "eager_fp64": BuiltIn(
         kind="eager_fp64",
         code="oracle.subjects.eager_fp64:EagerFp64",
-        rng="own",  # a float64 draw takes other bits from the generator
+        rng="own",  # drawing float64 uses other bits of the generator
         description="eager computed in float64, results in the program's dtypes",
     ),
     "dynamo": BuiltIn(
@@ -102,7 +102,7 @@ BUILT_IN: dict[str, BuiltIn] = {
         kind="torch_compile",
         code=_COMPILED,
         options=_COMPILE,
-        rng="own",  # the decompositions draw by rand, where eager's kernels draw by bernoulli
+        rng="own",  # decompositions draw by rand, eager's kernels by bernoulli
         eager_stream=_FALLBACK_RANDOM,
         rung=3,
         description="capture, AOTAutograd, inductor's decompositions, min-cut partitioner",
@@ -231,10 +231,10 @@ _GIVEN_BY_USER = {
 
 
 def resolve(name: str, *, subjects_file: Path | None = None) -> SubjectSpec:
-    """The spec of what the user typed: a name of the table or of the subjects file, `module:function`, or
-    `compile:module:function`, each with options in brackets.
+    """The spec of a name of the table or of the subjects file, `module:function`, or `compile:module:function`.
 
-    Raises UsageError for an unknown name (with near ones), a malformed path, an unknown option or a value it may not have.
+    Each may have options in brackets. Raises UsageError for an unknown name (with similar ones), a malformed path, an unknown
+    option or an invalid value.
     """
     entries = read_subjects_file(subjects_file) if subjects_file is not None else {}
     _check_entry_names(entries, subjects_file)
@@ -255,7 +255,7 @@ def resolve(name: str, *, subjects_file: Path | None = None) -> SubjectSpec:
 
 
 def known(*, subjects_file: Path | None = None) -> list[tuple[SubjectSpec, str]]:
-    """Every subject with a name and what it is, options included, in the order of the table and the file."""
+    """Every named subject with its description, options included, in the order of the table and the file."""
     listed = [(_spec(name, row, {}, base=name), row.description + _options_text(row)) for name, row in BUILT_IN.items()]
     entries = read_subjects_file(subjects_file) if subjects_file is not None else {}
     _check_entry_names(entries, subjects_file)
@@ -265,7 +265,7 @@ def known(*, subjects_file: Path | None = None) -> list[tuple[SubjectSpec, str]]
 
 
 def check_requirements(spec: SubjectSpec, *, device: str = "cpu") -> None:
-    """Raises UsageError when something the subject needs on that device is not on this machine."""
+    """Raises UsageError if this machine lacks something that the subject needs on that device."""
     requires = set(spec.requires)
     _check_level(spec, device)
     if device.startswith("cuda"):
@@ -289,9 +289,9 @@ def check_requirements(spec: SubjectSpec, *, device: str = "cpu") -> None:
 
 
 def load(spec: SubjectSpec) -> Subject:
-    """Import the subject's code and make it. Called in a worker.
+    """Import the subject's code and make the subject. Called in a worker.
 
-    Raises UsageError if a path given by the user does not import or is not callable, or an option is refused by torch.
+    Raises UsageError if a path given by the user does not import or is not callable, or if torch refuses an option.
     """
     rows = {row.kind: row for row in (*BUILT_IN.values(), *_GIVEN_BY_USER.values())}
     if spec.kind not in rows:
@@ -305,9 +305,9 @@ def load(spec: SubjectSpec) -> Subject:
 
 
 def of_callable(function: Callable[..., Any], *, name: str = "") -> Subject:
-    """The subject of a live Dynamo backend `f(gm, example_inputs)`; for use in this process, its spec names no path.
+    """The subject of a Dynamo backend `f(gm, example_inputs)` in this process. Its spec has no path.
 
-    `name`: under which its results are kept; "" for `module.qualname`. Raises UsageError for a function of other arguments.
+    `name` is the key of its results; "" stands for `module.qualname`. Raises UsageError for a function of other arguments.
     """
     spec = SubjectSpec(name=name or name_of_callable(function), kind="backend")
     return importlib.import_module("oracle.subjects.import_path").GivenBackend(spec, function)
@@ -330,11 +330,11 @@ def _spec(name: str, row: BuiltIn, options: Mapping[str, Any], *, base: str, **m
     rng = row.rng
     if "level" in options or "cubin" in options:
         more["requires"] = tuple(sorted({*row.requires, *_requirements_of_level(options)}))
-    if options.get("level") == "interpreter":  # Triton interprets or compiles, as it is told when it is imported
+    if options.get("level") == "interpreter":  # Triton reads the variable when it is imported
         more["env"] = {_INTERPRET: "1"}
     if row.kind == "torch_compile":
         options["backend"] = "eager" if base == "dynamo" else base
-        if options.get("options.fallback_random") is True:  # inductor then calls eager's random ops
+        if options.get("options.fallback_random") is True:  # inductor then calls eager's random operators
             rng = "eager"
     if options.get("random") == "philox":
         rng = "own"
@@ -363,7 +363,7 @@ def _from_path(name: str, path: str, options: Mapping[str, Any]) -> SubjectSpec:
             if is_file and stem.isidentifier()
             else "write for example mypackage.backend:compile_graph",
         )
-    # A backend or a compiler of the user's has a generator of its own only if it says so in the subjects file.
+    # A user's backend or compiler must draw eager's random numbers, unless the subjects file says otherwise.
     return _spec(name, row, options, base=path, path=path)
 
 
@@ -405,7 +405,7 @@ def _requirements_of_level(options: Mapping[str, Any]) -> list[str]:
 
 
 def _check_level(spec: SubjectSpec, device: str) -> None:
-    """Kernels run on the tensors' device, and Triton in one of its two modes."""
+    """Raise UsageError for a level that does not fit the tensors' device or Triton's mode in this process."""
     level = spec.options.get("level") if spec.kind in ("triton", "refimpl.triton") else None
     is_interpreting = {**os.environ, **spec.env}.get(_INTERPRET, "0").lower() in ("1", "true", "on", "yes")
     is_cuda = device.startswith("cuda")
@@ -463,7 +463,7 @@ def _check_cuda(spec: SubjectSpec) -> None:
 
 
 def _has_cuda_device() -> bool:
-    """By NVML: asking CUDA itself would make it unusable in processes forked later."""
+    """Whether NVML finds a device. Using CUDA itself would make it unusable in processes forked later."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

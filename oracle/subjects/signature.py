@@ -1,4 +1,4 @@
-"""The signature of a call: equal signatures may share one trace. What it is made of is said in oracle.subjects.traced."""
+"""The signature of a call: calls with equal signatures may share a trace. Its parts are listed in oracle.subjects.traced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BY_VALUE = (
 
 
 class _ByIdentity:
-    """Compares by identity, and keeps the object alive so that the identity stays its own."""
+    """Compares by identity, and keeps the object alive so that its id is not reused."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -36,7 +36,7 @@ class _ByIdentity:
 
 
 def signature_of(target: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
-    """Everything a trace of this call depends on and the API does not guard."""
+    """Everything that a trace of this call depends on and that the API does not guard."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     numbering = _Numbering()
     described = tuple(numbering.tensor(leaf) if isinstance(leaf, torch.Tensor) else value_key(leaf) for leaf in leaves)
@@ -68,17 +68,17 @@ class _Numbering:
         if tensor.layout is not torch.strided:
             return facts
         facts += (tensor.stride(), tensor.storage_offset())
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):  # a wrapper subclass may have no storage to speak of
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter):  # a wrapper subclass may have no storage
             return facts
         return (*facts, self._storages.setdefault(tensor.untyped_storage()._cdata, len(self._storages)))
 
 
 def value_key(leaf: Any) -> Hashable:
-    """A key that is equal for equal values, and for objects without a value of their own the object."""
+    """A key that is equal for equal values; for objects that do not compare by value, the identity."""
     if isinstance(leaf, _BY_VALUE):
         return type(leaf), leaf
     if isinstance(leaf, (float, complex, slice, range)):
-        return type(leaf), repr(leaf)  # NaN equals itself, -0.0 is not 0.0
+        return type(leaf), repr(leaf)  # by text NaN equals itself, and -0.0 differs from 0.0
     return _ByIdentity(leaf)
 
 

@@ -1,6 +1,6 @@
-"""SubjectSpec: the description of a subject, torch-free, so that plans and workers exchange it as JSON.
+"""SubjectSpec: the description of a subject that plans and workers exchange as JSON. Does not import torch.
 
-A subject's code lives in one small file beside this one and is looked up by `kind` in the worker.
+A worker finds the subject's code by `kind` (oracle.subjects.registry).
 """
 
 from __future__ import annotations
@@ -14,24 +14,22 @@ from typing import Any
 class SubjectSpec:
     """One subject with its options.
 
-    `rng` says which random numbers it promises: "eager" (the same stream as eager) or "own" (the same distribution).
+    `rng`: which random numbers it promises to draw: "eager" (the same as eager) or "own" (from the same distribution).
     """
 
-    name: str  # what the user typed, and what stands in records: "inductor", "inductor[mode=max-autotune]"
+    name: str  # as typed by the user and used in records: "inductor", "inductor[mode=max-autotune]"
     kind: str  # key of the registry: "eager", "torch_compile", "make_fx", "export", "jit_trace", "import_path", ...
     options: Mapping[str, Any] = field(default_factory=dict)
-    env: Mapping[str, str] = field(default_factory=dict)  # set before torch is imported, in workers of its own
+    env: Mapping[str, str] = field(default_factory=dict)  # set before torch is imported, in separate workers
     rng: str = "eager"
-    # torch configuration under which a subject of rng "own" draws eager's numbers: then values are compared as well
+    # torch configuration with which a subject of rng "own" draws eager's numbers, to compare its values as well
     eager_stream: Mapping[str, Any] = field(default_factory=dict)
     rung: int | None = None  # position on the ladder from eager to kernels; None for subjects beside the ladder
     requires: tuple[str, ...] = ()  # "g++", "triton", "cuda": checked before the run
     path: str = ""  # "module:attribute" for subjects given by the user
-    guards: bool = (
-        True  # notices when something the program reads besides its inputs has changed; traces do not promise it
-    )
-    double_backward: bool = False  # promises gradients of gradients: refusing them by name is a finding too
-    ranges: bool = False  # takes a program's `sizes`, and refuses others at calls: an exported program
+    guards: bool = True  # promises to notice changes of state that the program reads besides its inputs; traces do not
+    double_backward: bool = False  # promises a double backward, so that refusing one is a finding
+    ranges: bool = False  # uses a program's `sizes` and refuses calls outside of them, as an exported program does
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -1,6 +1,6 @@
-"""What a compiler does once in a process (imports, registrations, probes, precompiled headers), done before a case is timed.
+"""Warm a compiler up (imports, registrations, probes, precompiled headers) before the first case of a process is timed.
 
-The first program of a process would be charged for it otherwise: seconds, and ten times that on a busy machine.
+Otherwise the first program would be charged for it: seconds, and ten times that on a busy machine.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.registry import load, resolve
 from oracle.subjects.spec import SubjectSpec
 
-_OF_THE_USER = ("backend", "compiler")  # kinds whose code is given by path
+_OF_THE_USER = ("backend", "compiler")  # kinds whose code the user gives by path
 _WITHOUT_COMPILER = ("eager", "eager_fp64")
 
 
 def load_warm(spec: SubjectSpec, *, device: str = "cpu") -> Subject:
-    """The subject, imported, with what it needs warmed up in this process. Raises what `oracle.subjects.registry.load` does."""
+    """Load the subject and warm up the compilers that it uses. Raises the errors of `oracle.subjects.registry.load`."""
     subject = load(spec)
     if spec.kind in _OF_THE_USER:
-        # Their code runs on the user's programs only: what it does to the process must show there. Dynamo and AOTAutograd
-        # are torch's, and most of what such a subject waits for.
+        # The user's code runs on the programs only, so that its effects on the process are observed there. Dynamo and AOTAutograd
+        # take most of its start-up time.
         _warm_up("aot_eager", device)
     elif spec.kind not in _WITHOUT_COMPILER:
         _compile_and_run(subject, device)
@@ -40,7 +40,7 @@ def _warm_up(name: str, device: str) -> None:
 
 
 def _compile_and_run(subject: Subject, device: str) -> None:
-    """One small program, forward and backward. Whatever comes of it: the cases will show it."""
+    """Compile and run a small program with its backward. Errors are ignored here, since the cases will show them."""
     before = snapshot()
     with contextlib.suppress(Exception), _without_caches(subject):
         subject.reset()
@@ -54,7 +54,7 @@ def _compile_and_run(subject: Subject, device: str) -> None:
 
 @contextlib.contextmanager
 def _without_caches(subject: Subject) -> Iterator[None]:
-    """With torch's caches of graphs on, a process would load what another one made, and do nothing of what it is to have done."""
+    """Turn off torch's graph caches: loading a cached graph would warm up nothing."""
     if subject.spec.kind != "torch_compile":
         yield
         return

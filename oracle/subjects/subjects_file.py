@@ -1,13 +1,13 @@
-"""The subjects file: TOML with one table per subject of the user's. Torch-free.
+"""The subjects file: TOML with a table for each subject of the user. Does not import torch.
 
 [subjects.mine]
 path = "mypackage.backend:compile_graph"   # found on the current directory and PYTHONPATH
 kind = "backend"                           # or "compiler"; without a path: the name of a built-in subject
 options = { dynamic = true }
-env = { MY_FLAG = "1" }                    # set before torch is imported, in workers of its own
-rng = "own"                                # random numbers of its own: judged by distribution
-eager_stream = { "torch._inductor.config.fallback_random" = true }   # configuration under which it draws eager's: values too
-double_backward = true                     # promises gradients of gradients: to refuse them is a finding
+env = { MY_FLAG = "1" }                    # set before torch is imported, in separate workers
+rng = "own"                                # it draws its own random numbers, which are judged by distribution
+eager_stream = { "torch._inductor.config.fallback_random" = true }   # with this it draws eager's, and values are judged
+double_backward = true                     # promises a double backward: refusing one is a finding
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KEYS = ("path", "kind", "options", "env", "rng", "eager_stream", "double_backwa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubjectEntry:
-    """One table of the file, checked."""
+    """One table of the file, validated."""
 
     path: str = ""
     kind: str = "backend"
@@ -46,7 +46,7 @@ class SubjectEntry:
 
 
 def read_subjects_file(file: Path) -> dict[str, SubjectEntry]:
-    """Every subject of the file by name, in its order. Raises UsageError that names the file and the key."""
+    """The subjects of the file by name, in order. Raises UsageError that names the file and the key."""
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:

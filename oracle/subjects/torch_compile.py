@@ -1,4 +1,4 @@
-"""Subjects that are torch.compile: its ladder of backends, and backends given by the user.
+"""Subjects that use torch.compile: its ladder of backends, and backends given by the user.
 
 Counterpart: torch/_dynamo/backends/debugging.py (eager, aot_eager, aot_eager_decomp_partition), torch/_inductor
 """
@@ -18,16 +18,16 @@ from oracle.errors import UsageError
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.spec import SubjectSpec
 
-# A call plan may well need more specialisations than torch's 8; past the limit torch runs eager without a word, and the
-# oracle would compare eager with eager.
+# A call plan may need more than torch's default of 8 recompiles. Beyond the limit torch runs eager silently, and the oracle would
+# compare eager with eager.
 RECOMPILE_LIMIT = 64
 
 
 class TorchCompile:
     """torch.compile with a backend, by name or as a callable.
 
-    Graphs, graph breaks and recompiles are read from dynamo's own counters: wrapping the backend would take away from
-    inductor its mode and options. Zero graphs says that dynamo skipped the program.
+    Graphs, graph breaks and recompiles are read from Dynamo's own counters, since inductor does not get its mode and options
+    through a wrapped backend. With zero graphs, Dynamo skipped the program.
     """
 
     def __init__(self, spec: SubjectSpec, backend: str | Callable[..., Any] | None = None) -> None:
@@ -42,7 +42,7 @@ class TorchCompile:
     def reset(self) -> None:
         torch._dynamo.reset()
         dynamo_counters.clear()
-        torch._dynamo.config.suppress_errors = False  # a failure must not become an eager run
+        torch._dynamo.config.suppress_errors = False  # an error must not turn into an eager run
         for name in ("recompile_limit", "cache_size_limit"):
             if hasattr(torch._dynamo.config, name):
                 setattr(torch._dynamo.config, name, RECOMPILE_LIMIT)
@@ -69,7 +69,7 @@ class TorchCompile:
 
 
 def _check_inductor_settings(name: str, settings: Mapping[str, Any]) -> None:
-    """torch.compile checks them at the first call of a program; here one message for the whole run."""
+    """Raise UsageError for an unknown option once for the whole run; torch.compile raises at each program's first call."""
     if not settings:
         return
     known_settings = torch._inductor.list_options()

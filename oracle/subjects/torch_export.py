@@ -1,14 +1,13 @@
-"""From an exported program of any make to torch's own ExportedProgram, so that it can be handed on: saved as .pt2, decomposed,
-lowered by whoever takes one.
+"""Convert another implementation's exported program to torch's ExportedProgram, to save it as .pt2, decompose or lower it.
 
-Counterpart: torch/_export/serde/serialize.py GraphModuleDeserializer, which makes the same from text
-Differs: reads a live program, by the fields that all ExportedProgram classes have; graph, specs, symbols and tensors without
-data are made anew, parameters, buffers and constants are the program's own.
+Counterpart: torch/_export/serde/serialize.py GraphModuleDeserializer, which builds one from text
+Differs: reads a program in memory, by the fields that all ExportedProgram classes have. Graph, specs, symbols and fake tensors
+are created anew; parameters, buffers and constants are shared.
 
-Note [What is made anew]
-Sizes in a graph are expressions over symbols that belong to a ShapeEnv. Another implementation has another ShapeEnv, and other
-classes for FloorDiv and the like. Each symbol becomes one of torch's, with the same name, range and example value; each
-expression is built again from torch's functions; each tensor without data is made again in a FakeTensorMode over these.
+Note [What is created anew]
+Sizes in a graph are expressions over symbols of a ShapeEnv. Another implementation has its own ShapeEnv, and its own classes for
+FloorDiv and the like. Each symbol becomes one of torch's, with the same name, range and hint; each expression is rebuilt from
+torch's functions; each fake tensor is created again in a FakeTensorMode with these symbols.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from oracle.errors import UsageError
 
 __all__ = ["NotConvertible", "to_torch"]
 
-# Functions of sizes that torch has under another name; the others have the same, or are unknown.
+# Functions of sizes that have another name in torch.
 _RENAMED: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         "IntAbs": sympy.Abs,
@@ -56,25 +55,25 @@ _RENAMED: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "BitwiseXor": torch_functions.BitwiseFn_bitwise_xor,
     }
 )
-# Operators that run a graph in another state of torch, by name.
+# Higher-order operators that run a graph in another mode, by name.
 _REGIONS: Mapping[str, Any] = MappingProxyType(
     {"wrap_with_set_grad_enabled": wrap_with_set_grad_enabled, "wrap_with_autocast": wrap_with_autocast}
 )
-_META_LEFT_OUT = ("val", "tensor_meta", "unbacked_bindings")  # made again, or made of the other ShapeEnv's symbols
+_META_LEFT_OUT = ("val", "tensor_meta", "unbacked_bindings")  # created again, or made of the other ShapeEnv's symbols
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class NotConvertible(UsageError):
-    """A program has something that torch's ExportedProgram has no counterpart of."""
+    """The program has something without a counterpart in torch's ExportedProgram."""
 
 
 def to_torch(program: Any) -> ExportedProgram:
-    """torch's ExportedProgram of a program with the fields of one: graph, signature, state, constants, ranges, calls, guards.
+    """torch's ExportedProgram of a program with the same fields: graph, signature, state, constants, ranges, calls, guards.
 
-    Parameters, buffers and constants are shared with `program`; its graph is left as it is. The result has passed torch's
-    verifier. Programs of torch itself are taken too.
+    Parameters, buffers and constants are shared with `program`, whose graph does not change. The result has passed torch's
+    verifier. `program` may also be torch's own.
 
-    Raises NotConvertible for what is not an exported program, for tensor subclasses and nodes that torch has no word for.
+    Raises NotConvertible for objects that are no exported program, tensor subclasses, and nodes that torch does not have.
     """
     missing = [name for name in _FIELDS if not hasattr(program, name)]
     if missing:
@@ -118,9 +117,9 @@ _FIELDS = (
 
 @dataclass
 class _Conversion:
-    """The ShapeEnv and FakeTensorMode that are filled, and what became of what."""
+    """State of a conversion: torch's new ShapeEnv and FakeTensorMode, and maps from old objects to new ones."""
 
-    symbol_values: Mapping[Any, int]  # of the program's symbols: what they were for the example inputs
+    symbol_values: Mapping[Any, int]  # hints of the program's symbols
     shape_env: ShapeEnv = field(default_factory=ShapeEnv)
     ranges: dict[sympy.Symbol, ValueRanges[Any]] = field(default_factory=dict)
     _symbols: dict[Any, sympy.Symbol] = field(default_factory=dict)
@@ -131,7 +130,7 @@ class _Conversion:
     # ----------------------------------------------------------------------------------------------------- symbols
 
     def symbol(self, old: Any, bounds: Any = None) -> sympy.Symbol:
-        """torch's symbol for one of the program's; made at the first time of asking."""
+        """torch's symbol for one of the program's, created when first needed."""
         if old in self._symbols:
             return self._symbols[old]
         value = self.symbol_values.get(old)
@@ -141,7 +140,7 @@ class _Conversion:
         new = sympy.Symbol(old.name, **assumptions)
         self._symbols[old] = new
         self.ranges[new] = known = self.range_of(old, bounds)
-        # What was traced holds for sizes from 2 on, even where a user is promised no more than a size.
+        # The trace holds for sizes from 2 on, even if the program declares no lower bound.
         lower = max(known.lower, 2) if value is not None and value >= 2 and old.is_positive else known.lower
         self.shape_env.constrain_symbol_range(new, compiler_min=lower, compiler_max=known.upper)
         if value is not None:
@@ -149,7 +148,7 @@ class _Conversion:
         return new
 
     def range_of(self, old: Any, bounds: Any) -> ValueRanges[Any]:
-        """torch's range for the bounds of a number; None: nothing is said of it."""
+        """torch's range for the bounds of a number; None if there are none."""
         is_int = bool(old.is_integer)
         if bounds is None:
             return (
@@ -158,7 +157,7 @@ class _Conversion:
         return ValueRanges(_bound(bounds.lower, is_int), _bound(bounds.upper, is_int))
 
     def expression(self, old: Any) -> Any:
-        """The same expression over torch's symbols, built of torch's functions."""
+        """The expression rebuilt from torch's symbols and functions."""
         if not isinstance(old, sympy.Basic) or old.is_Atom:
             return self.symbol(old) if isinstance(old, sympy.Symbol) else old
         arguments = [self.expression(argument) for argument in old.args]
@@ -176,7 +175,7 @@ class _Conversion:
         return made(*arguments)
 
     def number(self, old: Any) -> Any:
-        """A symbolic number, or a plain one as it is."""
+        """The converted symbolic number; a plain number is returned as it is."""
         if not isinstance(old, _SYMBOLIC):
             return old
         expr = self.expression(old.node.expr)
@@ -197,7 +196,7 @@ class _Conversion:
         return expr.subs(known) if expr.free_symbols <= set(known) else None
 
     def finish(self) -> None:
-        """So that symbols made later, when the program is traced again, have names of their own."""
+        """Advance the symbol counters, so that symbols of a later trace get new names."""
         numbers = [
             int(symbol.name[1:]) for symbol in self.ranges if symbol.name[0] == "u" and symbol.name[1:].isdigit()
         ]
@@ -206,7 +205,7 @@ class _Conversion:
     # ----------------------------------------------------------------------------------------------------- values
 
     def value(self, old: Any) -> Any:
-        """Metadata of a node: containers of tensors without data, numbers and whatever else, which is kept."""
+        """The converted metadata of a node: containers of fake tensors and numbers. Other values are kept."""
         return pytree.tree_map(self._leaf, old, is_leaf=lambda leaf: isinstance(leaf, torch.Size))
 
     def _leaf(self, old: Any) -> Any:
@@ -239,7 +238,7 @@ class _Conversion:
     # ----------------------------------------------------------------------------------------------------- graphs
 
     def graph_module(self, old: fx.GraphModule) -> fx.GraphModule:
-        """A new graph with the same nodes; modules in it, as the branches of torch.cond, likewise."""
+        """A new graph with the same nodes. Submodules, such as the branches of torch.cond, are converted too."""
         children: dict[str, Any] = {}
         for node in old.graph.find_nodes(op="get_attr"):
             held = operator.attrgetter(str(node.target))(old)
@@ -249,11 +248,11 @@ class _Conversion:
         for node in old.graph.nodes:
             copy = graph.node_copy(node, copies.__getitem__)
             copy.target = _target(node)
-            copy.name = node.name  # which a graph gives to no new node if it is a builtin's; signatures speak of names
+            copy.name = node.name  # signatures refer to names, and a new node does not get a builtin's name
             copy.meta = {key: value for key, value in node.meta.items() if key not in _META_LEFT_OUT}
             if "val" in node.meta:
                 copy.meta["val"] = self.value(node.meta["val"])
-            elif getattr(node.target, "__module__", "") in ("_operator", "math"):  # arithmetic on sizes says what it is
+            elif getattr(node.target, "__module__", "") in ("_operator", "math"):  # arithmetic on sizes
                 operands, named = map_arg((copy.args, copy.kwargs), lambda inner: inner.meta["val"])
                 compute: Any = copy.target
                 copy.meta["val"] = compute(*operands, **named)
@@ -266,7 +265,7 @@ class _Conversion:
     # ----------------------------------------------------------------------------------------------------- guards
 
     def guards_code(self, program: Any, converted: ExportedProgram) -> list[str]:
-        """Conditions on the sizes of inputs besides the ranges, as text over `L['name'].size()[0]`, which `module()` checks."""
+        """Guards on input sizes besides the ranges, as text over `L['name'].size()[0]`, which `module()` checks."""
         guards = [guard for guard in getattr(program, "guards", ()) if isinstance(guard, sympy.Basic)]
         if not guards:
             return list(getattr(program, "_guards_code", ()))
@@ -279,7 +278,7 @@ class _Conversion:
         return texts
 
     def _sources(self, converted: ExportedProgram) -> dict[sympy.Symbol, sympy.Symbol]:
-        """Symbol -> a symbol that is called what torch calls the first size that is it."""
+        """Symbol -> a symbol named after the source of the first size equal to it, as torch writes it."""
         specs = converted.graph_signature.input_specs
         users = {spec.arg.name for spec in specs if spec.kind is torch_signature.InputKind.USER_INPUT}
         values = [node.meta.get("val") for node in converted.graph.find_nodes(op="placeholder") if node.name in users]
@@ -295,7 +294,7 @@ class _Conversion:
 
 
 def _input_paths(program: ExportedProgram) -> list[str]:
-    """What torch calls the leaves of the user's inputs, in order: "L['x'][0]"."""
+    """Torch's source names of the user inputs' leaves, in order: "L['x'][0]"."""
     if program.example_inputs is None:
         return []
     args, kwargs = program.example_inputs
@@ -308,7 +307,7 @@ def _input_paths(program: ExportedProgram) -> list[str]:
 
 
 def _bound(bound: Any, is_int: bool) -> Any:
-    """An end of a range: ints without a limit are torch's own infinity."""
+    """A bound of a range; an unlimited integer's bound is torch's int_oo."""
     if is_int and (bound in (sympy.oo, int_oo) or bound == math.inf):
         return int_oo
     if is_int and (bound in (-sympy.oo, -int_oo) or bound == -math.inf):
@@ -317,7 +316,7 @@ def _bound(bound: Any, is_int: bool) -> Any:
 
 
 def _symbol_values(program: Any) -> Mapping[Any, int]:
-    """What the symbols were for the example inputs: of the ShapeEnv that the program's tensors without data belong to."""
+    """The hints of the symbols, from the ShapeEnv of the program's fake tensors."""
     for node in program.graph_module.graph.nodes:
         for leaf in pytree.tree_leaves(node.meta.get("val")):
             if isinstance(leaf, FakeTensor) and leaf.fake_mode.shape_env is not None:
@@ -327,8 +326,8 @@ def _symbol_values(program: Any) -> Mapping[Any, int]:
 
 
 def _target(node: fx.Node) -> Any:
-    """What torch's graph calls: the same, or torch's operator of that name for one that runs a graph."""
-    module = getattr(node.target, "__module__", "") or ""  # functions written in C may have none
+    """The target for torch's graph: the same, or torch's higher-order operator of that name."""
+    module = getattr(node.target, "__module__", "") or ""  # C functions may have None
     if node.op != "call_function" or not module or module.startswith(("torch", "_operator", "math", "builtins")):
         return node.target
     name = getattr(node.target, "__name__", "")
@@ -348,7 +347,7 @@ def _argument(old: Any) -> Any:
 
 
 def _signature(old: Any) -> torch_signature.ExportGraphSignature:
-    """The specs of inputs and outputs, of torch's classes."""
+    """The graph signature with torch's classes."""
     return torch_signature.ExportGraphSignature(
         input_specs=[
             torch_signature.InputSpec(
@@ -371,7 +370,7 @@ def _signature(old: Any) -> torch_signature.ExportGraphSignature:
 def _state_and_constants(
     program: Any, signature: torch_signature.ExportGraphSignature
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The program's. A parameter that no module has registered is a parameter, not a constant: torch's constants are none."""
+    """State dict and constants. A parameter among the constants becomes state, since torch's constants are no parameters."""
     state, constants = dict(program.state_dict), dict(program.constants)
     for spec in signature.input_specs:
         held = constants.get(spec.target) if spec.target is not None else None

@@ -1,21 +1,21 @@
-"""Base of the subjects that trace a program on example inputs and then run the trace: make_fx, jit.trace, refimpl.make_fx.
+"""Base class of subjects that trace a program on example inputs and run the trace: make_fx, jit.trace, refimpl.make_fx.
 
-Such an API gives a graph of one run and guards nothing: whoever uses it must trace again when anything the trace depended on
-is another. So does this base: it traces once per *signature* of a call, which is
+Such an API returns the graph of one run without guards, and its user must trace again if anything that the trace depends on
+changes. So this class traces once for each *signature* of a call, which consists of
 
 - the structure of the arguments, and of every tensor among them: class, shape, strides, offset, dtype, device, layout,
   `requires_grad`, conjugate and negative bits, which arguments are one object and which share a storage;
-- the value of everything among them that is not a tensor (objects that cannot be compared by value: their identity);
-- of a module: which modules are in training mode, and which parameters and buffers it has (by identity);
+- the values of other arguments (the identity of objects that do not compare by value);
+- of a module: the training flags of its submodules, and its parameters and buffers (by identity);
 - grad mode, inference mode and autocast.
 
-The trace is made on copies, of the arguments and of a module, and under a forked random generator, so that tracing has no
-effect on what the caller sees; the copy's parameters and buffers are then replaced by the original's in the trace.
+Tracing uses copies of the arguments and of a module, and a forked random generator, so that the caller sees no effect of it. The
+copy's parameters and buffers are then replaced by the original's in the trace.
 
-Known limits, which are those of the APIs and show as findings: effects on Python objects happen while tracing and not when
-the trace runs, so does whatever the program reads from globals and attributes; tensors that a function captures from outside
-are used as they are, so tracing in real mode mutates them once more; `no_grad` regions, `autograd.Function`s and hooks inside
-the program are not in an aten graph, so that gradients taken through it can differ.
+Known limits of these APIs, which show as findings: side effects on Python objects, and reads of globals and attributes, happen
+while tracing and not when the trace runs. Tensors that a function closes over are not copied, so tracing in real mode mutates
+them once more. `no_grad` regions, `autograd.Function`s and hooks of the program are not in an aten graph, so gradients may
+differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.signature import signature_of
 from oracle.subjects.spec import SubjectSpec
 
-# Values in an output that are the same at every run of one signature.
+# Types of output values that are the same in every run of one signature.
 CONSTANTS = (
     bool,
     int,
@@ -64,7 +64,7 @@ class FlatTrace(Protocol):
 
 
 class TracedSubject(ABC):
-    """What the trace subjects share. A subclass says how one flat function is traced."""
+    """Base class of subjects that trace. A subclass traces one flat function."""
 
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
@@ -72,17 +72,17 @@ class TracedSubject(ABC):
 
     @abstractmethod
     def trace(self, flat: FlatProgram, tensors: list[torch.Tensor]) -> FlatTrace:
-        """Trace `flat(*tensors)`; both are copies the trace may spend."""
+        """Trace `flat(*tensors)`; both are copies, which the trace may change."""
 
     @abstractmethod
     def replace_state(self, traced: FlatTrace, originals: dict[int, torch.Tensor], flat: FlatProgram) -> None:
-        """Put the original module's tensors in place of the copy's; `originals` maps the id of a copy."""
+        """Replace the copy's tensors by the original module's; `originals` maps the id of a copy to the original."""
 
     def reset(self) -> None:
         self._traces = 0
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
-        """Traces on the first call, under the grad and training mode that hold there."""
+        """Traces on the first call, in its grad mode and training mode."""
         runs: dict[Any, _Run] = {}
         target = request.target
 
@@ -110,7 +110,7 @@ class TracedSubject(ABC):
 
 
 class FlatProgram:
-    """A program as a function of its tensors alone; everything else is fixed by the example."""
+    """A program as a function of its tensors only; other arguments are fixed to the example's."""
 
     def __init__(self, target: Callable[..., Any], example: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
         self.target = target
@@ -120,7 +120,7 @@ class FlatProgram:
         self._out_leaves: list[Any] = []
 
     def __call__(self, *tensors: torch.Tensor) -> list[Any]:
-        """Tensors and symbolic numbers of the output, in order. Raises TypeError for an output no trace can give again."""
+        """The tensors and symbolic numbers of the output, in order. Raises TypeError for outputs that a trace cannot return."""
         remaining = iter(tensors)
         leaves = [next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in self._leaves]
         args, kwargs = pytree.tree_unflatten(leaves, self._in_spec)
@@ -156,28 +156,28 @@ class _Run:
         return self._flat.unflatten_outputs(self._traced(*self._flat.flatten_inputs(args, kwargs)))
 
 
-_HOLE = object()  # stands where the graph gives a value
+_HOLE = object()  # placeholder for a value that the graph returns
 
 
 def copy_of_target(target: Callable[..., Any]) -> tuple[Callable[..., Any], dict[int, torch.Tensor]]:
-    """A deep copy of a module, and for the id of each tensor of the copy the original; a function as it is."""
+    """A deep copy of a module, and id of each copied tensor -> original. A function is returned as it is."""
     if not isinstance(target, torch.nn.Module):
         return target, {}
     memo: dict[int, Any] = {}
     copied = copy.deepcopy(target, memo)
-    kept_originals = memo.get(id(memo), [])  # deepcopy keeps every original it copied alive, here
+    kept_originals = memo.get(id(memo), [])  # deepcopy stores all copied originals here to keep them alive
     tensors = [value for value in kept_originals if isinstance(value, torch.Tensor)]
     return copied, {id(memo[id(tensor)]): tensor for tensor in tensors}
 
 
 @contextlib.contextmanager
 def unchanged_rng() -> Iterator[None]:
-    """Random numbers drawn inside are drawn again afterwards."""
+    """Restore the states of the random generators afterwards."""
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
     with torch.random.fork_rng(devices=devices):
         yield
 
 
 def _as_constant(leaf: Any) -> Any:
-    """A size may hold symbolic numbers; within one signature they have one value."""
+    """The value with symbolic sizes replaced by integers, which are the same in every run of one signature."""
     return torch.Size(map(int, leaf)) if isinstance(leaf, torch.Size) else leaf

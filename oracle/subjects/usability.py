@@ -1,4 +1,4 @@
-"""Before a run: subjects the user gave by path that cannot be used at all are said once, and not once per program. Torch-free."""
+"""Check before a run that the subjects given by path can be used at all, to report it once. Does not import torch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.subjects.spec import SubjectSpec
 
-TIMEOUT_S = 20.0  # a subject that takes longer on one tiny function is left for the run to judge
+TIMEOUT_S = 20.0  # a subject that takes longer for one tiny function is left to the run
 
 
 def check_usable(specs: Iterable[SubjectSpec], pool: Pool) -> None:
     """Try each subject given by path on one tiny function, in a worker (`oracle.subjects.preflight`).
 
-    Raises UsageError for a path that does not import, names nothing callable, or returns nothing callable.
+    Raises UsageError for a path that does not import, that names nothing callable, or whose function returns nothing callable.
     """
     tasks = [
         Task(
