@@ -1,9 +1,9 @@
-"""A pool of isolated, long-lived worker processes: one task's segfault, hang or runaway memory ends that task only.
+"""A pool of isolated, long-lived worker processes: a segfault, hang or runaway memory of a task ends that task only.
 
-The road of a task: `Pool.run` plans it (`schedule.py`), the supervisor thread (`supervisor.py`) sends it to a worker
-(`worker_handle.py`), the worker process (`worker.py`) calls the function, and its end (`task.py`) comes back through
-`delivery.py`. `task_clock.py` says what a running task is charged for. Workers are forked or spawned by a starter
-process, one per distinct environment (`starter.py`).
+`Pool.run` plans a task (`schedule.py`), the supervisor thread (`supervisor.py`) sends it to a worker (`worker_handle.py`), the
+worker process (`worker.py`) calls the function, and the result (`task.py`) returns through `delivery.py`. `task_clock.py` decides
+how much time a running task is charged for. A starter process for each distinct environment forks or spawns the workers
+(`starter.py`).
 
 This package imports no torch; workers preload it.
 """

@@ -1,4 +1,4 @@
-"""Who gets the next task, and when a worker is started or given up for another environment."""
+"""Decide which worker gets the next task, and when workers are started or replaced for another environment."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MAKING_ROOM = (WorkerState.KILLED, WorkerState.LEAVING, WorkerState.LOST)
 
 
 class Assignment:
-    """Keeps every worker of a fleet supplied from a schedule."""
+    """Gives tasks of a schedule to the workers of a fleet."""
 
     def __init__(self, *, fleet: Fleet, start_worker: Callable[[Environment], None]) -> None:
         self._fleet = fleet
         self._start_worker = start_worker
 
     def assign(self, schedule: Schedule) -> None:
-        # Breadth first: everybody gets something to do before anybody gets something to wait for.
+        # Breadth first: every worker gets a task to run before any worker gets a second one to queue.
         for depth in range(QUEUE_DEPTH):
             for worker in self._fleet.workers.values():
                 if worker.state is WorkerState.READY and len(worker.sent) == depth:
@@ -32,7 +32,7 @@ class Assignment:
         self._start_wanted_workers(schedule)
 
     def _withdraw_for(self, idle: WorkerHandle) -> PlannedTask | None:
-        """A task that waits behind a running one, for a worker with nothing to do."""
+        """Take back a task that is queued behind a running one, for an idle worker."""
         for worker in self._fleet.workers_of(idle.starter.environment):
             if worker.state is WorkerState.READY and (planned := worker.withdraw()) is not None:
                 return planned
@@ -41,7 +41,7 @@ class Assignment:
     def _start_wanted_workers(self, schedule: Schedule) -> None:
         for environment in schedule.environments():
             workers = self._fleet.workers_of(environment)
-            # With an idle worker beside it, a task that seems to wait has been started by now: nobody else is needed.
+            # If a worker is idle, tasks that seem to be queued have been started by now, and no other worker is needed.
             is_one_idle = any(worker.state is WorkerState.READY and worker.is_idle for worker in workers)
             queued = 0 if is_one_idle else sum(len(worker.sent) > 1 for worker in workers)
             while schedule.remaining(environment) + queued > self._fleet.starting(environment):
@@ -51,10 +51,10 @@ class Assignment:
                 before = len(self._fleet.workers)
                 self._start_worker(environment)
                 if len(self._fleet.workers) == before:
-                    return  # it failed; once more in the next round
+                    return  # it failed; try again in the next round
 
     def _free_slot(self, schedule: Schedule) -> None:
-        """Retire an idle worker whose environment has nothing left to do, unless a slot is on its way already."""
+        """Retire an idle worker whose environment has no tasks left, unless a slot is about to become free."""
         workers = self._fleet.workers.values()
         if any(worker.state in _MAKING_ROOM for worker in workers):
             return

@@ -1,9 +1,8 @@
-"""Framed JSON messages over a stream socket: what parent, starter and workers say to each other.
+"""Send and receive JSON messages between parent, starter and workers over a stream socket.
 
-A frame is an 8-byte big-endian length and that many bytes of JSON. `multiprocessing.connection.Connection` frames
-messages as well, but reads and writes a whole message at once: a worker stuck halfway through a large result, or a
-large task sent to a worker that is busy, would then stop the supervisor, and with it every time limit. The parent's
-side here never blocks. Nothing is ever pickled.
+A frame is an 8-byte big-endian length and that many bytes of JSON. `multiprocessing.connection.Connection` has frames too, but
+reads and writes whole messages: a worker that hangs within a large result, or a large task for a busy worker, would block the
+supervisor and with it all time limits. Here the parent's side never blocks. Nothing is ever pickled.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ HEADER = struct.Struct(">Q")
 MAX_MESSAGE_BYTES = 1 << 30
 _READ_BYTES = 1 << 20
 _SEND_FILES_S = 10.0
-_MAX_READS = 32  # per call, so that one worker with a huge result does not starve the others
+_MAX_READS = 32  # in one call, so that a worker with a huge result does not starve the others
 
 
 class ChannelCorruptError(Exception):
-    """The other side sent what is no message."""
+    """The other side sent something that is no message."""
 
 
 def encode(message: Mapping[str, JSON]) -> bytes:
-    """JSON bytes; NaN and infinities are refused (ValueError), as they are not JSON."""
+    """The message as JSON bytes. Raises ValueError for NaN and infinities, which are not JSON."""
     return json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
@@ -44,7 +43,7 @@ def decode(frame: bytes) -> dict[str, Any]:
 
 
 class _FrameBuffer:
-    """Bytes in, whole frames out."""
+    """Collects bytes and returns whole frames."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -67,7 +66,7 @@ class _FrameBuffer:
 
 
 class ParentChannel:
-    """The supervisor's side: never blocks, and keeps what could not be sent yet."""
+    """The supervisor's side, which never blocks and buffers bytes that could not be sent yet."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -93,13 +92,13 @@ class ParentChannel:
                 sent = self._socket.send(self._outgoing)
             except BlockingIOError:
                 return
-            except OSError:  # the other side is gone; what it still said is read before the channel counts as closed
+            except OSError:  # the other side is gone; its last messages are read before the channel counts as closed
                 self._outgoing.clear()
                 return
             del self._outgoing[:sent]
 
     def send_with_files(self, frame: bytes, files: list[int]) -> None:
-        """One small message with file descriptors, which travel with its first byte. Waits for the other side."""
+        """Send one small message with file descriptors, which are attached to its first byte. Blocks."""
         data = HEADER.pack(len(frame)) + frame
         self._socket.settimeout(_SEND_FILES_S)
         try:
@@ -111,10 +110,7 @@ class ParentChannel:
             self._socket.setblocking(False)
 
     def receive(self, *, everything: bool = False) -> list[dict[str, Any]]:
-        """The messages that are here now, each with its size as `frame_bytes`.
-
-        `everything` also takes what lies behind the fairness bound.
-        """
+        """The messages received so far, each with its size as `frame_bytes`. `everything` ignores the limit _MAX_READS."""
         reads = 0
         while not self.is_closed and (everything or reads < _MAX_READS):
             reads += 1
@@ -141,7 +137,7 @@ class ParentChannel:
 
 
 class ChildChannel:
-    """A starter's or worker's side: blocking, safe to send on from several threads."""
+    """A starter's or worker's side, which blocks. Several threads may send on it."""
 
     def __init__(self, sock: socket.socket) -> None:
         sock.setblocking(True)
@@ -157,7 +153,7 @@ class ChildChannel:
             self._socket.sendall(HEADER.pack(len(frame)) + frame)
 
     def receive(self) -> dict[str, Any] | None:
-        """The next message; None when the other side is gone."""
+        """The next message; None if the other side is gone."""
         while (frame := self._incoming.take()) is None:
             data = self._socket.recv(_READ_BYTES)
             if not data:
@@ -170,7 +166,7 @@ class ChildChannel:
 
 
 def receive_with_files(sock: socket.socket, max_files: int) -> tuple[dict[str, Any] | None, list[int]]:
-    """Counterpart of `ParentChannel.send_with_files` on a blocking socket. Reads no byte past the message, so files never mix."""
+    """Receive a message of `ParentChannel.send_with_files`. Reads no byte past it, so that no descriptors are lost."""
     data, files, _, _ = socket.recv_fds(sock, HEADER.size, max_files)
     while data and len(data) < HEADER.size:
         more = sock.recv(HEADER.size - len(data))

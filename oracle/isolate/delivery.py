@@ -1,4 +1,4 @@
-"""Results on their way from the supervisor thread to the consumer, who may be slow."""
+"""The queue of results from the supervisor thread to the consumer, which may be slow."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oracle.isolate.task import TaskResult
 
 
 class Delivery:
-    """A queue that knows when it is full; it never refuses a result: the supervisor stops starting tasks instead."""
+    """A queue of results. When it is full it still accepts results, but the supervisor starts no more tasks."""
 
     def __init__(self, *, max_results: int, max_bytes: int, on_room: Callable[[], None]) -> None:
         self._max_results = max_results
@@ -30,13 +30,13 @@ class Delivery:
             self._changed.notify()
 
     def is_full(self) -> bool:
-        """Whether nothing new should be started; if so, `on_room` is called when that changes."""
+        """Whether no task should be started; if so, `on_room` is called when that changes."""
         with self._changed:
             self._was_full = self._is_over()
             return self._was_full
 
     def close(self, error: Exception | None = None) -> None:
-        """No more results; the consumer gets those that are here, then `error`."""
+        """End the queue: the consumer gets the remaining results, then `error`."""
         with self._changed:
             if not self._is_closed:
                 self._is_closed = True
@@ -44,7 +44,7 @@ class Delivery:
             self._changed.notify_all()
 
     def take(self) -> TaskResult | None:
-        """The next result; None at the end. Waits, and lets KeyboardInterrupt through."""
+        """The next result; None at the end. Waits, and can be interrupted by Ctrl-C."""
         with self._changed:
             while not self._results and not self._is_closed:
                 self._changed.wait()

@@ -1,4 +1,4 @@
-"""Errors of the worker pool itself; what a task does to its worker is an `End` (see `task.py`), never one of these."""
+"""Errors of the worker pool itself. A task that crashes or hangs causes none of these, but an `End` (see `task.py`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class IsolateError(Exception):
 
 
 class WorkerStartError(IsolateError):
-    """Workers of one environment failed to start twice in a row; the run cannot go on."""
+    """Workers of one environment failed to start twice in a row, so the run cannot continue."""
 
     def __init__(self, *, environment: tuple[tuple[str, str], ...], preload: tuple[str, ...], detail: str) -> None:
         self.environment = environment
@@ -28,7 +28,7 @@ class WorkerStartError(IsolateError):
 
 
 class PoolStoppedError(IsolateError):
-    """`run` was called on a pool that was stopped, or that broke."""
+    """`run` was called on a pool that was stopped or that failed."""
 
 
 class PoolBusyError(IsolateError):
@@ -36,7 +36,7 @@ class PoolBusyError(IsolateError):
 
 
 class TaskNotSendableError(IsolateError):
-    """A task cannot be planned: its key is not unique or its payload is not JSON."""
+    """A task's key is not unique, or its payload is not JSON."""
 
 
 class InternalError(IsolateError):

@@ -1,4 +1,4 @@
-"""The starters and workers that exist now: how they come and go, and when failing to start becomes an error."""
+"""The set of running starters and workers, and the rule for when failures to start become an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_START_FAILURES = 2
 
 
 class Fleet:
-    """At most `settings.workers` workers, and a starter for each environment in use."""
+    """Up to `settings.workers` workers, and a starter for each environment in use."""
 
     def __init__(self, *, settings: PoolSettings, directory: Path) -> None:
         self._settings = settings
@@ -35,7 +35,7 @@ class Fleet:
         return sum(worker.state is WorkerState.STARTING for worker in self.workers_of(environment))
 
     def start_worker(self, environment: Environment) -> tuple[WorkerHandle, StarterHandle | None]:
-        """The new worker, and the starter that was launched for it if there was none."""
+        """Start a worker. Returns it, and the starter if a new one was launched for it."""
         launched = None
         if environment not in self.starters:
             launched = StarterHandle(
@@ -55,12 +55,12 @@ class Fleet:
         return worker, launched
 
     def surplus_starters(self) -> list[StarterHandle]:
-        """The oldest starters without workers, so many that the bound holds again."""
+        """The oldest starters without workers, as many as exceed the limit."""
         unused = [starter for environment, starter in self.starters.items() if not self.workers_of(environment)]
         return unused[: max(0, len(self.starters) - self._settings.max_starters)]
 
     def note_start(self, environment: Environment) -> None:
-        """A worker began a task: workers of this environment do start."""
+        """Record that a worker of this environment began a task, and so has started."""
         self._start_failures.pop(environment, None)
 
     def note_start_failure(self, environment: Environment, detail: str) -> None:

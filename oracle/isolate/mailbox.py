@@ -1,4 +1,4 @@
-"""How other threads reach the supervisor thread: commands, and a pipe that wakes it up."""
+"""Commands from other threads to the supervisor thread, with a pipe that wakes it up."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ Command: TypeAlias = Callable[[], None]
 
 
 class Mailbox:
-    """Commands are run by the owner's thread, in order; once it is closed none is accepted."""
+    """A queue of commands that the owner's thread runs in order. A closed mailbox accepts none."""
 
     def __init__(self) -> None:
         self.wake_fd, self._wake_write = os.pipe()
         os.set_blocking(self.wake_fd, False)
         os.set_blocking(self._wake_write, False)
         self._commands: deque[Command] = deque()
-        self._closing = threading.RLock()  # reentrant: a garbage collection inside may drop a run, which submits
+        self._closing = (
+            threading.RLock()
+        )  # reentrant: a garbage collection inside may close a run, which submits a command
         self._is_closed = False
 
     def submit(self, command: Command) -> bool:
@@ -34,8 +36,8 @@ class Mailbox:
 
     def wake(self) -> None:
         with self._closing:
-            if not self._is_closed:  # else the number of the pipe may belong to another file by now
-                with contextlib.suppress(BlockingIOError):  # full: the owner wakes anyway
+            if not self._is_closed:  # otherwise the descriptor may be another file by now
+                with contextlib.suppress(BlockingIOError):  # full, so the owner wakes anyway
                     os.write(self._wake_write, b"w")
 
     # Called by the owner.
@@ -53,7 +55,7 @@ class Mailbox:
             self._commands.popleft()()
 
     def close(self) -> None:
-        """Accept nothing more; what was accepted is run."""
+        """Accept no more commands; run the accepted ones."""
         with self._closing:
             self._is_closed = True
             os.close(self.wake_fd)

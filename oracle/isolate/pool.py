@@ -1,4 +1,4 @@
-"""The pool as its users see it: tasks in, ends out, each exactly once."""
+"""The public interface of the worker pool: run tasks, and get the end of each exactly once."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Pool:
                     case Completed(value=value): ...
                     case Died(signal=signal): ...
 
-    Whatever a task does to its process ends that task only. Leaving the `with` block kills what still runs, and so does
-    leaving the loop (`break`, Ctrl-C). Should the parent be killed, every worker and its children end as well.
+    A crash or hang ends its task only. Leaving the `with` block kills running tasks, and so does leaving the loop (`break`,
+    Ctrl-C). If the parent is killed, every worker and its children end too.
     """
 
     def __init__(
@@ -51,15 +51,15 @@ class Pool:
         start_timeout_s: float = 180.0,
     ) -> None:
         """
-        preload: modules that workers import before their first task, "module:function" for one whose function is called
-            then; not charged to any task.
-        start_method: "forkserver" forks workers from a process that has preloaded; "spawn" gives each a fresh
-            interpreter, as CUDA needs once a preloaded module has touched the device.
-        threads_per_worker: for OpenMP, MKL and OpenBLAS; None leaves the environment as it is.
-        environment: variables for all workers; those of a task win.
-        max_worker_growth_bytes: a worker that holds so much more than at its start is replaced between tasks.
-        address_space_margin_bytes: an allocation that exceeds a task's memory limit by more is refused inside the
-            worker (MemoryError); None for CUDA, which maps far more than it uses.
+        preload: modules that workers import before their first task, "module:function" to call a function of one as well;
+            not charged to any task.
+        start_method: "forkserver" forks workers from a process that has preloaded; "spawn" starts a fresh interpreter for
+            each, as CUDA needs if a preloaded module has used the device.
+        threads_per_worker: for OpenMP, MKL and OpenBLAS; None does not set the variables.
+        environment: variables for all workers; a task's own variables override them.
+        max_worker_growth_bytes: a worker whose memory has grown by more since its start is replaced between tasks.
+        address_space_margin_bytes: an allocation that exceeds a task's memory limit by more raises MemoryError in the
+            worker; None for CUDA, which maps far more than it uses.
         """
         self._settings = PoolSettings(
             workers=workers,
@@ -76,7 +76,7 @@ class Pool:
         )
         directory = Path(tempfile.mkdtemp(prefix="torch-oracle-workers-"))
         self._supervisor = Supervisor(settings=self._settings, directory=directory)
-        # Also at interpreter exit, for a pool that nobody stopped.
+        # Also runs at interpreter exit, if the pool was not stopped.
         self._finalizer = weakref.finalize(self, _shut_down, self._supervisor, os.getpid())
         self._current: Run | None = None
         self._supervisor.start()
@@ -92,8 +92,8 @@ class Pool:
     def run(self, tasks: Iterable[Task]) -> Results:
         """Yield the end of each task once, in the order in which they end.
 
-        All tasks are read at once, before this returns: affinity needs the whole plan, and the iterable runs in the
-        caller's thread. The workers go on while the caller is busy with a result.
+        All tasks are read before this returns, since grouping needs the whole plan. Workers continue while the caller handles
+        a result.
         """
         if self._current is not None:
             raise PoolBusyError("run() was called while an earlier run is not finished; exhaust or close its iterator")
@@ -111,7 +111,7 @@ class Pool:
         return Results(run, on_close=self._end_of)
 
     def stop(self, grace_s: float = 0.0) -> None:
-        """End all workers. Running tasks may end within `grace_s` and are still yielded; others are not."""
+        """End all workers. Tasks that end within `grace_s` are still yielded."""
         self._supervisor.mailbox.submit(lambda: self._supervisor.stop(grace_s))
         self._supervisor.join(timeout=grace_s + _STOP_S)
         self._finalizer()
@@ -122,7 +122,7 @@ class Pool:
 
 
 class Results(Iterator[TaskResult]):
-    """The ends of one run's tasks. Closing it, or dropping it, kills what still runs."""
+    """The ends of one run's tasks. Closing or dropping it kills running tasks."""
 
     def __init__(self, run: Run, *, on_close: Callable[[Run], None]) -> None:
         self._delivery = run.delivery
@@ -133,7 +133,7 @@ class Results(Iterator[TaskResult]):
             raise StopIteration
         try:
             result = self._delivery.take()
-        except BaseException:  # Ctrl-C, or workers do not start
+        except BaseException:  # Ctrl-C, or workers that do not start
             self.close()
             raise
         if result is None:
@@ -171,8 +171,8 @@ def _is_variable(name: str, value: str) -> bool:
 
 
 def _shut_down(supervisor: Supervisor, owner_pid: int) -> None:
-    if os.getpid() != owner_pid:  # a forked child of the owner has no such thread
+    if os.getpid() != owner_pid:  # a forked child of the owner does not have the thread
         return
     supervisor.mailbox.submit(lambda: supervisor.stop(0.0))
-    if threading.current_thread() is not supervisor:  # which it is when a collection there finds the pool unused
+    if threading.current_thread() is not supervisor:  # a garbage collection in that thread may finalize the pool
         supervisor.join(timeout=_STOP_S)

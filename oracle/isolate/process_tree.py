@@ -1,7 +1,7 @@
-"""Memory, CPU time and descendants of a process, and the Linux calls that tie processes together.
+"""Memory, CPU time and descendants of a process, and Linux calls that tie processes together.
 
-Memory is anonymous plus shared pages. File-backed pages are left out: a forked worker maps torch's libraries as it
-touches them, hundreds of megabytes that no task asked for and that the system can drop.
+Memory is anonymous plus shared pages. File-backed pages are left out: a forked worker maps hundreds of megabytes of torch's
+libraries as it touches them, which the system can drop.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True) if IS_LINUX else None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What one process holds."""
+    """Memory of one process."""
 
     private_bytes: int
     """Anonymous and shared resident memory."""
@@ -34,7 +34,7 @@ class Memory:
 
 
 def memory_of(pid: int) -> Memory | None:
-    """None when there is no such process any more."""
+    """The memory of a process; None if it no longer exists."""
     if not IS_LINUX:
         try:
             info = psutil.Process(pid).memory_info()
@@ -67,7 +67,7 @@ def children_of(pid: int) -> list[int]:
     try:
         threads = os.listdir(tasks)
         return [int(child) for thread in threads for child in _read(f"{tasks}/{thread}/children").split()]
-    except OSError:  # the process or a thread of it ended; or not Linux, or a kernel without this file
+    except OSError:  # the process or one of its threads ended; or no Linux, or a kernel without this file
         if _HAS_CHILDREN_FILES:
             return []
     try:
@@ -82,13 +82,13 @@ def tree_of(pid: int) -> list[int]:
 
 
 ThreadTimes: TypeAlias = tuple[int, int]
-"""Nanoseconds that a thread ran, and that it stood ready in a run queue while others ran."""
+"""Nanoseconds that a thread ran, and that it waited in a run queue for a processor."""
 
 
 def thread_times(pids: Iterable[int]) -> dict[int, ThreadTimes] | None:
-    """Of every thread of these processes, by its number; None where the system does not count them.
+    """Times of every thread of these processes, by thread id; None if the system does not count them.
 
-    A wait in a run queue is counted when it ends. Processes and threads that have ended meanwhile are left out.
+    A wait in a run queue is counted when it ends. Processes and threads that have ended are left out.
     """
     if not _HAS_SCHEDSTAT:
         return None
@@ -109,7 +109,7 @@ def thread_times(pids: Iterable[int]) -> dict[int, ThreadTimes] | None:
 
 
 def start_time_of(pid: int) -> float:
-    """On the clock of `process_clock`; infinity when the process is gone."""
+    """Start time of a process, on the clock of `process_clock`; infinity if the process is gone."""
     if not IS_LINUX:
         try:
             return psutil.Process(pid).create_time()
@@ -119,12 +119,14 @@ def start_time_of(pid: int) -> float:
         stat = _read(f"/proc/{pid}/stat")
     except OSError:
         return float("inf")
-    fields = stat[stat.rindex(b")") + 2 :].split()  # the name before may hold spaces; field 22 of proc(5) is [19] here
+    fields = stat[
+        stat.rindex(b")") + 2 :
+    ].split()  # the name before may contain spaces; field 22 of proc(5) is [19] here
     return int(fields[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def process_clock() -> float:
-    """The clock on which the system notes when processes start: on Linux seconds since boot, never adjusted."""
+    """The clock of process start times: on Linux seconds since boot, never adjusted."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if IS_LINUX else time.time()
 
 
@@ -134,23 +136,23 @@ def die_with_parent(parent_pid: int) -> None:
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     else:
         threading.Thread(target=_watch_parent, args=(parent_pid,), daemon=True, name="watch-parent").start()
-    if os.getppid() != parent_pid:  # it ended before the request was made
+    if os.getppid() != parent_pid:  # the parent ended before the request was made
         os._exit(1)
 
 
 def adopt_orphans() -> None:
-    """Make descendants whose parent ends children of this process, so that none gets out of sight. Linux only."""
+    """Make this process the new parent of descendants whose parent ends, so that all can be killed. Linux only."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def prefer_as_memory_victim() -> None:
-    """When the machine runs out of memory, the system should kill a worker, not the parent or the user's session."""
+    """Make the system prefer this worker, over the parent or the user's session, if the machine runs out of memory."""
     try:
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
             file.write("800")
     except OSError:
-        return  # not Linux, or /proc is read-only: a preference only
+        return  # no Linux, or a read-only /proc: not essential
 
 
 class TreeMemory:
@@ -162,14 +164,14 @@ class TreeMemory:
         self.peak_bytes = 0
 
     def growth(self, pids: Sequence[int]) -> int:
-        """Bytes, over the processes that the tree has now (`tree_of`)."""
+        """Growth in bytes, over the current processes of the tree (`tree_of`)."""
         total = 0
         for pid in pids:
             memory = memory_of(pid)
             if memory is None:
                 continue
             if pid not in self._base_bytes:
-                # A process left behind by an earlier task is not this task's growth: its first size is its base.
+                # For a process left behind by an earlier task, the first size seen is the base.
                 is_older = start_time_of(pid) < self._began_at - 0.05
                 self._base_bytes[pid] = memory.private_bytes if is_older else 0
             total += max(0, memory.private_bytes - self._base_bytes[pid])

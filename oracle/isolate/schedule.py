@@ -1,7 +1,7 @@
-"""Which task comes next for a worker: groups stay together, and idle workers take the tail of the longest one.
+"""Choose a worker's next task: groups stay together, and idle workers take the second half of the longest one.
 
-A segment is a run of tasks of one group, in order. Every group begins as one segment; a worker owns a segment until it
-is empty. When no segment is free, a worker that needs work splits the longest one and owns its second half.
+A segment is a sequence of tasks of one group. Every group starts as one segment; a worker owns a segment until it is empty. If no
+segment is free, a worker splits the longest one and owns its second half.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class PlannedTask:
 
     task: Task
     message: bytes
-    """The task as it is sent, without its sequence number."""
+    """The message that sends the task, without its sequence number."""
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class _Segment:
 
 
 class Schedule:
-    """The tasks of a run that no worker has."""
+    """The tasks of a run that are not assigned to a worker."""
 
     def __init__(self, planned: Iterable[PlannedTask]) -> None:
         groups: dict[Environment, dict[str, _Segment]] = {}
@@ -43,7 +43,7 @@ class Schedule:
         self._owned: dict[Environment, dict[int, _Segment]] = {environment: {} for environment in groups}
 
     def environments(self) -> list[Environment]:
-        """In the order of the plan."""
+        """The environments with tasks, in the order of the plan."""
         return list(self._remaining)
 
     def remaining(self, environment: Environment) -> int:
@@ -61,7 +61,7 @@ class Schedule:
         return segment.tasks.popleft()
 
     def put_back(self, planned: PlannedTask) -> None:
-        """A task that was taken and did not start comes next, before the rest of its group."""
+        """Return a task that was taken and did not start. It comes before the rest of its group."""
         environment, group = planned.task.environment, planned.task.group
         self._remaining[environment] += 1
         free = self._free[environment]
@@ -71,7 +71,7 @@ class Schedule:
             free.appendleft(_Segment(group, deque([planned])))
 
     def release(self, environment: Environment, worker: int) -> None:
-        """The worker is gone: the rest of its segment is free."""
+        """Free the segment of a worker that is gone."""
         segment = self._owned.get(environment, {}).pop(worker, None)
         if segment is not None and segment.tasks:
             self._free[environment].appendleft(segment)

@@ -1,4 +1,4 @@
-"""The pool's settings, and the part of them that travels to the starter and its workers."""
+"""The pool's settings, and the part of them that is sent to the starter and its workers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ StartMethod: TypeAlias = Literal["forkserver", "spawn"]
 MIB = 1 << 20
 GIB = 1 << 30
 
-# Numeric libraries size their thread pools from these when they are imported.
+# Numeric libraries read the size of their thread pools from these when they are imported.
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -25,19 +25,19 @@ THREAD_VARIABLES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSettings:
-    """What a worker enforces on itself."""
+    """Limits that a worker enforces itself."""
 
     max_tasks: int
-    """A worker is replaced after so many tasks."""
+    """A worker is replaced after this many tasks."""
     max_growth_bytes: int
-    """A worker whose memory between tasks has grown by more since its start is replaced: some subject leaks."""
+    """A worker is replaced if its memory between tasks has grown by more since its start, as with a subject that leaks."""
     address_space_margin_bytes: int | None
     """Backstop: address space may grow by the task's memory limit plus this; None: no such limit (CUDA maps far more)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSettings:
-    """The arguments of `Pool`, checked, and bounds that no caller had a reason to change yet."""
+    """The validated arguments of `Pool`, and fixed limits."""
 
     workers: int
     preload: tuple[str, ...]
@@ -47,12 +47,12 @@ class PoolSettings:
     start_timeout_s: float
     worker: WorkerSettings
     log_limit_bytes: int = 4 * MIB
-    """A worker's output file is cut back to its tail when it grows over this."""
+    """A worker's output file is cut to its tail when it exceeds this size."""
     max_waiting_results: int = 1024
     max_waiting_bytes: int = 256 * MIB
-    """Nothing new is started while so many results wait for a slow consumer."""
+    """No task is started while this many results wait for a slow consumer."""
     max_starters: int = 4
-    """Starters (one per environment) kept beyond this many are stopped once they have no worker."""
+    """If there are more starters (one for each environment), those without workers are stopped."""
 
     def __post_init__(self) -> None:
         if self.workers < 1:
@@ -65,9 +65,9 @@ class PoolSettings:
             raise ValueError(f"max_tasks_per_worker={self.worker.max_tasks}, but should be at least 1")
 
     def process_environment(self, inherited: Mapping[str, str], extra: Environment) -> dict[str, str]:
-        """The whole environment of workers for tasks with `extra`; the later source wins."""
+        """The environment of workers for tasks with `extra` variables. Later sources override earlier ones."""
         wanted = {**self.environment, **dict(extra)}
-        # Whoever sets one of them means all: torch, for one, lets MKL_NUM_THREADS win over OMP_NUM_THREADS.
+        # Setting one of them sets all: torch, for one, prefers MKL_NUM_THREADS to OMP_NUM_THREADS.
         threads = wanted.get("OMP_NUM_THREADS", self.threads_per_worker)
         limits = {} if threads is None else {name: str(threads) for name in THREAD_VARIABLES}
         return {**inherited, **limits, **wanted}

@@ -1,11 +1,11 @@
-"""The starter process: one per environment; preloads modules, forks workers, reaps and kills them.
+"""The starter process of one environment: preloads modules, forks workers, reaps and kills them.
 
-Why not `multiprocessing`'s fork server: it is one per process with one environment, it swallows errors of preloaded
-modules, and it imports the user's `__main__` again, which runs a script without a main guard twice. And the process
-that forks a worker is the one that can signal it safely: its pid is not reused before it is reaped here.
+`multiprocessing`'s fork server is not used: a process has only one, with one environment, it swallows errors of preloaded
+modules, and it imports the user's `__main__` again, which runs a script without a main guard twice. Besides, only the process
+that forks a worker can signal it safely, since the pid is not reused before that process reaps it.
 
-The parent's side is `starter_handle.py`. When the parent is gone, by whatever means, the starter kills every worker and
-every descendant of one, removes the pool's directory and exits. Workers in turn die with the starter.
+The parent's side is `starter_handle.py`. When the parent ends in any way, the starter kills all workers and their descendants,
+removes the pool's directory and exits. Workers in turn die with the starter.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ BOOTSTRAP = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StarterConfig:
-    """What a starter is told when it is launched; travels as JSON."""
+    """Configuration of a starter, passed to it as JSON."""
 
     control_fd: int
     parent_pid: int
@@ -73,7 +73,7 @@ def bootstrap_arguments(module: str, function: str, argument: str) -> list[str]:
 def starter_main(config_json: str) -> NoReturn:
     """Entry point of the starter's interpreter."""
     config = StarterConfig.from_json(config_json)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to handle
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles a terminal's Ctrl-C
     control = socket.socket(fileno=config.control_fd)
     control.setblocking(True)
     adopt_orphans()
@@ -102,7 +102,7 @@ class _Starter:
         self._answers = ChildChannel(control)
         self._workers: dict[int, int] = {}  # pid -> worker id
         self._pids: dict[int, int] = {}  # worker id -> pid
-        self._not_ours = frozenset(children_of(os.getpid()))  # processes that preloaded modules started
+        self._not_ours = frozenset(children_of(os.getpid()))  # processes started by preloaded modules
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -110,7 +110,7 @@ class _Starter:
         signal.signal(signal.SIGTERM, _exit)
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
         gc.collect()
-        gc.freeze()  # pages shared with workers are not written to by their collections
+        gc.freeze()  # keeps garbage collections of workers from writing to shared pages
 
     def serve(self) -> None:
         self._say({"say": "ready"})
@@ -131,13 +131,13 @@ class _Starter:
                 self._obey(message, files)
 
     def _await_end_of_parent(self) -> None:
-        """A process that ends closes its connections first: for a moment it is still there."""
+        """Wait for the end of a parent that has closed its connection: a process closes them just before it ends."""
         deadline = time.monotonic() + _PARENT_CHECK_S
         while os.getppid() == self._config.parent_pid and time.monotonic() < deadline:
             time.sleep(0.005)
 
     def end(self) -> None:
-        """Kill all workers and what they started; afterwards nothing of this pool's environment is left."""
+        """Kill all workers and their descendants."""
         deadline = time.monotonic() + _KILL_ALL_S
         for pid in self._workers:
             _signal_group(pid, signal.SIGKILL)
@@ -174,7 +174,7 @@ class _Starter:
         sys.stderr.flush()
         try:
             with warnings.catch_warnings():
-                # Python 3.12 warns when a process with threads forks; those that preloading left are not used after it.
+                # Python 3.12 warns if a process with threads forks. Workers do not use the threads that preloading started.
                 warnings.simplefilter("ignore", DeprecationWarning)
                 pid = os.fork()
         except OSError as error:
@@ -190,7 +190,7 @@ class _Starter:
     def _become_worker(self, message: dict[str, Any], files: list[int]) -> NoReturn:
         try:
             starter_pid = os.getppid()
-            os.setsid()  # a group of its own: one kill reaches compilers and other children too
+            os.setsid()  # a new process group, so that one kill reaches compilers and other children too
             die_with_parent(starter_pid)
             adopt_orphans()
             prefer_as_memory_victim()
@@ -240,17 +240,19 @@ class _Starter:
         return [pid for pid in children_of(os.getpid()) if pid not in self._workers and pid not in self._not_ours]
 
     def _kill_orphans(self) -> None:
-        """Descendants of a worker that ended, even those in a session of their own, become children of this process."""
+        """Kill descendants of ended workers, which have become children of this process, even those in another session."""
         for pid in self._orphans():
-            with contextlib.suppress(ProcessLookupError, PermissionError):  # one that changed its user is out of reach
-                os.kill(pid, signal.SIGKILL)  # a child not yet reaped: the pid cannot be another process
+            with contextlib.suppress(
+                ProcessLookupError, PermissionError
+            ):  # a process that changed its user cannot be killed
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so the pid is no other process
 
     def _say(self, message: dict[str, Any]) -> None:
         self._answers.send(encode(message))
 
 
 def _signal_group(pid: int, number: int) -> None:
-    """To the group, or to the process alone when it has not made its group yet."""
+    """Signal the process group, or the process alone if it has not made its group yet."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -259,7 +261,7 @@ def _signal_group(pid: int, number: int) -> None:
 
 
 def _kill_rest_of_group(pid: int) -> None:
-    """The leader is reaped: only its group may be addressed, for `pid` alone may soon be somebody else."""
+    """Kill the group of a reaped leader. The pid itself may belong to another process by now."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
@@ -270,7 +272,7 @@ def _close_all(files: list[int]) -> None:
 
 
 def _nothing(number: int, frame: FrameType | None) -> None:
-    """SIGCHLD needs a handler for the wake-up pipe to be written."""
+    """A handler for SIGCHLD, without which the wake-up pipe is not written."""
 
 
 def _exit(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""The parent's side of a starter process (`starter.py`): launch it, ask it for workers, hear which ended."""
+"""The parent's side of a starter process (`starter.py`): launch it, request workers, receive their exits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _END_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRequest:
-    """A worker to start, with the ends of its connections that become its own."""
+    """A worker to start, with its ends of the connections."""
 
     worker: int
     output_path: Path
@@ -57,12 +57,12 @@ class StarterHandle:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a terminal's Ctrl-C or hang-up does not reach it
+                start_new_session=True,  # keeps a terminal's Ctrl-C or hang-up away from it
             )
         self.channel = ParentChannel(ours)
 
     def start(self, request: WorkerRequest) -> None:
-        """Now, or when preloading is done. Closes the request's channel, which is the worker's end."""
+        """Request a worker now, or when preloading is done. Closes the worker's end of the channel in this process."""
         if self.is_ready:
             self._send(request)
         else:
@@ -91,7 +91,7 @@ class StarterHandle:
         self.channel.send(encode({"do": "stop"}))
 
     def end(self) -> str:
-        """Wait for the end of the process, by force if it must be; returns why it ended and what it printed."""
+        """Wait for the process to end, and kill it if it does not. Returns why it ended and what it printed."""
         self.is_gone = True
         for request in self._waiting:
             request.channel.close()
@@ -119,7 +119,7 @@ class StarterHandle:
         }
         try:
             self.channel.send_with_files(encode(message), [request.channel.fileno(), request.tickets_fd])
-        except OSError:  # it is gone; its end is noticed on the channel, and the worker counts as not started
+        except OSError:  # the starter is gone; the channel reports its end, and the worker counts as not started
             return
         finally:
             request.channel.close()

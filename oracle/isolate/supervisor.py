@@ -1,7 +1,7 @@
-"""The thread that watches everything: messages, ends of processes, clocks and memory, and who gets the next task.
+"""The supervisor thread: handles messages and exits of workers, enforces time and memory limits, and assigns tasks.
 
-It is a thread, and not part of the consumer's loop, so that limits hold and workers stay busy while the consumer is
-busy with a result. All state below belongs to this thread; other threads hand it commands through its mailbox.
+It is a thread, and not part of the consumer's loop, so that limits are enforced and workers stay busy while the consumer handles
+a result. Only this thread uses the state below; other threads send it commands through its mailbox.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from oracle.isolate.task import Completed, End, Environment, Failed, OutOfMemory
 from oracle.isolate.worker_handle import SentTask, UnexpectedMessageError, WorkerHandle, WorkerState
 
 POLL_S = 0.05
-"""From one look at the memory and the CPU time of a running task's processes to the next."""
+"""Interval at which memory and CPU time of a running task's processes are read."""
 _DUMP_S = 1.0
-"""How long a worker over its time limit may take to write its stack."""
+"""Time for a worker over its time limit to write its stack."""
 _EXIT_NOTICE_S = 2.0
-"""After a worker closed its connection or said it leaves, its exit should be reported within this."""
+"""Time within which the exit of a worker must be reported after it closed its connection or announced its exit."""
 _ABANDON_S = 10.0
-"""A killed process that is not gone by then is stuck in the kernel; its slot is given to another."""
+"""A killed process that still exists after this time is stuck in the kernel; another worker gets its slot."""
 
 
 @dataclass(slots=True)
@@ -45,11 +45,11 @@ class Run:
     schedule: Schedule
     delivery: Delivery
     unended: int
-    """Tasks whose end has not been delivered."""
+    """Number of tasks whose end has not been delivered."""
 
 
 class Supervisor(threading.Thread):
-    """One per pool, from its construction until `stop`."""
+    """The supervisor of one pool, from its construction until `stop`."""
 
     def __init__(self, *, settings: PoolSettings, directory: Path) -> None:
         super().__init__(name="isolate-supervisor", daemon=True)
@@ -73,7 +73,7 @@ class Supervisor(threading.Thread):
             self._end_run()
 
     def cancel(self, run: Run) -> None:
-        """The consumer is gone: workers that hold its tasks are killed, idle ones stay."""
+        """End a run whose consumer is gone: kill the workers with its tasks and keep idle ones."""
         if self._run is not run:
             return
         for worker in list(self._fleet.workers.values()):
@@ -83,11 +83,11 @@ class Supervisor(threading.Thread):
         self._end_run()
 
     def stop(self, grace_s: float) -> None:
-        """Start nothing more; running tasks may end within `grace_s`."""
+        """Start no more tasks; running ones may end within `grace_s`."""
         stop_at = time.monotonic() + grace_s
         self._stop_at = stop_at if self._stop_at is None else min(self._stop_at, stop_at)
         for worker in self._fleet.workers.values():
-            worker.withdraw()  # the consumer hears nothing of a task that never started
+            worker.withdraw()  # tasks that have not started are not reported to the consumer
 
     # The loop.
 
@@ -127,7 +127,7 @@ class Supervisor(threading.Thread):
         return not is_running or time.monotonic() >= self._stop_at
 
     def _wait_s(self) -> float | None:
-        """Until the next clock runs out; None while nothing but a message can change anything."""
+        """Seconds until the next time limit; None if only a message can change anything."""
         if self.mailbox.has_commands:
             return 0.0
         workers = self._fleet.workers.values()
@@ -144,7 +144,7 @@ class Supervisor(threading.Thread):
     def _start_worker(self, environment: Environment) -> None:
         try:
             worker, launched = self._fleet.start_worker(environment)
-        except OSError as error:  # no memory for a process, no file left, a full disk
+        except OSError as error:  # no memory for a process, no free file descriptor, a full disk
             self._fleet.note_start_failure(environment, f"cannot start a process: {error}")
             return
         self._selector.register(worker.channel, selectors.EVENT_READ, lambda events: self._on_worker(worker, events))
@@ -156,7 +156,7 @@ class Supervisor(threading.Thread):
                 surplus.ask_to_stop()
                 surplus.end()
 
-    # What workers and starters say.
+    # Messages of workers and starters.
 
     def _on_worker(self, worker: WorkerHandle, events: int) -> None:
         if events & selectors.EVENT_WRITE:
@@ -169,7 +169,7 @@ class Supervisor(threading.Thread):
             for message in worker.channel.receive(everything=everything):
                 self._hear(worker, message)
         except (ChannelCorruptError, UnexpectedMessageError, KeyError) as error:
-            # Somebody but our loop wrote to the connection: as good as closed.
+            # Something else than the worker's loop wrote to the connection, which is as good as closed.
             self._lose(worker, f"the worker's connection is corrupt: {error}")
             return
         if worker.channel.is_closed:
@@ -179,7 +179,7 @@ class Supervisor(threading.Thread):
 
     def _hear(self, worker: WorkerHandle, message: dict[str, Any]) -> None:
         if worker.state in (WorkerState.KILLED, WorkerState.DUMPING):
-            return  # its task's end is decided
+            return  # the end of its task is already decided
         match message["say"]:
             case "ready":
                 worker.pid = message["pid"]
@@ -235,14 +235,14 @@ class Supervisor(threading.Thread):
         detail = "".join({worker.start_error or "" for worker in orphans}) + starter.end()
         for worker in orphans:
             if worker.state is WorkerState.STARTING:
-                self._remove(worker)  # one failure, not one for each worker that waited for it
+                self._remove(worker)  # counts as one failure, not one for each worker that waited for the starter
             else:
                 self._on_exit(worker, None, note=detail)
         if any(worker.state is WorkerState.STARTING for worker in orphans):
             self._fleet.note_start_failure(starter.environment, detail)
 
     def _on_exit(self, worker: WorkerHandle, status: int | None, *, note: str = "") -> None:
-        """The process is gone; what it still said comes first."""
+        """Handle the exit of a worker, after its last messages."""
         if not worker.channel.is_closed:
             self._listen(worker, everything=True)
         if (running := worker.running) is not None and worker.state is not WorkerState.KILLED:
@@ -296,17 +296,17 @@ class Supervisor(threading.Thread):
                     self._remove(worker)
 
     def _is_over(self, worker: WorkerHandle, running: SentTask, now: float) -> bool:
-        """Whether the task has used its time, is still at work, and is held."""
+        """Whether the task has used up its time, is still running, and its worker can be killed for it."""
         clock = running.clock
         if clock is None or now < clock.due_at:
             return False
         clock.look(thread_times(worker.processes()))
         return (
             clock.is_over and self._hold(worker, running) and running.clock is clock
-        )  # not in another stage meanwhile
+        )  # it may be in another stage by now
 
     def _look_at_processes(self, worker: WorkerHandle) -> None:
-        """Charge the running task for its time, and end it when it is over its memory limit."""
+        """Charge the running task for its time, and end it if it exceeds its memory limit."""
         if worker.state not in (WorkerState.READY, WorkerState.DUMPING) or (running := worker.running) is None:
             return
         worker.files.bound()
@@ -322,11 +322,11 @@ class Supervisor(threading.Thread):
             self._end_by_force(worker, running, end)
 
     def _hold(self, worker: WorkerHandle, running: SentTask) -> bool:
-        """Make sure that the worker is still at this task and goes to no other, so that killing it blames the right one."""
+        """Whether the worker is still running this task. It can start no other one then, so that the right task is blamed."""
         if len(worker.sent) > 1:
             withdrawn = worker.withdraw()
             if withdrawn is None:
-                return False  # it went on to the next: the answer is on its way
+                return False  # it has started the next task, and its answer is on the way
             if self._run is not None and self._stop_at is None:
                 self._run.schedule.put_back(withdrawn)
         self._listen(worker)
@@ -338,7 +338,7 @@ class Supervisor(threading.Thread):
         self._deliver(worker, running, end, tasks_before=worker.tasks_ended)
 
     def _lose(self, worker: WorkerHandle, note: str) -> None:
-        """Kill a worker that cannot be talked to; its running task died with it."""
+        """Kill a worker whose connection is lost; its running task dies with it."""
         self._unwatch(worker.channel)
         worker.channel.close()
         running = worker.running
@@ -367,7 +367,7 @@ class Supervisor(threading.Thread):
             self._run = None
 
     def _return_tasks(self, worker: WorkerHandle) -> None:
-        """Tasks that were sent and never started go back, in their order, before the rest of their group."""
+        """Return tasks that were sent and did not start to the schedule, in order, before the rest of their group."""
         run = self._run
         if run is not None:
             run.schedule.release(worker.starter.environment, worker.number)
@@ -385,7 +385,7 @@ class Supervisor(threading.Thread):
     # Files.
 
     def _watch_writing(self, worker: WorkerHandle) -> None:
-        """Wake up for a socket that can be written to only while there is something to write."""
+        """Watch whether a socket can be written only while there are bytes to write."""
         wants = worker.channel.has_unsent
         if wants == (worker.number in self._writing) or worker.channel.is_closed:
             return
@@ -395,12 +395,12 @@ class Supervisor(threading.Thread):
         (self._writing.add if wants else self._writing.discard)(worker.number)
 
     def _unwatch(self, channel: ParentChannel) -> None:
-        with contextlib.suppress(KeyError, ValueError):  # not watched any more, or closed
+        with contextlib.suppress(KeyError, ValueError):  # no longer watched, or closed
             self._selector.unregister(channel)
 
     def _close(self, error: Exception | None) -> None:
         self._selector.close()
-        self.mailbox.close()  # runs a `begin` that was just submitted, so that its consumer hears the end as well
+        self.mailbox.close()  # runs a `begin` that was just submitted, so that its consumer is told of the end too
         if self._run is not None:
             self._run.delivery.close(error)
             self._run = None

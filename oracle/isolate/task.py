@@ -1,4 +1,4 @@
-"""What a worker is asked to do, and the closed union of ways in which that ends."""
+"""Tasks for workers, and the closed union of the ways in which a task ends."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ JSON: TypeAlias = bool | int | float | str | Sequence["JSON"] | Mapping[str, "JS
 Environment: TypeAlias = tuple[tuple[str, str], ...]
 
 START_UP = "start-up"
-"""The stage in which a task imports and warms up what later tasks of its process find done: not charged to its time limit."""
+"""The stage in which a task imports and warms up what later tasks of the process use too. Not charged to its time limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One call of `function(payload, progress)` in a worker, under limits.
 
-    `progress(stage)` names what the task is doing now; a task that dies or hangs is reported with its last stage.
-    The stage START_UP has a time limit of its own, and the clock of the task begins anew when it is over.
-    The function returns a dict of JSON values (NaN and infinities encoded as strings). It may hold
-    `"replace_worker": True`, which is taken out: the process is not fit for another task.
+    `progress(stage)` names the current stage; a task that dies or hangs is reported with its last stage. The stage START_UP has
+    its own time limit, and the task's clock restarts after it. The function returns a dict of JSON values (NaN and infinities
+    encoded as strings). A key `"replace_worker": True` is removed, and the process is not used for another task.
     """
 
     key: str
@@ -29,13 +28,13 @@ class Task:
     """`package.module:function`, imported in the worker."""
     payload: Mapping[str, JSON]
     group: str
-    """Tasks of one group run in order on one worker, which may keep caches for it, until another worker is idle."""
+    """Tasks of one group run in order on one worker, which may cache for it, until an idle worker takes some of them."""
     timeout_s: float
     """Seconds, as `TaskClock` charges them: time in which other processes keep the task from running is not its own."""
     memory_bytes: int
-    """How much the resident memory (anonymous and shared) of worker and descendants may grow over its size before."""
+    """Limit of the growth of resident memory (anonymous and shared) of the worker and its descendants during the task."""
     environment: Environment = ()
-    """Extra variables, set before anything is preloaded; each distinct environment has workers of its own."""
+    """Extra variables, set before preloading; each distinct environment has its own workers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,43 +48,43 @@ class Completed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The task function itself raised, or returned what cannot be sent: an error of ours, with its traceback."""
+    """The task function raised, or returned something that cannot be sent: an error of ours, with its traceback."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Died:
-    """The process ended under the task: by a signal, or by exiting with a code, or (both None) it cut its connection."""
+    """The process ended during the task: by a signal, with an exit code, or (both None) by closing its connection."""
 
     signal: int | None
     exit_code: int | None
     stage: str
     traceback: str
-    """Python stack of every thread, when the signal left time to write it."""
+    """Python stack of every thread, if there was time to write it."""
     stderr: str
-    """The end of what the task wrote to stdout and stderr."""
+    """Tail of what the task wrote to stdout and stderr."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut:
-    """Still running at its time limit; `traceback` is where it was."""
+    """The task was still running at its time limit, at the position in `traceback`."""
 
     seconds: float
-    """What was charged, as `TaskClock` says."""
+    """Seconds charged by `TaskClock`."""
     stage: str
     traceback: str
     stderr: str
     wall_s: float | None = None
     cpu_s: float | None = None
-    """CPU time of the task and its children in that time; None where the system does not count it."""
+    """CPU time of the task and its children in that time; None if the system does not count it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfMemory:
-    """Over its memory limit, or refused an allocation that would have been far over it.
+    """The task exceeded its memory limit, or an allocation far over it was refused.
 
-    `bytes` is the largest growth that was seen: small when one giant allocation was refused.
+    `bytes` is the largest growth that was measured, which is small if a single giant allocation was refused.
     """
 
     bytes: int
@@ -104,4 +103,4 @@ class TaskResult:
     end: End
     worker_pid: int
     tasks_before: int
-    """How many tasks this worker had run before: 0 means that nothing an earlier task left behind can be to blame."""
+    """Number of tasks that the worker had run before. With 0, no earlier task can have caused the end."""

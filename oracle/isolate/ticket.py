@@ -1,9 +1,8 @@
-"""Start tickets: a task queued in a worker's socket can still be taken back, and exactly one side gets it.
+"""Start tickets, by which the parent can take back a task that is queued in a worker's socket.
 
-The next task is sent while the current one runs, so that a worker never waits. Should the current one hang, the queued
-one must not wait behind it while other workers are idle. A message cannot be unsent, but each task has a ticket in a
-pipe whose reading end both sides hold: the worker reads the ticket before it starts the task, the parent reads it to
-take the task back. The kernel hands a ticket to one reader only.
+The next task is sent while the current one runs, so that a worker never waits. If the current one hangs, the queued one must be
+able to run on an idle worker. A message cannot be unsent, so each task has a ticket in a pipe that both sides can read: the
+worker reads the ticket before it starts the task, the parent reads it to take the task back. Only one of them can read it.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ class TicketOffice:
         os.set_blocking(self._write_fd, False)
 
     def issue(self, sequence: int) -> None:
-        """Before the task is sent: a worker that sees the task finds its ticket, or finds it withdrawn."""
+        """Write a task's ticket. Must precede sending the task, so that a worker without a ticket knows it was withdrawn."""
         os.write(self._write_fd, _TICKET.pack(sequence))
 
     def withdraw(self, sequence: int) -> bool:
-        """Whether the ticket was still there; then the worker will never start that task.
+        """Take the ticket back. Returns whether it was still there; then the worker never starts the task.
 
-        Only for the single ticket left in the pipe: the task before it must be known to have started.
+        It must be the only ticket in the pipe: the task before it must have started.
         """
         try:
             data = os.read(self.read_fd, _TICKET.size)
@@ -51,7 +50,7 @@ class TicketHolder:
         self._held = -1
 
     def may_start(self, sequence: int) -> bool:
-        """Take the ticket of a task. A ticket of a later task is kept for it."""
+        """Take the ticket of a task; returns whether it was there. A ticket of a later task is kept for that task."""
         while self._held < sequence:
             try:
                 data = os.read(self._fd, _TICKET.size)

@@ -1,4 +1,4 @@
-"""The worker process: take a task, call its function under limits, answer, repeat."""
+"""The worker process: receives tasks, calls their functions under limits, and sends results."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from oracle.isolate.settings import WorkerSettings
 from oracle.isolate.ticket import TicketHolder
 from oracle.isolate.worker_streams import StandardStreams, move_out_of_the_way
 
-# The parent sends this to a worker over its time limit; faulthandler answers in C, even while another thread or a
-# C function holds the GIL.
+# The parent sends this signal to a worker over its time limit. faulthandler handles it in C, even while another thread or a C
+# function holds the GIL.
 DUMP_SIGNAL = signal.SIGUSR1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerPlace:
-    """Where one worker finds its connections and limits; travels as JSON to a spawned worker."""
+    """Connections, files and limits of one worker, passed to a spawned worker as JSON."""
 
     channel_fd: int
     tickets_fd: int
@@ -64,7 +64,7 @@ def spawned_main(place_json: str) -> NoReturn:
 
 
 def run_worker(place: WorkerPlace) -> NoReturn:
-    """Serve tasks until the parent is gone or this process should be replaced. Never returns: no atexit, no cleanup."""
+    """Serve tasks until the parent is gone or this process must be replaced. Never returns, and runs no atexit handlers."""
     channel = ChildChannel(socket.socket(fileno=move_out_of_the_way(place.channel_fd)))
     tickets_fd = move_out_of_the_way(place.tickets_fd)
     streams = StandardStreams()
@@ -78,7 +78,7 @@ def run_worker(place: WorkerPlace) -> NoReturn:
         _Worker(channel, TicketHolder(tickets_fd), streams, place, own_fds=(channel.fileno(), tickets_fd)).serve()
     except BrokenPipeError:  # the parent is gone
         os._exit(0)
-    except BaseException:  # the process edge: an error of ours goes to the log, and the parent sees the exit code
+    except BaseException:  # the process edge: the error is logged, and the parent gets the exit code
         traceback.print_exc()
         streams.flush()
         os._exit(70)
@@ -104,10 +104,10 @@ class _Worker:
         self._address_space = resource.getrlimit(resource.RLIMIT_AS)
         self._trace = open(place.trace_path, "ab", buffering=0)  # noqa: SIM115 - open as long as the process lives
         faulthandler.register(DUMP_SIGNAL, file=self._trace, all_threads=True, chain=False)
-        # A child that a task forks must hold neither connection: the parent sees the end of this process by them.
+        # A child forked by a task must not hold the connections, by which the parent detects the end of this process.
         os.register_at_fork(after_in_child=lambda: _close_all(own_fds))
         gc.collect()
-        gc.freeze()  # what is loaded by now stays: later collections need not walk it
+        gc.freeze()  # loaded modules stay, so garbage collections need not traverse them
 
     def serve(self) -> NoReturn:
         memory = _own_memory()
@@ -133,7 +133,7 @@ class _Worker:
         os._exit(0)
 
     def _run(self, task: dict[str, Any], memory: Memory) -> dict[str, Any]:
-        faulthandler.enable(self._trace, all_threads=True)  # again for each task: subjects switch it off
+        faulthandler.enable(self._trace, all_threads=True)  # for each task, since subjects disable it
         self._channel.send(
             encode(
                 {
@@ -157,9 +157,9 @@ class _Worker:
         except BaseException:
             self._lift_address_space()
             answer = {"say": "failed", "error": traceback.format_exc()}
-        if os.getpid() != self._pid:  # the task forked, and this is the child coming back
+        if os.getpid() != self._pid:  # the task forked, and this is the child returning
             os._exit(0)
-        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm left behind would kill the next task
+        signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm of this task would kill the next one
         self._lift_address_space()
         self._streams.flush()
         self._streams.restore()
@@ -174,7 +174,7 @@ class _Worker:
         except (TypeError, ValueError, RecursionError):
             error = "the returned dict cannot be sent as JSON\n" + traceback.format_exc()
             frame = encode({"say": "failed", "error": error, **tail})
-        # From here on, progress calls of threads that the task left behind say nothing.
+        # From here on, progress calls of threads that the task left running are ignored.
         self._sequence = -1
         self._channel.send(frame)
 

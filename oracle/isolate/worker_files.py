@@ -1,4 +1,4 @@
-"""The two files of a worker: what it printed, and the Python stacks that faulthandler wrote."""
+"""The two files of a worker: its output, and the Python stacks that faulthandler wrote."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TRACE_BYTES = 64 << 10
 
 
 class WorkerFiles:
-    """Tails are those of the running task: `mark` notes where the files stood when it began."""
+    """Reads the tails written by the running task, after the positions set by `mark` at its start."""
 
     def __init__(self, *, directory: Path, worker: int, limit_bytes: int) -> None:
         self.output_path = directory / f"worker-{worker}.log"
@@ -31,7 +31,7 @@ class WorkerFiles:
             self._truncate()
 
     def bound(self) -> None:
-        """Cut the output back when it is over its limit, keeping the tail. Writers append, so they go on at the start."""
+        """Empty the output file if it exceeds its limit, and keep its tail. Writers append, so they continue at its start."""
         if _size(self.output_path) > self._limit_bytes:
             self._kept = self._read_output()
             self._truncate()
@@ -59,7 +59,7 @@ class WorkerFiles:
             os.truncate(self.output_path, 0)
 
 
-# The temporary directory may have been cleaned by others under a run of many days: then there is just nothing to read.
+# Another program may clean the temporary directory during a run of many days; then there is nothing to read.
 
 
 def _size(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""The parent's side of one worker: what was sent to it, what it is doing, and what it said last."""
+"""The parent's side of one worker: its tasks, its state, and its last message."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from oracle.isolate.ticket import TicketOffice
 from oracle.isolate.worker import DUMP_SIGNAL
 from oracle.isolate.worker_files import WorkerFiles
 
-# The running task and one that waits in the worker's socket, so that the worker never waits for the parent.
+# The running task and one that is queued in the worker's socket, so that the worker never waits for the parent.
 QUEUE_DEPTH = 2
 START_UP_S = 60.0
-"""Time limit of the stage START_UP, or the task's own where that is longer."""
+"""Time limit of the stage START_UP, unless the task's own is longer."""
 
 
 class WorkerState(enum.Enum):
-    """Where a worker is in its life; every state but READY ends by a message, an exit or a clock."""
+    """State of a worker. Every state but READY ends by a message, an exit or a time limit."""
 
     STARTING = enum.auto()
     READY = enum.auto()
@@ -35,21 +35,21 @@ class WorkerState(enum.Enum):
     DUMPING = enum.auto()
     """Over its time limit; writing its Python stack before it is killed."""
     LEAVING = enum.auto()
-    """Said that it exits after the task it answered."""
+    """Announced that it exits after its last answer."""
     LOST = enum.auto()
-    """Closed its connection; it should be heard of as exited."""
+    """Closed its connection; its exit should be reported soon."""
     KILLED = enum.auto()
 
 
 @dataclass(slots=True)
 class SentTask:
-    """A task in a worker's socket, or running."""
+    """A task that is queued in a worker's socket or running."""
 
     sequence: int
     planned: PlannedTask
     stage: str = ""
     clock: TaskClock | None = None
-    """Of the task, or of its start-up while it is in that; None before it has started."""
+    """The clock of the task, or of its stage START_UP while it is in that; None before it has started."""
     memory: TreeMemory | None = None
 
     @property
@@ -66,7 +66,7 @@ class SentTask:
 
 
 class WorkerHandle:
-    """Bookkeeping for one worker process; what its news mean for the run is the supervisor's business."""
+    """State of one worker process. The supervisor decides what its messages mean for the run."""
 
     def __init__(self, *, number: int, starter: StarterHandle, directory: Path, log_limit_bytes: int) -> None:
         self.number = number
@@ -100,7 +100,7 @@ class WorkerHandle:
 
     @property
     def running(self) -> SentTask | None:
-        """The task that is known to have started and not to have ended."""
+        """The task that has started and not ended, as far as is known."""
         return self.sent[0] if self.sent and self.sent[0].has_started else None
 
     @property
@@ -119,7 +119,7 @@ class WorkerHandle:
         self.channel.send(b'{"sequence":%d,"task":%s}' % (sequence, planned.message))
 
     def withdraw(self) -> PlannedTask | None:
-        """The queued task, if the worker has not begun it. The one before it must have started."""
+        """Take back the queued task, if the worker has not started it. The task before it must have started."""
         if len(self.sent) == QUEUE_DEPTH and self.sent[0].has_started and self._tickets.withdraw(self.sent[1].sequence):
             return self.sent.pop().planned
         return None
@@ -163,8 +163,8 @@ class WorkerHandle:
         )
 
     def end_of_death(self, sent: SentTask, status: int | None, *, note: str = "") -> End:
-        """What a process that ended under its task means; `status` as from `os.waitstatus_to_exitcode`."""
-        # Nobody here sent SIGKILL: on a machine out of memory, the system picks the process that holds most.
+        """The end of a task whose process ended; `status` is that of `os.waitstatus_to_exitcode`."""
+        # The pool did not send SIGKILL: the system kills the largest process if the machine is out of memory.
         if status == -9 and sent.peak_bytes > sent.task.memory_bytes / 2:
             return OutOfMemory(bytes=sent.peak_bytes, stage=sent.stage, traceback="")
         return Died(
@@ -194,7 +194,7 @@ class WorkerHandle:
 
 
 class UnexpectedMessageError(Exception):
-    """A worker answers a task that it was not given: its connection was written to by somebody else."""
+    """A worker answered a task that it was not given, so something else wrote to its connection."""
 
 
 def message_of(task: Task) -> bytes:

@@ -1,4 +1,4 @@
-"""A worker's file descriptors 0 to 2: set up once, and put right after a task that closed or redirected them."""
+"""Set up a worker's file descriptors 0 to 2, and restore them after a task that closed or redirected them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import sys
 from typing import TextIO
 
-# Descriptors of our own live up here, out of reach of a task that closes a descriptor twice.
+# Our own descriptors have high numbers, so that a task that closes a descriptor twice does not close them.
 _FIRST_OWN_FD = 200
 
 
@@ -16,14 +16,14 @@ def move_out_of_the_way(fd: int) -> int:
     """A copy of `fd` at a high number; the original is closed."""
     try:
         copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_OWN_FD)
-    except OSError:  # the limit on open files is lower than that
+    except OSError:  # the limit on open files is lower
         return fd
     os.close(fd)
     return copy
 
 
 def redirect_standard_streams(output_path: str) -> None:
-    """Input from /dev/null, output and errors appended to a file."""
+    """Read stdin from /dev/null, and append stdout and stderr to a file."""
     null = os.open(os.devnull, os.O_RDONLY)
     # O_APPEND: the parent may truncate the file while processes write to it.
     output = os.open(output_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -35,7 +35,7 @@ def redirect_standard_streams(output_path: str) -> None:
 
 
 class StandardStreams:
-    """Remembers what 0 to 2 and the `sys` objects over them should be, and restores them."""
+    """Stores the file descriptors 0 to 2 and their `sys` objects, and restores them."""
 
     def __init__(self) -> None:
         self._saved = {fd: move_out_of_the_way(os.dup(fd)) for fd in (0, 1, 2)}
@@ -47,7 +47,7 @@ class StandardStreams:
 
     def flush(self) -> None:
         for stream in (self._stdout, self._stderr):
-            with contextlib.suppress(ValueError, OSError):  # a task closed it; `restore` comes next
+            with contextlib.suppress(ValueError, OSError):  # a task closed it; `restore` reopens it
                 stream.flush()
 
     def restore(self) -> None:
@@ -67,7 +67,7 @@ class StandardStreams:
 
 
 def _line_writer(fd: int) -> TextIO:
-    # Line buffered, so that what was said before a crash is in the file.
+    # Line buffered, so that output before a crash is in the file.
     return open(fd, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
 
 
