@@ -1,1 +1,1 @@
-"""results: records -> store, tables, comparisons, gates, exports. Torch-free."""
+"""results: store records, and make tables, comparisons, gates and exports of them. Does not import torch."""

@@ -1,4 +1,4 @@
-"""The baseline file of a gate: accepted failures, one line each, sorted, made to be read in a diff.
+"""The baseline file of a gate: accepted failures, one sorted line each, so that a diff is easy to read.
 
 case_id | status | reason | link | expires YYYY-MM-DD
 """
@@ -35,8 +35,8 @@ class AcceptedFailure:
     status: Status
     reason: str
     link: str  # "" for none
-    expires: date | None  # the last day it holds; None for never
-    line: int = 0  # where it stands in the file; 0 if it does not yet
+    expires: date | None  # the last day on which it is accepted; None for no limit
+    line: int = 0  # line number in the file; 0 for a new entry
 
     def is_expired(self, today: date) -> bool:
         return self.expires is not None and self.expires < today
@@ -47,7 +47,7 @@ class AcceptedFailure:
 
 
 def read_baseline(path: Path) -> dict[str, AcceptedFailure]:
-    """The accepted failures by case id. Raises UsageError with the line number for anything not as it should be."""
+    """The accepted failures by case id. Raises UsageError with the line number for an invalid line."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
@@ -110,7 +110,7 @@ def _parse_expires(path: Path, line: int, field: str) -> date | None:
     word, _, when = field.partition(" ")
     if word == "expires" and when == _NEVER:
         return None
-    if word == "expires" and len(when) == len("YYYY-MM-DD"):  # 3.11 and later also read other ISO forms
+    if word == "expires" and len(when) == len("YYYY-MM-DD"):  # Python 3.11 and later parse other ISO forms too
         try:
             return date.fromisoformat(when)
         except ValueError:
@@ -119,7 +119,7 @@ def _parse_expires(path: Path, line: int, field: str) -> date | None:
 
 
 def is_acceptable(status: Status) -> bool:
-    """Whether a line may accept it. A missing row is a hole in the run, not a behaviour of the subject: never."""
+    """Whether a baseline may accept this status. A missing row may not be accepted, since it is no behaviour of the subject."""
     return status.is_finding and status is not Status.MISSING
 
 
@@ -132,7 +132,7 @@ def _malformed(path: Path, line: int, seen: str, expected: str) -> UsageError:
 
 
 def write_baseline(path: Path, entries: Iterable[AcceptedFailure]) -> None:
-    """Write the file, sorted, all at once. Raises UsageError for text that one line cannot hold, and for I/O errors."""
+    """Write the sorted file atomically. Raises UsageError for text that does not fit in a line, and for I/O errors."""
     lines = []
     for entry in sorted(entries, key=lambda entry: entry.case_id):
         line = entry.to_line()
@@ -149,9 +149,9 @@ def write_baseline(path: Path, entries: Iterable[AcceptedFailure]) -> None:
 def updated_baseline(
     accepted: Mapping[str, AcceptedFailure], failing: Mapping[str, Status], *, expires: date
 ) -> list[AcceptedFailure]:
-    """The baseline that accepts exactly `failing`: lines whose status still holds are kept as they are.
+    """The baseline that accepts exactly `failing`. Lines with an unchanged status are kept.
 
-    New failures, and those with another status than accepted, come in as "unreviewed" until `expires`.
+    New failures, and those whose status has changed, are added as "unreviewed" until `expires`.
     """
     entries = []
     for case_id, status in failing.items():

@@ -1,8 +1,8 @@
-"""Systematic errors over the cases of one operator: each case too small to tell, all of them together not.
+"""Find systematic errors over all cases of one operator, which are too small to show in a single case.
 
-A case's verdict holds the mean errors of its tensors as sums (`oracle.verdict.BiasSum`). Those of one operator, subject,
-dtype and device are added here and held against eager's own, as `oracle.judge.systematic` does for one tensor, with half its
-allowance. Cases that are findings themselves are left out: what is wrong with them is told already.
+A case's verdict has the mean errors of its tensors as sums (`oracle.verdict.BiasSum`). The sums of one operator, subject, dtype
+and device are added here and compared with eager's, as `oracle.judge.systematic` does for one tensor, with half its allowance.
+Cases that are findings themselves are left out.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from results.render import TextTable
 ALLOWANCE: Final = 0.05  # ULP by which the mean error may be larger than eager's, whatever the number of cases
 STANDARD_ERRORS: Final = 5.0
 FEWEST_CASES: Final = 2
-# Formats of which nothing more than a hint is given: a compiler may use a coarser exponential there.
+# Dtypes in which a bias is only mentioned, since a compiler may use a less exact exponential there.
 ADVISORY: Final = frozenset({"float32"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BiasFinding:
-    """One operator whose results, taken together, are too large or too small on one subject."""
+    """One operator whose results are, on average, too large or too small on one subject."""
 
     suite: str
     group: str
@@ -37,12 +37,12 @@ class BiasFinding:
 
     @property
     def key(self) -> tuple[str, str, str, str, str]:
-        """The same for the same operator in another run."""
+        """Identifies the same finding in another run."""
         return self.suite, self.group, self.subject, self.device, self.bias.dtype
 
     @property
     def relative(self) -> float:
-        """Mean relative error: positive where results are too large in size."""
+        """Mean relative error: positive if results are too far from zero."""
         return self.bias.subject_mean * self.bias.eps
 
     @property
@@ -58,7 +58,7 @@ class BiasFinding:
 
 
 def find_bias(records: Iterable[Record]) -> list[BiasFinding]:
-    """Operators with a systematic error, largest first, what fails no run last. Records without figures say nothing."""
+    """Operators with a systematic error, largest first, advisory ones last. Records without error sums are ignored."""
     sums: dict[tuple[str, str, str, str, str], BiasSum] = {}
     cases: dict[tuple[str, str, str, str, str], int] = {}
     for record in records:
@@ -86,14 +86,14 @@ def find_bias(records: Iterable[Record]) -> list[BiasFinding]:
 
 
 def limit_of(total: BiasSum) -> float:
-    """The largest mean error of the subject, in ULP, that eager's own and chance explain."""
+    """The largest mean error of the subject, in ULP, that eager's own error and chance explain."""
     return abs(total.eager_mean) + ALLOWANCE + STANDARD_ERRORS * total.standard_error
 
 
 def tables_of(
     found: Iterable[BiasFinding], *, limit: int | None = None, title: str = "systematic errors"
 ) -> list[TextTable]:
-    """One table, or none where nothing was found."""
+    """A table of the findings, or none."""
     found = list(found)
     if not found:
         return []

@@ -1,6 +1,6 @@
-"""`torch-oracle show | compare | gate | export | merge`: plain typer functions, put together by the command line.
+"""The commands `torch-oracle show | compare | gate | export | merge`, as typer functions.
 
-Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed). Bad input is UsageError, printed at the edge.
+Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed). Bad input raises UsageError, which the command line prints.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from results.store import LATEST, RunInfo, Store
 from results.tables import frame
 
 DEFAULT_DB = "torch-oracle.db"  # what `sweep` writes by default
-_CASES_IN_FULL = 20  # `show GLOB` prints so many cases whole; more become a table
+_CASES_IN_FULL = 20  # `show GLOB` prints up to so many cases in full, more as a table
 
 DbOption = Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")]
 RunOption = Annotated[str, typer.Option(help="Id of the run, or 'latest'.")]
@@ -207,7 +207,7 @@ def merge(
 
 
 def _load(text: str) -> tuple[RunInfo, list[Record]]:
-    """DB or DB#RUN. A file whose name holds a # is taken as a file if it exists."""
+    """The run and records of "DB" or "DB#RUN". A file whose name contains a # is used if it exists."""
     db, _, run_id = (text, "", LATEST) if "#" not in text or Path(text).exists() else text.rpartition("#")
     with Store.open(db, create=False, read_only=True) as store:
         info = store.run(run_id or LATEST)

@@ -1,7 +1,7 @@
-"""Compare two runs case by case: what broke, what was fixed, what vanished, what became slower.
+"""Compare two runs case by case: new failures, fixed cases, missing cases, changes of speed.
 
-Cases are matched by id over the *planned* sets of both runs, so a case that crashed the run, or was never planned
-again, is a row here and not a gap.
+Cases are matched by id over the *planned* cases of both runs, so a case that crashed the run, or that was not planned again, is
+a row of the comparison too.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from results.tables import NOT_COMPARABLE, frame
 
 
 class ChangeKind(str, Enum):
-    """What became of one case. The value is the word in tables and JSON."""
+    """How one case changed. The value is the word in tables and JSON."""
 
-    NEW_FAILURE = "new failure"  # a finding in head; not one in base, or not in base at all
+    NEW_FAILURE = "new failure"  # a finding in head that is none in base, or is not in base
     MISSING_ROW = "missing row"  # in base but not planned in head, or planned in head without a record
-    NO_LONGER_COMPARED = "no longer compared"  # judged in base; in head nothing could be held against the subject
+    NO_LONGER_COMPARED = "no longer compared"  # judged in base, not comparable in head
     CHANGED_SYMPTOM = "changed symptom"  # fails in both, differently; or a failure that became known, or the reverse
-    STILL_FAILING = "still failing"  # fails in both, alike
+    STILL_FAILING = "still failing"  # fails in both with the same symptom
     FIXED = "fixed"  # a finding in base, passes in head
     NEW_ROW = "new row"  # not in base, or not compared there; no finding
     UNCHANGED = "unchanged"
 
     @property
     def is_regression(self) -> bool:
-        """Whether a comparison that holds this kind exits with 1."""
+        """Whether a comparison with this kind of change exits with 1."""
         return self in (ChangeKind.NEW_FAILURE, ChangeKind.MISSING_ROW, ChangeKind.NO_LONGER_COMPARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseChange:
-    """One case in both runs. A status is None where the case is not in that run's planned set."""
+    """One case in both runs. A status is None if the case is not planned in that run."""
 
     case_id: str
     kind: ChangeKind
@@ -58,9 +58,9 @@ class CaseChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedChange:
-    """A case that passes in both runs and whose speedup over eager changed for real (statistics.is_real_speed_change).
+    """A case that passes in both runs and whose speedup over eager changed significantly (statistics.is_real_speed_change).
 
-    Speedups are compared, not times: eager is timed beside the subject, so a slower machine cancels out.
+    Speedups are compared, not times: a slower machine slows eager too.
     """
 
     case_id: str
@@ -69,13 +69,13 @@ class SpeedChange:
 
     @property
     def change(self) -> float:
-        """Head's speedup over base's: below 1 is slower."""
+        """Head's speedup divided by base's: below 1 is slower."""
         return self.head.value / self.base.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileTimeChange:
-    """A case that passes in both runs and whose cold compile time changed by a lot. Seconds."""
+    """A case that passes in both runs and whose cold compile time, in seconds, changed a lot."""
 
     case_id: str
     base_s: float
@@ -84,7 +84,7 @@ class CompileTimeChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Everything that differs between two runs. `cases` holds all but the unchanged; `totals` counts them all."""
+    """All differences between two runs. `cases` has the changed cases; `totals` counts all cases."""
 
     base: RunInfo
     head: RunInfo
@@ -93,15 +93,15 @@ class Comparison:
     speed: tuple[SpeedChange, ...]  # largest slowdown first
     compile_time: tuple[CompileTimeChange, ...]  # largest growth first
     timed_in_both: int
-    speed_change: float  # geomean of head's speedup over base's, over the cases timed in both; NaN for none
-    speed_change_p: float  # sign test over the same cases
+    speed_change: float  # geomean of head's speedup over base's, for cases timed in both; NaN for none
+    speed_change_p: float  # p-value of a sign test for the same cases
     new_failures: tuple[FindingGroup, ...]  # the cases of kind NEW_FAILURE, grouped
-    environment: tuple[tuple[str, str, str], ...]  # (key, base, head) of what differs between the environments
-    new_bias: tuple[BiasFinding, ...] = ()  # systematic errors that only head has; they fail no comparison
+    environment: tuple[tuple[str, str, str], ...]  # (key, base, head) of each difference between the environments
+    new_bias: tuple[BiasFinding, ...] = ()  # systematic errors that only head has; they do not fail the comparison
 
     @property
     def has_regression(self) -> bool:
-        """New failures, missing rows, rows no longer compared, or a head whose planned set is not complete."""
+        """Whether there are new failures, missing rows, rows no longer compared, or a head that was not planned completely."""
         return self.head.state == "planning" or any(change.kind.is_regression for change in self.cases)
 
     @property
@@ -112,7 +112,7 @@ class Comparison:
         return tuple(change for change in self.cases if change.kind is kind)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON; numbers that are not known are null."""
+        """Plain JSON; unknown numbers are null."""
         return {
             "base": _run_json(self.base),
             "head": _run_json(self.head),
@@ -130,7 +130,7 @@ class Comparison:
         }
 
 
-# A cold compile is measured once, so only a change that no busy neighbour explains is worth a line.
+# A cold compile is measured once, so only a change that a busy machine does not explain is reported.
 _COMPILE_RATIO: Final = 1.5
 _COMPILE_SECONDS: Final = 0.5
 
@@ -139,7 +139,7 @@ def compare(base: Iterable[Record], head: Iterable[Record], *, base_run: RunInfo
     """Compare two runs. Both iterables come from `Store.records(run, with_missing=True)`."""
     base_records = {record.case_id: record for record in base}
     head_records = {record.case_id: record for record in head}
-    # Base's planned order, then what is new in head.
+    # Base's planned order, then the cases that only head has.
     case_ids = [*base_records, *(case_id for case_id in head_records if case_id not in base_records)]
     changes = [_case_change(case_id, base_records.get(case_id), head_records.get(case_id)) for case_id in case_ids]
     counts = Counter(change.kind for change in changes)
@@ -204,7 +204,7 @@ def _kind(base: Record | None, head: Record | None) -> ChangeKind:
         return ChangeKind.NEW_FAILURE if new.is_finding else ChangeKind.NEW_ROW
     old = _as_judged(base.verdict.status)
     if old.is_absent:
-        # Base cannot say how it ended; a failure must not hide behind that.
+        # Base has no result for it, so a failure in head counts as new.
         return ChangeKind.NEW_FAILURE if new.is_finding else ChangeKind.NEW_ROW
     if new.is_finding and not old.is_finding:
         return ChangeKind.NEW_FAILURE
@@ -227,19 +227,19 @@ def _kind(base: Record | None, head: Record | None) -> ChangeKind:
 
 
 def _as_judged(status: Status) -> Status:
-    """`xpass` is a pass: what the ledger expected is not a change of the subject."""
+    """The status, with `xpass` as a pass: the ledger's expectation is no change of the subject."""
     return Status.PASS if status is Status.XPASS else status
 
 
 _MEASURED: Final = re.compile(
     r"0x[0-9a-fA-F]+"  # addresses
-    r"|[-+]?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"  # measured numbers; shapes and indices stay
+    r"|[-+]?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"  # measured numbers, not shapes and indices
     r"|line \d+"
 )
 
 
 def symptom_key(symptom: str) -> str:
-    """A symptom without what differs from run to run for one and the same bug: addresses, floats, line numbers."""
+    """A symptom without the parts that vary between runs for the same bug: addresses, floats, line numbers."""
     return _MEASURED.sub("#", symptom)
 
 
@@ -290,9 +290,9 @@ def _run_json(run: RunInfo) -> dict[str, Any]:
 
 
 def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTable]:
-    """The comparison as tables: totals first, then what differs, at most `limit` rows of each.
+    """The comparison as tables: the totals, then the changes, at most `limit` rows of each kind.
 
-    New failures are in groups; without a limit each of their cases has a row of its own too.
+    New failures are grouped; without a limit each of their cases has a row too.
     """
     tables = [_totals(comparison)]
     if comparison.new_failures:

@@ -1,6 +1,6 @@
-"""Opening a results database: SQLite by path, PostgreSQL by URL; and its errors said in the user's words.
+"""Open a results database, SQLite by path or PostgreSQL by URL, and translate its errors for the user.
 
-A database that is not ours, or is of a newer schema, is refused before anything is written to it.
+A database of another program, or with a newer schema, is refused before anything is written to it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from oracle.errors import UsageError
 from oracle.records import SCHEMA_VERSION
 from results.schema import META, METADATA, RESULTS_VIEW
 
-BUSY_TIMEOUT_S: Final = 30.0  # how long a writer waits for another writer of the same file
-_SCHEMA_LOCK: Final = 0x0AC1E  # PostgreSQL advisory lock: shards that start together create the tables once
+BUSY_TIMEOUT_S: Final = 30.0  # time that a writer waits for another writer of the same file
+_SCHEMA_LOCK: Final = 0x0AC1E  # PostgreSQL advisory lock, so that shards that start together create the tables once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """Where a database is. Exactly one of `path` (SQLite) and `url` (PostgreSQL) is set."""
+    """Location of a database. Exactly one of `path` (SQLite) and `url` (PostgreSQL) is set."""
 
     path: Path | None = None
     url: sa.URL | None = None
@@ -53,7 +53,7 @@ class Location:
         if backend == "sqlite" and url.database:
             return cls(path=Path(url.database))
         if backend in ("postgresql", "postgres"):
-            # psycopg 3 is the driver of the extra; SQLAlchemy 2.0 would pick psycopg2 by itself.
+            # The extra installs psycopg 3, but SQLAlchemy 2.0 would use psycopg2 by default.
             return cls(url=url.set(drivername="postgresql+psycopg"))
         raise UsageError(
             seen=f"--db {url.render_as_string(hide_password=True)}",
@@ -66,9 +66,9 @@ class Location:
 
 
 def open_engine(location: Location, *, create: bool, read_only: bool) -> sa.Engine:
-    """An engine on a database whose schema is ours and current; made first when `create` allows it.
+    """An engine for a database with our current schema. `create` makes the database if it does not exist.
 
-    Raises UsageError when there is none, when it is not ours, newer, or not accessible.
+    Raises UsageError if it does not exist, is no database of ours, has a newer schema, or is not accessible.
     """
     with translated_errors(location):
         if location.path is not None:
@@ -78,7 +78,7 @@ def open_engine(location: Location, *, create: bool, read_only: bool) -> sa.Engi
 
 @contextmanager
 def writing(engine: sa.Engine, location: Location) -> Iterator[sa.Connection]:
-    """One transaction that writes: all of it or nothing. Database errors come out as UsageError."""
+    """One writing transaction, of which all or nothing is written. Database errors become UsageError."""
     with (
         translated_errors(location),
         engine.connect().execution_options(is_write=True) as connection,
@@ -89,7 +89,7 @@ def writing(engine: sa.Engine, location: Location) -> Iterator[sa.Connection]:
 
 @contextmanager
 def reading(engine: sa.Engine, location: Location) -> Iterator[sa.Connection]:
-    """One transaction that reads: a consistent view, also while a sweep is writing."""
+    """One reading transaction, with a consistent view even while a sweep is writing."""
     with translated_errors(location), engine.connect() as connection, connection.begin():
         yield connection
 
@@ -117,7 +117,7 @@ def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: boo
         )
     has_schema = False
     if exists and path.stat().st_size > 0:
-        # Looked at without writing first: even switching the journal mode changes the file.
+        # Inspected read-only first, since even setting the journal mode changes the file.
         inspector = _sqlite_engine(path, read_only=True)
         try:
             has_schema = _check_schema(inspector, location)
@@ -134,7 +134,7 @@ def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: boo
     is_made_here = not exists and _make_file(path)
     engine = _sqlite_engine(path, read_only=False)
     try:
-        # WAL: `show` reads while a sweep writes. Not through a transaction: SQLite switches only outside of one.
+        # With WAL, `show` can read while a sweep writes. SQLite sets the mode only outside of a transaction.
         raw = engine.raw_connection()
         try:
             raw.cursor().execute("PRAGMA journal_mode=WAL")
@@ -145,7 +145,7 @@ def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: boo
     except BaseException:
         engine.dispose()
         if is_made_here:
-            _remove_database(path)  # nothing half-written
+            _remove_database(path)  # leaves no incomplete database
         raise
     return engine
 
@@ -153,21 +153,20 @@ def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: boo
 def _sqlite_engine(path: Path, *, read_only: bool) -> sa.Engine:
     mode = "rwc" if not read_only else "rw" if _is_writable(path) else "ro"
     wal = path.with_name(path.name + "-wal")
-    # A reader of a WAL database needs a shared-memory file beside it. Where it may write it opens the file for writing
-    # all the same and forbids itself to (query_only), so that SQLite removes that file at the end. Where it may not,
-    # and no writer has left a log behind, the file alone is complete: "immutable" reads it without one.
+    # Reading a WAL database needs a shared-memory file beside it. With write permission, the database is opened for writing in
+    # query_only mode, so that SQLite removes that file at the end. Without it, and if no writer has left a log, the database
+    # file alone is complete, and "immutable" reads it without the shared-memory file.
     is_immutable = mode == "ro" and not wal.exists()
     uri = f"file:{quote(str(path.absolute()))}?mode={mode}{'&immutable=1' if is_immutable else ''}"
 
     def connect() -> sqlite3.Connection:
-        # isolation_level None: transactions are ours alone, begun by the listener below.
+        # isolation_level None: only the listener below begins transactions.
         connection = sqlite3.connect(
             uri, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
         )
         connection.execute("PRAGMA foreign_keys=ON")
-        # NORMAL, not FULL: a commit is in the kernel's page cache when it returns, so kill -9 of this process loses
-        # nothing; only power loss can drop the last commits (never corrupt the file), and a sweep is resumable.
-        # FULL costs one fsync per append.
+        # NORMAL, not FULL: a commit is in the kernel's page cache when it returns, so kill -9 of this process loses nothing. A
+        # power loss can drop the last commits but not corrupt the file, and a sweep is resumable. FULL costs an fsync per append.
         connection.execute("PRAGMA synchronous=NORMAL")
         if read_only:
             connection.execute("PRAGMA query_only=ON")
@@ -176,7 +175,7 @@ def _sqlite_engine(path: Path, *, read_only: bool) -> sa.Engine:
     engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.pool.QueuePool)
 
     def begin(connection: sa.Connection) -> None:
-        # IMMEDIATE: a writer that first reads must not find, when it writes, that another has overtaken it.
+        # IMMEDIATE: otherwise a transaction that reads before it writes fails if another one has written meanwhile.
         is_write = connection.get_execution_options().get("is_write", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")
 
@@ -185,12 +184,12 @@ def _sqlite_engine(path: Path, *, read_only: bool) -> sa.Engine:
 
 
 def _is_writable(path: Path) -> bool:
-    # The directory too: the log stands beside the file.
+    # The directory must be writable too, since the log is beside the file.
     return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
 
 
 def _make_file(path: Path) -> bool:
-    """Make an empty file; False if another process was first, whose file it is then to remove or to keep."""
+    """Make an empty file. Returns False if another process was first, which then owns the file."""
     try:
         path.open("xb").close()
     except FileExistsError:
@@ -237,7 +236,7 @@ def _open_postgres(location: Location, *, create: bool, read_only: bool) -> sa.E
 
 
 def _check_schema(engine: sa.Engine, location: Location) -> bool:
-    """True: ours and current. False: no tables at all. Raises UsageError for anything else."""
+    """True if the schema is ours and current, False if there are no tables. Raises UsageError for anything else."""
     with engine.connect() as connection:
         tables = sa.inspect(connection).get_table_names()
         if META.name not in tables:
@@ -284,10 +283,10 @@ def _create_schema(engine: sa.Engine) -> None:
 
 @contextmanager
 def translated_errors(location: Location) -> Iterator[None]:
-    """Errors of the database that the user can mend, as UsageError; others (our bugs) as they are."""
+    """Turn database errors that the user can fix into UsageError; others are our bugs and propagate."""
     try:
         yield
-    except sqlite3.Error as error:  # from the raw connection that sets the journal mode
+    except sqlite3.Error as error:  # raised by the raw connection that sets the journal mode
         translated = _translate(location, str(error))
         if translated is None:
             raise
@@ -301,7 +300,7 @@ def translated_errors(location: Location) -> Iterator[None]:
         raise translated from error
 
 
-# What a driver says (lower case) -> what was expected, what to do.
+# A part of a driver's message (lower case), what was expected, and what to do.
 _ERROR_RULES: Final = (
     (
         ("disk is full", "no space left", "disk full"),

@@ -1,7 +1,4 @@
-"""Exports of a run: JSON lines, CSV, PyTorch's benchmark CSVs, Parquet, Markdown, JUnit XML. Written whole or not at all.
-
-An existing file is replaced, at once.
-"""
+"""Export a run: JSON lines, CSV, PyTorch's benchmark CSVs, Parquet, Markdown, JUnit XML. Files are replaced atomically."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ def to_json_lines(records: Iterable[Record]) -> str:
 
 
 def from_json_lines(text: str) -> list[Record]:
-    """Raises UsageError, with the line number, for a line that is no record, or one of a newer schema."""
+    """Read records. Raises UsageError with the line number for an invalid record or one of a newer schema."""
     records = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -53,12 +50,10 @@ def from_json_lines(text: str) -> list[Record]:
 
 
 def to_csv(records: Iterable[Record]) -> str:
-    """One row per record, the columns of results.schema.FLAT_COLUMNS, then `issue` and `observed` (of known issues).
+    """One row per record with the columns of results.schema.FLAT_COLUMNS, then `issue` and `observed` (of known issues).
 
-    Lists as JSON; empty where not known.
-
-    A text that a spreadsheet would take for a formula starts with an apostrophe here (see `_csv`); JSON lines and Parquet hold
-    every text as it is.
+    Lists are JSON; unknown values are empty. Text that a spreadsheet would take for a formula starts with an apostrophe (see
+    `_csv`); JSON lines and Parquet have all text unchanged.
     """
     rows = []
     for record in records:
@@ -68,7 +63,7 @@ def to_csv(records: Iterable[Record]) -> str:
     return _csv((*FLAT_NAMES, "issue", "observed"), rows)
 
 
-# Columns that PyTorch's benchmarks take from Dynamo's counters and that records do not have stay empty.
+# Columns of PyTorch's benchmarks from Dynamo's counters. Those that records do not have are empty.
 _DYNAMO_STATS: Final = (
     "calls_captured",
     "unique_graphs",
@@ -84,13 +79,13 @@ _SPEEDUP_COLUMNS: Final = (
     *("compilation_latency", "compression_ratio", "eager_peak_mem", "dynamo_peak_mem"),
     *_DYNAMO_STATS,
 )
-_NO_BATCH_SIZE: Final = 0  # what those benchmarks write for a model without one
+_NO_BATCH_SIZE: Final = 0  # PyTorch's benchmarks write this for a model without a batch size
 
 
 def to_dynamo_accuracy(records: Iterable[Record]) -> str:
-    """The accuracy CSV of PyTorch's benchmarks/dynamo, one row per record; `accuracy` is our status word.
+    """The accuracy CSV of PyTorch's benchmarks/dynamo, one row per record. `accuracy` is our status word.
 
-    `compilation_latency` in seconds. Such a file is about one compiler: raises UsageError for several subjects.
+    `compilation_latency` is in seconds. Such a file is for one compiler: raises UsageError for several subjects.
     """
     rows = []
     for record in _one_subject(records):
@@ -102,10 +97,10 @@ def to_dynamo_accuracy(records: Iterable[Record]) -> str:
 
 
 def to_dynamo_speedup(records: Iterable[Record]) -> str:
-    """The performance CSV of PyTorch's benchmarks/dynamo: a row per timed or failing record.
+    """The performance CSV of PyTorch's benchmarks/dynamo, one row per timed or failing record.
 
-    `abs_latency` in milliseconds, `compilation_latency` in seconds, memory in 1e9 bytes. A failing record has speedup
-    and latency 0, as there. Passing records that were not timed have no row. Raises UsageError for several subjects.
+    `abs_latency` is in milliseconds, `compilation_latency` in seconds, memory in 1e9 bytes. As in PyTorch, a failing record has
+    speedup and latency 0. Passing records that were not timed have no row. Raises UsageError for several subjects.
     """
     rows = []
     for record in _one_subject(records):
@@ -140,16 +135,16 @@ def _one_subject(records: Iterable[Record]) -> list[Record]:
     return records
 
 
-# A spreadsheet runs a cell that starts like this, after white space too; the last four are what East Asian versions also take.
+# Spreadsheets evaluate a cell that starts like this, also after white space. East Asian versions accept the last four.
 _FORMULA: Final = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 _QUOTED: Final = re.compile(r'[",]|[^\x20-\x7e]|^ | $')
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows with "\\n" between them. Any text but a plain one on one line is quoted: a lone "\\r" ends a line for many readers.
+    """CSV text with "\\n" between rows. Text with special characters is quoted: many readers take a lone "\\r" for a line end.
 
-    Names, symptoms and tracebacks come from programs. One that a spreadsheet would run as a formula gets an apostrophe in
-    front, which makes it text there; a number ("-1.5", "-inf", "-1+2j") stays as it is.
+    Names, symptoms and tracebacks come from programs. One that a spreadsheet would evaluate as a formula is prefixed by an
+    apostrophe, which makes it text there. Numbers ("-1.5", "-inf", "-1+2j") are not changed.
     """
     lines = (",".join(map(_csv_cell, row)) for row in (columns, *rows))
     return "".join(f"{line}\n" for line in lines)
@@ -182,9 +177,9 @@ _ARROW_TYPES: Final = {
 
 
 def to_arrow(records: Iterable[Record], *, run: RunInfo) -> pa.Table:
-    """An Arrow table with the columns of results.schema.FLAT_COLUMNS and `extra`; None is null, NaN is NaN.
+    """An Arrow table with the columns of results.schema.FLAT_COLUMNS and `extra`. None is null, NaN stays NaN.
 
-    The metadata hold the run id, its environment (JSON) and the schema version.
+    The metadata are the run id, its environment (JSON) and the schema version.
     """
     schema = pa.schema(
         [pa.field(c.name, _ARROW_TYPES[c.kind], metadata={"meaning": c.meaning}) for c in FLAT_COLUMNS]
@@ -200,13 +195,13 @@ def to_arrow(records: Iterable[Record], *, run: RunInfo) -> pa.Table:
         row = flatten(record)
         for name, value in row.items():
             if isinstance(value, str) and not value.isascii():
-                row[name] = value.encode("utf-8", "backslashreplace").decode("utf-8")  # lone surrogates
+                row[name] = value.encode("utf-8", "backslashreplace").decode("utf-8")  # escapes lone surrogates
         rows.append(row)
     return pa.Table.from_pylist(rows, schema=schema)
 
 
 def to_markdown(records: Iterable[Record], *, run: RunInfo) -> str:
-    """The summary as Markdown, for a job summary or a comment: findings in groups, and each of them in a part to unfold."""
+    """The summary as Markdown, for a job summary or a comment: grouped findings, and each finding in a collapsed section."""
     records = list(records)
     table = tables.frame(records)
     shown = [*summary_of(table, group_findings(table), limit=None), *bias.tables_of(bias.find_bias(records))]
@@ -236,7 +231,7 @@ _SUFFIXES: Final = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".m
 
 
 def format_of(path: Path, given: str | None) -> str:
-    """The format asked for, or the one the file's suffix means. Raises UsageError if neither says."""
+    """The given format, or the one of the file's suffix. Raises UsageError if there is neither."""
     chosen = given or _SUFFIXES.get(path.suffix)
     if chosen is None or chosen not in FORMATS:
         raise UsageError(
@@ -248,7 +243,7 @@ def format_of(path: Path, given: str | None) -> str:
 
 
 def export(records: Iterable[Record], *, run: RunInfo, path: Path, format: str) -> None:
-    """Write `records` to `path` as one of FORMATS. Raises UsageError if the place cannot be written."""
+    """Write `records` to `path` in one of FORMATS. Raises UsageError if the path cannot be written."""
     if format == "parquet":
         table = to_arrow(records, run=run)
         write_atomically(path, lambda temporary: pq.write_table(table, temporary))

@@ -1,4 +1,4 @@
-"""Files written whole or not at all: a temporary file beside the target, then a rename."""
+"""Write files atomically: a temporary file beside the target, then a rename."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from oracle.errors import UsageError
 
 
 def write_atomically(path: Path, content: str | Callable[[Path], None]) -> None:
-    """Write text (UTF-8, "\\n" line ends), or let `content` write the temporary file whose path it is given.
+    """Write text (UTF-8, "\\n" line ends), or let `content` write a temporary file at the path it gets.
 
-    An existing file is replaced at once, or left as it was. Raises UsageError when the place cannot be written.
+    An existing file is replaced atomically, or not changed. Raises UsageError if the path cannot be written.
     """
     temporary: Path | None = None
     try:
-        # A device or a pipe (/dev/stdout, /dev/null) cannot be renamed over, and has nothing to keep.
+        # A device or a pipe (/dev/stdout, /dev/null) cannot be replaced by a rename, so it is written directly.
         if path.exists() and not path.is_file() and not path.is_dir():
             _fill(path, content)
             return
@@ -47,7 +47,8 @@ def _fill(path: Path, content: str | Callable[[Path], None]) -> None:
 
 
 def _umask() -> int:
-    # mkstemp makes private files; a report is to have the rights any new file gets. Only setting shows the mask.
+    # mkstemp makes private files, but a report should have the permissions of any new file. The mask can only be read by setting
+    # it.
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

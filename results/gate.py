@@ -1,8 +1,8 @@
-"""The gate of a CI job: does a run fail in exactly the ways that were accepted?
+"""The gate of a CI job: check that a run fails in exactly the accepted ways.
 
-Strict both ways. A new failure closes the gate, and so does a line whose case no longer fails, or has become a known issue
-of the ledger: otherwise the list rots, and the next failure of that case goes unseen. A planned case without a record is a
-failure, and a run that was stopped closes the gate once, whatever was left of it. What the ledger knows does not close it.
+A new failure closes the gate. So does a line of the baseline whose case no longer fails or has become a known issue of the
+ledger: otherwise the line would hide the next failure of that case. A planned case without a record is a failure, and a run that
+was stopped is one problem, however many cases are left. Known issues do not close the gate.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ProblemKind(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One reason why the gate is closed. `line` is the baseline's, 0 where the case has none."""
+    """One reason why the gate is closed. `line` is the line of the baseline, 0 if the case has none."""
 
     kind: ProblemKind
     case_id: str
@@ -47,13 +47,13 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """The gate's answer: open if there is no problem."""
+    """Result of the gate, which is open if there are no problems."""
 
     run: RunInfo
     problems: tuple[Problem, ...]
-    accepted: int  # failures that the baseline accepts
-    unreviewed: int  # of them with the reason "unreviewed"
-    known: int  # cases that differ as the ledger of known issues says
+    accepted: int  # number of failures that the baseline accepts
+    unreviewed: int  # those with the reason "unreviewed"
+    known: int  # number of cases with status `known`
     gone: tuple[str, ...]  # cases that agree although the ledger says that they differ
 
     @property
@@ -77,10 +77,10 @@ class GateReport:
 def gate(
     records: Iterable[Record], accepted: Mapping[str, AcceptedFailure], *, run: RunInfo, today: date
 ) -> GateReport:
-    """Hold a run against the baseline. `records` come from `Store.records(run, with_missing=True)`."""
+    """Compare a run with the baseline. `records` come from `Store.records(run, with_missing=True)`."""
     problems: list[Problem] = []
     if run.state == "planning":
-        # Whatever its records say, nobody knows which cases it would have had.
+        # Its records do not matter, since it is unknown which cases it would have had.
         message = "the run died while its cases were planned"
         problems.append(Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message))
     elif run.planned == 0:
@@ -120,7 +120,7 @@ def gate(
 def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Problem | None:
     status, symptom = record.verdict.status, record.verdict.symptom
     if status is Status.NOT_RUN:
-        return None  # said once, of the whole run
+        return None  # reported once for the whole run
     if status is Status.MISSING:
         kind, message = ProblemKind.MISSING, symptom
     elif entry is None:
@@ -144,7 +144,7 @@ def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Prob
 
 
 def failing(records: Iterable[Record]) -> dict[str, Status]:
-    """The findings by case id, missing rows among them."""
+    """The findings by case id, missing rows included."""
     return {r.case_id: r.verdict.status for r in records if r.verdict.status.is_finding}
 
 

@@ -1,8 +1,8 @@
-"""New findings in groups: one group for one bug in one operator, whatever the number of cases that show it.
+"""Group new findings, so that the cases of one bug in one operator are one group.
 
-Cases are one group if they are of one operator (or model, or program), have the same status and the same kind of symptom
-(oracle.symptom: without places, numbers, sizes and dtypes), and go wrong on the same rung first. Subjects that show the same
-symptom of the same program belong together, and the group starts at the lowest of them on the ladder.
+Cases of one group have the same operator (or model, or program), the same status and kind of symptom (oracle.symptom: without
+paths, numbers, sizes and dtypes), and the same first wrong rung. If several subjects have the same symptom on a program, they are
+in one group, whose first wrong rung is the lowest of them on the ladder.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from results.tables import ladder_of, rung_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingGroup:
-    """Cases taken for one bug."""
+    """Cases that are probably one bug."""
 
     suite: str
     what: str  # operator, model or program: "nn.functional.dropout", "found/alias_set_then_written"
     status: str
     kind: str  # oracle.symptom.Symptom.kind
-    severity: Severity | None  # None: the run has no record of the cases
-    subjects: tuple[str, ...]  # all that are wrong; the first is the first wrong rung
-    case_ids: tuple[str, ...]  # as planned
-    example: str  # a case id, on the first wrong rung
-    symptom: str  # of the example, in short
+    severity: Severity | None  # None if the run has no records of the cases
+    subjects: tuple[str, ...]  # all wrong subjects, starting with the first wrong rung
+    case_ids: tuple[str, ...]  # in planned order
+    example: str  # a case id on the first wrong rung
+    symptom: str  # of the example, shortened
 
     @property
     def cases(self) -> int:
@@ -42,7 +42,7 @@ class FindingGroup:
 
     @property
     def label(self) -> str:
-        """The group in a few words: "add: fail_accuracy first on inductor (output: number)"."""
+        """A short label: "add: fail_accuracy first on inductor (output: number)"."""
         if not self.what:
             return self.status
         return f"{self.what}: {self.status} first on {self.subjects[0]}" + (f" ({self.kind})" if self.kind else "")
@@ -52,9 +52,9 @@ class FindingGroup:
 
 
 def group_findings(table: pd.DataFrame) -> list[FindingGroup]:
-    """The findings of a frame (results.tables.frame) in groups: most severe first, then most cases, then as planned.
+    """The findings of a frame (results.tables.frame) in groups: most severe first, then most cases, then planned order.
 
-    Time grows with the number of rows; the rows that are no findings say on which rungs a program agrees.
+    Takes linear time. The frame's other rows show on which rungs a program agrees.
     """
     columns = [table[name].tolist() for name in ("suite", "group", "name", "subject", "dtype", "direction")]
     columns += [table[name].tolist() for name in ("status", "symptom", "case_id", "is_finding")]
@@ -71,7 +71,7 @@ def group_findings(table: pd.DataFrame) -> list[FindingGroup]:
         if (suite, name) in wrong:
             agreeing[suite, name].append(rung)
 
-    # The cases of one program with one symptom; then those of one operator, by the place where they are first wrong.
+    # Cases are grouped by program and symptom, then by operator and first wrong rung.
     programs: defaultdict[tuple[Any, ...], list[_Finding]] = defaultdict(list)
     for row in findings:
         programs[(*row.bug, row.name)].append(row)
@@ -85,8 +85,8 @@ def group_findings(table: pd.DataFrame) -> list[FindingGroup]:
         for place, of_program in of_bug:
             first = of_program[0]
             if place[0] == 0:
-                # A rung below that said nothing about this program (not run, not comparable) may be wrong as well: the
-                # program joins the cases that are first wrong there.
+                # A lower rung without a result for this program (not run, not comparable) may be wrong too, so the program
+                # joins the cases that are first wrong there.
                 passed = max((rung for rung in agreeing[first.suite, first.name] if rung < place[1]), default=-1)
                 place = (0, next(rung for rung in rungs if rung > passed), "")
             groups[(*bug, place)].extend(of_program)
@@ -114,7 +114,7 @@ class _Finding:
     name: str
     subject: str
     place: _Place
-    bug: tuple[str, str, str, str]  # what cases of one bug share, but for the rung: suite, operator, status, kind
+    bug: tuple[str, str, str, str]  # suite, operator, status and kind, which cases of one bug share
     kind: str
     symptom: str
 
@@ -136,16 +136,16 @@ class _Finding:
         what = _what(group, name, dtype, direction)
         bug = (suite, what, status, kind[:_KIND_LENGTH].rstrip())
         if Status(status).is_absent:
-            bug, kind = ("", "", status, ""), ""  # a hole in the run, and no operator's
+            bug, kind = ("", "", status, ""), ""  # missing rows are one group, whatever their operators
         place = _place(subject)
         return cls(position, case_id, suite, name, subject, place, bug, kind, symptom)
 
 
 def _what(group: str, name: str, dtype: str, direction: str) -> str:
-    """The operator or model, where the program's name is that and a choice of samples; else the program's name.
+    """The operator or model if the program's name is that with a sample; else the program's name.
 
-    "add/float32/backward/sample-3" and "overlap/00180" are samples of "add" and "overlap". "found/alias_set" is one
-    program of many that have nothing in common but where they come from.
+    "add/float32/backward/sample-3" and "overlap/00180" are samples of "add" and "overlap". "found/alias_set" is a program that
+    has nothing in common with other programs of "found".
     """
     if not name.startswith(f"{group}/"):
         return name
@@ -155,8 +155,7 @@ def _what(group: str, name: str, dtype: str, direction: str) -> str:
 
 
 _NUMBERED: Final = re.compile(r"(?:[A-Za-z]+-)?\d+")
-# The judge cuts a long message after so many characters of all it says, the name of the subject among them: the same message
-# may end a word earlier on another subject.
+# The judge cuts long messages, which include the name of the subject, so the same message may end earlier on another subject.
 _KIND_LENGTH: Final = 60
 
 
@@ -165,7 +164,7 @@ _AGREES: Final = frozenset({Status.PASS.value, Status.XPASS.value})
 
 @cache
 def _place(subject: str) -> _Place:
-    """Sorts subjects: LADDER from below, exported programs from below, others by name."""
+    """Sort key of subjects: the rungs of LADDER, those of exported programs, then others by name."""
     rung, ladder = rung_of(subject), ladder_of(subject)
     if rung is None:
         return (2, 0, subject)
@@ -199,7 +198,7 @@ _NAMES_ERROR: Final = re.compile(r"(?:\w+\.)*[A-Z]\w+: ")
 
 
 def _short(symptom: str) -> str:
-    """A symptom without what is so of most: the first call, that eager returns, that a backend raised."""
+    """A symptom without parts that most have: the first call, that eager returns, that a backend raised."""
     symptom = symptom.removeprefix("call 0: ")
     found = _RAISED.match(symptom)
     if found is None or not symptom.endswith((_RETURN, "...")):
@@ -207,7 +206,7 @@ def _short(symptom: str) -> str:
     message = found["message"].removesuffix(_RETURN).removesuffix(")")
     message = _BACKEND.sub("", message[1:].removesuffix(message[0]) if message[:1] in ("'", '"') else message)
     if found["phase"] == "call" and _NAMES_ERROR.match(message):
-        return found["call"] + message  # a wrapper, and the error it wraps
+        return found["call"] + message  # without the wrapping exception
     where = "" if found["phase"] == "call" else f" in {found['phase']}"
     return f"{found['call']}{found['type']}{where}: {message}"
 
@@ -229,7 +228,7 @@ _SEVERITIES: Final = {
 
 
 def severity_of(status: str, kind: str) -> Severity | None:
-    """How bad a finding is, from its status word and the kind of its symptom; None for a case without a record."""
+    """Severity of a finding, from its status word and the kind of its symptom; None for a case without a record."""
     if Status(status).is_absent:
         return None
     if kind.endswith("sign of zero"):
@@ -237,7 +236,7 @@ def severity_of(status: str, kind: str) -> Severity | None:
     if (severity := _SEVERITIES.get(Status(status))) is not None:
         return severity
     if status == Status.FAIL_EXCEPTION.value and not kind.startswith("a return"):
-        return Severity.METADATA  # both raise, and the errors differ
+        return Severity.METADATA  # both raise, with different errors
     if kind.startswith("argument"):
         return Severity.MUTATION
     if ".stride()" in kind:

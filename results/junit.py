@@ -1,4 +1,4 @@
-"""JUnit XML of a run, for the test pages of CI systems: findings are failures, crashes and missing rows are errors."""
+"""Write JUnit XML of a run, for CI systems. Findings are failures; crashes and missing rows are errors."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from results.groups import FindingGroup, group_findings
 from results.render import one_line, visible
 from results.tables import frame
 
-# The subject did not behave wrongly, it was not there to be judged: JUnit's word for that is error.
+# There is no result to judge, which JUnit calls an error.
 _ERRORS: Final = frozenset({Status.CRASH, Status.MISSING, Status.MODEL_FAIL_TO_LOAD})
 
 
 def junit_xml(records: Iterable[Record], *, run_id: str, environment: Mapping[str, Any]) -> str:
     """One `testsuite` per suite and subject, one `testcase` per record.
 
-    The messages of findings of one group (results.groups) begin with the same words in brackets, and the groups of a suite
-    are counted in its `system-out`. A known issue is skipped, with its id.
+    The messages of findings of one group (results.groups) start with the same label in brackets, and the groups of a suite are
+    counted in its `system-out`. A known issue is a skipped testcase, with its id.
 
-    `records` come from `Store.records(run, with_missing=True)`. Characters that XML cannot hold, that steer a terminal or that
-    turn text around become escapes such as \\x1b (results.render).
+    `records` come from `Store.records(run, with_missing=True)`. Characters that XML does not allow, that control a terminal or
+    reorder text become escapes such as \\x1b (results.render).
     """
     records = list(records)
     suites: dict[tuple[str, str], list[Record]] = {}
@@ -62,7 +62,7 @@ def junit_xml(records: Iterable[Record], *, run_id: str, environment: Mapping[st
 
 
 def _add_case(suite: ET.Element, record: Record, group: FindingGroup | None) -> str | None:
-    """Adds a testcase; returns which count of its suite it raises besides `tests`."""
+    """Add a testcase. Returns the count of its suite to increment besides `tests`."""
     verdict = record.verdict
     case = ET.SubElement(
         suite,
@@ -82,7 +82,7 @@ def _add_case(suite: ET.Element, record: Record, group: FindingGroup | None) -> 
         ET.SubElement(case, "skipped", message=one_line(f"{word}: {verdict.symptom}"))
         return "skipped"
     is_error = verdict.status in _ERRORS
-    # The same first words for every case of a group: viewers of CI systems sort failures by them.
+    # All cases of a group start with the same words, by which CI systems sort failures.
     message = one_line(f"[{group.label}] {verdict.symptom}")
     found = ET.SubElement(case, "error" if is_error else "failure", type=verdict.status.value, message=message)
     found.text = details(record)
@@ -90,10 +90,7 @@ def _add_case(suite: ET.Element, record: Record, group: FindingGroup | None) -> 
 
 
 def details(record: Record) -> str:
-    """What is known of a finding, several lines: symptoms, worst element with both errors, traceback, repro.
-
-    Ready to be printed: only the traceback has lines of its own, and `results.render` has escaped the rest.
-    """
+    """A finding in several lines: symptoms, worst element with both errors, traceback, repro. Escaped for printing."""
     verdict, worst = record.verdict, record.verdict.worst
     lines = [f"{verdict.status.value}: {verdict.symptom}", *(f"also: {symptom}" for symptom in verdict.also)]
     if verdict.issue:

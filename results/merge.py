@@ -1,7 +1,7 @@
 """Merge the shards of one sweep into one run.
 
-Shards are runs with the same arguments but for the shard itself. Merging is idempotent: what is there already is
-checked, not doubled; records that contradict each other are refused, and then nothing is written.
+Shards are runs with the same arguments, except for the shard. Merging again changes nothing: existing rows are compared, not
+duplicated. If records contradict each other, nothing is written.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oracle.records import PlannedCase, Record
 from results.engine import Location
 from results.store import COMPLETE, INTERRUPTED, PLANNING, RUNNING, RunInfo, Store, StoreTransaction
 
-# Arguments in which shards of one sweep may differ: which part, on how many workers, the limits of its own cases.
+# Arguments in which shards of one sweep may differ: the shard, the number of workers, the limits of its cases.
 SHARD_KEYS: Final = frozenset({"shard", "workers", "case_limits"})
 _CASE_LIMITS: Final = "case_limits"
 _SOURCES_KEY: Final = "merged_from"
@@ -27,15 +27,15 @@ _SOURCES_KEY: Final = "merged_from"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """What a merge came to."""
+    """Result of a merge."""
 
     run_id: str
-    sources: int  # runs
+    sources: int  # number of runs
     cases_added: int
     records_added: int
     cases: int  # in the merged run
     records: int
-    absent_shards: tuple[str, ...]  # "3/4", for shards of which no run was given
+    absent_shards: tuple[str, ...]  # shards without a run: "3/4"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class _Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    """What of the merged run is there before: nothing, or an earlier merge of some of the sources."""
+    """The merged run before this merge: nothing, or an earlier merge of some of the sources."""
 
     run_id: str
     run: RunInfo | None = None
@@ -60,10 +60,10 @@ class _Target:
 def merge(
     target: str | os.PathLike[str], sources: Sequence[str | os.PathLike[str]], *, partial: bool = False
 ) -> Merged:
-    """Merge the latest run of each source, and its sister shards in the same file, into `target` (made if absent).
+    """Merge the latest run of each source, and the other shards of its sweep in the same file, into `target`.
 
-    `partial` allows shards to be absent or unfinished; the merged run is then "interrupted", and merging again later
-    completes it. Raises UsageError for sources that do not belong together, contradict each other or are incomplete.
+    `partial` allows absent and unfinished shards. The merged run is then "interrupted", and a later merge can complete it. Raises
+    UsageError for sources of different sweeps, and for contradicting or incomplete ones.
     """
     if not sources:
         raise UsageError(seen="nothing to merge", expected="one or more databases", do="name the shards' databases")
@@ -95,7 +95,7 @@ def _is_same_file(source: str | os.PathLike[str], target: str | os.PathLike[str]
 
 
 def _read(source: str | os.PathLike[str], arguments: Mapping[str, Any] | None) -> list[_Source]:
-    """The latest run of each shard in `source` that fits `arguments`; those of its latest run when None."""
+    """The latest run of each shard in `source` with these `arguments`; with None, with those of its latest run."""
     with Store.open(source, create=False, read_only=True) as store:
         wanted = _sweep_key(arguments if arguments is not None else store.run().arguments)
         by_shard = {_shard(run): run for run in store.runs() if _sweep_key(run.arguments) == wanted}
@@ -128,15 +128,17 @@ def _sweep_key(arguments: Mapping[str, Any]) -> str:
 
 
 def _common(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """What must be the same in every shard."""
+    """The arguments that must be equal in all shards."""
     common = {key: value for key, value in arguments.items() if key not in SHARD_KEYS}
     if isinstance(limits := common.get("limits"), Mapping):
-        common["limits"] = {key: value for key, value in limits.items() if key != "run_s"}  # how long, not what
+        common["limits"] = {
+            key: value for key, value in limits.items() if key != "run_s"
+        }  # run_s does not affect the cases
     return common
 
 
 def _shard(run: RunInfo) -> str:
-    """The shard of a run, "i/n"; "1/1" for a run that is the whole sweep."""
+    """The shard of a run, "i/n"; "1/1" for a whole sweep."""
     shard = run.arguments.get("shard") or {"index": 1, "count": 1}
     return f"{shard['index']}/{shard['count']}"
 
@@ -223,7 +225,7 @@ def _write_run(
 
 
 def _read_target(target: str | os.PathLike[str], sources: Sequence[_Source]) -> _Target:
-    """The run in the target that holds some of these sources already, or the id of a new one. Makes no file."""
+    """The run in the target that has some of these sources already, or the id of a new one. Creates no file."""
     run_ids = sorted({source.run.run_id for source in sources})
     wanted = _sweep_key(sources[0].run.arguments)
     new_id = f"merged-{hashlib.sha256(json.dumps([wanted, run_ids]).encode()).hexdigest()[:12]}"
@@ -245,7 +247,7 @@ def _read_target(target: str | os.PathLike[str], sources: Sequence[_Source]) -> 
 
 
 def _environment(sources: Sequence[_Source], existing: RunInfo | None) -> dict[str, Any]:
-    """One environment for all, and for every source where it came from and in what its own differs."""
+    """A common environment, and for every source its origin and the differences of its environment."""
     whole = existing.environment if existing is not None else sources[0].run.environment
     first = {key: value for key, value in whole.items() if key != _SOURCES_KEY}
     origins = {origin["run_id"]: origin for origin in whole.get(_SOURCES_KEY, [])}
@@ -256,7 +258,7 @@ def _environment(sources: Sequence[_Source], existing: RunInfo | None) -> dict[s
 
 
 def _is_same(one: Record, other: Record) -> bool:
-    # By JSON: NaN equals NaN there.
+    # Compared as JSON, where NaN equals NaN.
     return json.dumps(one.to_json(), sort_keys=True) == json.dumps(other.to_json(), sort_keys=True)
 
 

@@ -1,7 +1,7 @@
-"""A table as text: fitted to the width of a terminal, in plain columns for a pipe or a log, as Markdown for a comment.
+"""Print tables: fitted to the width of a terminal, as plain columns in a pipe or a log, or as Markdown.
 
-Subjects write symptoms, tracebacks and names of programs, so none of it is printed as it is: `one_line` and `visible` are the
-one place where characters that a terminal obeys, or that reorder what is read, become escapes.
+Symptoms, tracebacks and program names come from subjects and are never printed directly: `one_line` and `visible` escape all
+characters that control a terminal or reorder text.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from oracle.verdict import Status
 class TextTable:
     """A titled table of text.
 
-    `right` holds the indices of the columns aligned to the right, `prose` those whose text may be wrapped where a terminal is
-    narrow; every other cell (a case id, a status, a number) stays in one piece. With `is_cut` prose is cut to one line instead:
-    for tables that must stay short, and whose text is printed whole elsewhere.
+    `right` has the indices of right-aligned columns, `prose` those of columns whose text may be wrapped on a narrow terminal;
+    other cells (a case id, a status, a number) are never broken. With `is_cut` prose is cut to one line instead, for tables that
+    must stay short and whose text is printed in full elsewhere.
     """
 
     title: str
@@ -34,7 +34,7 @@ class TextTable:
     right: frozenset[int] = frozenset()
     prose: frozenset[int] = frozenset()
     is_cut: bool = False
-    note: str = ""  # printed below; may have several lines
+    note: str = ""  # printed below the table; may have several lines
 
 
 def number(value: float | None) -> str:
@@ -67,10 +67,10 @@ def ratio(value: float | None, low: float | None = None, high: float | None = No
 
 
 def one_line(text: str) -> str:
-    """The text with everything that is not a printable character as an escape: a cell stays a cell, a line a line.
+    """The text with all characters that are not printable escaped, so that it stays on one line.
 
-    That is line breaks, controls (a terminal obeys ESC), formats (U+202E turns the rest of the line around, U+200B is
-    not seen), spaces other than " ", and characters without a meaning. Letters of every script stay.
+    These are line breaks, controls (ESC controls a terminal), format characters (U+202E reverses the rest of the line, U+200B is
+    invisible), spaces other than " ", and unassigned characters. Letters of every script stay.
     """
     if text.isprintable():
         return text
@@ -80,14 +80,14 @@ def one_line(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """As `one_line` for a text of several lines, such as a traceback or a program: line feeds and tabs stay."""
+    """`one_line` for text of several lines, such as a traceback or a program: line feeds and tabs stay."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     return "\n".join("\t".join(map(one_line, line.split("\t"))) for line in text.split("\n"))
 
 
 def shorten(text: str, length: int = 160) -> str:
-    """At most `length` characters of one line."""
+    """The text cut to `length` characters of one line."""
     text = one_line(text)
     return text if len(text) <= length else text[: length - 1] + "…"
 
@@ -99,7 +99,7 @@ Part = TextTable | str  # a table, or a paragraph
 
 
 def show(console: Console, parts: Iterable[Part]) -> None:
-    """Print tables and paragraphs: fitted to a terminal's width; in a pipe or a file never cut to a width."""
+    """Print tables and paragraphs, fitted to a terminal's width; in a pipe or a file they have any width."""
     for part in parts:
         if isinstance(part, str):
             show_text(console, part)
@@ -111,7 +111,7 @@ def show(console: Console, parts: Iterable[Part]) -> None:
 
 
 def show_lines(console: Console, lines: Iterable[str | Text]) -> None:
-    """Print lines as they are: a terminal breaks one that is too long without a line feed, so that it is copied whole."""
+    """Print lines without wrapping. A terminal breaks a long line without a line feed, so that it can be copied whole."""
     if console.is_terminal:
         for line in lines:
             console.print(line if isinstance(line, Text) else Text(line), soft_wrap=True)
@@ -120,7 +120,7 @@ def show_lines(console: Console, lines: Iterable[str | Text]) -> None:
 
 
 def show_text(console: Console, text: str) -> None:
-    """Print one paragraph, broken between words where a terminal is narrow."""
+    """Print one paragraph, wrapped between words on a narrow terminal."""
     text = one_line(text)
     show_lines(console, _wrapped(text, console.width) if console.is_terminal else [text])
 
@@ -130,10 +130,10 @@ def plain(table: TextTable) -> str:
     return "".join(f"{line}\n" for line in _aligned(_escaped(table), None) or ())
 
 
-_NARROW: Final = 100  # columns of a terminal; below it, a table that does not fit becomes a list
-_LEAST_PROSE: Final = 24  # columns of wrapped text; with less of it, too
+_NARROW: Final = 100  # on a terminal of fewer columns, a table that does not fit becomes a list
+_LEAST_PROSE: Final = 24  # with fewer columns for wrapped text it becomes a list too
 _INDENT: Final = "  "
-_SHORT: Final = 24  # cells of a list of up to so many columns share a line
+_SHORT: Final = 24  # cells of up to so many columns share a line in a list
 
 _STATUS_STYLES: Final = {
     status.value: "green" if status is Status.PASS else "bold red" if status.is_silent else "red"
@@ -145,8 +145,8 @@ _STATUS_STYLES: Final = {
 def fitted(table: TextTable, width: int) -> list[Text]:
     """The lines of a table for a terminal of `width` columns.
 
-    A table that fits is printed as one. Otherwise its prose is wrapped, from 100 columns on; else it becomes a list with
-    "label: value" for each cell. A cell that is not prose is never broken.
+    If the table does not fit, its prose is wrapped on a terminal of at least 100 columns; on a narrower one the table becomes a
+    list with "label: value" for each cell. Cells that are not prose are never broken.
     """
     table = _escaped(table)
     return _aligned(table, width) or _list(table, width)
@@ -170,7 +170,7 @@ def _aligned(table: TextTable, width: int | None) -> list[Text] | None:
     headers = [[column] for column in table.columns]
     gap = 2
     if width is not None and _total(widths, gap) > width:
-        headers = [_wrapped(column, 1) for column in table.columns]  # a word per line
+        headers = [_wrapped(column, 1) for column in table.columns]  # one word per line
         least = [max(map(cell_len, header)) for header in headers]
         cells = [max([0, *map(cell_len, column)]) for column in zip(*table.rows, strict=True)] or least
         widths = [max(pair) for pair in zip(least, cells, strict=True)]
@@ -200,7 +200,7 @@ def _total(widths: Sequence[int], gap: int) -> int:
 
 
 def _shared(widths: list[int], prose: frozenset[int], room: int) -> list[int]:
-    """The widths with `room` columns given to prose: what needs less than its share leaves the rest to the others."""
+    """The widths with `room` columns shared among prose. A column that needs less leaves the rest to the others."""
     shared = list(widths)
     left = sorted(prose, key=lambda i: widths[i])
     for position, i in enumerate(left):
@@ -216,7 +216,7 @@ def _row(
     for k in range(max(map(len, cells))):
         line = Text(_INDENT)
         for i, cell in enumerate(cells):
-            # The last line of a header stands on the rows.
+            # Headers are aligned to the bottom.
             at = k - (max(map(len, cells)) - len(cell)) if is_header else k
             text = cell[at] if 0 <= at < len(cell) else ""
             space = " " * (widths[i] - cell_len(text))
@@ -229,11 +229,11 @@ def _row(
 
 
 def _list(table: TextTable, width: int) -> list[Text]:
-    """A block for each row. Short cells share a line; others have lines of their own, prose is wrapped between words."""
+    """A block of lines for each row. Short cells share a line, others have their own; prose is wrapped between words."""
     lines = _heading(table, width)
     for row in table.rows:
         block: list[Text] = []
-        is_open = False  # whether the last line takes further short cells
+        is_open = False  # whether further short cells fit in the last line
         for i, (label, cell) in enumerate(zip(table.columns, row, strict=True)):
             start = Text.assemble(f"{label}: ", (cell, _STATUS_STYLES.get(cell, "")))
             indent = _INDENT * (2 if block else 1)
@@ -268,7 +268,7 @@ def _note(table: TextTable, width: int | None) -> list[Text]:
 
 
 def _wrapped(text: str, width: int | None, *, is_hard: bool = False) -> list[str]:
-    """The text in lines of `width` columns, broken between words; `is_hard` also breaks a word that is longer."""
+    """The text in lines of `width` columns, broken between words; `is_hard` also breaks longer words."""
     if width is None or cell_len(text) <= width:
         return [text]
     lines: list[str] = []
@@ -309,7 +309,7 @@ def markdown_body(table: TextTable) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Text that stands in one cell: no line breaks, and no character that Markdown or HTML would take for markup."""
+    """The text for one cell: without line breaks, and with the markup characters of Markdown and HTML escaped."""
     text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    # An underscore inside a word is no markup, and status words are full of them.
+    # Underscores inside a word are no markup, and status words have many.
     return re.sub(r"([\\|`*\[\]~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", text)

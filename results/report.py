@@ -1,4 +1,4 @@
-"""What `show` prints: a run in a few tables, or all that is known of single cases."""
+"""The output of `torch-oracle show`: a run in a few tables, or single cases in full."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from results.store import LATEST, RunInfo, Store
 GROUPS_SHOWN: Final = 20
 FAILURES_SHOWN: Final = 30
 _SHOW_ALL: Final = "`torch-oracle show --all`"
-_OTHERS_SHOWN: Final = 3  # subjects in one line
-# A run of at most so many cases with at most so many groups of findings is one that somebody looks into: it is shown in detail.
+_OTHERS_SHOWN: Final = 3  # number of further subjects named in one line
+# A run with at most so many cases and groups of findings is shown in detail.
 _SMALL_RUN: Final = 100
 _FEW_GROUPS: Final = 10
 
 
-# Which facts of the environment stand in the one line, and what to call them: the first path that is there.
+# Facts of the environment in the run's line: label and paths, of which the first existing one is used.
 _FACTS: Final = (
     ("torch", (("worker", "torch"), ("versions", "torch"), ("torch",))),
     ("triton", (("versions", "triton"),)),
@@ -78,7 +78,7 @@ def _at(data: Any, path: Sequence[str | int]) -> Any:
 
 
 def is_match(case_id: str, glob: str) -> bool:
-    """A case id itself, or a glob: ids hold brackets ("inductor[mode=...]"), which a glob would read as a set."""
+    """Whether the glob matches or equals the case id. Ids have brackets ("inductor[mode=...]"), which a glob takes for a set."""
     return case_id == glob or fnmatchcase(case_id, glob)
 
 
@@ -91,9 +91,9 @@ def show_run(
     match: str = "*",
     with_speed: bool = False,
 ) -> None:
-    """Print a run: its line, then what `summary` says of the cases whose id matches the glob.
+    """Print a run: its line, then the `summary` of the cases whose id matches the glob.
 
-    `with_speed` adds the speed of every timed case; without a `limit` everything is printed.
+    `with_speed` adds the speed of every timed case. Without a `limit` everything is printed.
     """
     run = store.run(run_id)
     records = [r for r in store.records(run.run_id, with_missing=True) if is_match(r.case_id, match)]
@@ -106,10 +106,10 @@ def show_run(
 
 
 def summary(records: Sequence[Record], *, limit: int | None = GROUPS_SHOWN) -> list[Part]:
-    """What a run came to: the matrix of suites and subjects, new findings in groups, known issues, speed.
+    """Summary of a run: the matrix of suites and subjects, new findings in groups, known issues, speed.
 
-    At most `limit` groups. Few findings of a small selection are followed by their rungs and by each case; without a limit
-    everything is printed. `records` come from `Store.records(run, with_missing=True)`.
+    It has at most `limit` groups. If a small selection has few findings, their rungs and cases follow; without a limit everything
+    does. `records` come from `Store.records(run, with_missing=True)`.
     """
     table = tables.frame(records)
     groups = group_findings(table)
@@ -123,7 +123,7 @@ def summary(records: Sequence[Record], *, limit: int | None = GROUPS_SHOWN) -> l
 
 
 def summary_of(table: pd.DataFrame, groups: Sequence[FindingGroup], *, limit: int | None) -> list[Part]:
-    """The matrix, new findings in groups, known issues, speed: what fits a screen."""
+    """The part of the summary that fits a screen: the matrix, new findings in groups, known issues, speed."""
     found = groups_table(groups, limit) if groups else "new findings: none"
     shown: list[Part] = [_matrix(table), found, *_known(table), *_unexpected_passes(table, limit)]
     speed = tables.speed_summary(table)
@@ -131,7 +131,7 @@ def summary_of(table: pd.DataFrame, groups: Sequence[FindingGroup], *, limit: in
 
 
 def details_of(table: pd.DataFrame, limit: int | None = None) -> list[TextTable]:
-    """Findings one by one: the first wrong rung of each program, and each failing case with its worst element."""
+    """Tables of single findings: the first wrong rung of each program, and each failing case with its worst element."""
     shown = []
     rungs = tables.first_wrong_rung(table)
     if len(rungs) and table["subject"].nunique() > 1:
@@ -158,7 +158,7 @@ def details_of(table: pd.DataFrame, limit: int | None = None) -> list[TextTable]
 def groups_table(
     groups: Sequence[FindingGroup], limit: int | None, *, title: str = "new findings", more: str = _SHOW_ALL
 ) -> TextTable:
-    """One line per group. `more` is what to type for those that are left out."""
+    """One line per group. `more` is the command that shows the groups left out."""
     shown = groups if limit is None else groups[:limit]
     rows = [
         (
@@ -193,7 +193,7 @@ def groups_table(
     )
 
 
-# What a status word says, where the word alone does not.
+# Explanations of status words that are not clear by themselves.
 _MEANINGS: Final = {
     Status.FAIL_ACCURACY: "wrong values",
     Status.FAIL_GRAD: "wrong gradients",
@@ -219,7 +219,7 @@ def _cases(count: int) -> str:
     return f"{count} case{'s' if count != 1 else ''}"
 
 
-# Column of the matrix -> column of tables.pass_rates, and what a reader must know of it.
+# Column of the matrix -> column of tables.pass_rates, and an explanation.
 _MATRIX: Final = {
     "pass": ("passed", ""),
     "known": ("known", "differs from eager as a known issue of PyTorch says"),
@@ -254,7 +254,7 @@ _COMPARED: Final = ("pass", "known", "new")
 
 
 def _statuses(table: pd.DataFrame) -> TextTable:
-    """How many cases of each suite and subject ended with each status."""
+    """Number of cases with each status, for each suite and subject."""
     rates = tables.pass_rates(table)
     words = [status.value for status in Status if status.value in rates.columns]
     rows = [
@@ -266,7 +266,7 @@ def _statuses(table: pd.DataFrame) -> TextTable:
 
 
 def _known(table: pd.DataFrame) -> list[Part]:
-    """One sentence: how many cases, of how many issues, how bad these are."""
+    """One sentence on known issues: the numbers of cases and issues, and their severities."""
     known = table.loc[table["status"] == Status.KNOWN.value]
     if known.empty:
         return []
@@ -274,7 +274,7 @@ def _known(table: pd.DataFrame) -> list[Part]:
     severity_of = {issue.id: issue.severity for issue in load_ledger().issues}
     counts = Counter(severity_of[issue] for issue in ids if issue in severity_of)
     words = [f"{counts[severity]} {severity.value}" for severity in Severity if counts[severity]]
-    # Ids of a ledger of the user's own are only counted.
+    # Issues of the user's own ledger are only counted.
     which = f"{len(ids)} known issue{'s' if len(ids) != 1 else ''}" if ids else "known issues"
     severities = f" ({', '.join(words)})" if words else ""
     return [f"known: {_cases(len(known))} of {which}{severities}; `torch-oracle issues` lists them"]
@@ -292,7 +292,7 @@ def _unexpected_passes(table: pd.DataFrame, limit: int | None) -> list[Part]:
 
 
 def _rest_of(table: pd.DataFrame) -> list[Part]:
-    """What a screen leaves out beside the findings: statuses, known cases, cases that were not compared, each with its reason."""
+    """Further tables: statuses, known cases, and cases that were not compared, each with its reason."""
     known = table.loc[table["status"] == Status.KNOWN.value].to_dict("records")
     words = [status.value for status in Status if tables.outcome_of(status) == "not_compared"]
     skipped = table.loc[table["status"].isin(words)].to_dict("records")
@@ -310,7 +310,7 @@ def _rest_of(table: pd.DataFrame) -> list[Part]:
 
 
 def _percent(value: float) -> str:
-    # 99.96 must not read as 100: a hundred percent means that nothing failed.
+    # 99.96 must not be rounded to 100, which means that nothing failed.
     return "100" if value == 100 else f"{min(value, 99.9):.1f}"
 
 
@@ -395,7 +395,7 @@ def _limited(
 
 
 def case_text(record: Record, program: Mapping[str, Any]) -> str:
-    """Everything on one case: verdict, measurements, how to run it again, the program's source and calls."""
+    """One case in full: verdict, measurements, command to run it again, the program's source and calls."""
     row = flatten(record)
     verdict, m = record.verdict, record.measurements
     head = one_line(record.case_id)

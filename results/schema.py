@@ -1,7 +1,7 @@
-"""The columns of a record: one table of them, from which SQL, data frames, CSV and Parquet are made.
+"""The columns of a record, in one table from which SQL, data frames, CSV and Parquet are made.
 
-`flatten` turns a record into one flat row, `unflatten` is its inverse. Fields that a later version of `Verdict`,
-`Measurements` or `Record` adds have no column of their own at first: they travel in `extra`, so nothing is lost.
+`flatten` turns a record into a flat row, and `unflatten` is its inverse. Fields without a column, which a later version of
+`Verdict`, `Measurements` or `Record` may add, are stored in `extra`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Section = Literal["case", "verdict", "worst", "compared", "measurements", "recor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatColumn:
-    """One column: where its value is in a record, what kind it is, what it means."""
+    """One column: the section and field of a record, its kind, and its meaning."""
 
     name: str
     kind: Kind
@@ -53,9 +53,9 @@ CASE_COLUMNS: Final = (
 RECORD_COLUMNS: Final = (
     _column("status", "text", "verdict.status", "how the case ended"),
     _column("symptom", "text", "verdict.symptom", "one line: what was seen and what it should be"),
-    _column("stage", "text", "verdict.stage", "first rung of the ladder that went wrong, once localised"),
+    _column("stage", "text", "verdict.stage", "what the worker was doing when it died or timed out"),
     _column("call", "int", "verdict.call", "index in the call plan"),
-    _column("worst_where", "text", "worst.where", "path of the tensor that holds the worst element"),
+    _column("worst_where", "text", "worst.where", "path of the tensor with the worst element"),
     _column("worst_index", "ints", "worst.index", "index of the worst element"),
     _column("worst_eager", "text", "worst.eager", "its value in eager"),
     _column("worst_subject", "text", "worst.subject", "its value in the subject"),
@@ -67,12 +67,17 @@ RECORD_COLUMNS: Final = (
     _column("compared_tensors", "int", "compared.tensors", "tensors compared"),
     _column("compared_elements", "int", "compared.elements", "elements compared"),
     _column("compared_others", "int", "compared.others", "other values compared"),
-    _column("compared_unstable", "int", "compared.unstable_elements", "elements left out: eager itself moves them"),
+    _column(
+        "compared_unstable",
+        "int",
+        "compared.unstable_elements",
+        "elements not compared, since rounding noise changes them in eager",
+    ),
     _column("also", "texts", "verdict.also", "further symptoms, in the order found"),
     _column("explained", "texts", "verdict.explained", "differences seen and accepted, with their reasons"),
     _column("max_ulp", "float", "verdict.max_ulp", "largest |subject - eager| of all float elements, in ULP"),
     _column("wall_s", "float", "measurements.wall_s", "seconds, the whole case in the worker"),
-    _column("bare_s", "float", "measurements.bare_s", "seconds, the calls themselves"),
+    _column("bare_s", "float", "measurements.bare_s", "seconds, the calls alone"),
     _column("eager_s", "float", "measurements.eager_s", "seconds, median of the interleaved eager calls"),
     _column("subject_s", "float", "measurements.subject_s", "seconds, median of the interleaved compiled calls"),
     _column("speedup", "float", "measurements.speedup", "median of eager / subject over the interleaved pairs"),
@@ -85,14 +90,14 @@ RECORD_COLUMNS: Final = (
     ),
     _column("peak_memory", "int", "measurements.peak_memory", "bytes, peak of the subject's warm call"),
     _column("eager_peak_memory", "int", "measurements.eager_peak_memory", "bytes, peak of eager's call"),
-    _column("graphs", "int", "measurements.graphs", "graphs handed to the backend, all calls"),
+    _column("graphs", "int", "measurements.graphs", "graphs passed to the backend, all calls"),
     _column("graph_breaks", "int", "measurements.graph_breaks", "graph breaks, all calls"),
     _column("recompiles", "int", "measurements.recompiles", "recompiles, all calls"),
-    # Text, because a torch seed may take all 64 bits unsigned and SQL has no such integer.
+    # Text, since a torch seed is an unsigned 64-bit integer, which SQL does not have.
     _column("seed", "text", "record.seed", "seed of inputs and program"),
     _column("repro", "text", "record.repro", "a command that runs this case alone"),
     _column("started_at", "text", "record.started_at", "ISO 8601, UTC"),
-    _column("traceback", "text", "record.traceback", "of the subject's exception or crash, the tail"),
+    _column("traceback", "text", "record.traceback", "tail of the traceback of the subject's exception or crash"),
     _column("schema_version", "int", "record.schema_version", "schema the record was written with"),
 )
 
@@ -106,14 +111,14 @@ _SECTION_TYPES: Final[Mapping[Section, type]] = {
     "measurements": Measurements,
     "record": Record,
 }
-# Fields that hold a whole section, or the identity of the case: never columns, never extra.
+# Fields that are a whole section or identify the case, and so have neither a column nor a place in `extra`.
 _STRUCTURE: Final = frozenset({"verdict", "worst", "compared", "measurements", "run_id"}) | {
     column.field for column in CASE_COLUMNS
 }
 _BY_SECTION: Final = {
     section: tuple(column for column in RECORD_COLUMNS if column.section == section) for section in _SECTION_TYPES
 }
-# Fields without a column, with the default that need not be written.
+# Fields without a column, with the default that is not written.
 _EXTRA_FIELDS: Final = {
     section: tuple(
         f for f in fields(cls) if f.name not in _STRUCTURE and f.name not in {c.field for c in _BY_SECTION[section]}
@@ -123,9 +128,9 @@ _EXTRA_FIELDS: Final = {
 
 
 def flatten(record: Record) -> dict[str, Any]:
-    """One flat row: every name of FLAT_NAMES, and `extra`, a JSON object for whatever has no column ("" if empty).
+    """A flat row with every name of FLAT_NAMES, and `extra`, a JSON object of the fields without a column ("" if empty).
 
-    Lists are tuples, the status is its word, the seed is text. NaN stays NaN.
+    Lists become tuples, the status a word, the seed text. NaN stays NaN.
     """
     verdict = record.verdict
     row: dict[str, Any] = {column.name: getattr(record, column.field) for column in CASE_COLUMNS}
@@ -146,14 +151,14 @@ def flatten(record: Record) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON takes it: tuples of dataclasses are lists of objects."""
+    """The value for JSON: tuples of dataclasses become lists of objects."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def unflatten(row: Mapping[str, Any], *, run_id: str) -> Record:
-    """The inverse of `flatten`. `row` may hold lists where `flatten` gave tuples.
+    """The inverse of `flatten`. `row` may have lists instead of tuples.
 
     Raises UsageError for a row of a newer schema, as `Record.from_json` does.
     """
@@ -177,7 +182,7 @@ def unflatten(row: Mapping[str, Any], *, run_id: str) -> Record:
 
 
 class SafeText(TypeDecorator[str]):
-    """Text that every database takes: NUL and lone surrogates (both occur in tracebacks) become backslash escapes."""
+    """Text for every database: NUL and lone surrogates, which occur in tracebacks, become backslash escapes."""
 
     impl = sa.Text
     cache_ok = True
@@ -205,7 +210,7 @@ class JsonList(TypeDecorator[tuple[Any, ...]]):
         return () if value == "[]" else tuple(json.loads(value))
 
 
-# A class, not an instance: each column needs a type object of its own.
+# Classes, not instances, since each column needs its own type object.
 _SQL_TYPES: Final[Mapping[Kind, type[sa.types.TypeEngine[Any]]]] = {
     "text": SafeText,
     "int": sa.BigInteger,
@@ -213,7 +218,7 @@ _SQL_TYPES: Final[Mapping[Kind, type[sa.types.TypeEngine[Any]]]] = {
     "texts": JsonList,
     "ints": JsonList,
 }
-_SQL_NAMES: Final = {"group": "group_name"}  # GROUP would have to be quoted in every query typed by hand
+_SQL_NAMES: Final = {"group": "group_name"}  # GROUP would have to be quoted in queries
 
 METADATA: Final = sa.MetaData()
 
@@ -240,12 +245,12 @@ PROGRAMS: Final = sa.Table(
     "programs",
     METADATA,
     sa.Column("program_hash", sa.String(64), primary_key=True),  # SHA-256 of `program`
-    sa.Column("program", SafeText, nullable=False),  # JSON, stored once however many subjects and runs use it
+    sa.Column("program", SafeText, nullable=False),  # JSON, stored once for all subjects and runs
 )
 
 
 def _sql_columns(columns: Iterable[FlatColumn]) -> list[sa.Column[Any]]:
-    # A case always has its columns; of a record any but the status may be unknown.
+    # Columns of a case are never NULL; those of a record may be, except for the status.
     return [
         sa.Column(
             _SQL_NAMES.get(column.name, column.name),
@@ -274,14 +279,14 @@ RECORDS: Final = sa.Table(
     sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False),
     *_sql_columns(RECORD_COLUMNS),
     sa.Column("extra", SafeText, nullable=False),
-    # SQLite stores NaN as NULL: the names of the columns that were NaN, so that None and NaN stay apart.
+    # Names of the columns that are NaN: SQLite stores NaN as NULL, and None must stay distinct.
     sa.Column("nan_columns", JsonList, nullable=False),
     sa.ForeignKeyConstraint(("run", "ordinal"), (CASES.c.run, CASES.c.ordinal)),
 )
 sa.Index("records_by_status", RECORDS.c.run, RECORDS.c.status)
 
-# One row per planned case, for people who query by hand. A case without a record shows as 'missing' in a complete run,
-# and as 'not_run' in another. Databases made before `not_run` existed keep their view, which says 'missing' in both.
+# One row per planned case, for queries by hand. A case without a record is 'missing' in a complete run, and 'not_run' in another
+# one. Databases made before `not_run` existed keep their view, with 'missing' in both.
 RESULTS_VIEW: Final = "CREATE VIEW results AS SELECT runs.run_id, {cases}, {records} FROM cases JOIN runs ON runs.run = cases.run LEFT JOIN records ON records.run = cases.run AND records.ordinal = cases.ordinal".format(  # noqa: E501  one SQL statement
     cases=", ".join(f"cases.{_SQL_NAMES.get(column.name, column.name)}" for column in CASE_COLUMNS),
     records=", ".join(
@@ -298,7 +303,7 @@ _FLOATS: Final = tuple(column.name for column in RECORD_COLUMNS if column.kind =
 
 
 def record_row(record: Record, *, run: int, ordinal: int) -> dict[str, Any]:
-    """The row of RECORDS for a record. Numbers become plain int and float: SQLite stores a numpy integer as a blob."""
+    """The row of RECORDS for a record. Numbers become int and float, since SQLite stores a numpy integer as a blob."""
     row = flatten(record)
     for column in CASE_COLUMNS:
         del row[column.name]

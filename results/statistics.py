@@ -1,6 +1,6 @@
-"""Statistics of timings: means of ratios, intervals by bootstrap, and when a change of speed is real.
+"""Statistics of timings: means of ratios, bootstrap intervals, and tests for changes of speed.
 
-All of it is seeded: the same records give the same table.
+Random numbers are seeded, so that the same records give the same table.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 import scipy
 
 CONFIDENCE: Final = 0.95
-REAL_CHANGE: Final = 0.03  # speed changes of 3 % and less are not reported: neighbours on the machine cause them
+REAL_CHANGE: Final = 0.03  # speed changes up to 3 % are not reported, since other processes cause them
 _RESAMPLES: Final = 2000
-_BATCH_ELEMENTS: Final = 4_000_000  # of one block of resamples: 32 MB
+_BATCH_ELEMENTS: Final = 4_000_000  # elements of one block of resamples, 32 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A value with its confidence interval; low and high are None where there is too little to say."""
+    """A value with its confidence interval. `low` and `high` are None if there are too few samples."""
 
     value: float
     low: float | None = None
@@ -37,8 +37,7 @@ def geomean(values: Sequence[float]) -> float:
     """Geometric mean of positive ratios, none of them clipped. NaN for no values.
 
     Differs: PyTorch's dashboard clips ratios below 1 to 1 first, which hides every slowdown.
-    Raises ValueError for a ratio that is not positive and finite: it has no logarithm, and leaving it out is a choice
-    that the caller must make in the open.
+    Raises ValueError for a ratio that is not positive and finite, which the caller must leave out explicitly.
     """
     ratios = np.asarray(values, dtype=np.float64)
     if ratios.size == 0:
@@ -71,8 +70,8 @@ def median_estimate(values: Sequence[float], *, seed: int = 0) -> Estimate:
 
 def _bootstrap(samples: np.ndarray, statistic: Literal["mean", "median"], seed: int) -> tuple[float, float]:
     if np.all(samples == samples[0]):
-        return float(samples[0]), float(samples[0])  # nothing varies
-    # The percentile method by hand: scipy.stats.bootstrap renamed its seed argument between the versions we allow.
+        return float(samples[0]), float(samples[0])  # all samples are equal
+    # Written here, since scipy.stats.bootstrap renamed its seed argument between the versions we support.
     rng = np.random.default_rng(seed)
     estimates: list[np.ndarray] = []
     batch = max(1, _BATCH_ELEMENTS // samples.size)
@@ -85,9 +84,9 @@ def _bootstrap(samples: np.ndarray, statistic: Literal["mean", "median"], seed: 
 
 
 def sign_test(ratios: Sequence[float]) -> float:
-    """P-value that as many of the ratios lie above 1 as below (two-sided); ties are left out. 1.0 for no ratios.
+    """Two-sided p-value that as many ratios are above 1 as below; ties are left out. 1.0 for no ratios.
 
-    For many cases that each changed a little: is the whole faster or slower?
+    It shows whether many small changes together are faster or slower.
     """
     above = sum(1 for ratio in ratios if ratio > 1)
     below = sum(1 for ratio in ratios if ratio < 1)
@@ -97,20 +96,17 @@ def sign_test(ratios: Sequence[float]) -> float:
 
 
 def mann_whitney(base: Sequence[float], head: Sequence[float]) -> float:
-    """P-value that two sets of timings come from one distribution (two-sided). 1.0 when either is empty."""
+    """Two-sided p-value that two sets of timings come from one distribution. 1.0 if either is empty."""
     if not base or not head:
         return 1.0
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # all values equal: p is NaN, which means no difference
+        warnings.simplefilter("ignore", RuntimeWarning)  # if all values are equal, p is NaN, which means no difference
         p = float(scipy.stats.mannwhitneyu(base, head, alternative="two-sided").pvalue)
     return 1.0 if math.isnan(p) else p
 
 
 def is_real_speed_change(base: Estimate, head: Estimate) -> bool:
-    """Both intervals known and apart, and the centres more than REAL_CHANGE apart.
-
-    Without intervals nothing is claimed: one number against one number is noise until shown otherwise.
-    """
+    """Whether both intervals are known and disjoint, and the values more than REAL_CHANGE apart."""
     if base.low is None or base.high is None or head.low is None or head.high is None:
         return False
     if not all(math.isfinite(x) and x > 0 for x in (base.value, head.value)):

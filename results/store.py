@@ -1,6 +1,6 @@
 """Store: runs, planned cases and records in one database, SQLite or PostgreSQL.
 
-It is the `oracle.records.RecordSink` of a sweep, and what tables, comparisons, gates and exports read from.
+A sweep writes to it (`oracle.records.RecordSink`); tables, comparisons, gates and exports read from it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ INTERRUPTED: Final = "interrupted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """One run: what was asked, where it ran, how far it got."""
+    """One run: its arguments, its environment, and its progress."""
 
     run_id: str
     state: str  # "planning" | "running" | "complete" | "interrupted"
@@ -53,8 +53,8 @@ class RunInfo:
     ended_at: str | None
     environment: Mapping[str, Any]
     arguments: Mapping[str, Any]
-    planned: int  # cases
-    recorded: int  # of them with a record
+    planned: int  # number of planned cases
+    recorded: int  # number of those with a record
 
     @property
     def is_complete(self) -> bool:
@@ -62,15 +62,15 @@ class RunInfo:
 
     @property
     def is_resumable(self) -> bool:
-        """Its planned set is complete, and the run did not end by itself."""
+        """Whether all its cases are planned, and it did not end by itself."""
         return self.state in (RUNNING, INTERRUPTED)
 
 
 class Store:
     """A results database. Use as a context manager, or call `close`.
 
-    Every method that writes does so in one transaction: when it returns the rows survive `kill -9` of the process,
-    when it raises nothing of it was written. Errors of the database are UsageError: path, what was seen, what to do.
+    Every writing method is one transaction: when it returns, the rows survive `kill -9` of the process; if it raises, nothing was
+    written. Database errors become UsageError with the path, what was seen and what to do.
     """
 
     def __init__(self, engine: sa.Engine, location: Location) -> None:
@@ -79,9 +79,9 @@ class Store:
 
     @classmethod
     def open(cls, url_or_path: str | os.PathLike[str], *, create: bool, read_only: bool = False) -> Store:
-        """Open a SQLite file (bare path) or a PostgreSQL URL; `create` makes the tables where there are none.
+        """Open a SQLite file (a path) or a PostgreSQL URL. `create` makes the tables if there are none.
 
-        Raises UsageError for a database that is absent, foreign, newer, or cannot be opened as asked.
+        Raises UsageError for a database that is absent, of another program or a newer schema, or cannot be opened.
         """
         location = Location.parse(url_or_path)
         return cls(open_engine(location, create=create, read_only=read_only), location)
@@ -97,32 +97,32 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[StoreTransaction]:
-        """Several writes as one: all or nothing."""
+        """Several writes in one transaction."""
         with writing(self._engine, self.location) as connection:
             yield StoreTransaction(connection)
 
     # ------------------------------------------------------------------------------------------- writing (RecordSink)
 
     def begin_run(self, *, run_id: str, environment: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-        """A new run, in state "planning". Raises InternalError if the id is taken."""
+        """Add a run, in state "planning". Raises InternalError if the id exists."""
         with self.transaction() as transaction:
             transaction.begin_run(run_id=run_id, environment=environment, arguments=arguments)
 
     def plan(self, run_id: str, cases: Iterable[PlannedCase]) -> None:
-        """Add to the planned set. Raises InternalError for a case id planned twice, or after `finish_planning`."""
-        cases = list(cases)  # outside the transaction: the caller's generator may be slow
+        """Add planned cases. Raises InternalError for a case id planned twice, and after `finish_planning`."""
+        cases = list(cases)  # outside of the transaction, since the caller's generator may be slow
         with self.transaction() as transaction:
             transaction.plan(run_id, cases)
 
     def finish_planning(self, run_id: str) -> None:
-        """The planned set is complete. Idempotent, so that a resumed run may say it again."""
+        """Mark the plan as complete. A resumed run may call it again."""
         with self.transaction() as transaction:
             transaction.set_state(run_id, RUNNING)
 
     def begin_planned(
         self, *, run_id: str, environment: Mapping[str, Any], arguments: Mapping[str, Any], cases: Iterable[PlannedCase]
     ) -> None:
-        """A new run with its whole planned set, in state "running": all of it is written, or nothing."""
+        """Add a run with all its planned cases, in state "running", in one transaction."""
         cases = list(cases)
         with self.transaction() as transaction:
             transaction.begin_run(run_id=run_id, environment=environment, arguments=arguments)
@@ -130,7 +130,7 @@ class Store:
             transaction.set_state(run_id, RUNNING)
 
     def plan_further(self, run_id: str, cases: Iterable[PlannedCase]) -> None:
-        """Add to the planned set of a run that goes on, cases that follow from its records; all or nothing.
+        """Add cases that follow from a running run's records to its plan, in one transaction.
 
         Raises InternalError for a case id planned twice, and for a run that is complete or still being planned.
         """
@@ -139,7 +139,7 @@ class Store:
             transaction.plan_further(run_id, cases)
 
     def append(self, records: Iterable[Record]) -> None:
-        """Write records. Raises InternalError for a case that was not planned, and for a second record of one."""
+        """Write records. Raises InternalError for a case that was not planned, and for a second record of a case."""
         records = list(records)
         if records:
             with self.transaction() as transaction:
@@ -153,12 +153,12 @@ class Store:
     # -------------------------------------------------------------------------------------------------------- reading
 
     def runs(self) -> list[RunInfo]:
-        """All runs, in the order they began."""
+        """All runs, in the order of their start."""
         with reading(self._engine, self.location) as connection:
             return _run_infos(connection)
 
     def run(self, run_id: str = LATEST) -> RunInfo:
-        """One run by id, or the latest. Raises UsageError when there is none."""
+        """A run by id, or the latest. Raises UsageError if there is none."""
         runs = self.runs()
         for run in reversed(runs):
             if run_id in (LATEST, run.run_id):
@@ -175,7 +175,7 @@ class Store:
         return runs[-1].run_id if runs else None
 
     def resumable_run(self) -> str | None:
-        """The newest run whose planned set is complete and which did not end by itself; None if there is none."""
+        """Id of the newest run that is resumable; None if there is none."""
         return next((run.run_id for run in reversed(self.runs()) if run.is_resumable), None)
 
     def environment(self, run_id: str = LATEST) -> Mapping[str, Any]:
@@ -193,8 +193,9 @@ class Store:
         return self._cases(run_id, only_unfinished=True)
 
     def records(self, run_id: str = LATEST, *, with_missing: bool = False) -> Iterator[Record]:
-        """Records in planned order. `with_missing` adds one for each planned case that has none: `missing` in a run that is
-        complete, which is a hole in it; `not_run` in every other, where the case is still to come.
+        """Records in planned order. `with_missing` adds one for each planned case that has none.
+
+        Its status is `missing` in a complete run, and `not_run` in any other.
         """
         run = self.run(run_id)
         query = (
@@ -238,7 +239,7 @@ class Store:
         )
         if only_unfinished:
             query = query.join(RECORDS, _SAME_CASE, isouter=True).where(RECORDS.c.status.is_(None))
-        programs: dict[str, Mapping[str, Any]] = {}  # one object for all subjects of a program
+        programs: dict[str, Mapping[str, Any]] = {}  # the subjects of a program share one object
         cases = []
         with reading(self._engine, self.location) as connection:
             for row in connection.execution_options(yield_per=2000).execute(query).mappings():
@@ -250,7 +251,7 @@ class Store:
 
 
 class StoreTransaction:
-    """The writes of a Store inside one transaction; `merge` uses several of them at once."""
+    """The writes of a Store in one transaction; `merge` combines several of them."""
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
@@ -290,7 +291,7 @@ class StoreTransaction:
         self.add_cases(run_id, cases)
 
     def add_cases(self, run_id: str, cases: Sequence[PlannedCase]) -> None:
-        """As `plan`, in any state of the run."""
+        """Like `plan`, in any state of the run."""
         if not cases:
             return
         run = self._run(run_id)
@@ -337,7 +338,7 @@ class StoreTransaction:
             if run is not None and run.planned != run.recorded:
                 left = f"{run.planned - run.recorded} of {run.planned} planned cases have no record"
                 raise InternalError(f"run {run_id} ends as complete, but {left}")
-        # A run that is ended while it is planned keeps its state: it cannot be resumed, and its rows are not a plan.
+        # A run that ends during planning keeps its state, since it cannot be resumed from an incomplete plan.
         is_planning = self._state(run_id) == PLANNING
         self.set_state(run_id, PLANNING if is_planning else state, ended_at=_now())
 
@@ -357,8 +358,8 @@ class StoreTransaction:
 
     def _ordinals(self, run: int, case_ids: Sequence[str]) -> dict[str, int]:
         query = sa.select(CASES.c.case_id, CASES.c.ordinal).where(CASES.c.run == run)
-        # A few are looked up by name, as a sweep appends them; for a big batch reading all is faster, and SQLite
-        # limits the number of parameters.
+        # A few ids, as a sweep appends them, are looked up by name. For a large batch reading all is faster, and SQLite limits
+        # the number of parameters.
         if len(case_ids) <= 500:
             query = query.where(CASES.c.case_id.in_(case_ids))
         return {row.case_id: row.ordinal for row in self._connection.execute(query)}
@@ -370,7 +371,7 @@ class StoreTransaction:
 
 
 _SAME_CASE: Final = sa.and_(RECORDS.c.run == CASES.c.run, RECORDS.c.ordinal == CASES.c.ordinal)
-# Labelled: a row is read by the names of FLAT_COLUMNS, whatever the SQL column is called.
+# Labelled with the names of FLAT_COLUMNS, since some SQL columns have other names.
 _CASE_SELECTION: Final = tuple(CASES.c[column.name].label(column.name) for column in CASE_COLUMNS)
 _RECORD_SELECTION: Final = (
     *(RECORDS.c[column.name] for column in RECORD_COLUMNS),
@@ -419,7 +420,7 @@ def _by_run(records: Sequence[Record]) -> dict[str, list[Record]]:
 
 
 def _twice(items: Sequence[PlannedCase] | Sequence[Record]) -> str:
-    """The first case id that occurs twice in a refused batch, or all of them in short."""
+    """The first case id that occurs twice in a refused batch, or a shortened list of all."""
     seen: set[str] = set()
     for item in items:
         if item.case_id in seen:

@@ -1,7 +1,7 @@
-"""Tables: a data frame of records, and the questions asked of it.
+"""Make a data frame of records, and tables of it: pass rates, failures, speed, first wrong rungs.
 
-A frame has one row per planned case: hand over `Store.records(run, with_missing=True)`, so that a case without a
-record counts: as `missing` in a complete run, as `not_run` in one that was stopped.
+A frame has one row per planned case. Use `Store.records(run, with_missing=True)`, so that a case without a record counts as
+`missing` in a complete run, and as `not_run` in one that was stopped.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from oracle.verdict import Status
 from results.schema import FLAT_COLUMNS, flatten
 from results.statistics import Estimate, geomean, geomean_estimate
 
-# The ladder from eager to kernels, as names of subjects without their options ("inductor[mode=...]" is "inductor").
-# Stated here because `results` must not import oracle.subjects; a test of suites or oracle may compare the two.
+# The ladder from eager to kernels, as names of subjects without options ("inductor[mode=...]" is "inductor"). Repeated here,
+# since `results` must not import oracle.subjects.
 LADDER: Final = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
 
-# Subjects with a ladder of their own: a program as exported, and above it put through what these options say.
+# Subjects with their own ladder: the exported program, and above it its transformations by these options.
 EXPORTERS: Final = ("export", "refimpl.export")
 STAGES: Final = ("decomposed", "through")
 
-# Nothing could be held against the subject: such rows are neither for nor against it.
+# Statuses without a result of the subject to judge.
 NOT_COMPARABLE: Final = frozenset(
     {
         Status.PASS_DUE_TO_SKIP,
@@ -40,10 +40,10 @@ _DTYPES: Final = {"text": "object", "int": "Int64", "float": "float64", "texts":
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
-    """One row per record; columns are results.schema.FLAT_COLUMNS (their `meaning` says what each is) and five more.
+    """One row per record. The columns are results.schema.FLAT_COLUMNS (see their `meaning`) and five more.
 
-    `run_id`; `is_finding` and `is_silent`, as of the status; `issue` and `observed` of the verdict, "" for none. Integers
-    are Int64 with NA where not known, floats float64 with NaN, lists are tuples or None.
+    These are `run_id`, `is_finding` and `is_silent` of the status, and `issue` and `observed` of the verdict ("" for none).
+    Integers are Int64 with NA if unknown, floats float64 with NaN, lists are tuples or None.
     """
     records = list(records)
     rows = [flatten(record) for record in records]
@@ -61,11 +61,11 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def pass_rates(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per suite and subject: `cases`, what they came to, `pass_percent`, then the count of each status that occurs.
+    """One row per suite and subject: `cases`, their outcomes, `pass_percent`, then the count of each status that occurs.
 
     Every case is one of `passed`, `known` (differs as the ledger says), `new` (a finding), `not_compared` (nothing could be
-    held against the subject) and `not_run`. `pass_percent` is of `comparable`, the first three, and NaN where there is none.
-    Statuses are in the order of `Status`.
+    judged) and `not_run`. `pass_percent` is the share of the first three, `comparable`, and NaN if there are none. Statuses are
+    in the order of `Status`.
     """
     counts = pd.crosstab([table["suite"], table["subject"]], table["status"])
     occurring = [status for status in Status if status.value in counts.columns]
@@ -73,7 +73,7 @@ def pass_rates(table: pd.DataFrame) -> pd.DataFrame:
     rates["cases"] = counts.sum(axis=1)
     for outcome in OUTCOMES:
         words = [status.value for status in occurring if outcome_of(status) == outcome]
-        rates[outcome] = counts[words].sum(axis=1).astype(int)  # of no columns it would be a float
+        rates[outcome] = counts[words].sum(axis=1).astype(int)  # the sum of no columns is a float
     rates["comparable"] = rates["passed"] + rates["known"] + rates["new"]
     percent = 100.0 * rates["passed"] / rates["comparable"].astype("float64")
     rates["pass_percent"] = percent.where(rates["comparable"] > 0)
@@ -87,7 +87,7 @@ OUTCOMES: Final = ("passed", "known", "new", "not_compared", "not_run")
 
 
 def outcome_of(status: Status) -> str:
-    """Which of OUTCOMES a case with this status is."""
+    """The outcome, one of OUTCOMES, of a case with this status."""
     if status in _AGREES:
         return "passed"
     if status.is_finding:
@@ -116,7 +116,7 @@ _FAILURE_COLUMNS: Final = (
 
 
 def failures(table: pd.DataFrame) -> pd.DataFrame:
-    """The findings, with the worst element and both errors; silent ones first, then as planned."""
+    """The findings, with the worst element and both errors; silent ones first, then in planned order."""
     found = _where(table, table["is_finding"]).sort_values("is_silent", ascending=False, kind="stable")
     return found.loc[:, list(_FAILURE_COLUMNS)].reset_index(drop=True)
 
@@ -141,15 +141,15 @@ _SPEED_COLUMNS: Final = (
 
 
 def timed(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows whose speed counts: passing, with a positive finite speedup. The speed of a wrong answer is no speed."""
+    """The rows whose speed counts: passing ones with a positive finite speedup."""
     speedup = table["speedup"]
     return _where(table, (table["status"] == Status.PASS.value) & (speedup > 0) & (speedup < math.inf))
 
 
 def speed(table: pd.DataFrame) -> pd.DataFrame:
-    """One row per passing case that was timed; slowest first.
+    """One row per passing case that was timed, the slowest first.
 
-    `compression_ratio` is eager's peak memory over the subject's, as in PyTorch's benchmarks: above 1 is less memory.
+    `compression_ratio` is eager's peak memory divided by the subject's, as in PyTorch's benchmarks: above 1 is less memory.
     """
     rows = timed(table).copy()
     rows["compression_ratio"] = _compression_ratio(rows)
@@ -159,8 +159,8 @@ def speed(table: pd.DataFrame) -> pd.DataFrame:
 def speed_summary(table: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """One row per suite and subject: geomean of speedups with its interval, compile times, memory, breaks, recompiles.
 
-    `speedup*`, `slower` and `compression_ratio` are over the passing timed rows (`timed`); medians of compile times and
-    sums of `graph_breaks` and `recompiles` over all passing rows that have them.
+    `speedup*`, `slower` and `compression_ratio` are those of the passing timed rows (`timed`); medians of compile times and sums
+    of `graph_breaks` and `recompiles` are over all passing rows that have them.
     """
     rows = []
     for suite, subject, of_subject in _groups(table, "suite", "subject", sort=True):
@@ -206,9 +206,9 @@ def _compression_ratio(rows: pd.DataFrame) -> pd.Series:
 
 
 def rung_of(subject: str) -> int | None:
-    """Position of a subject on its ladder; None for a subject beside the ladders.
+    """Position of a subject on its ladder; None for a subject that is on no ladder.
 
-    On LADDER options are ignored. An exported program as it is has 1, and one more for each stage that it is put through.
+    On LADDER options are ignored. An exported program has 1, and one more for each transformation.
     """
     base, options = _parts(subject)
     if base in EXPORTERS:
@@ -217,7 +217,7 @@ def rung_of(subject: str) -> int | None:
 
 
 def ladder_of(subject: str) -> str:
-    """The ladder a subject stands on: "" for LADDER, of an exported program the subject without its stages."""
+    """The ladder of a subject: "" for LADDER; for an exported program, the subject without its transformations."""
     base, options = _parts(subject)
     if base not in EXPORTERS:
         return ""
@@ -231,7 +231,7 @@ def _parts(subject: str) -> tuple[str, list[str]]:
 
 
 def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
-    """For each program that fails on the ladder, the lowest rung that does: the stage to look at first.
+    """For each program that fails on the ladder, the lowest rung that fails, which is the stage to debug first.
 
     Columns: suite, name, dtype, `first_wrong` (subject), status, symptom, `agrees_below` (highest lower rung that
     passes; empty when none ran), `not_run_below` (lower rungs without a usable row, so that the stage may be earlier),
@@ -243,7 +243,7 @@ def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
     )
     on_ladder = _where(on_ladder, on_ladder["rung"].notna())
     rows: list[dict[str, Any]] = []
-    # A rung that did not run, or could not be compared, is not evidence either way.
+    # A rung that did not run or could not be compared is no evidence.
     unusable = [status.value for status in (*NOT_COMPARABLE, Status.MISSING)]
     for suite, _, of_program in _groups(
         _where(on_ladder, ~on_ladder["status"].isin(unusable)), "suite", "program", sort=False
