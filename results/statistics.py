@@ -6,10 +6,9 @@ Random numbers are seeded, so that the same records give the same table.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import scipy
@@ -27,10 +26,6 @@ class Estimate:
     value: float
     low: float | None = None
     high: float | None = None
-
-    @property
-    def has_interval(self) -> bool:
-        return self.low is not None and self.high is not None
 
 
 def geomean(values: Sequence[float]) -> float:
@@ -52,23 +47,12 @@ def geomean_estimate(values: Sequence[float], *, seed: int = 0) -> Estimate:
     center = geomean(values)
     if len(values) < 2:
         return Estimate(value=center)
-    low, high = _bootstrap(np.log(np.asarray(values, dtype=np.float64)), "mean", seed)
+    low, high = _bootstrap(np.log(np.asarray(values, dtype=np.float64)), seed)
     return Estimate(value=center, low=math.exp(low), high=math.exp(high))
 
 
-def median_estimate(values: Sequence[float], *, seed: int = 0) -> Estimate:
-    """Median with its bootstrap interval. NaN for no values."""
-    if len(values) == 0:
-        return Estimate(value=math.nan)
-    samples = np.asarray(values, dtype=np.float64)
-    center = float(np.median(samples))
-    if len(values) < 2:
-        return Estimate(value=center)
-    low, high = _bootstrap(samples, "median", seed)
-    return Estimate(value=center, low=low, high=high)
-
-
-def _bootstrap(samples: np.ndarray, statistic: Literal["mean", "median"], seed: int) -> tuple[float, float]:
+def _bootstrap(samples: np.ndarray, seed: int) -> tuple[float, float]:
+    """The bootstrap interval of the mean."""
     if np.all(samples == samples[0]):
         return float(samples[0]), float(samples[0])  # all samples are equal
     # Written here, since scipy.stats.bootstrap renamed its seed argument between the versions we support.
@@ -77,7 +61,7 @@ def _bootstrap(samples: np.ndarray, statistic: Literal["mean", "median"], seed: 
     batch = max(1, _BATCH_ELEMENTS // samples.size)
     for start in range(0, _RESAMPLES, batch):
         drawn = rng.choice(samples, size=(min(batch, _RESAMPLES - start), samples.size))  # (resamples, samples)
-        estimates.append(drawn.mean(axis=1) if statistic == "mean" else np.median(drawn, axis=1))
+        estimates.append(drawn.mean(axis=1))
     tail = (1 - CONFIDENCE) / 2
     low, high = np.quantile(np.concatenate(estimates), (tail, 1 - tail))
     return float(low), float(high)
@@ -93,16 +77,6 @@ def sign_test(ratios: Sequence[float]) -> float:
     if above + below == 0:
         return 1.0
     return float(scipy.stats.binomtest(above, above + below, 0.5).pvalue)
-
-
-def mann_whitney(base: Sequence[float], head: Sequence[float]) -> float:
-    """Two-sided p-value that two sets of timings come from one distribution. 1.0 if either is empty."""
-    if not base or not head:
-        return 1.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # if all values are equal, p is NaN, which means no difference
-        p = float(scipy.stats.mannwhitneyu(base, head, alternative="two-sided").pvalue)
-    return 1.0 if math.isnan(p) else p
 
 
 def is_real_speed_change(base: Estimate, head: Estimate) -> bool:

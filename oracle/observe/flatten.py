@@ -47,12 +47,6 @@ def flatten(value: Any, path: str) -> tuple[list[RawLeaf], str]:
     return leaves, structure
 
 
-def holds_tensors(value: Any) -> bool:
-    """Whether a tensor is reachable from the value."""
-    leaves, _ = flatten(value, "")
-    return any(isinstance(leaf.value, torch.Tensor) for leaf in leaves)
-
-
 def _return_type_fields(kind: type) -> list[str]:
     """Field names of a torch.return_types class, in the order of its items."""
     names = [name for name, member in vars(kind).items() if isinstance(member, types.MemberDescriptorType)]
