@@ -25,7 +25,7 @@ from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
 from refimpl.capture.public.running import running
-from refimpl.capture.rebuild.emitter import Emitter
+from refimpl.capture.rebuild import Emitter
 from refimpl.capture.segment import Resumption, Segment
 from refimpl.capture.symbolic.domain import SymbolicDomain
 from refimpl.capture.symbolic.wrapping import CaptureState

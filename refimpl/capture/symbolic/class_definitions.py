@@ -20,8 +20,8 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.symbolic.builtin_calls import Rule
 from refimpl.capture.values import ConstantValue, FunctionValue, ObjectValue, UnmadeClassValue, Value
 from refimpl.capture.values.classes import in_mro, is_a
+from refimpl.capture.values.function import BUILD_CLASS
 
-BUILD_CLASS = getattr(builtins, "__build_class__")
 _METACLASSES = (type, type(torch.autograd.Function))  # they run nothing of the user's
 _DECORATORS = ("staticmethod", "classmethod", "property")
 _READ = ("__name__", *_DECORATORS)

@@ -19,7 +19,7 @@ from refimpl.capture.values import NumberValue, TensorValue, Value
 # Slots that hold objects of the program, of the graph or of the environment of shapes; and notes that say nothing of the content.
 _OPAQUE = frozenset(
     ["class_", "code", "enter", "exit", "fake", "globals", "is_read", "node", "number", "object", "order", "raised_at",
-     "real", "rebuild", "source", "value", "way"]
+     "real", "recipe", "source", "value", "way"]
 )  # fmt: skip
 _OF_FRAMES = ("offset", "slots", "stack", "handled", "is_done")
 _PLAIN = (int, str, bool, type(None))

@@ -128,6 +128,16 @@ class ArrayValue(Value):
     def iterate(self, domain: Any) -> Any:
         return domain.iterator(self, self.elements(domain))
 
+    def rebuilt(self, emitter: Any) -> str:
+        made = emitter.constant(interop.to_numpy_scalar if self.is_scalar else interop.to_numpy_helper)
+        return emitter.named(self, f"{made}({emitter.output(self.node)})")
+
+    def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
+        name = emitter.named(iterator, f"iter([{emitter.listed(iterator.items)}])")
+        if iterator.position:
+            emitter.line(f"{name}.__setstate__({iterator.position})")
+        return name
+
 
 def array_operator(domain: Any, function: Callable[..., Any], operands: Sequence[Any]) -> Value:
     """A function of `operator` of which an operand is an array."""

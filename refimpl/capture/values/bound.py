@@ -34,6 +34,10 @@ class MethodValue(Value):
             return super().has_attribute(domain, name)
         return domain.has_attribute(self.function, name)
 
+    def rebuilt(self, emitter: Any) -> str:
+        function = emitter.expression(self.function)
+        return emitter.named(self, f"{emitter.constant(MethodType)}({function}, {emitter.expression(self.receiver)})")
+
 
 class NativeMethodValue(Value):
     """A method, written in C, of a tensor, a string, a list or another builtin kind, bound to a value."""
@@ -47,3 +51,6 @@ class NativeMethodValue(Value):
 
     def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return domain.state.see(self.receiver).call_method(domain, frame, self.name, args, kwargs)
+
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.named(self, f"getattr({emitter.expression(self.receiver)}, {self.name!r})")

@@ -132,6 +132,13 @@ class ConstantValue(Value):
     def iterate(self, domain: Any) -> Any:
         return domain.iterator(self, self.elements(domain))
 
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.constant(self.value)
+
+    @property
+    def exhausted(self) -> str:
+        return repr(type(self.value)()) if type(self.value) in (str, bytes) else "range(0)"
+
 
 class NumberValue(Value):
     """A number that depends on sizes: a symbolic number and the node that gives it, once there is one."""
@@ -176,6 +183,13 @@ class NumberValue(Value):
         if is_number(left) and is_number(right):
             return domain.state.arithmetic(COMPARE[sign], [left, right])
         return domain.compare(sign, known(domain, left), known(domain, right))
+
+    def rebuilt(self, emitter: Any) -> str:
+        # A truth that depends on sizes alone is held by a guard to what it is.
+        is_known = isinstance(self.number, torch.SymBool) and self.number.node.has_hint()
+        if self.node is not None and not is_known:
+            return emitter.named(self, emitter.output(self.node))
+        return repr(bool(self.number))
 
 
 def is_number(value: Value) -> bool:

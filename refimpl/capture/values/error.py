@@ -87,6 +87,15 @@ class ErrorValue(InstanceValue):
         plain = [domain.constant_of(arg, "str()") for arg in self.args]
         return ConstantValue(str(native_base(self.class_)(*plain)))
 
+    def rebuilt(self, emitter: Any) -> str:
+        if self.args is None or self.raised_at is not None:
+            raise GraphBreak("cannot_rebuild", kind=self.kind).restarting_at(self.raised_at)
+        class_ = emitter.constant(self.class_)
+        name = emitter.named(self, f"{class_}.__new__({class_}, {emitter.listed(self.args)})")
+        emitter.line(f"{emitter.constant(native_base(self.class_).__init__)}({name}, {emitter.listed(self.args)})")
+        self._rebuild_attributes(emitter, name)
+        return name
+
 
 class TracebackValue(Value):
     """What `__exit__` is given as a traceback: there is none, and nothing may look at it."""
@@ -96,6 +105,9 @@ class TracebackValue(Value):
     def __init__(self, error: ErrorValue) -> None:
         super().__init__()
         self.error = error
+
+    def rebuilt(self, emitter: Any) -> str:
+        raise GraphBreak("cannot_rebuild", kind="traceback").restarting_at(self.error.raised_at)
 
 
 def native_base(class_: type) -> type:

@@ -5,8 +5,9 @@ Counterpart: torch/_dynamo/variables/functions.py NestedUserFunctionVariable, Fu
 
 from __future__ import annotations
 
+import builtins
 import functools
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 from refimpl.capture.guards.sources import AttributeSource, Source
@@ -16,6 +17,8 @@ from refimpl.capture.values.hashing import Member
 from refimpl.capture.values.raising import raising
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.value import Value, unsupported
+
+BUILD_CLASS = getattr(builtins, "__build_class__")
 
 
 class FunctionValue(Value):
@@ -83,6 +86,28 @@ class FunctionValue(Value):
             case _:
                 unsupported(which, self)
 
+    def rebuilt(self, emitter: Any) -> str:
+        cells = "".join(f"{emitter.constant(CellType)}(), " for _ in self.code.co_freevars)  # until the closure is set
+        closure = f"({cells})" if cells else "None"
+        if self.closure is not None:
+            closure = emitter.expression(self.closure)
+        if (known := emitter.name_of(self)) is not None:
+            return known  # made meanwhile, for a cell of its closure holds it
+        made = f"{emitter.constant(FunctionType)}({emitter.constant(self.code)}, {emitter.constant(self.globals)}"
+        name = emitter.named(self, f"{made}, None, None, {closure})")
+        if self.qualname is not None:
+            emitter.line(f"{name}.__qualname__ = {self.qualname!r}")
+        if self.defaults is not None:
+            emitter.line(f"{name}.__defaults__ = {emitter.expression(self.defaults)}")
+        if self.keyword_defaults is not None:
+            emitter.line(f"{name}.__kwdefaults__ = {emitter.expression(self.keyword_defaults)}")
+        for attribute, content in self.attributes.items():
+            emitter.line(f"setattr({name}, {attribute!r}, {emitter.expression(content)})")
+        if self.annotations is not None:
+            made = f"{emitter.constant(_annotations)}({emitter.expression(self.annotations)})"
+            emitter.line(f"{name}.__annotations__ = {made}")
+        return name
+
 
 class PartialValue(Value):
     """`functools.partial(function, *args, **keywords)`."""
@@ -120,6 +145,13 @@ class PartialValue(Value):
             case _:
                 return super().load_attr(domain, name)
 
+    def rebuilt(self, emitter: Any) -> str:
+        pairs = ", ".join(f"{name!r}: {emitter.expression(item)}" for name, item in self.keywords.items())
+        named = f", **{{{pairs}}}" if pairs else ""
+        args = "".join(f", {emitter.expression(arg)}" for arg in self.args)
+        made = f"{emitter.constant(functools.partial)}({emitter.expression(self.function)}{args}{named})"
+        return emitter.named(self, made)
+
 
 class GetterValue(PartialValue):
     """`operator.itemgetter`, `attrgetter` or `methodcaller`: `function` does what it does, given its arguments first."""
@@ -139,6 +171,11 @@ class GetterValue(PartialValue):
     def load_attr(self, domain: Any, name: str) -> Any:
         unsupported(f"attribute {name}", self)
 
+    def rebuilt(self, emitter: Any) -> str:
+        args, keywords = self.written
+        pairs = ", ".join(f"{name!r}: {emitter.expression(item)}" for name, item in keywords.items())
+        return emitter.named(self, f"{emitter.constant(self.class_)}({emitter.listed([*args])}, **{{{pairs}}})")
+
 
 class UnmadeClassValue(Value):
     """A class that the segment defines: what `class name(*bases)` with this body will make when the segment ends."""
@@ -155,6 +192,12 @@ class UnmadeClassValue(Value):
     def kind(self) -> str:
         return "class that is defined here"
 
+    def rebuilt(self, emitter: Any) -> str:
+        parts = f"{emitter.expression(self.body)}, {self.name!r}, {emitter.listed(self.bases)}"
+        if (known := emitter.name_of(self)) is not None:
+            return known
+        return emitter.named(self, f"{emitter.constant(BUILD_CLASS)}({parts})")
+
 
 class CellValue(Value):
     """A cell of a closure. `content` is UNBOUND for an empty one."""
@@ -165,3 +208,18 @@ class CellValue(Value):
         super().__init__(source)
         self.content = content
         self.is_written = False  # of one that was there before: `content` is what it holds now
+
+    def rebuilt(self, emitter: Any) -> str:
+        name = emitter.named(self, f"{emitter.constant(CellType)}()")
+        if self.content is not UNBOUND:
+            self.write_back(emitter, name, None)
+        return name
+
+    def write_back(self, emitter: Any, name: str, log: Any) -> None:
+        is_empty = self.content is UNBOUND
+        cell = f"{name}.cell_contents"
+        emitter.line(f"del {cell}" if is_empty else f"{cell} = {emitter.expression(self.content)}")
+
+
+def _annotations(pairs: Any) -> dict[Any, Any]:
+    return dict(zip(pairs[::2], pairs[1::2], strict=True)) if isinstance(pairs, tuple) else pairs

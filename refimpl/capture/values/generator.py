@@ -11,6 +11,8 @@ from typing import Any
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.instructions import Op
+from refimpl.capture.interpreter.concrete import ConcreteDomain
+from refimpl.capture.interpreter.generators import make_generator
 from refimpl.capture.interpreter.signals import Enter, Exhausted
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import NativeMethodValue
@@ -20,6 +22,7 @@ from refimpl.capture.values.iterator import AnyIteratorValue
 from refimpl.capture.values.raising import UserRaise, raising
 from refimpl.capture.values.value import Value, unsupported
 
+_CONCRETE = ConcreteDomain()  # runs generators that outlive the segment that made them
 _METHODS = ("__next__", "__iter__", "send", "throw", "close")
 
 
@@ -94,17 +97,25 @@ class GeneratorValue(AnyIteratorValue):
             frame.stack.append(ConstantValue(None))  # the place of what would have been sent
         return Enter(frame, thrown=error)
 
+    def rebuilt(self, emitter: Any) -> str:
+        if self.frame.is_running or self.frame.handled is not None:
+            return super().rebuilt(emitter)
+        made, names = emitter.frame(self.frame), f"{self.name!r}, {self.qualname!r}"
+        return emitter.named(
+            self, f"{emitter.constant(make_generator)}({made}, {emitter.constant(_CONCRETE.run)}, {names})"
+        )
+
 
 class NativeIteratorValue(AnyIteratorValue):
     """An iterator of a class written in C (`map`, `itertools.islice`) that the segment made: it steps as a generator does."""
 
-    __slots__ = ("class_", "generator", "rebuild")
+    __slots__ = ("class_", "generator", "recipe")
 
-    def __init__(self, class_: type, generator: GeneratorValue, rebuild: Any) -> None:
+    def __init__(self, class_: type, generator: GeneratorValue, recipe: Any) -> None:
         super().__init__()
         self.class_ = class_
         self.generator = generator
-        self.rebuild = rebuild  # of the generator's variables: the expression that makes it; see `lazy_iterators.py`
+        self.recipe = recipe  # of the generator's variables: the expression that makes it; see `lazy_iterators.py`
 
     @property
     def kind(self) -> str:
@@ -125,3 +136,6 @@ class NativeIteratorValue(AnyIteratorValue):
         if frame.is_done and frame.is_started and frame.current.op is not Op.RETURN_VALUE:
             unsupported("next() after an exception", self)
         return self.generator
+
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.named(self, self.recipe(emitter, self.generator.frame))

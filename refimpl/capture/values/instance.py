@@ -240,6 +240,25 @@ class InstanceValue(ProgramObject):
             raising(AttributeError)  # before Module.__init__()
         return found
 
+    # ------------------------------------------------------------------------------------------------- rebuilding
+
+    def rebuilt(self, emitter: Any) -> str:
+        if self.class_ is polyfills.FunctionContext:
+            return super().rebuilt(emitter)
+        new = object.__new__ if self.inside is None else dict.__new__
+        name = emitter.named(self, f"{emitter.constant(new)}({emitter.constant(self.class_)})")
+        if self.inside is not None:
+            setter = emitter.constant(self.inside.class_.__setitem__)
+            for key, item in self.inside.items.values():
+                emitter.line(f"{setter}({name}, {emitter.expression(key)}, {emitter.expression(item)})")
+        self._rebuild_attributes(emitter, name)
+        return name
+
+    def _rebuild_attributes(self, emitter: Any, name: str) -> None:
+        for attribute, content in self.attributes.items():
+            setter = emitter.constant(object.__setattr__)
+            emitter.line(f"{setter}({name}, {attribute!r}, {emitter.expression(content)})")
+
 
 class AttributesValue(FrozenDictValue):
     """`__dict__` of an object that the segment makes, as it is now."""
@@ -255,6 +274,9 @@ class AttributesValue(FrozenDictValue):
     def items(self) -> dict[Any, tuple[Value, Value]]:
         """What the object has, by name."""
         return {name: (ConstantValue(name), value) for name, value in self.owner.attributes.items()}
+
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.named(self, f"{emitter.expression(self.owner)}.__dict__")
 
 
 def is_plain_module(class_: type) -> bool:

@@ -76,6 +76,11 @@ class IteratorValue(AnyIteratorValue):
         """Puts it back where it was before an instruction that breaks."""
         self.position, self.is_exhausted = position, is_exhausted
 
+    def rebuilt(self, emitter: Any) -> str:
+        if self.is_exhausted:
+            return emitter.named(self, f"iter({self.over.exhausted})")
+        return self.over.iterator_rebuilt(emitter, self)
+
 
 class FoundIteratorValue(IteratorValue):
     """An iterator over a list, tuple or range that was there before. `position` counts what the segment takes.
@@ -100,6 +105,13 @@ class ReversedValue(IteratorValue):
         items = of.items[::-1]
         super().__init__(SequenceValue(list, items), items)
         self.of = of
+
+    def rebuilt(self, emitter: Any) -> str:
+        if self.is_exhausted:
+            return super().rebuilt(emitter)
+        name = emitter.named(self, f"reversed({emitter.expression(self.of)})")
+        emitter.line(f"{name}.__setstate__({len(self.items) - 1 - self.position})")
+        return name
 
 
 class CombinedIteratorValue(AnyIteratorValue):
@@ -141,6 +153,10 @@ class CombinedIteratorValue(AnyIteratorValue):
     def untake(self, count: int, is_exhausted: bool) -> None:
         """Puts it back where it was before an instruction that breaks."""
         self.count = count
+
+    def rebuilt(self, emitter: Any) -> str:
+        count = f", {self.count}" if self.class_ is enumerate else ""
+        return emitter.named(self, f"{self.class_.__name__}({emitter.listed(self.parts)}{count})")
 
 
 def _rest(domain: Any, iterator: Value) -> list[Value]:

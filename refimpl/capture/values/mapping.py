@@ -27,7 +27,7 @@ from refimpl.capture.values.sequence import (
     refuse_hash,
     wrong,
 )
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import Value, advanced_by_steps, unsupported
 
 
 class DictValue(Value):
@@ -160,6 +160,42 @@ class DictValue(Value):
         """`self.copy()`."""
         return DictValue(dict(self.items), class_=self.class_)
 
+    # ------------------------------------------------------------------------------------------------- rebuilding
+
+    def rebuilt(self, emitter: Any) -> str:
+        name = emitter.named(self, self._empty(emitter))
+        for key, item in self.items.values():
+            emitter.line(f"{name}[{emitter.expression(key)}] = {emitter.expression(item)}")
+        return name
+
+    def _empty(self, emitter: Any) -> str:
+        return "{}" if self.class_ is dict else f"{emitter.constant(self.class_)}()"
+
+    def write_back(self, emitter: Any, name: str, log: Any) -> None:
+        """Only what differs, where that gives the order too: an iterator may be under way."""
+        before, after = log.before(self), self.items
+        stays = [key for key in before if key in after]
+        if [*after][: len(stays)] != stays:
+            pairs = [f"({emitter.expression(key)}, {emitter.expression(item)})" for key, item in after.values()]
+            for line in (f"pairs = [{', '.join(pairs)}]", f"{name}.clear()", f"{name}.update(pairs)"):
+                emitter.line(line)
+            return
+        gone = [f"del {name}[{emitter.expression(key)}]" for hashed, (key, _) in before.items() if hashed not in after]
+        new = [
+            f"{name}[{emitter.expression(key)}] = {emitter.expression(item)}"
+            for hashed, (key, item) in after.items()
+            if hashed not in before or before[hashed][1] is not item
+        ]
+        for line in (*gone, *new):
+            emitter.line(line)
+
+    @property
+    def exhausted(self) -> str:
+        return "{}"
+
+    def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
+        return advanced_by_steps(emitter, self, iterator)
+
 
 class DefaultDictValue(DictValue):
     """A defaultdict: `factory` is what gives the value of a key that is missing."""
@@ -181,6 +217,9 @@ class DefaultDictValue(DictValue):
 
     def copy(self) -> DictValue:
         return DefaultDictValue(dict(self.items), self.factory)
+
+    def _empty(self, emitter: Any) -> str:
+        return f"{emitter.constant(defaultdict)}({emitter.expression(self.factory)})"
 
 
 class FrozenDictValue(DictValue):
@@ -262,6 +301,18 @@ class DictViewValue(Value):
         found = self.over.items.get(domain.hash_key(item.items[0]))
         same = False if found is None else domain.same_or_equal(found[1], item.items[1])
         return unsupported("`in`", self) if same is None else ConstantValue(same is not inverted)
+
+    def rebuilt(self, emitter: Any) -> str:
+        if isinstance(self.over, FrozenDictValue):
+            return super().rebuilt(emitter)
+        return emitter.named(self, f"{emitter.expression(self.over)}.{self.which}()")
+
+    @property
+    def exhausted(self) -> str:
+        return f"{{}}.{self.which}()"
+
+    def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
+        return advanced_by_steps(emitter, self, iterator)
 
 
 def _iterator_over(domain: Any, value: DictValue | DictViewValue, table: DictValue) -> Any:

@@ -468,6 +468,9 @@ class ObjectValue(ProgramObject):
     def keeps_inside(self) -> bool:
         return True
 
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.constant(self.object)
+
 
 class FunctionObjectValue(Value):
     """An instance of a class of `torch.autograd.Function`, which is good for nothing but its class's attributes."""

@@ -21,7 +21,7 @@ from refimpl.capture.values.bound import MethodValue, NativeMethodValue
 from refimpl.capture.values.classes import in_mro, is_named_tuple
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.raising import UserRaise, raising
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import Value, advanced_by_steps, unsupported
 
 Method = Callable[[Any, Any, list[Any], dict[str, Any]], Any]
 _FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # of a named tuple, by name
@@ -222,6 +222,30 @@ class SequenceValue(Value):
     def keep_within(self, *, from_left: bool) -> None:
         """What a deque of limited length drops at its other end."""
 
+    # ------------------------------------------------------------------------------------------------- rebuilding
+
+    def rebuilt(self, emitter: Any) -> str:
+        if self.class_ is list:
+            name = emitter.named(self, "[]")
+            if self.items:
+                emitter.line(f"{name} += [{emitter.listed(self.items)}]")
+            return name
+        items = "(" + "".join(f"{emitter.expression(item)}, " for item in self.items) + ")"
+        if self.class_ is tuple:
+            return emitter.named(self, items)
+        if self.class_ is torch.Size or hasattr(self.class_, "n_sequence_fields"):
+            return emitter.named(self, f"{emitter.constant(self.class_)}({items})")
+        if is_named_tuple(self.class_):
+            return emitter.named(self, f"tuple.__new__({emitter.constant(self.class_)}, {items})")
+        return super().rebuilt(emitter)
+
+    def write_back(self, emitter: Any, name: str, log: Any) -> None:
+        emitter.line(f"{name}[:] = [{emitter.listed(self.items)}]")
+
+    @property
+    def exhausted(self) -> str:
+        return "[]" if self.class_ is list else "()"
+
 
 class DequeValue(SequenceValue):
     """A deque."""
@@ -257,6 +281,18 @@ class DequeValue(SequenceValue):
         if any(value is not item for value, item in zip(self.items, iterator.items, strict=True)):
             unsupported("iterating while elements change", self)
 
+    def rebuilt(self, emitter: Any) -> str:
+        name = emitter.named(self, f"{emitter.constant(deque)}((), {self.maxlen})")
+        emitter.line(f"{name}.extend([{emitter.listed(self.items)}])")
+        return name
+
+    def write_back(self, emitter: Any, name: str, log: Any) -> None:
+        for line in (f"items = [{emitter.listed(self.items)}]", f"{name}.clear()", f"{name}.extend(items)"):
+            emitter.line(line)
+
+    def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
+        return advanced_by_steps(emitter, self, iterator)
+
 
 class SliceValue(Value):
     """A slice of which a part is no constant."""
@@ -269,6 +305,9 @@ class SliceValue(Value):
 
     def class_of(self) -> type:
         return slice
+
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.named(self, f"slice({emitter.listed(self.parts)})")
 
 
 # ---------------------------------------------------------------------------------------------- what containers share

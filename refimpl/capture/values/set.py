@@ -7,6 +7,7 @@ depends on them. Where the order of a set is not known, iterating over it is a g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from refimpl.capture.breaks import GraphBreak
@@ -23,7 +24,7 @@ from refimpl.capture.values.sequence import (
     refuse_hash,
 )
 from refimpl.capture.values.tensor import TensorValue
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import Value, advanced_by_steps, unsupported
 
 _MAKING = frozenset(["union", "intersection", "difference", "symmetric_difference"])
 _ASKING = frozenset(["issubset", "issuperset", "isdisjoint"])
@@ -31,6 +32,8 @@ _CHANGING = frozenset(["update", "intersection_update", "difference_update", "sy
 _OF_ONE = frozenset(["symmetric_difference", "symmetric_difference_update", "issubset", "issuperset", "isdisjoint"])
 _SIGNS = {"|": "update", "&": "intersection_update", "-": "difference_update", "^": "symmetric_difference_update"}
 _MOST_STEPS = 5000
+_MOST_REMADE = 200  # sets that are made again as they were once
+Step = tuple[str, tuple[Any, ...]]
 
 
 class SetValue(Value):
@@ -47,7 +50,7 @@ class SetValue(Value):
         self.class_ = class_
         self.real: Any = class_()
         self.values: dict[Any, Value] = {}
-        self.steps: list[tuple[str, tuple[Any, ...]]] = []
+        self.steps: list[Step] = []
         self.order: list[Any] | None = None
         self.is_ordered = True  # whether iterating over `real` gives the order
         self.is_read = False
@@ -224,6 +227,41 @@ class SetValue(Value):
                 unsupported(f"method {name}", self)
         return ConstantValue(None)
 
+    # ------------------------------------------------------------------------------------------------- rebuilding
+
+    def rebuilt(self, emitter: Any) -> str:
+        """By the same steps as in the program: the order depends on them."""
+        return self._made_by(emitter, self.steps)
+
+    def _made_by(self, emitter: Any, steps: Sequence[Step]) -> str:
+        (template, operands), rest = ("set()", ()), steps
+        if rest and "{self}" not in rest[0][0]:
+            (template, operands), rest = rest[0], rest[1:]
+        name = emitter.named(self, template.format(*(_written(emitter, operand) for operand in operands)))
+        _repeat(emitter, name, rest)
+        return name
+
+    def write_back(self, emitter: Any, name: str, log: Any) -> None:
+        _repeat(emitter, name, self.steps)
+        emitter.settled.add(id(self))
+
+    def after(self, emitter: Any, count: int) -> str:
+        """The set as it was after so many steps."""
+        is_now = count == len(self.steps)
+        if is_now and (self.source is None or not count or id(self) in emitter.settled):
+            return emitter.expression(self)
+        emitter.remade += 1
+        if self.source is not None or emitter.remade > _MOST_REMADE:
+            raise GraphBreak("cannot_rebuild", kind=self.kind)
+        return SetValue(self.class_)._made_by(emitter, self.steps[:count])
+
+    @property
+    def exhausted(self) -> str:
+        return "set()"
+
+    def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
+        return advanced_by_steps(emitter, self, iterator)
+
 
 # -------------------------------------------------------------------------------------------------------------- making
 
@@ -253,6 +291,26 @@ class _Operand(NamedTuple):
     written: Any  # SetAt, ListOf, DictOf or a value: how a step writes it
     values: dict[Any, Value]
     is_ordered: bool
+
+
+def _repeat(emitter: Any, name: str, steps: Sequence[Step]) -> None:
+    """Lines that do to a set what the program did."""
+    for template, operands in steps:
+        emitter.line(template.format(*(_written(emitter, operand) for operand in operands), self=name))
+
+
+def _written(emitter: Any, operand: Any) -> str:
+    """An expression for what a step was given."""
+    match operand:
+        case SetAt():
+            return operand.value.after(emitter, operand.steps)
+        case ListOf():
+            return f"[{emitter.listed(operand.items)}]"
+        case DictOf():
+            made = f"dict.fromkeys([{emitter.listed(operand.keys)}])"
+            return f"{made}.keys()" if operand.is_view else made
+        case _:
+            return emitter.expression(operand)
 
 
 def make_set(domain: Any, class_: type, items: list[Value]) -> SetValue:

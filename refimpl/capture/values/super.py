@@ -61,6 +61,9 @@ class SuperValue(Value):
         function = domain.state.wrap(found, way)
         return function if is_of_class else MethodValue(function, receiver)
 
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.named(self, f"super({emitter.constant(self.class_)}, {emitter.expression(self.receiver)})")
+
 
 def super_value(domain: Any, class_: Any, receiver: Any) -> SuperValue:
     """A call of `super`."""

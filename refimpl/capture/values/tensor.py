@@ -205,6 +205,15 @@ class TensorValue(Value):
             return _number(getattr(self.fake, name)(*plain, **named), self, name)
         return domain.state.operator(name, [self, *args], kwargs, kind="call_method")
 
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.named(self, emitter.output(self.node))
+
+    def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
+        name = emitter.named(iterator, f"iter([{emitter.listed(iterator.items)}])")
+        if iterator.position:
+            emitter.line(f"{name}.__setstate__({iterator.position})")
+        return name
+
 
 def _operator(domain: Any, function: Any, left: Value, right: Value) -> Value:
     for operand in (left, right):

@@ -205,6 +205,28 @@ class Value:
             raise GraphBreak("op_raises_on_fake", what="dict", error="ValueError")
         return [(first, second) for first, second in pairs]
 
+    # ------------------------------------------------------------------------------------------------- rebuilding
+
+    def rebuilt(self, emitter: Any) -> str:
+        """An expression that makes the object, or its name after lines that make it. emitter: see `rebuild`."""
+        raise GraphBreak("cannot_rebuild", kind=self.kind)
+
+    def write_back(self, emitter: Any, name: str, log: Any) -> None:
+        """Lines that do to an object that was there before what the segment did to its value."""
+        raise NotImplementedError
+
+    @property
+    def exhausted(self) -> str:
+        """What has the same class of iterator, and gives nothing."""
+        return "()"
+
+    def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
+        """An iterator over it that has taken as many steps."""
+        name = emitter.named(iterator, f"iter({emitter.expression(self)})")
+        if iterator.position:
+            emitter.line(f"{name}.__setstate__({iterator.position})")
+        return name
+
 
 class UnreadValue(Value):
     """An object that nobody has looked at: there is no guard on it."""
@@ -215,6 +237,17 @@ class UnreadValue(Value):
         super().__init__(source)
         self.way = source
         self.object = object_
+
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.kept(self.way)
+
+
+def advanced_by_steps(emitter: Any, over: Value, iterator: Any) -> str:
+    """An iterator over a value that cannot be told where it is: it takes its steps again."""
+    name = emitter.named(iterator, f"iter({emitter.expression(over)})")
+    if iterator.position:
+        emitter.line(f"for _ in range({iterator.position}): next({name})")
+    return name
 
 
 def unsupported(what: str, value: Value) -> NoReturn:

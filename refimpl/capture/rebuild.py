@@ -1,0 +1,154 @@
+"""Straight-line Python that makes, after the graph has run, the objects that a segment leaves: its result, or frames.
+
+Counterpart: torch/_dynamo/codegen.py PyCodegen; torch/_dynamo/resume_execution.py
+Differs: Python source of one function, not bytecode; frames are data and need no function made for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import fx
+
+from refimpl._torch import set_grad_enabled
+from refimpl.capture.guards.sources import Source
+from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.symbolic.effects import EffectLog
+from refimpl.capture.values import (
+    ConstantValue,
+    FoundIteratorValue,
+    Value,
+)
+
+_LITERALS = (int, str, bool, type(None), bytes)
+
+
+class Emitter:
+    """Collects lines. A value is made once, whatever refers to it.
+
+    The function that comes of it takes `out`, what the graph gave, and `kept`, what was read when the segment was entered.
+    """
+
+    def __init__(self) -> None:
+        self.outputs: list[fx.Node] = []
+        self.sources: list[Source] = []  # of what is kept, once it is settled
+        self._kept_names: dict[Source, str] = {}
+        self._lines: list[str] = []
+        self._names: dict[int, str] = {}
+        self._made: list[Any] = []  # whose ids are in `_names`
+        self._constants: dict[str, Any] = {}
+        self._constant_names: dict[int, str] = {}
+        self.frames_made: set[int] = set()  # by id
+        self.settled: set[int] = set()  # by id, sets that were there and are as they are in the end
+        self.remade = 0  # sets that are made as they were once
+
+    # ---------------------------------------------------------------------------------------------------------- values
+
+    def expression(self, value: Any) -> str:
+        """An expression for the object."""
+        if value is UNBOUND:
+            return self.constant(UNBOUND)
+        known = self._names.get(id(value))
+        if known is not None:
+            return known
+        if isinstance(value, Value) and value.source is not None and not isinstance(value, ConstantValue):
+            return self.named(value, self.kept(value.source))
+        return value.rebuilt(self)
+
+    def listed(self, values: Sequence[Any]) -> str:
+        """Expressions of several, as they stand in brackets."""
+        return ", ".join(self.expression(value) for value in values)
+
+    def kept(self, source: Source) -> str:
+        """The name of what is read when the segment is entered."""
+        return self._kept_names.setdefault(source, f"k{len(self._kept_names)}")
+
+    def settle(self, inputs: Sequence[Source]) -> None:
+        """What is kept: the inputs of the graph, then what else is needed."""
+        first = {*inputs}
+        self.sources = [*inputs, *(source for source in self._kept_names if source not in first)]
+
+    def output(self, node: fx.Node) -> str:
+        """An expression for what a node of the graph gives."""
+        if node not in self.outputs:
+            self.outputs.append(node)
+        return f"out[{self.outputs.index(node)}]"
+
+    def name_of(self, value: Any) -> str | None:
+        """The name of what is made already."""
+        return self._names.get(id(value))
+
+    def line(self, text: str) -> None:
+        """A line of the function."""
+        self._lines.append(text)
+
+    def named(self, value: Any, expression: str) -> str:
+        """A new name for a value: the line that gives it the object."""
+        name = self._names[id(value)] = f"v{len(self._names)}"
+        self._made.append(value)
+        self._lines.append(f"{name} = {expression}")
+        return name
+
+    def constant(self, found: Any) -> str:
+        """An expression for an object that the segment keeps."""
+        if type(found) in _LITERALS:
+            return repr(found)
+        name = self._constant_names.get(id(found))
+        if name is None:
+            name = self._constant_names[id(found)] = f"c{len(self._constants)}"
+            self._constants[name] = found
+        return name
+
+    # --------------------------------------------------------------------------------------------------------- effects
+
+    def advance(self, iterators: Sequence[FoundIteratorValue]) -> None:
+        """Lines that take of iterators that were there before what the segment took: before what they go through is changed."""
+        for iterator in iterators:
+            if iterator.position or iterator.is_exhausted:
+                name = self.expression(iterator)
+                self._lines += [f"for _ in range({iterator.position}): next({name})"] if iterator.position else []
+                self._lines += [f"next({name}, None)"] if iterator.is_exhausted else []
+
+    def effects(self, log: EffectLog) -> None:
+        """Lines that do to the objects that were there before what the segment did to their values."""
+        for value in log.contents():
+            name = self.expression(value)
+            value.write_back(self, name, log)
+        for value, attribute, new in log.attributes():
+            self._lines.append(f"setattr({self.expression(value)}, {attribute!r}, {self.expression(new)})")
+        for namespace, variable, new in log.globals():
+            self._lines.append(f"{self.constant(namespace)}[{variable!r}] = {self.expression(new)}")
+
+    def grad_mode(self, is_on: bool) -> None:
+        """What grad mode is after the segment, where it is not what it was before."""
+        self._lines.append(f"{self.constant(set_grad_enabled)}({is_on})")
+
+    # ---------------------------------------------------------------------------------------------------------- frames
+
+    def state(self, frame: FrameState) -> str:
+        """An expression for slots and stack of the frame that the segment began in."""
+        self.frames_made.add(id(frame))
+        return f"[{self.listed(frame.slots)}], [{self.listed(frame.stack)}]"
+
+    def frame(self, frame: FrameState) -> str:
+        """An expression for the frame of a generator, which goes on where it is."""
+        self.frames_made.add(id(frame))
+        slots = self.listed(frame.slots)
+        stack = self.listed(frame.stack)
+        code, globals_ = self.constant(frame.code), self.constant(frame.globals)
+        made = f"{self.constant(FrameState)}(code={code}, slots=[{slots}], globals={globals_}"
+        made += f", builtins={self.constant(frame.builtins)}, stack=[{stack}], offset={frame.offset}"
+        return f"{made}, then={self.constant(frame.then)}, is_done={frame.is_done})"
+
+    def function(self, result: str) -> Callable[[Any, Any], Any]:
+        """The function of `out` and `kept` that gives the result."""
+        names = "".join(f"{self._kept_names.get(source, '_')}, " for source in self.sources)
+        unpacked = [f"({names}) = kept"] if names else []
+        body = "".join(f"    {line}\n" for line in [*unpacked, *self._lines, f"return {result}"])
+        source = f"def rebuild(out, kept):\n{body}"
+        namespace: dict[str, Any] = dict(self._constants)
+        exec(compile(source, "<rebuild of a segment>", "exec"), namespace)
+        made = namespace["rebuild"]
+        made.source = source
+        return made

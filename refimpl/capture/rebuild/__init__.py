@@ -1,1 +1,0 @@
-"""Making the objects that a segment leaves, after its graph has run."""
