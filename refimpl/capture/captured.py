@@ -24,6 +24,7 @@ from refimpl._torch import (
     is_jit_tracing,
     set_grad_enabled,
 )
+from refimpl.aot.runtime.autograd_function import is_of_graph
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.bytecode.instructions import CANNOT_RAISE, Instruction, Op
@@ -51,7 +52,6 @@ from refimpl.capture.public.timing import dynamo_timed, increment_frame
 from refimpl.capture.public.verify import check_backend
 from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.segment import Segment, SegmentCache, facts_of_failure, facts_of_segment, place_of
-from refimpl.capture.symbolic.watched_gradients import for_arriving_gradients
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
 _CAPTURED_OF_TORCH = ("torch.nn.modules", "torch.nn.functional")
@@ -503,7 +503,7 @@ class StepDomain(ConcreteDomain):
             if target is torch.Tensor.register_hook:
                 given = [*receiver, *args, *kwargs.values()]
                 if len(given) == 2 and kwargs.keys() <= {"hook"}:
-                    function, args, kwargs = target, [given[0], for_arriving_gradients(*given)], {}
+                    function, args, kwargs = target, [given[0], _for_arriving_gradients(*given)], {}
         return super().call(frame, function, args, kwargs)
 
 
@@ -515,3 +515,11 @@ def is_captured(function: FunctionType) -> bool:
     if root in sys.stdlib_module_names or (root == "torch" and not module.startswith(_CAPTURED_OF_TORCH)):
         return False
     return treatment(function) is Treatment.ENTER
+
+
+def _for_arriving_gradients(tensor: Any, hook: Any) -> Any:
+    """The hook for `register_hook`. On a result of a graph it is left out where gradients arrive at other results alone: in eager
+    mode what has made this one would not run."""
+    if not isinstance(tensor, torch.Tensor) or not is_of_graph(tensor):
+        return hook
+    return lambda gradient: None if gradient is None else hook(gradient)

@@ -14,7 +14,7 @@ from torch import fx
 from refimpl._torch import set_grad_enabled
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
-from refimpl.capture.symbolic.effects import EffectLog
+from refimpl.capture.recording.effects import EffectLog
 from refimpl.capture.values import (
     ConstantValue,
     FoundIteratorValue,

@@ -26,9 +26,9 @@ from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
 from refimpl.capture.public.running import running
 from refimpl.capture.rebuild import Emitter
+from refimpl.capture.recording.wrapping import CaptureState
 from refimpl.capture.segment import Resumption, Segment
 from refimpl.capture.symbolic.domain import SymbolicDomain
-from refimpl.capture.symbolic.wrapping import CaptureState
 from refimpl.capture.values import ErrorValue, UnreadValue
 from refimpl.capture.values.polyfills import is_polyfill
 from refimpl.errors import BadParameter

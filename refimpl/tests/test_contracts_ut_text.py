@@ -25,11 +25,11 @@ from refimpl.capture.guards.static_shapes import (
     tensor_always_has_static_shape,
     tensor_static_reason_to_message,
 )
-from refimpl.capture.symbolic import argument_checks as checks
 from refimpl.capture.values import ArrayValue, ConstantValue, NumberValue, ObjectValue, UnreadValue, Value
 from refimpl.symbolic.fake_inputs import fake_int
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.tests.contract_backend import Backend, backend, nothing_is_left
+from refimpl.upstream import argument_checks as checks
 from refimpl.upstream import guard_text, positions
 
 __all__ = ["backend", "nothing_is_left"]  # fixtures

@@ -1,1 +1,1 @@
-"""The symbolic domain: values stand for what is not known yet, operations on tensors become nodes of a graph."""
+"""The symbolic domain: interprets frames whose values stand for what is not known yet."""

@@ -22,10 +22,10 @@ from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT
 from refimpl.capture.interpreter.signals import Enter, Signal
+from refimpl.capture.recording.wrapping import CaptureState
+from refimpl.capture.rules.lazy_iterators import CLASS_METHODS
 from refimpl.capture.symbolic import entering
-from refimpl.capture.symbolic.lazy_iterators import CLASS_METHODS
 from refimpl.capture.symbolic.object_calls import call_object
-from refimpl.capture.symbolic.wrapping import CaptureState
 from refimpl.capture.values import (
     ArrayValue,
     CellValue,
@@ -53,10 +53,9 @@ from refimpl.capture.values.equality import compare_containers, same_or_equal
 from refimpl.capture.values.error import make_error
 from refimpl.capture.values.hashing import CONSTANT_TYPES, Member, has_own_key
 from refimpl.capture.values.object_operators import binary_of_objects, compare_objects
-from refimpl.capture.values.raising import UserRaise, raising
 from refimpl.capture.values.set import as_set, binary_of_sets, compare_sets, make_set, set_of
 from refimpl.capture.values.super import super_value
-from refimpl.capture.values.value import unsupported
+from refimpl.capture.values.value import UserRaise, raising, unsupported
 
 _OBJECTS_OF_CODE = (slice, frozenset, CodeType, torch.finfo, torch.iinfo)
 

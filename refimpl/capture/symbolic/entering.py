@@ -33,8 +33,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.classes import is_a
 from refimpl.capture.values.error import is_plain_error
-from refimpl.capture.values.raising import UserRaise
-from refimpl.capture.values.value import unsupported
+from refimpl.capture.values.value import UserRaise, unsupported
 
 _PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Parameter))
 

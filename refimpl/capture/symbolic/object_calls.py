@@ -6,35 +6,31 @@ Counterpart: torch/_dynamo/variables/functions.py, builtin.py, torch.py
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from enum import EnumMeta
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import torch
 
-from refimpl._torch import LazyGraphModule
+from refimpl._torch import LazyGraphModule, pytree
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, ReferentSource, class_source
+from refimpl.capture.higher_order.autograd_functions import AUTOGRAD_RULES
+from refimpl.capture.higher_order.checkpoints import CHECKPOINT_RULES
+from refimpl.capture.higher_order.control_flow import CONTROL_FLOW_RULES
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import marks
+from refimpl.capture.public.fake_values import get_real_value
 from refimpl.capture.recognition import CAPTURES, ROUNDING, Treatment, treatment
-from refimpl.capture.symbolic.assumed_results import assumed_result
-from refimpl.capture.symbolic.autograd_functions import AUTOGRAD_RULES
-from refimpl.capture.symbolic.builtin_calls import BUILTIN_RULES
-from refimpl.capture.symbolic.check_calls import CHECK_RULES
-from refimpl.capture.symbolic.checkpoints import CHECKPOINT_RULES
-from refimpl.capture.symbolic.class_calls import begin_module, instantiate, is_module_init
-from refimpl.capture.symbolic.class_definitions import CLASS_RULES
-from refimpl.capture.symbolic.constant_calls import CACHED, CONSTANT_RULES, call_cached, member_of
-from refimpl.capture.symbolic.control_flow import CONTROL_FLOW_RULES
-from refimpl.capture.symbolic.iterable_calls import ITERABLE_RULES, eaten
-from refimpl.capture.symbolic.lazy_iterators import ITERATOR_RULES
-from refimpl.capture.symbolic.numpy_calls import NUMPY_RULES, call_numpy, is_array_call
-from refimpl.capture.symbolic.operator_calls import OPERATOR_RULES
-from refimpl.capture.symbolic.signatures import SIGNATURE_RULES
-from refimpl.capture.symbolic.watched_gradients import keep_detached_apart, keep_inputs_apart, keep_watched_apart
+from refimpl.capture.rules.builtin_calls import BUILTIN_RULES
+from refimpl.capture.rules.class_calls import CLASS_RULES, begin_module, instantiate, is_module_init
+from refimpl.capture.rules.constant_calls import CACHED, CONSTANT_RULES, call_cached, member_of
+from refimpl.capture.rules.iterable_calls import ITERABLE_RULES, eaten
+from refimpl.capture.rules.lazy_iterators import ITERATOR_RULES
+from refimpl.capture.rules.torch_calls import TORCH_RULES, call_numpy, is_array_call
 from refimpl.capture.values import (
     ConstantValue,
     DictValue,
@@ -47,6 +43,7 @@ from refimpl.capture.values import (
     Value,
 )
 from refimpl.capture.values.classes import is_a
+from refimpl.capture.values.tensor import Progress, apart, before_the_write, before_watching
 from refimpl.capture.values.value import unsupported
 
 _RULES = {
@@ -54,11 +51,8 @@ _RULES = {
     **CONSTANT_RULES,
     **ITERABLE_RULES,
     **ITERATOR_RULES,
-    **NUMPY_RULES,
-    **OPERATOR_RULES,
-    **SIGNATURE_RULES,
+    **TORCH_RULES,
     **AUTOGRAD_RULES,
-    **CHECK_RULES,
     **CHECKPOINT_RULES,
     **CLASS_RULES,
     **CONTROL_FLOW_RULES,
@@ -66,6 +60,9 @@ _RULES = {
 _ANSWERED = (Treatment.NODE, Treatment.STATE, Treatment.FOLD, Treatment.COMPILING)
 _MODULE_CALL = torch.nn.Module.__call__
 _UNKNOWN: Any = object()
+_UNBOUND = (torch.Tensor.register_hook, torch.Tensor.retain_grad)
+_GRAD = torch.autograd.grad
+_DETACH = (torch.detach_, torch.Tensor.detach_)
 
 
 def call_object(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -113,7 +110,7 @@ def _by_kind(domain: Any, frame: FrameState, function: ObjectValue, args: list[A
     if is_a(target, FunctionType) and CAPTURES in target.__dict__:
         return _call_captured(domain, frame, function, args, kwargs)
     if is_a(target, FunctionType) and target.__dict__.get(marks.CONSTANT_RESULT):
-        return assumed_result(domain, target, args, kwargs)
+        return _assumed_result(domain, target, args, kwargs)
     return call_numpy(domain, target, args, kwargs) if is_array_call(target) else _UNKNOWN
 
 
@@ -121,10 +118,10 @@ def _by_treatment(
     domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     target = function.object
-    keep_watched_apart(domain.state, target, args)
+    _keep_watched_apart(domain.state, target, args)
     match treatment(target):
         case Treatment.NODE:
-            keep_detached_apart(domain.state, target, args)
+            _keep_detached_apart(domain.state, target, args)
             return _node(domain, target, args, kwargs)
         case Treatment.STATE:
             if "autocast" in target.__name__ and not domain.state.open_regions:
@@ -135,7 +132,7 @@ def _by_treatment(
         case Treatment.COMPILING:
             return ConstantValue(True)
         case Treatment.ENTER:
-            keep_inputs_apart(domain.state, target, args, kwargs)
+            _keep_inputs_apart(domain.state, target, args, kwargs)
             return domain.enter_function(function, args, kwargs)
         case Treatment.ASKED:
             if domain.state.passes_breaks:
@@ -225,3 +222,70 @@ def _call_special_with(domain: Any, function: ObjectValue, args: list[Any], kwar
         raise GraphBreak("call_of_native_code", what=type(function.object).__qualname__)
     way = AttributeSource(class_source(function.object), "__call__")
     return domain.enter_function(domain.state.wrap(found, way), [function, *args], kwargs)
+
+
+# ------------------------------------------------------------------------------ results that are always the same
+
+
+class _Evaluation:
+    """What `get_real_value` needs of the graph so far: its inputs as they are now."""
+
+    def __init__(self, state: Any) -> None:
+        self.fake_mode = state.fake_mode
+        self.nn_modules: dict[str, Any] = {}
+        inputs = [node for node in state.graph.graph.nodes if node.op == "placeholder"]
+        self.real_value_cache = dict(zip(inputs, state.graph.examples, strict=True))
+
+
+def _assumed_result(domain: Any, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """The value of what the call gives. An argument that comes out is a constant like everything else.
+
+    Raises GraphBreak for arguments of which no object is known, and for tensors that were computed after the graph wrote to
+    something; what the function raises comes out.
+    """
+    evaluation = _Evaluation(domain.state)
+    given = [_real_of(domain, arg, evaluation) for arg in args]
+    named = {name: _real_of(domain, arg, evaluation) for name, arg in kwargs.items()}
+    own = {id(leaf) for leaf in pytree.tree_leaves((given, named)) if isinstance(leaf, torch.Tensor)}
+    result = pytree.tree_map_only(
+        torch.Tensor, lambda tensor: tensor.detach().clone() if id(tensor) in own else tensor, function(*given, **named)
+    )
+    return domain.state.wrap(result, KeptSource(result, f"{function.__qualname__}()"))
+
+
+def _real_of(domain: Any, arg: Any, evaluation: _Evaluation) -> Any:
+    value = domain.state.see(arg)
+    if isinstance(value, TensorValue) and value.source is None:
+        if domain.state.graph.has_effects:
+            unsupported("a call whose result is assumed to be constant, after a write,", value)
+        return get_real_value(value.node, evaluation)
+    return domain.state.real_of(value)
+
+
+# ------------------------------------------------------------------------ calls that look at gradients of the segment
+
+
+def _keep_watched_apart(state: Progress, target: Any, args: Sequence[Any]) -> None:
+    """Raises GraphBreak before a call of such a method as a function."""
+    value = state.see(args[0]) if args and any(target is method for method in _UNBOUND) else None
+    if isinstance(value, TensorValue):
+        raise before_watching(state, value, target.__name__)
+
+
+def _keep_inputs_apart(state: Progress, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Raises GraphBreak before a call of `torch.autograd.grad` whose inputs are made in the segment and used in it."""
+    given = kwargs.get("inputs", args[1] if len(args) > 1 else None) if target is _GRAD else None
+    found = state.see(given)
+    for item in found.items if isinstance(found, SequenceValue) else [found]:
+        value = state.see(item)
+        if isinstance(value, TensorValue):
+            reason = apart(state, value, GraphBreak("call_of_skipped_function", what="grad"))
+            if reason.restart_at is not None:
+                raise reason
+
+
+def _keep_detached_apart(state: Progress, target: Any, args: Sequence[Any]) -> None:
+    """Raises GraphBreak before a call of `torch.detach_`."""
+    value = state.see(args[0]) if target in _DETACH and args else None
+    if isinstance(value, TensorValue):
+        raise before_the_write(state, value)

@@ -20,8 +20,7 @@ from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import NativeMethodValue
 from refimpl.capture.values.classes import MISSING
 from refimpl.capture.values.hashing import CONSTANT_KEYS
-from refimpl.capture.values.raising import raising
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import Value, raising, unsupported
 
 _MOST_ELEMENTS = 4096
 _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}

@@ -14,9 +14,8 @@ from refimpl.capture.guards.sources import AttributeSource, Source
 from refimpl.capture.interpreter.frame import UNBOUND
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Member
-from refimpl.capture.values.raising import raising
 from refimpl.capture.values.sequence import SequenceValue
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import Value, raising, unsupported
 
 BUILD_CLASS = getattr(builtins, "__build_class__")
 

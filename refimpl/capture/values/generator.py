@@ -19,8 +19,7 @@ from refimpl.capture.values.bound import NativeMethodValue
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.error import ErrorValue
 from refimpl.capture.values.iterator import AnyIteratorValue
-from refimpl.capture.values.raising import UserRaise, raising
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import UserRaise, Value, raising, unsupported
 
 _CONCRETE = ConcreteDomain()  # runs generators that outlive the segment that made them
 _METHODS = ("__next__", "__iter__", "send", "throw", "close")

@@ -23,9 +23,8 @@ from refimpl.capture.values.hashing import Member, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue, FrozenDictValue
 from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.program_object import ProgramObject, is_native_method
-from refimpl.capture.values.raising import raising
 from refimpl.capture.values.tensor import TensorValue
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import Value, raising, unsupported
 
 _PLAIN_SETTERS = (object.__setattr__, BaseException.__setattr__)
 _TABLES = ("_parameters", "_buffers", "_modules")

@@ -13,7 +13,6 @@ from refimpl.capture.guards.sources import Source
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import NativeMethodValue
 from refimpl.capture.values.constant import ConstantValue
-from refimpl.capture.values.raising import UserRaise, raising
 from refimpl.capture.values.sequence import (
     CHANGING_METHODS,
     COMMON_METHODS,
@@ -27,7 +26,7 @@ from refimpl.capture.values.sequence import (
     refuse_hash,
     wrong,
 )
-from refimpl.capture.values.value import Value, advanced_by_steps, unsupported
+from refimpl.capture.values.value import UserRaise, Value, advanced_by_steps, raising, unsupported
 
 
 class DictValue(Value):

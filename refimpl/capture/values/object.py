@@ -37,10 +37,9 @@ from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue
 from refimpl.capture.values.program_object import ProgramObject, dict_base, is_native_method
-from refimpl.capture.values.raising import UserRaise, raising
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import UserRaise, Value, raising, unsupported
 
 _VF: Any = vars(torch.nn.functional)["_VF"]  # a module whose class has a `__getattr__` that gives functions of C
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")

@@ -16,11 +16,10 @@ from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.mapping import DictValue
 from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.program_object import method_of_class
-from refimpl.capture.values.raising import raising
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.set import SetValue
 from refimpl.capture.values.tensor import TensorValue
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import Value, raising, unsupported
 
 _BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul", "<<": "lshift",

@@ -20,8 +20,7 @@ from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
 from refimpl.capture.values.classes import in_mro, is_named_tuple
 from refimpl.capture.values.constant import ConstantValue
-from refimpl.capture.values.raising import UserRaise, raising
-from refimpl.capture.values.value import Value, advanced_by_steps, unsupported
+from refimpl.capture.values.value import UserRaise, Value, advanced_by_steps, raising, unsupported
 
 Method = Callable[[Any, Any, list[Any], dict[str, Any]], Any]
 _FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # of a named tuple, by name

@@ -16,7 +16,6 @@ from refimpl.capture.interpreter.concrete import BINARY, COMPARE
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import is_ordered_key
 from refimpl.capture.values.mapping import DictValue, DictViewValue
-from refimpl.capture.values.raising import UserRaise, raising
 from refimpl.capture.values.sequence import (
     SequenceValue,
     attribute_of_container,
@@ -24,7 +23,7 @@ from refimpl.capture.values.sequence import (
     refuse_hash,
 )
 from refimpl.capture.values.tensor import TensorValue
-from refimpl.capture.values.value import Value, advanced_by_steps, unsupported
+from refimpl.capture.values.value import UserRaise, Value, advanced_by_steps, raising, unsupported
 
 _MAKING = frozenset(["union", "intersection", "difference", "symmetric_difference"])
 _ASKING = frozenset(["issubset", "issuperset", "isdisjoint"])

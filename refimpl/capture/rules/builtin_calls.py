@@ -1,12 +1,14 @@
-"""Builtin functions and classes with a rule of their own.
+"""Rules for builtin functions and classes, for functions of `operator`, and for `inspect.signature`.
 
-Counterpart: torch/_dynamo/variables/builtin.py BuiltinVariable
+Counterpart: torch/_dynamo/variables/builtin.py BuiltinVariable, _fx_graph_functions
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
+import inspect
+import operator
 import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType, ModuleType, UnionType
@@ -14,9 +16,12 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import AttributeSource, KeptSource
+from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
+from refimpl.capture.rules.rules import Rule, Rules, wrong
 from refimpl.capture.values import (
     ArrayValue,
     CellValue,
@@ -34,29 +39,19 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.array import array_operator
 from refimpl.capture.values.classes import finds_plainly, is_a
-from refimpl.capture.values.raising import raising
 from refimpl.capture.values.super import super_value
-from refimpl.capture.values.value import unsupported
+from refimpl.capture.values.value import raising, unsupported
 
-Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
-BUILTIN_RULES: dict[int, Rule] = {}  # by id: the hash of an object is the user's code
+BUILTIN_RULES = Rules()
 _LEGACY_TENSOR_TYPE = type(torch.FloatTensor)  # its classes know the tensors of one dtype and device
 
 
-def _rule(*targets: Any) -> Callable[[Rule], Rule]:
-    def note(rule: Rule) -> Rule:
-        BUILTIN_RULES.update(dict.fromkeys(map(id, targets), rule))
-        return rule
-
-    return note
-
-
-@_rule(builtins.len)
+@BUILTIN_RULES.of(builtins.len)
 def _len(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return domain.length(args[0]) if len(args) == 1 and not kwargs else _wrong("len")
+    return domain.length(args[0]) if len(args) == 1 and not kwargs else wrong("len")
 
 
-@_rule(builtins.isinstance)
+@BUILTIN_RULES.of(builtins.isinstance)
 def _isinstance(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     kinds = _classes(domain, args[1])
     special = [kind for kind in kinds if _has_own_check(kind)]
@@ -93,7 +88,7 @@ def _may_ask_object(class_: type) -> bool:
     return bool(getattr(class_, "_is_protocol", False))
 
 
-@_rule(builtins.issubclass)
+@BUILTIN_RULES.of(builtins.issubclass)
 def _issubclass(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     class_ = domain.constant_of(args[0], "issubclass")
     kinds = _classes(domain, args[1])
@@ -118,14 +113,14 @@ def _is_users(class_: Any) -> bool:
     return module.partition(".")[0] not in ("builtins", "torch", "abc", "collections", "typing", "numbers", "enum")
 
 
-@_rule(builtins.type)
+@BUILTIN_RULES.of(builtins.type)
 def _type(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise GraphBreak("call_of_native_code", what="type")
     return ObjectValue(domain.state.see(args[0]).class_of())
 
 
-@_rule(builtins.callable)
+@BUILTIN_RULES.of(builtins.callable)
 def _callable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = domain.state.see(args[0])
     if isinstance(value, (FunctionValue, MethodValue, NativeMethodValue)):
@@ -133,7 +128,7 @@ def _callable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
     return ConstantValue(callable(value.object) if isinstance(value, ObjectValue) else False)
 
 
-@_rule(builtins.next)
+@BUILTIN_RULES.of(builtins.next)
 def _next(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     iterator = domain.state.see(args[0]) if 1 <= len(args) <= 2 and not kwargs else None
     if isinstance(iterator, InstanceValue):
@@ -145,17 +140,17 @@ def _next(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
     return domain.enter_polyfill(polyfills.next_of if len(args) == 1 else polyfills.next_or, args)
 
 
-@_rule(builtins.range)
+@BUILTIN_RULES.of(builtins.range)
 def _range(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.folded(range, args, kwargs)
 
 
-@_rule(builtins.slice)
+@BUILTIN_RULES.of(builtins.slice)
 def _slice(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.build("slice", [ConstantValue(None), *args] if len(args) == 1 else list(args))
 
 
-@_rule(builtins.vars)
+@BUILTIN_RULES.of(builtins.vars)
 def _vars(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise GraphBreak("call_of_native_code", what="vars")
@@ -164,7 +159,7 @@ def _vars(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
     return domain.load_attr(args[0], "__dict__")
 
 
-@_rule(sys.exc_info)
+@BUILTIN_RULES.of(sys.exc_info)
 def _exc_info(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """In contextlib, which asks it for the end of a chain of contexts, of errors that there are none of."""
     if frame.code.code.co_filename != contextlib.__file__ or frame.handled is not None:
@@ -180,10 +175,10 @@ def _exception(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str
 
 
 if hasattr(sys, "exception"):  # 3.11
-    _rule(getattr(sys, "exception"))(_exception)
+    BUILTIN_RULES.of(getattr(sys, "exception"))(_exception)
 
 
-@_rule(MethodType)
+@BUILTIN_RULES.of(MethodType)
 def _method(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     seen = [domain.state.see(arg) for arg in args]
     is_function = (
@@ -199,11 +194,11 @@ def _method(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
     return MethodValue(*seen)
 
 
-@_rule(builtins.getattr)
+@BUILTIN_RULES.of(builtins.getattr)
 def _getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "getattr")
     if type(name) is not str:
-        _wrong("getattr")
+        wrong("getattr")
     if len(args) > 2:
         there_is = domain.has_attribute(args[0], name)
         if there_is is None:
@@ -213,16 +208,16 @@ def _getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
     return domain.load_attr(args[0], name)
 
 
-@_rule(builtins.hasattr)
+@BUILTIN_RULES.of(builtins.hasattr)
 def _hasattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "hasattr")
     if type(name) is not str:
-        _wrong("hasattr")
+        wrong("hasattr")
     there_is = domain.has_attribute(args[0], name)
     return domain.enter_polyfill(polyfills.has, args) if there_is is None else ConstantValue(there_is)
 
 
-@_rule(builtins.setattr)
+@BUILTIN_RULES.of(builtins.setattr)
 def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "setattr")
     target = domain.state.see(args[0])
@@ -235,7 +230,7 @@ def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
     return ConstantValue(None)
 
 
-@_rule(object.__getattribute__)
+@BUILTIN_RULES.of(object.__getattribute__)
 def _object_getattribute(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     found = domain.state.see(args[0]) if len(args) == 2 and not kwargs else None
     name = domain.constant_of(args[1], "__getattribute__")
@@ -246,7 +241,7 @@ def _object_getattribute(domain: Any, frame: FrameState, args: list[Any], kwargs
     return found.plain_attribute(domain, name)
 
 
-@_rule(torch.nn.Module.__getattr__)
+@BUILTIN_RULES.of(torch.nn.Module.__getattr__)
 def _module_getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     module = domain.state.see(args[0]) if len(args) == 2 and not kwargs else None
     name = domain.constant_of(args[1], "__getattr__")
@@ -255,7 +250,7 @@ def _module_getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dic
     return module.of_module(domain, name)
 
 
-@_rule(object.__setattr__)
+@BUILTIN_RULES.of(object.__setattr__)
 def _object_setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     made = domain.state.see(args[0]) if len(args) == 3 and not kwargs else None
     name = domain.constant_of(args[1], "__setattr__") if isinstance(made, InstanceValue) else None
@@ -264,10 +259,10 @@ def _object_setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dic
     return ConstantValue(None)
 
 
-@_rule(builtins.super)
+@BUILTIN_RULES.of(builtins.super)
 def _super(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if args:
-        return super_value(domain, *args) if len(args) == 2 else _wrong("super")
+        return super_value(domain, *args) if len(args) == 2 else wrong("super")
     return super_value(domain, *_super_arguments(domain, frame))
 
 
@@ -284,7 +279,7 @@ def _super_arguments(domain: Any, frame: FrameState) -> tuple[Any, Any]:
     return class_, receiver
 
 
-@_rule(builtins.print, builtins.input)
+@BUILTIN_RULES.of(builtins.print, builtins.input)
 def _print(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     raise GraphBreak("output_of_program", what="print")
 
@@ -323,19 +318,19 @@ def _converted(domain: Any, class_: type, value: Value) -> Any:
     )
 
 
-@_rule(builtins.repr)
+@BUILTIN_RULES.of(builtins.repr)
 def _repr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return domain.convert("r", args[0]) if len(args) == 1 and not kwargs else _wrong("repr")
+    return domain.convert("r", args[0]) if len(args) == 1 and not kwargs else wrong("repr")
 
 
-@_rule(builtins.format)
+@BUILTIN_RULES.of(builtins.format)
 def _format(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return domain.format(args[0], args[1] if len(args) > 1 else None) if 1 <= len(args) <= 2 else _wrong("format")
+    return domain.format(args[0], args[1] if len(args) > 1 else None) if 1 <= len(args) <= 2 else wrong("format")
 
 
-@_rule(builtins.abs)
+@BUILTIN_RULES.of(builtins.abs)
 def _abs(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else _wrong("abs")
+    value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else wrong("abs")
     if isinstance(value, TensorValue):
         return domain.state.operator(torch.abs, [value], {})
     if isinstance(value, ArrayValue):
@@ -351,19 +346,75 @@ for _class in (bool, int, float, complex, str):
     BUILTIN_RULES[id(_class)] = _number_rule(_class)
 
 
-@_rule(set_grad_enabled)
-def _set_grad_enabled(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    mode = domain.constant_of(args[0], "set_grad_enabled") if len(args) == 1 and not kwargs else None
-    if type(mode) is not bool:
-        _wrong("set_grad_enabled")
-    domain.state.set_grad_mode(mode)
+# Where a function may say another signature than the one it is written with.
+_ELSEWHERE = ("__wrapped__", "__signature__", "__text_signature__")
+
+
+@BUILTIN_RULES.of(inspect.signature)
+def _signature(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    given = domain.state.see(args[0]) if len(args) == 1 and not kwargs else None
+    function = given.function if isinstance(given, MethodValue) else given
+    function = domain.state.see(function)
+    if not isinstance(function, ObjectValue) or not is_a(function.object, FunctionType):
+        raise GraphBreak("call_of_native_code", what="inspect.signature")
+    plain = function.object
+    if any(name in plain.__dict__ for name in _ELSEWHERE) or function.source is None:
+        raise GraphBreak("call_of_native_code", what="inspect.signature")
+    for name in _ELSEWHERE:
+        domain.state.guard(GuardKind.WITHOUT, function.source, name)
+    for name in ("__code__", "__defaults__", "__kwdefaults__", "__annotations__"):
+        domain.state.guard(GuardKind.ID, AttributeSource(function.source, name), getattr(plain, name))
+    found = inspect.signature(plain)
+    if given is not function:
+        parameters = list(found.parameters.values())
+        if not parameters or parameters[0].kind not in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            raise GraphBreak("call_of_native_code", what="inspect.signature")
+        found = found.replace(parameters=parameters[1:])
+    return domain.state.wrap(found, KeptSource(found, f"signature of {plain.__qualname__}"))
+
+
+# ------------------------------------------------------------------------------------------- functions of `operator`
+
+
+def _note(function: Any, count: int, answer: Callable[..., Any]) -> None:
+    def rule(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if len(args) != count or kwargs:
+            wrong(function.__name__)
+        return answer(domain, *args)
+
+    BUILTIN_RULES[id(function)] = rule
+
+
+def _without_value(entered: Any, what: str) -> Any:
+    """None, where nothing had to be entered: a function that is would give its own value."""
+    if entered is not None:
+        raise GraphBreak("call_of_native_code", what=what)
     return ConstantValue(None)
 
 
-@_rule(torch.is_tensor)
-def _is_tensor(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return ConstantValue(isinstance(domain.state.see(args[0]), TensorValue))
+def _operator_truth(domain: Any, value: Any) -> Any:
+    found = domain.truth(value)
+    return ConstantValue(found) if type(found) is bool else domain.enter_polyfill(polyfills.truth_of, [value])
 
 
-def _wrong(name: str) -> Any:
-    raise GraphBreak("op_raises_on_fake", what=name, error="TypeError")
+for _sign, _function in BINARY.items():
+    _note(_function, 2, lambda domain, left, right, sign=_sign: domain.binary(sign, left, right))
+for _sign, _function in COMPARE.items():
+    _note(_function, 2, lambda domain, left, right, sign=_sign: domain.compare(sign, left, right))
+for _sign, _function in UNARY.items():
+    _note(_function, 1, lambda domain, value, sign=_sign: domain.unary(sign, value))
+_note(operator.truth, 1, _operator_truth)
+_note(operator.is_, 2, lambda domain, left, right: domain.identical(left, right, False))
+_note(operator.is_not, 2, lambda domain, left, right: domain.identical(left, right, True))
+_note(operator.contains, 2, lambda domain, container, item: domain.contains(item, container, False))
+_note(operator.getitem, 2, lambda domain, container, key: domain.get_item(container, key))
+_note(
+    operator.setitem, 3,
+    lambda domain, container, key, item: _without_value(domain.set_item(container, key, item), "setitem"),
+)  # fmt: skip
+_note(
+    operator.delitem, 2, lambda domain, container, key: _without_value(domain.delete_item(container, key), "delitem")
+)  # fmt: skip

@@ -10,7 +10,7 @@ import collections
 import functools
 import operator
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
 
@@ -21,8 +21,9 @@ from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
-from refimpl.capture.symbolic import iterator_polyfills
-from refimpl.capture.symbolic.lazy_iterators import callable_iterator
+from refimpl.capture.rules import iterator_polyfills
+from refimpl.capture.rules.lazy_iterators import callable_iterator
+from refimpl.capture.rules.rules import Rule, Rules, wrong
 from refimpl.capture.values import (
     ConstantValue,
     DefaultDictValue,
@@ -43,24 +44,11 @@ from refimpl.capture.values import (
     polyfills,
 )
 from refimpl.capture.values.classes import is_a
-from refimpl.capture.values.raising import raising
 from refimpl.capture.values.sequence import in_order
 from refimpl.capture.values.set import make_set
+from refimpl.capture.values.value import raising
 
-Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
-ITERABLE_RULES: dict[int, Rule] = {}  # by id
-
-
-def _rule(*targets: Any) -> Callable[[Rule], Rule]:
-    def note(rule: Rule) -> Rule:
-        ITERABLE_RULES.update(dict.fromkeys(map(id, targets), rule))
-        return rule
-
-    return note
-
-
-def _wrong(name: str) -> Any:
-    raise GraphBreak("op_raises_on_fake", what=name, error="TypeError")
+ITERABLE_RULES = Rules()
 
 
 def _nothing() -> Value:
@@ -73,7 +61,7 @@ def _nothing() -> Value:
 def _set_rule(class_: type) -> Rule:
     def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) > 1:
-            _wrong(class_.__name__)
+            wrong(class_.__name__)
         return domain.set_of(class_, domain.state.see(args[0])) if args else make_set(domain, class_, [])
 
     return make
@@ -85,7 +73,7 @@ ITERABLE_RULES[id(frozenset)] = _set_rule(frozenset)
 
 def _filled(domain: Any, made: DictValue, args: list[Any], kwargs: dict[str, Any], name: str) -> Value:
     if len(args) > 1:
-        _wrong(name)
+        wrong(name)
     for key, value in [
         *(domain.pairs_of(args[0]) if args else []),
         *((ConstantValue(n), v) for n, v in kwargs.items()),
@@ -94,66 +82,66 @@ def _filled(domain: Any, made: DictValue, args: list[Any], kwargs: dict[str, Any
     return made
 
 
-@_rule(dict)
+@ITERABLE_RULES.of(dict)
 def _dict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _filled(domain, DictValue({}), args, kwargs, "dict")
 
 
-@_rule(OrderedDict)
+@ITERABLE_RULES.of(OrderedDict)
 def _ordered_dict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _filled(domain, DictValue({}, class_=OrderedDict), args, kwargs, "OrderedDict")
 
 
-@_rule(defaultdict)
+@ITERABLE_RULES.of(defaultdict)
 def _defaultdict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     factory = domain.state.see(args[0]) if args else _nothing()
     if isinstance(factory, ConstantValue) and factory.value is not None:
-        _wrong("defaultdict")
+        wrong("defaultdict")
     return _filled(domain, DefaultDictValue({}, factory), args[1:], kwargs, "defaultdict")
 
 
-@_rule(deque)
+@ITERABLE_RULES.of(deque)
 def _deque(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     named = dict(zip(("iterable", "maxlen"), args, strict=False)) | kwargs
     if len(args) > 2 or named.keys() - {"iterable", "maxlen"}:
-        _wrong("deque")
+        wrong("deque")
     limit = domain.constant_of(named.get("maxlen", _nothing()), "maxlen")
     if limit is not None and (type(limit) is not int or limit < 0):
-        _wrong("deque")
+        wrong("deque")
     items = domain.elements(named["iterable"]) if "iterable" in named else []
     return DequeValue(items[max(0, len(items) - limit) :] if limit is not None else items, limit)
 
 
-@_rule(list)
+@ITERABLE_RULES.of(list)
 def _list(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) > 1:
-        _wrong("list")
+        wrong("list")
     return SequenceValue(list, domain.elements(args[0]) if args else [])
 
 
-@_rule(tuple)
+@ITERABLE_RULES.of(tuple)
 def _tuple(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) > 1:
-        _wrong("tuple")
+        wrong("tuple")
     value = domain.state.see(args[0]) if args else None
     if isinstance(value, SequenceValue) and value.class_ is tuple:
         return value
     return SequenceValue(tuple, domain.elements(value) if args else [])
 
 
-@_rule(torch.Size)
+@ITERABLE_RULES.of(torch.Size)
 def _size(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    items = domain.elements(args[0]) if len(args) == 1 and not kwargs else _wrong("Size")
+    items = domain.elements(args[0]) if len(args) == 1 and not kwargs else wrong("Size")
     for item in map(domain.state.see, items):
         if not isinstance(item, NumberValue) and not (isinstance(item, ConstantValue) and type(item.value) is int):
-            _wrong("Size")
+            wrong("Size")
     return SequenceValue(torch.Size, items)
 
 
 # --------------------------------------------------------------------------------------------------------------- orders
 
 
-@_rule(polyfills.same)
+@ITERABLE_RULES.of(polyfills.same)
 def _same(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     left, right = map(domain.state.see, args)
     is_one = left is right or (
@@ -162,12 +150,12 @@ def _same(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
     return ConstantValue(is_one or domain.same_or_equal(left, right) is True)
 
 
-@_rule(polyfills.failed)
+@ITERABLE_RULES.of(polyfills.failed)
 def _failed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     raising(domain.state.see(args[0]).object)
 
 
-@_rule(polyfills.ordered)
+@ITERABLE_RULES.of(polyfills.ordered)
 def _ordered(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     items, keys = domain.elements(args[0]), domain.elements(args[1])
     return SequenceValue(list, in_order(domain, items, keys, args[2]))
@@ -180,10 +168,10 @@ def _in_any_order(domain: Any, value: Any) -> list[Value]:
     return domain.elements(value) if found is None else found
 
 
-@_rule(builtins.sorted)
+@ITERABLE_RULES.of(builtins.sorted)
 def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
-        _wrong("sorted")
+        wrong("sorted")
     key, is_reversed = kwargs.get("key", _nothing()), kwargs.get("reverse", ConstantValue(False))
     if not domain.is_none(key):
         return domain.enter_polyfill(polyfills.sorted_by, [args[0], key, is_reversed])
@@ -208,7 +196,7 @@ def _extremum_of_tensors(domain: Any, function: Any, items: Sequence[Value]) -> 
 def _extremum(function: Any, polyfill: Any) -> Rule:
     def find(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if not args or kwargs.keys() - {"key", "default"}:
-            _wrong(function.__name__)
+            wrong(function.__name__)
         key = kwargs.get("key", _nothing())
         if len(args) == 1 and domain.runs_code(args[0]):
             given = [ObjectValue(function), args[0], SequenceValue(tuple, []), domain.named(kwargs)]
@@ -237,11 +225,11 @@ ITERABLE_RULES[id(min)] = _extremum(min, polyfills.least)
 ITERABLE_RULES[id(max)] = _extremum(max, polyfills.greatest)
 
 
-@_rule(builtins.sum)
+@ITERABLE_RULES.of(builtins.sum)
 def _sum(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args[1:], *kwargs.values()]
     if not args or len(given) > 1 or kwargs.keys() - {"start"}:
-        _wrong("sum")
+        wrong("sum")
     start = given[0] if given else ConstantValue(0)
     if isinstance(domain.state.see(start), ConstantValue) and type(domain.state.see(start).value) in (str, bytes):
         raising(TypeError)
@@ -251,19 +239,19 @@ def _sum(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
     return domain.enter_polyfill(polyfills.total, [items, start])
 
 
-@_rule(builtins.any)
+@ITERABLE_RULES.of(builtins.any)
 def _any(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return domain.enter_polyfill(polyfills.any_of, args) if len(args) == 1 and not kwargs else _wrong("any")
+    return domain.enter_polyfill(polyfills.any_of, args) if len(args) == 1 and not kwargs else wrong("any")
 
 
-@_rule(builtins.all)
+@ITERABLE_RULES.of(builtins.all)
 def _all(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return domain.enter_polyfill(polyfills.all_of, args) if len(args) == 1 and not kwargs else _wrong("all")
+    return domain.enter_polyfill(polyfills.all_of, args) if len(args) == 1 and not kwargs else wrong("all")
 
 
-@_rule(builtins.reversed)
+@ITERABLE_RULES.of(builtins.reversed)
 def _reversed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else _wrong("reversed")
+    value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else wrong("reversed")
     match value:
         case SequenceValue() if value.class_ is list:
             iterator = ReversedValue(value)
@@ -280,29 +268,29 @@ def _reversed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
     return IteratorValue(SequenceValue(list, items), items)
 
 
-@_rule(builtins.iter)
+@ITERABLE_RULES.of(builtins.iter)
 def _iter(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or not 1 <= len(args) <= 2:
-        _wrong("iter")
+        wrong("iter")
     return domain.get_iter(args[0]) if len(args) == 1 else callable_iterator(domain, *args)
 
 
 # ------------------------------------------------------------------------------------------------------------ functools
 
 
-@_rule(functools.partial)
+@ITERABLE_RULES.of(functools.partial)
 def _partial(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not args:
-        _wrong("partial")
+        wrong("partial")
     function = domain.state.see(args[0])
     if type(function) is PartialValue:
         return PartialValue(function.function, [*function.args, *args[1:]], {**function.keywords, **kwargs})
     if isinstance(function, (ConstantValue, SequenceValue, DictValue, SetValue, TensorValue)):
-        _wrong("partial")
+        wrong("partial")
     return PartialValue(function, list(args[1:]), dict(kwargs))
 
 
-@_rule(functools.update_wrapper)
+@ITERABLE_RULES.of(functools.update_wrapper)
 def _update_wrapper(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     named = dict(zip(("wrapper", "wrapped", "assigned", "updated"), args, strict=False)) | kwargs
     wrapper, wrapped = (domain.state.see(named.get(name, _nothing())) for name in ("wrapper", "wrapped"))
@@ -330,15 +318,15 @@ def _wrapped_attributes(domain: Any, wrapped: Value) -> dict[str, Value]:
 _TAKEN = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
-@_rule(vars(collections)["_count_elements"])
+@ITERABLE_RULES.of(vars(collections)["_count_elements"])
 def _count_elements(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return domain.enter_polyfill(polyfills.counted_into, args) if len(args) == 2 and not kwargs else _wrong("Counter")
+    return domain.enter_polyfill(polyfills.counted_into, args) if len(args) == 2 and not kwargs else wrong("Counter")
 
 
-@_rule(functools.reduce)
+@ITERABLE_RULES.of(functools.reduce)
 def _reduce(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not 2 <= len(args) <= 3 or kwargs:
-        _wrong("reduce")
+        wrong("reduce")
     return domain.enter_polyfill(iterator_polyfills.reduced, [*args[:2], SequenceValue(tuple, args[2:])])
 
 

@@ -24,8 +24,8 @@ from refimpl.capture.interpreter.frame import FrameState, Then
 from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
-from refimpl.capture.symbolic.graph import SegmentGraph
-from refimpl.capture.symbolic.reachable import Snapshot, leaves
+from refimpl.capture.recording.graph import SegmentGraph
+from refimpl.capture.recording.reachable import Snapshot, leaves
 from refimpl.capture.values import ErrorValue, NumberValue, TensorValue, Value
 from refimpl.capture.values.polyfills import is_polyfill
 

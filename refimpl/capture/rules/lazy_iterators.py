@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import builtins
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic import iterator_polyfills as steps
+from refimpl.capture.rules import iterator_polyfills as steps
+from refimpl.capture.rules.rules import Rule, Rules, wrong
 from refimpl.capture.values import (
     CombinedIteratorValue,
     ConstantValue,
@@ -28,8 +28,7 @@ from refimpl.capture.values import (
     polyfills,
 )
 
-Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
-ITERATOR_RULES: dict[int, Rule] = {}  # by id
+ITERATOR_RULES = Rules()
 _MOST_COMBINATIONS = 4096
 _NOTHING = ConstantValue(None)
 
@@ -84,14 +83,6 @@ def iterators_of(
     return [value if _is_iterator(domain, value) else domain.get_iter(value) for value in iterables]
 
 
-def _rule(function: Any) -> Callable[[Rule], Rule]:
-    def note(rule: Rule) -> Rule:
-        ITERATOR_RULES[id(function)] = rule
-        return rule
-
-    return note
-
-
 def _over(
     function: Any,
     polyfill: Any,
@@ -105,7 +96,7 @@ def _over(
 
     def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if len(args) < least or kwargs.keys() - (keywords or {}).keys():
-            _wrong(function)
+            wrong(function.__name__)
         iterators = iterators_of(domain, function, args[:leading], args[leading:], kwargs)
         if not isinstance(iterators, list):
             return iterators
@@ -121,7 +112,7 @@ def _with_one(function: Any, polyfill: Any, rebuild: Any, *, extra: tuple[Any, .
 
     def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if len(args) != leading + 1 or kwargs:
-            _wrong(function)
+            wrong(function.__name__)
         iterators = iterators_of(domain, function, args[:leading], args[leading:], kwargs)
         if not isinstance(iterators, list):
             return iterators
@@ -129,10 +120,6 @@ def _with_one(function: Any, polyfill: Any, rebuild: Any, *, extra: tuple[Any, .
         return native_iterator(domain, function, polyfill, given, rebuild)
 
     ITERATOR_RULES[id(function)] = make
-
-
-def _wrong(function: Any) -> Any:
-    raise GraphBreak("op_raises_on_fake", what=function.__name__, error="TypeError")
 
 
 def _star(emitter: Any, value: Any) -> str:
@@ -194,7 +181,7 @@ def _longest(emitter: Any, variables: _Variables) -> str:
 def plain_zip(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`zip` over iterators that run no code needs no frame."""
     if kwargs.keys() - {"strict"}:
-        _wrong(zip)
+        wrong("zip")
     strict = kwargs.get("strict", ConstantValue(False))
     is_strict = domain.truth(strict) is True
     if is_strict or not args or any(map(domain.runs_code, args)):
@@ -208,14 +195,14 @@ ITERATOR_RULES[id(zip)] = plain_zip
 _over(itertools.zip_longest, steps.zipped_to_the_longest, _longest, least=0, keywords={"fillvalue": None})
 
 
-@_rule(builtins.enumerate)
+@ITERATOR_RULES.of(builtins.enumerate)
 def _enumerate(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args, *([kwargs["start"]] if "start" in kwargs else [])]
     if not 1 <= len(given) <= 2 or kwargs.keys() - {"start"}:
-        _wrong(enumerate)
+        wrong("enumerate")
     number = domain.constant_of(given[1], "enumerate") if len(given) > 1 else 0
     if type(number) is not int:
-        _wrong(enumerate)
+        wrong("enumerate")
     if not domain.runs_code(given[0]):
         return CombinedIteratorValue(enumerate, [domain.get_iter(given[0])], number)
     iterators = iterators_of(domain, enumerate, [], [given[0]], {"start": ConstantValue(number)})
@@ -232,10 +219,10 @@ def _chaining(emitter: Any, variables: _Variables) -> str:
     return f"{chain}.from_iterable({rest if is_between else f'{chain}([{emitter.expression(active)}], {rest})'})"
 
 
-@_rule(itertools.chain)
+@ITERATOR_RULES.of(itertools.chain)
 def _chain(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs:
-        _wrong(itertools.chain)
+        wrong("chain")
     iterables = domain.get_iter(SequenceValue(tuple, list(args)))
     return native_iterator(domain, itertools.chain, steps.chain_of, [iterables], _chaining)
 
@@ -254,13 +241,13 @@ def _slicing(emitter: Any, variables: _Variables) -> str:
     return f"{emitter.constant(itertools.islice)}({iterator}, {upcoming - position}, {end}, {step})"
 
 
-@_rule(itertools.islice)
+@ITERATOR_RULES.of(itertools.islice)
 def _islice(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not 2 <= len(args) <= 4 or kwargs:
-        _wrong(itertools.islice)
+        wrong("islice")
     limits = [domain.constant_of(arg, "islice") for arg in args[1:]]
     if any(limit is not None and (type(limit) is not int or limit < 0) for limit in limits) or limits[2:3] == [0]:
-        _wrong(itertools.islice)
+        wrong("islice")
     start, stop, step = (None, limits[0], None) if len(limits) == 1 else (*limits, None)[:3]
     if domain.runs_code(args[0]) and not _is_iterator(domain, args[0]):
         raise GraphBreak("call_of_native_code", what="islice of an object of the program")
@@ -277,25 +264,25 @@ def _repeating(emitter: Any, variables: _Variables) -> str:
     return f"{emitter.constant(itertools.repeat)}({emitter.expression(variables['item'])}{more})"
 
 
-@_rule(itertools.repeat)
+@ITERATOR_RULES.of(itertools.repeat)
 def _repeat(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args, *kwargs.values()]
     if not 1 <= len(given) <= 2 or kwargs.keys() - {"times"}:
-        _wrong(itertools.repeat)
+        wrong("repeat")
     times = domain.constant_of(given[1], "repeat") if len(given) > 1 else None
     if len(given) > 1 and type(times) is not int:
-        _wrong(itertools.repeat)
+        wrong("repeat")
     return native_iterator(domain, itertools.repeat, steps.repeated, [given[0], ConstantValue(times)], _repeating)
 
 
-@_rule(itertools.count)
+@ITERATOR_RULES.of(itertools.count)
 def _count(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     named = dict(zip(("start", "step"), args, strict=False)) | kwargs
     if len(args) > 2 or named.keys() - {"start", "step"}:
-        _wrong(itertools.count)
+        wrong("count")
     given = [named.get("start", ConstantValue(0)), named.get("step", ConstantValue(1))]
     if any(type(domain.constant_of(value, "count")) not in (int, bool, float) for value in given):
-        _wrong(itertools.count)
+        wrong("count")
     return native_iterator(domain, itertools.count, steps.counted, given, _written(itertools.count, "number", "step"))
 
 
@@ -315,10 +302,10 @@ def _cycle_begun(iterator: Any, saved: list[Any]) -> Any:
     return made
 
 
-@_rule(itertools.cycle)
+@ITERATOR_RULES.of(itertools.cycle)
 def _cycle(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
-        _wrong(itertools.cycle)
+        wrong("cycle")
     iterators = iterators_of(domain, itertools.cycle, [], args, {})
     if not isinstance(iterators, list):
         return iterators
@@ -341,10 +328,10 @@ def _accumulation_begun(iterator: Any, function: Any, total: Any) -> Any:
     return made
 
 
-@_rule(itertools.accumulate)
+@ITERATOR_RULES.of(itertools.accumulate)
 def _accumulate(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not 1 <= len(args) <= 2 or kwargs.keys() - {"func", "initial"} or (len(args) == 2 and "func" in kwargs):
-        _wrong(itertools.accumulate)
+        wrong("accumulate")
     function = args[1] if len(args) > 1 else kwargs.get("func", _NOTHING)
     initial = kwargs.get("initial", _NOTHING)
     if domain.runs_code(args[0]) and not _is_iterator(domain, args[0]):
@@ -354,11 +341,11 @@ def _accumulate(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
     return native_iterator(domain, itertools.accumulate, steps.accumulated, given, _accumulating)
 
 
-@_rule(itertools.compress)
+@ITERATOR_RULES.of(itertools.compress)
 def _compress(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args, *kwargs.values()]
     if len(given) != 2 or [*kwargs] not in ([], ["selectors"], ["data", "selectors"]):
-        _wrong(itertools.compress)
+        wrong("compress")
     iterators = iterators_of(domain, itertools.compress, [], given, {})
     if not isinstance(iterators, list):
         return iterators
@@ -366,11 +353,11 @@ def _compress(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
     return native_iterator(domain, itertools.compress, steps.compressed, iterators, written)
 
 
-@_rule(itertools.groupby)
+@ITERATOR_RULES.of(itertools.groupby)
 def _groupby(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args, *([kwargs["key"]] if "key" in kwargs else [])]
     if not 1 <= len(given) <= 2 or kwargs.keys() - {"key"}:
-        _wrong(itertools.groupby)
+        wrong("groupby")
     iterators = iterators_of(domain, itertools.groupby, [], given[:1], dict(zip(["key"], given[1:], strict=False)))
     if not isinstance(iterators, list):
         return iterators
@@ -378,13 +365,13 @@ def _groupby(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
     return native_iterator(domain, itertools.groupby, steps.grouped, [*iterators, key, SequenceValue(list, [])], None)
 
 
-@_rule(itertools.tee)
+@ITERATOR_RULES.of(itertools.tee)
 def _tee(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not 1 <= len(args) <= 2 or kwargs:
-        _wrong(itertools.tee)
+        wrong("tee")
     many = domain.constant_of(args[1], "tee") if len(args) > 1 else 2
     if type(many) is not int or many < 0 or (domain.runs_code(args[0]) and not _is_iterator(domain, args[0])):
-        _wrong(itertools.tee)
+        wrong("tee")
     iterator = args[0] if _is_iterator(domain, args[0]) else domain.get_iter(args[0])
     items = SequenceValue(list, [])
     class_ = type(itertools.tee(())[0])
@@ -400,14 +387,14 @@ def _combining(function: Any, names: tuple[str, ...], pools: int | None) -> None
     def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         count = len(args) if pools is None else pools
         if len(args) < count or kwargs.keys() - {*names} or len(args) > count + (0 if pools is None else len(names)):
-            _wrong(function)
+            wrong(function.__name__)
         named = dict(zip(names, args[count:], strict=False)) | kwargs
         if any(domain.runs_code(arg) or _is_iterator(domain, arg) for arg in args[:count]):
             given = [ObjectValue(function), SequenceValue(tuple, args[:count]), domain.named(named)]
             return domain.enter_polyfill(steps.with_lists, given)
         plain = {name: domain.constant_of(value, function.__name__) for name, value in named.items()}
         if any(value is not None and (type(value) is not int or value < 0) for value in plain.values()):
-            _wrong(function)
+            wrong(function.__name__)
         elements = [domain.elements(arg) for arg in args[:count]]
         try:
             found = list(itertools.islice(function(*elements, **plain), _MOST_COMBINATIONS + 1))
@@ -450,7 +437,7 @@ def callable_iterator(domain: Any, function: Any, sentinel: Any) -> Any:
 def _from_keys(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`dict.fromkeys`."""
     if not 1 <= len(args) <= 2 or kwargs:
-        _wrong(dict)
+        wrong("dict")
     if domain.runs_code(args[0]):
         rest = SequenceValue(tuple, args[1:])
         given = [NativeMethodValue(ObjectValue(dict), "fromkeys"), args[0], rest, domain.named({})]

@@ -19,10 +19,10 @@ from refimpl._torch import enable_python_dispatcher, without_autocast
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, Source
+from refimpl.capture.higher_order.graph_functions import autograd_function_apply
+from refimpl.capture.higher_order.subgraphs import SubGraph, come_out, one_instruction, run_body
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic.builtin_calls import Rule
-from refimpl.capture.symbolic.graph_functions import autograd_function_apply
-from refimpl.capture.symbolic.subgraphs import SubGraph, come_out, one_instruction, run_body
+from refimpl.capture.rules.rules import Rule
 from refimpl.capture.values import (
     ConstantValue,
     InstanceValue,

@@ -10,7 +10,6 @@ import copy
 import functools
 import operator
 from collections import OrderedDict
-from collections.abc import Callable
 from enum import Enum, EnumMeta
 from types import FunctionType
 from typing import Any
@@ -22,6 +21,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, CachedCallSource, KeptSource, Source
 from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.rules.rules import Rule, Rules
 from refimpl.capture.values import (
     ConstantValue,
     DictValue,
@@ -35,17 +35,8 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.classes import is_a, is_named_tuple
 
-Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
-CONSTANT_RULES: dict[int, Rule] = {}  # by id
+CONSTANT_RULES = Rules()
 CACHED = type(functools.lru_cache(repr))
-
-
-def _rule(*targets: Any) -> Callable[[Rule], Rule]:
-    def note(rule: Rule) -> Rule:
-        CONSTANT_RULES.update(dict.fromkeys(map(id, targets), rule))
-        return rule
-
-    return note
 
 
 def _folding(function: Any) -> Rule:
@@ -57,7 +48,7 @@ for _callable in (torch.finfo, torch.iinfo, torch.device, bytes, dispatch_modes_
     CONSTANT_RULES[id(_callable)] = _folding(_callable)
 
 
-@_rule(builtins.hash)
+@CONSTANT_RULES.of(builtins.hash)
 def _hash(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else None
     if isinstance(value, (InstanceValue, ObjectValue)) and domain.special(value, "__hash__") is not None:
@@ -96,7 +87,7 @@ for _class in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
     CONSTANT_RULES[id(_class)] = _getter_rule(_class)
 
 
-@_rule(copy.deepcopy)
+@CONSTANT_RULES.of(copy.deepcopy)
 def _deepcopy(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise GraphBreak("call_of_native_code", what="deepcopy with a memo")
@@ -131,7 +122,7 @@ def _copied(domain: Any, value: Any, made: dict[Any, Value]) -> Value:
             raise GraphBreak("call_of_native_code", what=f"deepcopy of a {value.kind}")
 
 
-@_rule(tuple.__new__)
+@CONSTANT_RULES.of(tuple.__new__)
 def _tuple_new(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     class_ = domain.state.see(args[0]) if len(args) == 2 and not kwargs else None
     if not isinstance(class_, ObjectValue) or not (class_.object is tuple or is_named_tuple(class_.object)):
@@ -142,7 +133,7 @@ def _tuple_new(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str
     return SequenceValue(class_.object, domain.elements(args[1]))
 
 
-@_rule(polyfills.constant_only)
+@CONSTANT_RULES.of(polyfills.constant_only)
 def _constant_only(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     result, cached = domain.state.see(args[0]), domain.state.see(args[2])
     if _changes(domain) != domain.constant_of(args[1], "a count"):

@@ -1,40 +1,56 @@
-"""Calls of classes: instances that the segment makes, and named tuples.
+"""Calls of classes, named tuples among them, and class statements.
 
-Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedClassVariable.call_function
+Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedClassVariable.call_function; symbolic_convert.py LOAD_BUILD_CLASS
 Differs: `__init__` is interpreted as any other function; what a class does in C (`__new__`, a metaclass with a `__call__`), or
-without a dict, is a graph break.
+without a dict, is a graph break. A class whose body does nothing but define names is made when the segment ends, if it is still
+there: one that is not used, or used after a graph break alone, costs no graph.
 """
 
 from __future__ import annotations
 
-from types import FunctionType
-from typing import Any
+import builtins
+from types import CellType, CodeType, FunctionType
+from typing import Any, NoReturn
 
 import torch
 
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.bytecode.errors import UnsupportedCode
+from refimpl.capture.bytecode.instructions import NormalizedCode, Op
+from refimpl.capture.bytecode.normalize import normalize
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.recognition import defined_in
+from refimpl.capture.rules.rules import Rules
 from refimpl.capture.values import (
     ConstantValue,
     DictValue,
     FunctionObjectValue,
+    FunctionValue,
     InstanceValue,
+    ObjectValue,
     SequenceValue,
+    UnmadeClassValue,
     Value,
     polyfills,
 )
-from refimpl.capture.values.classes import finds_plainly, in_mro, is_named_tuple
+from refimpl.capture.values.classes import finds_plainly, in_mro, is_a, is_named_tuple
 from refimpl.capture.values.error import make_error
+from refimpl.capture.values.function import BUILD_CLASS
 from refimpl.capture.values.instance import has_instance_dict, is_plain_module
 from refimpl.capture.values.program_object import dict_base, is_native_method, plain_dict_of
 from refimpl.capture.values.region import region_of
 from refimpl.capture.values.value import unsupported
 
+CLASS_RULES = Rules()
 _INIT_OF_FUNCTION = in_mro(torch.autograd.Function, "__init__")  # says that making one is deprecated
 # Without arguments their `__new__` is that of `object`.
 _WITH_PLAIN_NEW = (torch.no_grad, torch.enable_grad)
+_METACLASSES = (type, type(torch.autograd.Function))  # they run nothing of the user's
+_DECORATORS = ("staticmethod", "classmethod", "property")
+_READ = ("__name__", *_DECORATORS)
+_ASKED_FOR = ("__slots__", "__qualname__", "__classcell__")  # by what makes the class
+_CAN_BE_DERIVED_FROM = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
 def instantiate(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -122,4 +138,98 @@ def is_module_init(function: Any) -> bool:
     where = defined_in(function)
     return (where == torch.nn.Module.__module__ and function.__qualname__ == "Module.__init__") or where.endswith(
         "._dynamo.mutation_guard"
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- class statements
+
+
+@CLASS_RULES.of(BUILD_CLASS)
+def _build_class(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    body, name, *bases = [domain.state.see(arg) for arg in args]
+    if kwargs or len(bases) > 1 or not isinstance(body, FunctionValue) or not isinstance(name, ConstantValue):
+        _refuse("keywords, or several bases")
+    for base in bases:
+        if not (_is_plain_base(base.object) if isinstance(base, ObjectValue) else _has_no_say(base)):
+            _refuse("a base that has a say in it")
+    try:
+        plain = _only_defines(normalize(body.code))
+    except UnsupportedCode as error:
+        raise GraphBreak("unsupported_code", what=body.code.co_name, error=str(error)) from error
+    if not plain:
+        _refuse("a body that does more than to define names")
+    for read in _DECORATORS:
+        if read in body.code.co_names:
+            found = domain.state.see(domain.load_global(frame, read))
+            if not isinstance(found, ObjectValue) or found.object is not getattr(builtins, read):
+                _refuse(f"another {read}")
+    return UnmadeClassValue(body, name.value, bases)
+
+
+def _refuse(which: str) -> NoReturn:
+    raise GraphBreak("unsupported_operation", what=f"a definition with {which}", kind="class")
+
+
+def _is_plain_base(base: Any) -> bool:
+    return (
+        is_a(base, type)
+        and type(base) in _METACLASSES
+        and bool(base.__flags__ & _CAN_BE_DERIVED_FROM)
+        and in_mro(base, "__init_subclass__") is object.__dict__["__init_subclass__"]
+    )
+
+
+def _has_no_say(base: Value) -> bool:
+    return isinstance(base, UnmadeClassValue) and "__init_subclass__" not in base.body.code.co_names
+
+
+def _only_defines(code: NormalizedCode) -> bool:
+    """Whether a class body reads nothing that may change and calls nothing but decorators of builtins, each with a function."""
+    stack: list[Any] = []  # a name that is read, a constant, or the code of a function; a cell or a tuple as what it is
+    for instruction in code.instructions:
+        match instruction.op, instruction.arg:
+            case Op.MAKE_CELL, _:
+                pass
+            case Op.LOAD_CONST, constant:
+                stack.append(constant)
+            case Op.LOAD_FAST, _:
+                stack.append(CellType)
+            case Op.LOAD_NAME, name if name in _READ:
+                stack.append(_Named(name))
+            case Op.COPY, 1:
+                stack.append(stack[-1])
+            case Op.BUILD_TUPLE, count:
+                del stack[len(stack) - count :]
+                stack.append(tuple)
+            case (Op.BUILD_MAP | Op.BUILD_CONST_KEY_MAP) as op, count:
+                del stack[len(stack) - (2 * count if op is Op.BUILD_MAP else count + 1) :]
+                stack.append(dict)
+            case Op.MAKE_FUNCTION, has_qualname:
+                del stack[len(stack) - has_qualname :]
+            case Op.SET_FUNCTION_ATTRIBUTE, _:
+                del stack[-2]
+            case Op.CALL, 1 if (
+                type(stack[-2]) is _Named and stack[-2] in _DECORATORS and isinstance(stack[-1], CodeType)
+            ):
+                del stack[-2]
+            case Op.STORE_NAME, name if _may_store(name, stack.pop()):
+                pass
+            case Op.RETURN_VALUE, _:
+                return True
+            case _:
+                return False
+    return False
+
+
+class _Named(str):
+    """A name that the body reads."""
+
+
+def _may_store(name: str, held: Any) -> bool:
+    if name in _READ or type(held) is _Named:
+        return name == "__module__" and held == "__name__"
+    return (
+        name not in _ASKED_FOR
+        or (name == "__qualname__" and type(held) is str)
+        or (name == "__classcell__" and held is CellType)
     )

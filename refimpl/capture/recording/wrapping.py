@@ -57,10 +57,10 @@ from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.guards.torch_state import autocast_state, torch_state
 from refimpl.capture.public.marks import DYNAMIC
 from refimpl.capture.public.numpy_interop import is_tensor_like
-from refimpl.capture.symbolic.effects import EffectLog
-from refimpl.capture.symbolic.graph import SegmentGraph
-from refimpl.capture.symbolic.node_meta import NodeMeta
-from refimpl.capture.symbolic.operators import OperatorState, is_symbolic
+from refimpl.capture.recording.effects import EffectLog
+from refimpl.capture.recording.graph import SegmentGraph
+from refimpl.capture.recording.node_meta import NodeMeta
+from refimpl.capture.recording.operators import OperatorState, is_symbolic
 from refimpl.capture.values import (
     ArrayValue,
     CellValue,

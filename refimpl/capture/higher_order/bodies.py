@@ -6,7 +6,7 @@ torch/_higher_order_ops/cond.py _merge_output
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,9 +14,9 @@ from torch import fx
 
 from refimpl._torch import storage_key
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.symbolic.subgraphs import SubGraph, run_body
-from refimpl.capture.symbolic.trees import flatten
-from refimpl.capture.values import ConstantValue, NumberValue, SequenceValue, TensorValue, Value, polyfills
+from refimpl.capture.higher_order.subgraphs import SubGraph, run_body
+from refimpl.capture.values import ConstantValue, DictValue, NumberValue, SequenceValue, TensorValue, Value, polyfills
+from refimpl.capture.values.classes import is_named_tuple
 from refimpl.capture.values.value import unsupported
 
 
@@ -169,3 +169,40 @@ class _Differentiated(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, make: Callable[[], tuple[torch.Tensor, ...]], *operands: torch.Tensor) -> Any:
         return make()
+
+
+# ---------------------------------------------------------------------------------------------------- nested containers
+
+
+Tree = tuple[Any, ...]  # of a leaf: empty; else the class, what is said of the container, and the trees in it
+
+
+def flatten(value: Any, see: Callable[[Any], Any]) -> tuple[list[Any], Tree]:
+    """The leaves, in order, and the tree."""
+    value = see(value)
+    match value:
+        case SequenceValue() if value.class_ in (tuple, list) or is_named_tuple(value.class_):
+            note, parts = len(value.items), value.items
+        case DictValue() if value.class_ is dict and all(
+            isinstance(key, ConstantValue) for key, _ in value.items.values()
+        ):
+            note = tuple(getattr(key, "value") for key, _ in value.items.values())
+            parts = [part for _, part in value.items.values()]
+        case _:
+            return [value], ()
+    found = [flatten(part, see) for part in parts]
+    return [leaf for leaves, _ in found for leaf in leaves], (value.class_, note, tuple(tree for _, tree in found))
+
+
+def unflatten(leaves: Iterator[Any], tree: Tree, put: Callable[[DictValue, Any, Value], None]) -> Any:
+    """The containers again, with other leaves. put: sets an item of a dict."""
+    if not tree:
+        return next(leaves)
+    class_, note, trees = tree
+    parts = [unflatten(leaves, inner, put) for inner in trees]
+    if class_ is not dict:
+        return SequenceValue(class_, parts)
+    made = DictValue({})
+    for key, part in zip(note, parts, strict=True):
+        put(made, ConstantValue(key), part)
+    return made

@@ -13,7 +13,7 @@ from types import MemberDescriptorType
 from typing import Any
 
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic.effects import EffectLog
+from refimpl.capture.recording.effects import EffectLog
 from refimpl.capture.values import NumberValue, TensorValue, Value
 
 # Slots that hold objects of the program, of the graph or of the environment of shapes; and notes that say nothing of the content.

@@ -19,12 +19,22 @@ from refimpl._torch import hop_map as map_function
 from refimpl._torch import hop_scan as scan_function
 from refimpl._torch import hop_while_loop as while_loop_function
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.higher_order.bodies import (
+    Body,
+    Tree,
+    check_same,
+    flatten,
+    has_unknown_size,
+    is_int,
+    merged,
+    results,
+    unflatten,
+    unknown_int,
+)
+from refimpl.capture.higher_order.graph_functions import differentiable_scan
+from refimpl.capture.higher_order.subgraphs import SubGraph, one_instruction
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic.bodies import Body, check_same, has_unknown_size, is_int, merged, results, unknown_int
-from refimpl.capture.symbolic.builtin_calls import Rule
-from refimpl.capture.symbolic.graph_functions import differentiable_scan
-from refimpl.capture.symbolic.subgraphs import SubGraph, one_instruction
-from refimpl.capture.symbolic.trees import Tree, flatten, unflatten
+from refimpl.capture.rules.rules import Rule
 from refimpl.capture.values import (
     ConstantValue,
     NumberValue,

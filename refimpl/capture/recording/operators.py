@@ -27,7 +27,7 @@ from refimpl._torch import (
 )
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.public.fake_values import fake_error
-from refimpl.capture.symbolic.graph import SegmentGraph
+from refimpl.capture.recording.graph import SegmentGraph
 from refimpl.capture.values import (
     ArrayValue,
     ConstantValue,
@@ -40,7 +40,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.classes import is_a
 from refimpl.capture.values.hashing import CONSTANT_TYPES
-from refimpl.capture.values.raising import UserRaise
+from refimpl.capture.values.value import UserRaise
 from refimpl.functionalize.geometry import has_symbols, is_row_major
 from refimpl.trace.fakes.kernels import EagerLayoutsMode
 from refimpl.trace.function_layouts import laid_out

@@ -16,10 +16,10 @@ from torch.utils import checkpoint as checkpointing
 
 from refimpl._torch import HigherOrderOperator
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.higher_order.graph_functions import activation_checkpoint
+from refimpl.capture.higher_order.subgraphs import SubGraph, come_out, one_instruction, run_body
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.symbolic.builtin_calls import Rule
-from refimpl.capture.symbolic.graph_functions import activation_checkpoint
-from refimpl.capture.symbolic.subgraphs import SubGraph, come_out, one_instruction, run_body
+from refimpl.capture.rules.rules import Rule
 from refimpl.capture.values import ConstantValue, ObjectValue, SequenceValue, TensorValue, Value, polyfills
 
 _WHAT = "torch.utils.checkpoint.checkpoint"

@@ -1,0 +1,1 @@
+"""What is noted while a segment is captured: its graph, guards on what was there before, and changes of it."""

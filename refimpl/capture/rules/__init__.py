@@ -1,0 +1,1 @@
+"""Rules for calls of single functions and classes, one module for each subject; `rules` says what a rule is."""
