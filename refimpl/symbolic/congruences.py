@@ -1,7 +1,7 @@
-"""Which remainders of a size a program asks for, all divisibility conditions on it taken together.
+"""Combines the divisibility guards on a size: `s0 % 2 == 0` and `s0 % 3 == 0` leave the multiples of 6.
 
 Counterpart: the congruences of DimConstraints in torch/fx/experimental/symbolic_shapes.py
-Differs: remainders are tried, not solved for.
+Differs: all remainders are tried; upstream solves for them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sympy
 from refimpl.symbolic.functions import PythonMod
 from refimpl.symbolic.guards import evaluate
 
-LARGEST_MODULUS = 4096  # that remainders are tried for
+LARGEST_MODULUS = 4096  # beyond it not all remainders are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +28,19 @@ class Step:
 
 
 def steps(conditions: Iterable[Any]) -> dict[sympy.Symbol, Step]:
-    """By symbol, where conditions `(polynomial of the symbol) % number == 0` leave every so many sizes."""
-    asked: dict[Any, list[tuple[Any, int]]] = {}
+    """The sizes that conditions `(polynomial of the symbol) % number == 0` leave, by symbol, where these form a Step."""
+    divisions: dict[Any, list[tuple[Any, int]]] = {}
     for condition in conditions:
         found = divisibility(condition)
         if found is not None:
             symbol, dividend, divisor = found
-            asked.setdefault(symbol, []).append((dividend, divisor))
-    made = {symbol: _step(symbol, questions) for symbol, questions in asked.items()}
+            divisions.setdefault(symbol, []).append((dividend, divisor))
+    made = {symbol: _step(symbol, found) for symbol, found in divisions.items()}
     return {symbol: step for symbol, step in made.items() if step is not None}
 
 
 def divisibility(condition: Any) -> tuple[sympy.Symbol, Any, int] | None:
-    """(symbol, dividend, divisor) of a condition that a polynomial of one symbol is a multiple of a number; else None."""
+    """(symbol, dividend, divisor) if the condition is `dividend % divisor == 0` with a polynomial of one symbol; else None."""
     if not isinstance(condition, sympy.Eq) or condition.rhs != 0 or not isinstance(condition.lhs, PythonMod):
         return None
     dividend: Any
@@ -51,14 +51,14 @@ def divisibility(condition: Any) -> tuple[sympy.Symbol, Any, int] | None:
     return symbols[0], dividend, int(divisor)  # pyright: ignore[reportArgumentType]
 
 
-def _step(symbol: Any, questions: list[tuple[Any, int]]) -> Step | None:
-    modulus = math.lcm(*(abs(divisor) for _, divisor in questions))
+def _step(symbol: Any, divisions: list[tuple[Any, int]]) -> Step | None:
+    modulus = math.lcm(*(abs(divisor) for _, divisor in divisions))
     if not 1 < modulus <= LARGEST_MODULUS:
         return None
     fitting = [
         remainder
         for remainder in range(modulus)
-        if all(evaluate(dividend, {symbol: remainder}) % divisor == 0 for dividend, divisor in questions)
+        if all(evaluate(dividend, {symbol: remainder}) % divisor == 0 for dividend, divisor in divisions)
     ]
     scale = modulus // len(fitting) if fitting else 0
     if scale <= 1 or fitting != list(range(fitting[0], modulus, scale)):

@@ -1,7 +1,7 @@
-"""Whether a traced program keeps what the user promised of its sizes, and what the user could say instead.
+"""Checks the dynamic shape constraints that the user promised after tracing, and suggests fixes.
 
 Counterpart: DimConstraints, ConstraintViolationError of torch/fx/experimental/symbolic_shapes.py
-Differs: nothing is solved a second time: ranges and equalities are read from what the environment has learnt while tracing.
+Differs: ranges and equalities are those that the shape env learnt while tracing; upstream solves for them again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_GUARDS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One dimension of an input: what was said of it, the symbol it was given (of a derived dimension: its root), its value."""
+    """One dimension of an input: its specification, its symbol and its value; for a derived dimension those of its root."""
 
     source: Source
     spec: DimSpec
@@ -37,7 +37,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One promise that the program does not keep. `suggestion` is empty where no DimSpec says what it needs."""
+    """A promise that the program does not keep. `suggestion` is empty if no DimSpec expresses what it needs."""
 
     promise: Promise
     problem: str
@@ -51,7 +51,7 @@ class Violation:
 
 
 def outside_promise(source: Source, spec: DimSpec, value: int, why: str) -> RuntimeError:
-    """The error for an input that does not fit what was said of it before anything is traced."""
+    """The error, before tracing, for an input whose size does not fit its specification."""
     return upstream_shape_error("ConstraintViolationError")(
         f"{source.name} is {value}, {why}\n"
         f"  expected: a size that fits the specification {spec!r}\n"
@@ -60,7 +60,7 @@ def outside_promise(source: Source, spec: DimSpec, value: int, why: str) -> Runt
 
 
 def violations(env: Traced) -> list[Violation]:
-    """All promises not kept, in order of the inputs; at most one per promise."""
+    """The violated promises, in order of the inputs; at most one violation per promise."""
     found = [_violation(env, promise) for promise in env.promises if promise.spec.policy == "DYNAMIC"]
     unique: dict[tuple[str, str], Violation] = {}
     for violation in found:
@@ -70,13 +70,17 @@ def violations(env: Traced) -> list[Violation]:
 
 
 def constraint_error(found: Sequence[Violation]) -> RuntimeError:
-    """The error that lists violations and what to say instead."""
+    """The error that lists violations and suggested fixes."""
     problems = "\n".join(f"  {i}. {violation}" for i, violation in enumerate(found, 1))
     fixes = "\n".join(f"    {violation.suggestion}" for violation in found if violation.suggestion)
-    advice = f"\n  Suggested fixes:\n{fixes}" if fixes else "\n  what to do: change the program so that it does not ask"
+    advice = (
+        f"\n  Suggested fixes:\n{fixes}"
+        if fixes
+        else "\n  what to do: change the program so that it adds no such guard"
+    )
     return upstream_shape_error("ConstraintViolationError")(
         f"Constraints violated: the program does not hold for all sizes that were promised\n{problems}\n"
-        f"  expected: every size within the promised bounds takes the same course{advice}"
+        f"  expected: the same graph for every size within the promised bounds{advice}"
     )
 
 
@@ -94,7 +98,7 @@ def _violation(env: Traced, promise: Promise) -> Violation | None:
 
 
 def _equality(env: Traced, promise: Promise, expr: Any, guards: tuple[ShapeGuard, ...]) -> Violation | None:
-    """The size is tied to that of another dimension of another name."""
+    """The violation if the size must equal an expression of dimensions with other names."""
     if expr == promise.expr:
         return None
     by_symbol = {env.replace(p.expr): p for p in env.promises if env.replace(p.expr).is_Symbol}
@@ -127,7 +131,7 @@ def _interval(found: Range) -> str:
 
 
 def _other(env: Traced, promise: Promise, expr: Any) -> Violation | None:
-    """A guard that ranges and equalities do not express, such as divisibility."""
+    """The violation if a guard is neither a range nor an equality, such as divisibility."""
     facts = env.facts_of_ranges()
     for guard in _guards_about(env, promise.expr):
         condition = env.replace(guard.expr)

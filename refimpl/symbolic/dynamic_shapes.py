@@ -1,9 +1,8 @@
-"""What a user says about the sizes of inputs, before tracing: fixed, free, within bounds, the same as another, derived from it.
+"""Specifications of input dimensions: static, dynamic, within bounds, equal to another dimension or derived from it.
 
 Counterpart: DimDynamic, StatelessSymbolicContext, StrictMinMaxConstraint of torch/fx/experimental/symbolic_shapes.py;
 torch/export/dynamic_shapes.py Dim
-Differs: one value per dimension says all of it. Whether the traced program keeps to it is judged in
-refimpl.symbolic.constraints.
+Differs: one `DimSpec` per dimension holds all of it. refimpl.symbolic.constraints checks the traced program against it.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ Policy = Literal["STATIC", "DUCK", "OWN", "DYNAMIC", "UNBACKED"]
 class DimSpec:
     """One dimension.
 
-    policy: STATIC is a number. DUCK shares a symbol with equal sizes. OWN has a symbol of its own, of which nothing is promised;
-        DYNAMIC is promised to stay one. UNBACKED has one without a value, so that no control flow can depend on it.
-    min, max: bounds the user promises for every input to come, both included; of a derived dimension, those of its root.
-    name: dimensions of one name are one size.
+    policy: STATIC is an integer. DUCK shares a symbol with equal sizes. OWN has its own symbol, which may be specialised;
+        DYNAMIC has a symbol that must not be. UNBACKED has an unbacked symbol, so that no control flow can depend on it.
+    min, max: inclusive bounds that the user promises for all inputs; for a derived dimension, bounds of its root.
+    name: dimensions with the same name have the same size.
     scale, offset: the size is `scale * name + offset`.
-    strict: the user promises every size within the bounds, so that a guard which excludes one is an error. Otherwise only
-        specialising to a single number is.
+    strict: the program must work for every size within the bounds: a guard that excludes one is an error. If False, only
+        specialisation to one number is an error.
     """
 
     policy: Policy = "DUCK"
@@ -40,7 +39,7 @@ class DimSpec:
 
     @staticmethod
     def static() -> DimSpec:
-        """A number: the size in the run being traced."""
+        """A static size: the one of the example input."""
         return DimSpec("STATIC")
 
     @staticmethod
@@ -51,13 +50,13 @@ class DimSpec:
         max: int | None = None,
         strict: bool | None = None,
     ) -> DimSpec:
-        """A free size, within bounds. Strict where it has a name or bounds, unless said otherwise."""
+        """A dynamic size within bounds. By default strict if it has a name or bounds."""
         is_strict = name is not None or min is not None or max is not None
         return DimSpec("DYNAMIC", min, max, name, strict=is_strict if strict is None else strict)
 
     @staticmethod
     def unbacked() -> DimSpec:
-        """A size that is known only when the program runs."""
+        """An unbacked size."""
         return DimSpec("UNBACKED")
 
     def times(self, scale: int) -> DimSpec:
@@ -82,13 +81,13 @@ class DimSpec:
 
 @dataclass(frozen=True, slots=True)
 class InputPolicy:
-    """The dimensions of an input; those not named follow the environment's default."""
+    """The dimensions of an input; those left out have the shape env's default policy."""
 
     dims: Mapping[int, DimSpec] = field(default_factory=dict)
 
 
 def policy_of(spec: InputPolicy | Mapping[int, DimSpec] | Sequence[DimSpec | None] | None) -> InputPolicy | None:
-    """An InputPolicy from what callers may write: one, a mapping from dimension to DimSpec, a sequence, or nothing."""
+    """Convert a mapping from dimension to DimSpec, or a sequence of DimSpec and None, to an InputPolicy."""
     if spec is None or isinstance(spec, InputPolicy):
         return spec
     items = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
@@ -96,7 +95,7 @@ def policy_of(spec: InputPolicy | Mapping[int, DimSpec] | Sequence[DimSpec | Non
 
 
 def marked_policy(tensor: torch.Tensor) -> InputPolicy | None:
-    """What torch's mark_dynamic, mark_static and mark_unbacked have noted on a tensor."""
+    """The policy from torch's mark_dynamic, mark_static and mark_unbacked on a tensor; None without marks."""
     marks: dict[int, DimSpec] = {}
     for d in getattr(tensor, "_dynamo_weak_dynamic_indices", ()):
         marks[d] = DimSpec("DYNAMIC")

@@ -1,6 +1,6 @@
-"""Errors about shapes: a question that depends on data, an input outside what the user promised.
+"""Errors about shapes: a data-dependent guard, a guard where none may be added.
 
-The types are upstream's, or of them, where torch's meta kernels and users catch them by type.
+Where torch's meta kernels and users catch an error by type, the type is upstream's.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class NewGuard(RuntimeError):
-    """A condition on sizes was asked for where guards are read already, and no more may be added."""
+    """A guard is added after the guards were read, when no more may be added."""
 
 
 def data_dependent_error(env: SymbolState, expr: Any, stack: Stack) -> RuntimeError:
-    """The error for reading a value that is known only when the program runs."""
+    """The error for a Python value, such as a branch, that depends on an unbacked symbol."""
     unbacked = sorted(str(s) for s in expr.free_symbols if s in env.unbacked)
     what = "data-dependent expression" if is_condition(expr) else "data-dependent value of"
     condition = python_source(expr)

@@ -1,10 +1,10 @@
-"""What is known of the symbols, and what follows from it.
+"""The known facts about symbols (ranges, equalities, divisibility), and decisions of conditions from them.
 
 Counterpart: ShapeEnv.var_to_range, axioms, divisible, _maybe_evaluate_static, _refine_ranges of
 torch/fx/experimental/symbolic_shapes.py
-Differs: one mechanism for ranges, implications and divisibility. Every comparison of integers is brought into the form
-"a polynomial without constant term lies in a range" (refimpl.symbolic.polynomials); to learn is to narrow that polynomial's
-range, to decide is to look at it. What is decided stays decided, since facts are only ever added.
+Differs: one mechanism for ranges, implications and divisibility. Every comparison of integers is normalised to "a polynomial
+without constant term is in a range" (refimpl.symbolic.polynomials). Learning a condition narrows the polynomial's range, deciding
+one reads the range. A decided condition remains decided, since facts are never removed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from refimpl.symbolic.ranges import (
     scale,
 )
 
-# How many floor divisions of one comparison are multiplied away, one after the other.
+# How many floor divisions of one comparison are eliminated, one after the other.
 MOST_DIVISIONS = 4
 
 # "terms == k", "terms != k", "terms >= k", "terms <= k"
@@ -49,7 +49,7 @@ Comparison = tuple[Literal["==", "!=", ">=", "<="], Terms, int]
 
 
 def normalise(kind: type, terms: Terms) -> Comparison | bool:
-    """A comparison of a polynomial with 0 as one of a polynomial without constant term with a number, or its value."""
+    """Turn `terms <kind> 0` into a comparison of a polynomial without constant term with a number, or decide it."""
     terms, factor, constant = normal_form(terms)
     if kind in (sympy.Eq, sympy.Ne):
         if not terms:
@@ -74,7 +74,7 @@ def is_of_integers(relation: Relational) -> bool:
 
 
 def may_be_nan(expr: sympy.Basic) -> bool:
-    """Whether a number can be nan. Of floats only some are known not to be: an int, converted or divided, is none."""
+    """Whether a number can be nan. Floats can, except conversions and quotients of ints, and abs, neg and sqrt of these."""
     if expr.is_Number:
         return expr is sympy.nan
     if expr.is_integer or isinstance(expr, (f.ToFloat, f.IntTrueDiv)):
@@ -85,7 +85,7 @@ def may_be_nan(expr: sympy.Basic) -> bool:
 
 
 class FactState:
-    """Ranges of symbols and of polynomials of symbols, and conditions known to hold. Grows; `version` counts the growth."""
+    """Ranges of symbols and of polynomials of symbols, and conditions known to hold. `version` counts the added facts."""
 
     def __init__(self) -> None:
         self.ranges: dict[sympy.Symbol, Range] = {}
@@ -106,7 +106,7 @@ class FactState:
         self._undecided.clear()
 
     def range_of(self, expr: sympy.Basic) -> Range:
-        """Bounds of an expression of numbers."""
+        """The range of a number expression."""
         if isinstance(expr, sympy.Symbol):
             return self.ranges.get(expr) or default_range(expr)
         if expr.is_integer and not expr.is_Number:
@@ -116,7 +116,7 @@ class FactState:
         return bound(expr, self.ranges, self._known_range)
 
     def _range_by_structure(self, expr: sympy.Basic) -> Range:
-        """A product by its factors, as it is written: (a + b)**2 >= 0 is lost when it is multiplied out."""
+        """The range of a product or power from its factors: that (a + b)**2 >= 0 is lost when it is multiplied out."""
         if isinstance(expr, sympy.Mul):
             product = Range(1, 1)
             for factor in expr.args:
@@ -152,7 +152,7 @@ class FactState:
     # ---------------------------------------------------------------------------------------------------- deciding
 
     def difference(self, condition: Relational) -> Terms:
-        """The left side minus the right side, which is compared with 0, without the positive factors all terms share."""
+        """The left side minus the right side, to be compared with 0, divided by positive factors that all terms share."""
         terms = difference(condition.lhs, condition.rhs)
         shared = common_factor(terms)
         if shared:
@@ -161,7 +161,7 @@ class FactState:
         return terms
 
     def decide(self, condition: sympy.Basic) -> bool | None:
-        """Whether a condition holds for all values the facts admit (True), for none (False), or that is not known (None)."""
+        """Whether a condition holds for all values that the facts admit (True), for none (False), or neither is known (None)."""
         if condition is sympy.true:
             return True
         if condition is sympy.false:
@@ -224,7 +224,7 @@ class FactState:
         return kind == "==" if found.is_singleton() else None
 
     def _decide_by_ranges(self, condition: Relational) -> bool | None:
-        """By the ranges of both sides. A nan compares false with everything, and no range says that there is none."""
+        """Decide by the ranges of both sides; not if one may be nan, which compares false with everything."""
         if may_be_nan(condition.lhs) or may_be_nan(condition.rhs):
             return None
         left, right = self.range_of(condition.lhs), self.range_of(condition.rhs)
@@ -240,7 +240,7 @@ class FactState:
         return kind is sympy.Eq if left.is_singleton() and left == right else None
 
     def _without_division(self, terms: Terms) -> Terms | None:
-        """The polynomial times n, for a floor division a // n in it, where n * (a // n) is a - a % n, and 0 <= a % n < n."""
+        """The polynomial times n, for one a // n in it with n >= 1: n * (a // n) becomes a - a % n. None without one."""
         atoms = {
             atom for monomial, _ in terms for atom, exponent in monomial if isinstance(atom, FloorDiv) and exponent == 1
         }
@@ -264,7 +264,7 @@ class FactState:
     # ---------------------------------------------------------------------------------------------------- learning
 
     def narrow(self, symbol: sympy.Symbol, found: Range) -> bool:
-        """Intersects a symbol's range; True if it changed."""
+        """Intersect a symbol's range; True if it changed."""
         old = self.ranges.get(symbol) or default_range(symbol)
         new = old & found
         self.ranges[symbol] = new
@@ -273,7 +273,7 @@ class FactState:
         return new != old
 
     def learn(self, condition: sympy.Basic) -> set[sympy.Symbol]:
-        """Takes a condition as true. Returns the symbols whose range became narrower."""
+        """Take a condition as true. Returns the symbols whose range became narrower."""
         if condition in (sympy.true, sympy.false) or self.known.get(condition):
             return set()
         narrowed: set[sympy.Symbol] = set()
@@ -323,7 +323,7 @@ class FactState:
         return {symbol for symbol, found in self._ranges_of_symbols(terms, new) if self.narrow(symbol, found)}
 
     def _ranges_of_symbols(self, terms: Terms, found: Range) -> list[tuple[sympy.Symbol, Range]]:
-        """What the range of a sum says of each symbol that is a term of it: c * s = sum - the other terms."""
+        """The ranges that follow from the range of a sum for the symbols among its terms: c * s = sum - the other terms."""
         result = []
         for i, (monomial, coefficient) in enumerate(terms):
             if len(monomial) != 1 or monomial[0][1] != 1 or not isinstance(monomial[0][0], sympy.Symbol):
@@ -343,7 +343,7 @@ class FactState:
         return result
 
     def assuming_sizes_of_two(self, symbols: set[sympy.Symbol]) -> FactState:
-        """A copy in which size-like symbols are at least 2: what size-oblivious tests are made against."""
+        """A copy in which these size-like symbols are at least 2, for size-oblivious guards."""
         copy = FactState()
         copy.ranges = {**self.ranges, **{s: Range(2, INFINITY) for s in symbols}}
         return copy

@@ -1,8 +1,8 @@
 """Fake tensors with symbolic sizes for the inputs of a trace.
 
 Counterpart: torch/_subclasses/meta_utils.py MetaConverter
-Differs: a fake is one meta tensor over a meta storage that stands for the real one; bases of views are not rebuilt. Two inputs of
-one storage share the fake storage, which is what mutation of one and reading of the other need.
+Differs: a fake tensor is a meta tensor over a meta storage, one per real storage; bases of views are not rebuilt. Two inputs that
+share a storage share the meta storage, so that writes to one are seen in the other.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Geometry = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 
 
 def symbolic_fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> FakeTensorMode:
-    """A fake mode over our symbols. Without its cache of results, which costs more than it saves: see KeepsNothing."""
+    """A fake mode with refimpl's ShapeEnv, without its cache, which costs more than it saves (see BypassedFakeCache)."""
     settings.setdefault("allow_fallback_kernels", False)
     mode = FakeTensorMode(shape_env=shape_env or ShapeEnv(), **settings)  # pyright: ignore[reportArgumentType]
     mode.cache_enabled = False
@@ -42,9 +42,9 @@ def symbolic_fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> Fa
 
 
 class InputFaker:
-    """Makes the fake inputs of one trace; the same tensor gives the same fake, tensors of one storage share one.
+    """Makes the fake inputs of one trace: one fake per tensor, one meta storage per storage.
 
-    takes_fakes: fake tensors of other modes, whose sizes are numbers, have fakes like any tensor. They are refused otherwise.
+    takes_fakes: accept fake tensors of other modes with integer sizes as inputs; they are refused otherwise.
     """
 
     def __init__(self, fake_mode: FakeTensorMode, shape_env: ShapeEnv, *, takes_fakes: bool = False) -> None:
@@ -52,12 +52,12 @@ class InputFaker:
         self.shape_env = shape_env
         self.takes_fakes = takes_fakes
         self._fakes = WeakTensorKeyDictionary()
-        # Key of a real storage -> a meta tensor over the fake one, and a real tensor over the real one: once that is gone, the
-        # key may be another's. Not held: an environment outlives its trace, and must not keep inputs alive.
+        # Key of a real storage -> a meta tensor over its meta storage, and a reference to a real tensor in it. Once that is gone,
+        # the key may be another storage's. The reference is weak: a shape env outlives its trace, and must not keep inputs.
         self._storages: dict[int, tuple[torch.Tensor, weakref.ref[torch.Tensor]]] = {}
 
     def tensor(self, tensor: torch.Tensor, source: Any, policy: Any = None) -> torch.Tensor:
-        """A fake of a tensor. Raises UnsupportedByRefimpl for layouts and classes that have none."""
+        """The fake of a tensor. Raises UnsupportedByRefimpl for unsupported layouts and classes."""
         known = self._fakes.get(tensor)
         if known is None:
             chosen = policy_of(policy)
@@ -66,7 +66,7 @@ class InputFaker:
         return known
 
     def again(self, tensor: torch.Tensor, source: Any) -> torch.Tensor:
-        """One more fake of a tensor, with numbers for sizes, over the storage of the first: that may be of other sizes by now."""
+        """A second fake of a tensor, with static sizes, in the storage of the first, whose sizes may have changed since."""
         static = InputPolicy({dim: DimSpec("STATIC") for dim in range(tensor.dim())})
         return self._make(tensor, as_source(source), static)
 
@@ -82,7 +82,7 @@ class InputFaker:
             return self._subclass(tensor, source, policy)
         _check_kind(tensor, source)
         with contextlib.ExitStack() as stack:
-            if torch.is_inference_mode_enabled() and not tensor.is_inference():  # where nothing made has a history
+            if torch.is_inference_mode_enabled() and not tensor.is_inference():  # whose tensors autograd does not track
                 stack.enter_context(torch.inference_mode(False))
             stack.enter_context(self.shape_env.suppress_guards())
             stack.enter_context(self.shape_env.origins_off())
@@ -103,13 +103,13 @@ class InputFaker:
             meta = torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="meta")
             shared = self._shared_storage(key)
             if shared is not None:
-                lay_over(meta, shared, offset, sizes, strides)
+                set_to_storage(meta, shared, offset, sizes, strides)
             elif _covers_its_storage(tensor):
                 self._storages[key] = (meta, weakref.ref(tensor))
-            else:  # only a part of its storage: the rest must be there, for others to view
+            else:  # a part of its storage: other inputs may be views of the rest
                 whole = torch.empty(tensor.untyped_storage().nbytes(), dtype=torch.uint8, device="meta")
                 self._storages[key] = (whole, weakref.ref(tensor))
-                lay_over(meta, whole.untyped_storage(), offset, sizes, strides)
+                set_to_storage(meta, whole.untyped_storage(), offset, sizes, strides)
             set_bits(meta, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
         return FakeTensor(self.fake_mode, meta, tensor.device)
 
@@ -118,7 +118,7 @@ class InputFaker:
         return None if known is None or known[1]() is None else known[0].untyped_storage()
 
     def _sparse(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> FakeTensor:
-        """Sizes of sparse tensors are numbers: the C++ class behind them holds no symbols."""
+        """A fake sparse tensor. Its sizes are static: the C++ class SparseTensorImpl holds no symbols."""
         _refuse_dynamic(tensor, source, policy, "a sparse tensor")
         with inside_fake_kernel(self.fake_mode):
             meta = torch.ops.aten._sparse_coo_tensor_with_dims(
@@ -129,8 +129,8 @@ class InputFaker:
         return FakeTensor(self.fake_mode, meta, tensor.device)
 
     def _subclass(self, tensor: Any, source: Source, policy: InputPolicy | None) -> torch.Tensor:
-        """A wrapper subclass around fakes of its inner tensors. Sizes of inner and outer tensors that are equal share symbols
-        by duck sizing, which is why its dimensions cannot be DYNAMIC."""
+        """A wrapper subclass around fakes of its inner tensors. Equal sizes of inner and outer tensors share symbols by duck
+        sizing, so its dimensions cannot be DYNAMIC."""
         _refuse_dynamic(tensor, source, policy, f"a {type(tensor).__name__}")
         names, context = tensor.__tensor_flatten__()
         inner = {
@@ -145,13 +145,13 @@ class InputFaker:
     def _with_autograd(self, fake: torch.Tensor, tensor: torch.Tensor, source: Source) -> torch.Tensor:
         fake.requires_grad_(tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter):
-            fake._is_param = True  # what isinstance(fake, Parameter) reads
+            fake._is_param = True  # isinstance(fake, Parameter) reads it
         if not tensor.requires_grad:
             return fake
         if not _is_leaf(tensor, source):
-            with self.fake_mode, torch.enable_grad():  # the result of something, in the same layout and storage
+            with self.fake_mode, torch.enable_grad():  # a non-leaf with the same strides and storage
                 viewed = fake.clone() if tensor.is_sparse else fake.view_as(fake)
-                if tensor.layout is torch.strided and not tensor.numel():  # its strides are made plain by a view
+                if tensor.layout is torch.strided and not tensor.numel():  # view_as changes strides of empty tensors
                     viewed = fake.as_strided(fake.shape, fake.stride(), fake.storage_offset())
                 return viewed
         if tensor.grad is not None:
@@ -159,13 +159,13 @@ class InputFaker:
         return fake
 
 
-def lay_over(
+def set_to_storage(
     meta: torch.Tensor, storage: torch.UntypedStorage, offset: Any, sizes: Sequence[Any], strides: Sequence[Any]
 ) -> None:
-    """Makes a meta tensor a view of a storage, with symbolic sizes.
+    """Make a meta tensor a view of a storage, with symbolic sizes.
 
-    `set_` asks whether the new layout is contiguous, and the tensor keeps the answer. Where guards are suppressed nobody
-    would learn that programs which ask later depend on it; `as_strided_` makes the tensor forget it.
+    `set_` computes whether the tensor is contiguous, and the tensor caches the answer. Under suppressed guards this adds no
+    guard, so a program that reads it later would have none; `as_strided_` clears the cache.
     """
     meta.set_(storage, offset, sizes, strides)
     meta.as_strided_(sizes, strides, offset)
@@ -174,10 +174,10 @@ def lay_over(
 def _is_leaf(tensor: torch.Tensor, source: Source) -> bool:
     try:
         return tensor.is_leaf
-    except RuntimeError as error:  # a view made under no_grad and written since: autograd does not say what it is
+    except RuntimeError as error:  # a view made under no_grad and written to since
         raise UnsupportedByRefimpl(
-            seen=f"{source.name}, of which autograd says: {str(error)[:120]}",
-            supported="tensors whose history autograd knows",
+            seen=f"{source.name}, for which is_leaf raises: {str(error)[:120]}",
+            supported="tensors whose is_leaf can be read",
             do="make the view and write to it in the same grad mode",
         ) from error
 
@@ -186,13 +186,13 @@ def _refuse_dynamic(tensor: torch.Tensor, source: Source, policy: InputPolicy | 
     if policy is not None and any(spec.policy in ("DYNAMIC", "UNBACKED") for spec in policy.dims.values()):
         raise UnsupportedByRefimpl(
             seen=f"a dynamic dimension of {source.name}, {kind} of shape {tuple(tensor.shape)}",
-            supported="dimensions left to their default",
+            supported="dimensions with the default policy",
             do="leave its dimensions out of the policy",
         )
 
 
 def _covers_its_storage(tensor: torch.Tensor) -> bool:
-    """Whether the tensor is all of its storage."""
+    """Whether the tensor covers its whole storage."""
     return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
 
@@ -221,12 +221,12 @@ def _check_kind(tensor: torch.Tensor, source: Source) -> None:
 def fake_input(
     tensor: torch.Tensor, fake_mode: FakeTensorMode, shape_env: ShapeEnv, source_name: str, policy: Any = None
 ) -> torch.Tensor:
-    """A fake of an input with symbolic sizes; fakes made for the same mode share storages and identities.
+    """A fake of an input with symbolic sizes. One fake mode has one fake per tensor, and one meta storage per storage.
 
     tensor: the real input; source_name: its name in guards; policy: an InputPolicy, {dimension: DimSpec}, a sequence of DimSpec,
         or None for the marks on the tensor and the environment's default.
-    Raises UnsupportedByRefimpl for a kind of tensor that has no symbolic fake, ConstraintViolationError for a size outside of
-    the policy's bounds.
+    Raises UnsupportedByRefimpl for a kind of tensor that has no symbolic fake, ConstraintViolationError for a size outside the
+    policy's bounds.
     """
     faker = shape_env.fakers.get(id(fake_mode))
     if faker is None or faker.fake_mode is not fake_mode:
@@ -235,6 +235,6 @@ def fake_input(
 
 
 def fake_int(value: int, shape_env: ShapeEnv, source_name: str, policy: Policy | None = None) -> Any:
-    """A backed SymInt for an int input; 0 and 1 stay numbers if the environment specialises them."""
+    """A backed SymInt for an int input; 0 and 1 remain ints if the shape env specialises them."""
     expr = shape_env.create_symbol(value, source_name, policy, positive=None)
     return shape_env.create_symintnode(expr, hint=value)

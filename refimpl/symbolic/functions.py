@@ -1,9 +1,9 @@
-"""What Python's numbers can do that sympy's cannot say exactly: floor division, modulo, conversions, floats that round.
+"""Sympy functions with Python's exact semantics: floor division, modulo, conversions, float arithmetic with rounding.
 
 Counterpart: torch/utils/_sympy/functions.py
-Differs: every function carries the Python function it stands for, and is folded by calling it, so that a folded value is the
-value eager computes, for integers of any size and for floats to the last bit. Float arithmetic never meets sympy's own
-(which reorders additions). One modulo and one floor division, both with Python's signs.
+Differs: every function holds its Python function and folds constants by calling it, so that a folded value is the value eager
+computes, for integers of any size and for floats to the last bit. Float arithmetic is never sympy's, which reorders additions.
+There is one modulo and one floor division, both with Python's signs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def to_expr(value: Number) -> sympy.Basic:
 
 
 def is_constant(expr: sympy.Basic) -> bool:
-    """Whether `to_number` accepts it."""
+    """Whether the expression is a number, true or false, as `to_number` takes it."""
     return expr.is_Number or expr is sympy.true or expr is sympy.false
 
 
 def to_number(expr: sympy.Basic) -> Number:
-    """A sympy constant as the Python number it stands for."""
+    """A sympy constant as a Python number."""
     if isinstance(expr, sympy.Integer):
         return int(expr)
     if expr is sympy.true:
@@ -44,18 +44,18 @@ def to_number(expr: sympy.Basic) -> Number:
 
 
 def is_condition(expr: sympy.Basic) -> bool:
-    """Whether an expression is a truth value. (A comparison is no `is_Boolean` to sympy, and a symbol is one of its class.)"""
+    """Whether an expression is a truth value. Sympy's own flags do not say: `is_Boolean` is False for comparisons."""
     return isinstance(expr, (Relational, BooleanFunction, BooleanAtom))
 
 
 class ShapeFunction(sympy.Expr):
-    """A function of sizes. Subclasses say by `compute` what it is in Python and by `rewrite` what is worth simplifying."""
+    """A function of sizes. In subclasses `compute` is the Python function, and `rewrite` simplifies."""
 
     is_commutative = True
     compute: ClassVar[Callable[..., Any]]
-    # Python source, by position: "({0} // {1})"; arguments come in brackets where they need them.
+    # Python source with positions of arguments: "({0} // {1})". Arguments are put in brackets where needed.
     template: ClassVar[str]
-    # How it is printed for the reader, between its arguments; else as a call.
+    # The operator between its arguments when it is printed for people; if empty, it is printed as a call.
     infix: ClassVar[str] = ""
 
     def __new__(cls, *args: Any) -> Any:
@@ -63,14 +63,14 @@ class ShapeFunction(sympy.Expr):
         if all(is_constant(a) for a in operands):
             try:
                 return to_expr(cls.compute(*map(to_number, operands)))
-            except (ArithmeticError, ValueError):  # kept as it is: whoever evaluates it gets Python's own error
+            except (ArithmeticError, ValueError):  # not folded: evaluating it raises Python's own error
                 return sympy.Expr.__new__(cls, *operands)
         rewritten = cls.rewrite(*operands)
         return sympy.Expr.__new__(cls, *operands) if rewritten is None else rewritten
 
     @classmethod
     def rewrite(cls, *args: Any) -> sympy.Basic | None:
-        """An equal, simpler expression, or None. Must hold for all integers, negative ones included."""
+        """An equal, simpler expression, or None. Must be equal for negative integers as well."""
         return None
 
     def _sympystr(self, printer: Any) -> str:
@@ -98,7 +98,7 @@ def terms_of(expr: sympy.Basic) -> tuple[Any, ...]:
 
 
 def _coefficient(term: sympy.Basic) -> int | None:
-    """The integer factor of a term, None where it is not an integer term."""
+    """The integer factor of a term; None if the term is no integer."""
     if isinstance(term, sympy.Integer):
         return int(term)
     if isinstance(term, sympy.Mul):
@@ -109,8 +109,8 @@ def _coefficient(term: sympy.Basic) -> int | None:
     return None if term.is_Number else 1
 
 
-def _divides_term(term: Any, divisor: Any) -> Any:
-    """term / divisor where that is plainly exact: an integer factor, or a symbol that is known to be positive."""
+def _exact_quotient_of_term(term: Any, divisor: Any) -> Any:
+    """term / divisor if exact and the divisor consists of integers and positive symbols; else None."""
     if isinstance(divisor, sympy.Integer):
         coefficient = _coefficient(term)
         if coefficient is None or int(divisor) == 0 or coefficient % int(divisor) != 0:
@@ -120,7 +120,7 @@ def _divides_term(term: Any, divisor: Any) -> Any:
     for factor in factors:
         base, exponent = factor.as_base_exp()
         if isinstance(factor, sympy.Integer):
-            divided = _divides_term(term, factor)
+            divided = _exact_quotient_of_term(term, factor)
             if divided is None:
                 return None
             term = divided
@@ -142,7 +142,7 @@ class FloorDiv(IntegerFunction):
 
     compute = operator.floordiv
     template = "({0} // {1})"
-    _torch_handler_name = "floordiv"  # so that torch's interpreters of expressions know it
+    _torch_handler_name = "floordiv"  # the name in torch's sympy interpreter
 
     @classmethod
     def rewrite(cls, *args: Any) -> sympy.Basic | None:
@@ -159,7 +159,7 @@ class FloorDiv(IntegerFunction):
             return FloorDiv(a.args[0], a.args[1] * b)
         whole, rest = [], []
         for term in terms_of(a):
-            divided = _divides_term(term, b)
+            divided = _exact_quotient_of_term(term, b)
             (rest if divided is None else whole).append(term if divided is None else divided)
         if whole:
             return sympy.Add(*whole, FloorDiv(sympy.Add(*rest), b))
@@ -168,7 +168,7 @@ class FloorDiv(IntegerFunction):
             if None not in coefficients:
                 common = math.gcd(int(b), *coefficients)  # type: ignore[arg-type]
                 if common > 1:
-                    reduced = sympy.Add(*(_divides_term(term, sympy.Integer(common)) for term in terms_of(a)))
+                    reduced = sympy.Add(*(_exact_quotient_of_term(term, sympy.Integer(common)) for term in terms_of(a)))
                     return FloorDiv(reduced, b / common)
         return None
 
@@ -181,7 +181,7 @@ class FloorDiv(IntegerFunction):
 
 
 class PythonMod(IntegerFunction):
-    """`a % b` with the sign of b. Printed as `Mod`, the name its users know."""
+    """`a % b` with the sign of b. Printed as `Mod`, as upstream does."""
 
     compute = operator.mod
     template = "({0} % {1})"
@@ -196,7 +196,7 @@ class PythonMod(IntegerFunction):
             return None
         kept = []
         for term in terms_of(a):
-            if _divides_term(term, b) is not None:
+            if _exact_quotient_of_term(term, b) is not None:
                 continue
             coefficient = _coefficient(term)
             if isinstance(b, sympy.Integer) and coefficient is not None:
@@ -214,7 +214,7 @@ class PythonMod(IntegerFunction):
 
 
 class PowByNatural(IntegerFunction):
-    """`a ** b` of integers with b >= 0. A constant exponent is written as sympy's power, which is exact for integers."""
+    """`a ** b` of integers with b >= 0. A constant exponent is rewritten as sympy's power, which is exact for integers."""
 
     compute = operator.pow
     template = "({0} ** {1})"
@@ -318,7 +318,7 @@ class IntTrueDiv(FloatFunction):
 def _function(
     base: type, name: str, compute: Callable[..., Any], template: str, handler: str = "", infix: str = ""
 ) -> Any:
-    """A function without anything to simplify; `handler` is what torch's interpreters of expressions call it."""
+    """Make a function class without rewrites; `handler` is its name in torch's sympy interpreter."""
     body: dict[str, Any] = {"compute": compute, "template": template, "infix": infix, "__doc__": f"`{template}`"}
     return type(name, (base,), {**body, "_torch_handler_name": handler} if handler else body)
 
@@ -366,7 +366,7 @@ MATH_FUNCTIONS = {
 
 
 def is_non_overlapping_and_dense(*sizes_then_strides: int) -> int:
-    """1 if some order of the dimensions makes them contiguous, else 0."""
+    """1 if some order of the dimensions is contiguous, else 0."""
     dim = len(sizes_then_strides) // 2
     sizes, strides = sizes_then_strides[:dim], sizes_then_strides[dim:]
     if 0 in sizes:
@@ -380,7 +380,7 @@ def is_non_overlapping_and_dense(*sizes_then_strides: int) -> int:
 
 
 class IsNonOverlappingAndDense(IntegerFunction):
-    """1 or 0: whether sizes and strides (sizes first) cover a block of memory without holes or overlaps."""
+    """1 if a tensor with these sizes and strides (sizes first) is non-overlapping and dense, else 0."""
 
     compute = is_non_overlapping_and_dense
     template = "is_non_overlapping_and_dense({0})"

@@ -26,9 +26,8 @@ def symbolic_geometry(
 ) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
     """Sizes, strides and offset as ints and SymInts.
 
-    A stride that is the product of a smaller stride and its size (contiguous, channels last, transposed) is written as that
-    product; 0 and 1 stay numbers; any other stride, and an offset that is not 0, gets a symbol of its own. Without dynamic sizes
-    everything is a number.
+    A stride that is the product of a smaller stride and its size (contiguous, channels last, transposed) becomes that product.
+    Strides 0 and 1 remain ints. Other strides, and offsets other than 0, get symbols. If all sizes are static, so is the rest.
     """
     exprs = [env.create_dim(size, size_source(source, d), specs[d]) for d, size in enumerate(sizes)]
     all_static = all(spec.policy == "STATIC" for spec in specs)
@@ -51,7 +50,7 @@ def _strides(
     all_static: bool,
 ) -> list[Any]:
     result: list[Any] = [None] * len(sizes)
-    products: dict[int, Any] = {}  # the number a next stride would be -> its expression
+    products: dict[int, Any] = {}  # possible next stride -> its expression
     # Innermost first: by stride, and of equal strides the last dimension first.
     for stride, negative_dim in sorted((stride, -d) for d, stride in enumerate(strides)):
         d = -negative_dim

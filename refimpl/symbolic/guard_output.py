@@ -1,4 +1,4 @@
-"""What the guards of an environment are for: printed as Python, evaluated for new inputs, shown to people.
+"""The guards of a shape env: printed as Python, evaluated for new inputs, formatted for people.
 
 Counterpart: ShapeEnv.produce_guards, evaluate_guards_for_args, bind_symbols, format_guards of
 torch/fx/experimental/symbolic_shapes.py
@@ -21,44 +21,44 @@ from refimpl.symbolic.unbacked import UnbackedSymbols
 
 
 class GuardOutput(UnbackedSymbols):
-    """Guards and run-time assertions, and ways out for them. A layer of ShapeEnv."""
+    """The part of ShapeEnv that prints and evaluates guards and runtime asserts."""
 
     def __init__(self) -> None:
         super().__init__()
         self.guards: list[ShapeGuard] = []
         self.deferred_runtime_asserts: dict[sympy.Symbol | None, list[RuntimeAssert]] = {}
         self.num_deferred_runtime_asserts = 0
-        self.promises: list[Promise] = []  # what the user said of the dimensions of inputs
+        self.promises: list[Promise] = []  # the user's specifications of input dimensions
 
     def evaluate_with(self, expr: Any, values: dict[Any, Any]) -> Any:
         """The value of an expression for given values of its symbols."""
         return evaluate(expr, values)
 
     def facts_of_ranges(self) -> FactState:
-        """Facts without what guards have taught of more than one symbol: what the printed ranges say."""
+        """Facts with the ranges of single symbols only: those that are printed as ranges."""
         facts = FactState()
         facts.ranges = dict(self.facts.ranges)
         return facts
 
     def source_name(self, symbol: sympy.Symbol) -> str:
-        """Python source that reads the symbol from the inputs; its own name if none does."""
+        """Python source that reads the symbol from the inputs; the symbol's name if no input has it."""
         known = self.var_to_sources.get(symbol)
         return known[0].name if known else str(symbol)
 
     def check_promises(self) -> None:
-        """Raises ConstraintViolationError if the program does not hold for all sizes the user has promised."""
+        """Raises ConstraintViolationError if the program is not valid for all sizes that the user promised."""
         found = violations(self)
         if found:
             raise constraint_error(found)
 
     def get_nontrivial_guards(self) -> list[Any]:
-        """Conditions that the ranges and equalities of symbols do not already say."""
+        """Guards that do not follow from the ranges and equalities of symbols."""
         facts = self.facts_of_ranges()
         exprs = [self.replace(guard.expr) for guard in self.guards]
         return [expr for expr in dict.fromkeys(exprs) if facts.decide(expr) is None]
 
     def format_guards(self, verbose: bool = False) -> str:
-        """One guard a line, as an item of a list. verbose: followed by the user's line."""
+        """One guard per line, as list items. verbose: with the user's source line."""
         parts = [(str(guard.expr), guard.sloc) if verbose else (str(guard.expr),) for guard in self.guards]
         return "\n".join(" ".join([" -", *words]) for words in parts)
 
@@ -83,10 +83,10 @@ class GuardOutput(UnbackedSymbols):
         ignore_static: bool = True,
         **_: Any,
     ) -> list[str]:
-        """The conditions on new inputs as Python sources, over the sources of the placeholders.
+        """The guards on new inputs as Python expressions of the sources of the placeholders.
 
-        With `_simplified` only what the program added: neither the shape of the inputs nor the default ranges.
-        Raises ConstraintViolationError where the user was promised more than holds.
+        With `_simplified` without the shapes of the inputs and the default ranges.
+        Raises ConstraintViolationError if the program breaks a promise of the user.
         """
         self.check_promises()
         inputs = [found for p, s in zip(placeholders, sources, strict=True) for found in inputs_of(p, as_source(s))]
@@ -96,7 +96,7 @@ class GuardOutput(UnbackedSymbols):
                 names.setdefault(expr, source.name)
             elif (-expr).is_Symbol:
                 names.setdefault(-expr, f"(-{source.name})")
-        for source, expr in inputs:  # of a symbol that is no size itself, but one is derived from it
+        for source, expr in inputs:  # symbols that are no size themselves, such as s0 of a size 2*s0
             derived = linear(expr)
             if derived is not None:
                 symbol, scale, offset = derived
@@ -129,9 +129,9 @@ class GuardOutput(UnbackedSymbols):
         lines = []
         for source, expr in inputs:
             if names.get(expr) == source.name or names.get(-expr) == f"(-{source.name})":
-                continue  # this is where the symbol is read from
+                continue  # the symbol is read from this source
             if expr.is_number and ignore_static and source.base != source.name:
-                continue  # static sizes are part of a tensor's kind, which others check
+                continue  # static sizes are checked by tensor guards
             lines.append(f"{source.name} == {python_source(expr, name_of)}")
         return lines
 
@@ -152,14 +152,13 @@ class GuardOutput(UnbackedSymbols):
     def produce_guards_expression(
         self, placeholders: Sequence[Any], *, guards: Sequence[ShapeGuard] | None = None, ignore_static: bool = True
     ) -> str | None:
-        """The conditions on new inputs as one Python expression over L['t0'], L['t1'], ...; None if there are none."""
+        """The guards on new inputs as one Python expression of L['t0'], L['t1'], ...; None without guards."""
         names = [f"t{i}" for i in range(len(placeholders))]
         lines = self.produce_guards(placeholders, names, guards=guards, ignore_static=ignore_static)
         return " and ".join(f"({line})" if " or " in line else line for line in lines) if lines else None
 
     def evaluate_guards_expression(self, code: str, args: Sequence[Any]) -> bool:
-        """Evaluates what `produce_guards_expression` printed. A condition that divides by a size of 0 does not hold: nothing that
-        was traced says what follows then."""
+        """Evaluate the result of `produce_guards_expression`. A guard that divides by a size of 0 does not hold."""
         values = {f"t{i}": value for i, value in enumerate(args)}
         try:
             return bool(eval(code, {**PRINTED_NAMES, "__builtins__": {}}, {"L": values}))
@@ -169,16 +168,16 @@ class GuardOutput(UnbackedSymbols):
     def evaluate_guards_for_args(
         self, placeholders: Sequence[Any], args: Sequence[Any], *, ignore_static: bool = True
     ) -> bool:
-        """Whether what was traced for the placeholders holds for these inputs."""
+        """Whether these inputs satisfy the guards of the placeholders."""
         code = self.produce_guards_expression(placeholders, ignore_static=ignore_static)
         return True if code is None else self.evaluate_guards_expression(code, args)
 
     def evaluate_symexpr(self, code: str) -> Any:
-        """A printed expression over symbols' names, for the values of this run."""
+        """Evaluate a printed expression of symbols with their hints."""
         return eval(code, {**PRINTED_NAMES, "__builtins__": {}}, {str(s): v for s, v in self._values.items()})
 
     def bind_symbols(self, placeholders: Sequence[Any], args: Sequence[Any]) -> dict[sympy.Symbol, int]:
-        """The values the symbols of the placeholders take for these inputs. Raises AssertionError where two disagree."""
+        """The values that these inputs give the placeholders' symbols. Raises AssertionError if a symbol gets two values."""
         bindings: dict[sympy.Symbol, int] = {}
         for placeholder, arg in zip(placeholders, args, strict=False):
             if placeholder is None:
@@ -191,7 +190,7 @@ class GuardOutput(UnbackedSymbols):
 
 
 def linear(expr: Any) -> tuple[sympy.Symbol, int, int] | None:
-    """(symbol, scale, offset) where the expression is `scale * symbol + offset` with a positive scale; else None."""
+    """(symbol, scale, offset) if the expression is `scale * symbol + offset` with a positive scale; else None."""
     if expr.is_Symbol:
         return expr, 1, 0
     symbols = list(expr.free_symbols)
@@ -208,7 +207,7 @@ def linear(expr: Any) -> tuple[sympy.Symbol, int, int] | None:
 
 
 def inputs_of(placeholder: Any, source: Source) -> list[tuple[Source, Any]]:
-    """The numbers a placeholder consists of, as (where each is read, expression)."""
+    """The numbers of a placeholder (sizes, strides, offset, or the SymInt) as pairs (source, expression)."""
     if isinstance(placeholder, (torch.SymInt, torch.SymFloat, torch.SymBool)):
         return [(source, placeholder.node.expr)]
     if not isinstance(placeholder, torch.Tensor):

@@ -1,7 +1,7 @@
-"""Guards: conditions under which what was traced holds. Recorded, printed as Python, evaluated.
+"""Guards: conditions under which a trace is valid. Records, a printer to Python, and an evaluator.
 
 Counterpart: ShapeGuard, RuntimeAssert, ShapeGuardPythonPrinter of torch/fx/experimental/symbolic_shapes.py
-Differs: an evaluator beside the printer; tests hold the two against each other.
+Differs: there is an evaluator besides the printer; tests compare the two.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from refimpl.symbolic.stacks import Stack
 
 
 class ShapeGuard(NamedTuple):
-    """A condition on sizes that held when the program was traced, and where the program asked for it. A tuple, as upstream's."""
+    """A condition on sizes that held during tracing, and the stack where it was added. A tuple, as upstream's."""
 
     expr: sympy.Basic
     stack: Stack
-    source: str = ""  # file:line of C++ code, where that is where the question came from
+    source: str = ""  # file:line of the C++ code that added the guard, if any
     size_oblivious: bool = False
 
     @property
@@ -35,7 +35,7 @@ class ShapeGuard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RuntimeAssert:
-    """A condition on values that are known only when the program runs: it must be checked there."""
+    """A condition on unbacked symbols, to be checked when the program runs."""
 
     expr: sympy.Basic
     msg: str
@@ -43,9 +43,9 @@ class RuntimeAssert:
 
 
 class PythonSource(StrPrinter):
-    """Prints conditions as Python that evaluates to what `evaluate` gives."""
+    """Prints conditions as Python expressions, with the same value as `evaluate`."""
 
-    printmethod = "_python_source"  # not sympy's: our functions print for the reader under that name
+    printmethod = "_python_source"  # not sympy's `_sympystr`, which prints for people
 
     def __init__(self, name_of: Callable[[sympy.Symbol], str]) -> None:
         super().__init__({"order": None})
@@ -105,7 +105,7 @@ class PythonSource(StrPrinter):
 
 _RELATION_SIGNS = {sympy.Eq: "==", sympy.Ne: "!=", sympy.Lt: "<", sympy.Le: "<=", sympy.Gt: ">", sympy.Ge: ">="}
 
-# What printed conditions may call, besides the names of their sources.
+# The globals of printed conditions, besides their sources.
 PRINTED_NAMES: dict[str, Any] = {
     "math": math,
     "max": max,
@@ -118,14 +118,14 @@ PRINTED_NAMES: dict[str, Any] = {
 
 
 def python_source(expr: sympy.Basic, name_of: Callable[[sympy.Symbol], str] = str) -> str:
-    """A condition or number as Python source; `name_of` says how to read a symbol."""
+    """A condition or number as Python source; `name_of` returns the source of a symbol."""
     return str(PythonSource(name_of).doprint(expr))
 
 
 def evaluate(expr: sympy.Basic, values: Mapping[Any, Any]) -> Any:
     """The value of an expression for values of its symbols, by Python's arithmetic: exact for ints of any size.
 
-    Raises KeyError for a symbol without value, and what the Python operations raise.
+    Raises KeyError for a symbol without value, and the errors of the Python operations.
     """
     if expr.is_Symbol:
         return values[expr]

@@ -1,8 +1,7 @@
-"""Whether symbolic sizes and strides form one of the memory layouts the dispatcher asks about.
+"""Conditions for contiguity and channels last of symbolic sizes and strides.
 
 Counterpart: sympy_is_contiguous, sympy_is_channels_last_* of torch/fx/experimental/sym_node.py
-Differs: every comparison is decided from the known facts where that is possible, so that a tensor made contiguous answers True
-without a condition.
+Differs: comparisons that the known facts decide are decided, so that a new tensor is contiguous without a condition.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ Decide = Callable[[sympy.Basic], bool | None]
 LayoutRule = Callable[[Sequence[Any], Sequence[Any], Decide], sympy.Basic]
 
 
-def _settled(condition: sympy.Basic, decide: Decide) -> sympy.Basic:
+def _decided(condition: sympy.Basic, decide: Decide) -> sympy.Basic:
     value = decide(condition)
     return condition if value is None else sympy.true if value else sympy.false
 
 
 def _equal(a: Any, b: Any, decide: Decide) -> sympy.Basic:
-    return _settled(relation(sympy.Eq, a, b), decide)
+    return _decided(relation(sympy.Eq, a, b), decide)
 
 
 def _all(conditions: Sequence[Any]) -> sympy.Basic:
@@ -59,12 +58,12 @@ def _channels_last_strides(order: Sequence[int]) -> LayoutRule:
         if len(sizes) != len(order):
             return sympy.false
         smallest: Any = sympy.S.Zero
-        conditions = [_settled(relation(sympy.Ne, strides[1], sympy.S.Zero), decide)]
+        conditions = [_decided(relation(sympy.Ne, strides[1], sympy.S.Zero), decide)]
         for d in order:
-            conditions.append(_settled(relation(sympy.Ne, sizes[d], sympy.S.Zero), decide))
-            conditions.append(_settled(relation(sympy.Ge, strides[d], smallest), decide))
+            conditions.append(_decided(relation(sympy.Ne, sizes[d], sympy.S.Zero), decide))
+            conditions.append(_decided(relation(sympy.Ge, strides[d], smallest), decide))
             if d == 0:  # N111 and N11W with equal strides are not channels last
-                conditions.append(_settled(relation(sympy.Ne, smallest, strides[1]), decide))
+                conditions.append(_decided(relation(sympy.Ne, smallest, strides[1]), decide))
             size = sizes[d] if decide(relation(sympy.Ge, sizes[d], sympy.S.One)) else Max(sizes[d], 1)
             smallest = strides[d] * size
         return _all(conditions)
@@ -73,7 +72,7 @@ def _channels_last_strides(order: Sequence[int]) -> LayoutRule:
 
 
 def non_overlapping_and_dense(sizes: Sequence[Any], strides: Sequence[Any], decide: Decide) -> sympy.Basic:
-    """1 where some order of the dimensions is seen to be contiguous, else a function of sizes and strides."""
+    """1 if some order of the dimensions is known to be contiguous, else a function of sizes and strides."""
     remaining = [d for d in range(len(sizes)) if decide(relation(sympy.Eq, sizes[d], sympy.S.One)) is not True]
     expected: Any = sympy.S.One
     while remaining:

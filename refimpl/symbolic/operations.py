@@ -1,7 +1,7 @@
-"""The operations on symbolic numbers: for each, the Python function it is, and the expression it makes.
+"""The operations on symbolic numbers: for each, its Python function and the expression of its result.
 
 Counterpart: torch/fx/experimental/sym_node.py METHOD_TO_OPERATOR, magic_methods
-Differs: one row per operation says all there is to say of it (function, expression for ints and for floats, type of the result).
+Differs: one table, with a row per operation: function, expression for ints and for floats, type of the result.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from refimpl.symbolic import functions as f
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Operation:
-    """One operation. `function` is what runs on plain numbers and what stands in a graph."""
+    """One operation. `function` runs on Python numbers, and is the target of its graph node."""
 
     function: Callable[..., Any]
     ints: Callable[..., sympy.Basic] | None
@@ -31,7 +31,7 @@ class Operation:
 
 
 def relation(kind: type[Relational], a: sympy.Basic, b: sympy.Basic) -> sympy.Basic:
-    """A comparison, decided at once only where that costs nothing; the rest is for the environment, which knows ranges."""
+    """A comparison. Decided here only for constants and equal sides; the shape env decides others by ranges."""
     if f.is_constant(a) and f.is_constant(b):
         return f.to_expr(COMPARISONS[kind](f.to_number(a), f.to_number(b)))
     if a == b and a.is_integer:  # a float may be nan
@@ -58,7 +58,7 @@ NEGATED: dict[type, type[Relational]] = {
 
 
 def negate(condition: sympy.Basic) -> sympy.Basic:
-    """The opposite condition, without sympy's canonical forms. Of ints only a relation may be turned round: nan is unordered."""
+    """The negation, without sympy's canonical forms. `not a < b` is `a >= b` for ints only, since nan is unordered."""
     if isinstance(condition, Relational):
         if condition.lhs.is_integer and condition.rhs.is_integer:
             return relation(NEGATED[type(condition)], condition.lhs, condition.rhs)
@@ -80,7 +80,7 @@ def rebuild(expr: sympy.Basic, args: tuple[sympy.Basic, ...]) -> sympy.Basic:
 
 
 def substitute(expr: sympy.Basic, replacements: dict[Any, Any]) -> sympy.Basic:
-    """Replaces symbols. Unlike xreplace it never asks sympy to evaluate a comparison, which is slow."""
+    """Replace symbols. Unlike xreplace it does not let sympy evaluate comparisons, which is slow."""
     if expr.is_Symbol:
         return replacements.get(expr, expr)
     if not expr.args:

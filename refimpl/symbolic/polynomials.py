@@ -1,9 +1,8 @@
-"""Integer expressions as polynomials with integer coefficients, the form in which sizes are compared.
+"""Integer expressions as polynomials with integer coefficients, in a normal form for comparisons.
 
 Counterpart: safe_expand and canonicalize_bool_expr of torch/fx/experimental/symbolic_shapes.py
-Differs: an own dictionary form in place of sympy's expand, which is what makes comparing cheap. A relation of integers is one
-polynomial without constant term, divided by what its coefficients share, and the range it must lie in: `2*s0 > 6` and
-`s0 >= 4` are the same thing.
+Differs: sorted tuples in place of sympy's expand, which is slow. A relation of integers is a polynomial without constant term,
+divided by the greatest common divisor of its coefficients, with the range it must be in: `2*s0 > 6` and `s0 >= 4` are the same.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import sympy
 
 from refimpl.symbolic.ranges import INFINITY, Bound, Range, add, multiply, power
 
-# A product of powers of atoms: ((atom, exponent), ...) in order of the atoms' text. The empty product is 1.
+# A product of powers of atoms: ((atom, exponent), ...) sorted by the atoms' text. The empty product is 1.
 Monomial = tuple[tuple[sympy.Basic, int], ...]
-# monomial -> coefficient, as sorted pairs, so that it can be a key
+# Sorted, hashable pairs of monomial and coefficient.
 Terms = tuple[tuple[Monomial, int], ...]
 
 _sort_keys: dict[sympy.Basic, tuple[int, str]] = {}
@@ -75,13 +74,13 @@ def multiply_terms(a: Terms, b: Terms) -> Terms:
 
 
 ONE: Terms = (((), 1),)
-# A power of a sum is multiplied out only up to here; beyond, it is an atom of its own.
+# A power of a sum with a larger exponent is an atom, and not multiplied out.
 LARGEST_EXPANDED_POWER = 4
 
 
 @lru_cache(maxsize=50_000)
 def to_terms(expr: sympy.Basic) -> Terms:
-    """The polynomial of an integer expression. What is not +, * or a constant power is an atom."""
+    """The polynomial of an integer expression. A part that is not +, * or a constant power is an atom."""
     if isinstance(expr, sympy.Integer):
         return (((), int(expr)),) if expr else ()
     if isinstance(expr, sympy.Add):
@@ -112,10 +111,10 @@ def from_terms(terms: Terms) -> sympy.Expr:
 
 
 def normal_form(whole: Terms) -> tuple[Terms, int, int]:
-    """A polynomial as (terms, factor, constant): it is factor * terms + constant.
+    """A polynomial as (terms, factor, constant): it equals factor * terms + constant.
 
-    The terms have coefficients without a common divisor, the first one positive, so that a relation and its mirror image
-    meet in the same terms. Without terms the factor is 1.
+    The coefficients of the terms have no common divisor, and the first is positive, so that `a < b` and `b > a` have the same
+    terms. Without terms the factor is 1.
     """
     constant = 0
     if whole and not whole[0][0]:
@@ -142,7 +141,7 @@ def common_factor(terms: Terms) -> Monomial:
 
 
 def divide_terms(terms: Terms, monomial: Monomial, coefficient: int = 1) -> Terms | None:
-    """The polynomial divided by coefficient * monomial, None where that is not exact."""
+    """The polynomial divided by coefficient * monomial; None if that is not exact."""
     result: dict[Monomial, int] = {}
     for numerator, c in terms:
         powers = dict(numerator)
@@ -159,7 +158,7 @@ def divide_terms(terms: Terms, monomial: Monomial, coefficient: int = 1) -> Term
 
 
 def exact_quotient(a: sympy.Basic, b: sympy.Basic) -> sympy.Expr | None:
-    """a / b for a divisor of one term that divides every term of a. The caller knows that b is not 0."""
+    """a / b if b is one term and divides every term of a, else None. The caller must know that b is not 0."""
     divisor = to_terms(b)
     if len(divisor) != 1:
         return sympy.S.One if to_terms(a) == divisor and divisor else None
@@ -169,12 +168,12 @@ def exact_quotient(a: sympy.Basic, b: sympy.Basic) -> sympy.Expr | None:
 
 @lru_cache(maxsize=50_000)
 def difference(a: sympy.Basic, b: sympy.Basic) -> Terms:
-    """a - b, constant included."""
+    """a - b, including the constant term."""
     return add_terms(to_terms(a), to_terms(b), -1)
 
 
 def range_of_terms(terms: Terms, range_of_atom: dict[sympy.Basic, Range]) -> Range:
-    """Bounds of a polynomial from bounds of its atoms: term by term, and a second way that sees common growth."""
+    """The range of a polynomial from the ranges of its atoms: term by term, and from the lower bounds of the atoms."""
     direct = Range(0, 0)
     for monomial, coefficient in terms:
         product = Range(coefficient, coefficient)
@@ -189,12 +188,13 @@ def range_of_terms(terms: Terms, range_of_atom: dict[sympy.Basic, Range]) -> Ran
 
 
 def _range_from_lower_corner(terms: Terms, range_of_atom: dict[sympy.Basic, Range]) -> Range | None:
-    """With every atom written as its lower bound plus something >= 0: if all coefficients of the result have one sign, the
-    constant is the bound. Shows s0*s1 - s0 >= 2 for s0, s1 >= 2, where bounds term by term show nothing."""
+    """Substitute lower bound + t, t >= 0, for every atom: if all coefficients then have one sign, the constant is a bound.
+
+    Proves s0*s1 - s0 >= 2 for s0, s1 >= 2, which bounds term by term do not."""
     if any(range_of_atom[atom].lower == -INFINITY for monomial, _ in terms for atom, _ in monomial):
         return None
     if sum(exponent for monomial, _ in terms for _, exponent in monomial) > 24:
-        return None  # would cost more than it tells
+        return None  # too expensive to multiply out
     total: dict[Monomial, int] = {}
     for monomial, coefficient in terms:
         product: Terms = (((), coefficient),)

@@ -1,4 +1,4 @@
-"""What parts of an environment its nodes, geometries and constraints use: they are made by it, and so cannot import it."""
+"""Protocols for the parts of ShapeEnv that modules use which ShapeEnv itself imports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from refimpl.symbolic.sources import Source
 
 
 class NodeEnvironment(Protocol):
-    """What a SymNode asks of its environment."""
+    """The part of ShapeEnv that a SymNode uses."""
 
     records_origins: bool
     replacements_version: int
@@ -37,7 +37,7 @@ class NodeEnvironment(Protocol):
 
 
 class SymbolSource(Protocol):
-    """What makes symbols for the sizes and strides of an input."""
+    """The part of ShapeEnv that makes symbols for the sizes and strides of an input."""
 
     def create_dim(self, size: int, source: Source, spec: DimSpec) -> Any: ...
 
@@ -47,7 +47,7 @@ class SymbolSource(Protocol):
 
 
 class Traced(Protocol):
-    """What is known after tracing, to hold promises against."""
+    """The part of ShapeEnv that constraints are checked against after tracing."""
 
     facts: FactState
     guards: list[ShapeGuard]

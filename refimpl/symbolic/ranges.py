@@ -1,4 +1,4 @@
-"""Ranges of expressions: interval arithmetic that may be too wide and is never too narrow.
+"""Ranges of expressions, by interval arithmetic. A range may be too wide, but never too narrow.
 
 Counterpart: torch/utils/_sympy/value_ranges.py ValueRanges, bound_sympy
 Differs: bounds are Python numbers (ints of any size, float infinities), not sympy's; one row per function in a table.
@@ -61,7 +61,7 @@ UNKNOWN = Range(-INFINITY, INFINITY)
 
 
 def add_bounds(a: Bound, b: Bound) -> Bound:
-    """a + b where at most one is infinite; no detour over floats, which would round."""
+    """a + b where at most one is infinite, without conversion to float, which would round."""
     if isinstance(a, float) and math.isinf(a):
         return a
     if isinstance(b, float) and math.isinf(b):
@@ -70,7 +70,7 @@ def add_bounds(a: Bound, b: Bound) -> Bound:
 
 
 def multiply_bounds(a: Bound, b: Bound) -> Bound:
-    """a * b, with 0 * infinity = 0: the infinity stands for arbitrarily large numbers, never for itself."""
+    """a * b, with 0 * infinity = 0: an infinite bound means arbitrarily large numbers, not the float inf."""
     if a == 0 or b == 0:
         return 0
     if math.inf in (abs(a), abs(b)):
@@ -99,7 +99,7 @@ def power(base: Range, exponent: int) -> Range:
     """base ** exponent for a constant exponent >= 0."""
     if exponent == 0:
         return Range(1, 1)
-    # Raised by multiplication: int ** exponent is exact, and infinity is met by multiply_bounds.
+    # int ** exponent is exact.
     low, high = _power_of_bound(base.lower, exponent), _power_of_bound(base.upper, exponent)
     if exponent % 2:
         return Range(low, high)
@@ -121,7 +121,7 @@ def _floor_divide_bounds(a: Bound, b: Bound) -> Bound:
 
 
 def _without_zero(b: Range) -> Range | None:
-    """A divisor is not zero: the parts of the range that are left, if it is one piece."""
+    """The range of a divisor without 0; None if 0 splits the range."""
     lower = 1 if b.lower == 0 else b.lower
     upper = -1 if b.upper == 0 else b.upper
     return None if lower > upper or lower < 0 < upper else Range(lower, upper)
@@ -180,7 +180,7 @@ def _monotone(operation: Callable[[Any], Any]) -> Callable[[Range], Range]:
 
 
 def _float_corners(operation: Callable[[Any, Any], Any]) -> Callable[[Range, Range], Range]:
-    """Operations whose rounded result is monotone in each argument; only for finite ranges, as inf - inf is nan."""
+    """The range rule for operations whose rounded result is monotone in each argument. Finite ranges only: inf - inf is nan."""
 
     def bound(a: Range, b: Range) -> Range:
         if not (a.is_finite() and b.is_finite()):
@@ -195,7 +195,7 @@ def _float_corners(operation: Callable[[Any, Any], Any]) -> Callable[[Range, Ran
 
 
 def _grow(a: Range, b: Range, operation: Callable[[Any, Any], Any], least: float) -> Range:
-    """Sums and products of ranges that have no upper bound, and no element below which infinity would give a nan."""
+    """The range of a sum or product without upper bound. `least`: smaller elements could make a nan with infinity."""
     if a.is_finite() and b.is_finite():
         return _float_corners(operation)(a, b)
     if a.lower < least or b.lower < least:
@@ -207,7 +207,7 @@ def _grow(a: Range, b: Range, operation: Callable[[Any, Any], Any], least: float
 
 
 def _divide(a: Range, b: Range) -> Range:
-    """a / b: needs a divisor of one sign."""
+    """The range of a / b; UNKNOWN if the divisor can have either sign or be 0."""
     if b.lower <= 0 <= b.upper:
         return UNKNOWN
     if a.lower >= 0 and b.lower > 0 and not (a.is_finite() and b.is_finite()):
@@ -257,7 +257,7 @@ def _pow_bounds(base: Bound, exponent: Bound) -> Bound:
 
 
 def default_range(symbol: sympy.Basic) -> Range:
-    """What a symbol's assumptions say of a symbol nobody has given a range."""
+    """The range that follows from a symbol's sympy assumptions."""
     if symbol.is_integer:
         if symbol.is_positive:
             return Range(1, INFINITY)
@@ -269,9 +269,9 @@ def default_range(symbol: sympy.Basic) -> Range:
 def bound(
     expr: sympy.Basic, ranges: Mapping[sympy.Symbol, Range], known: Callable[..., Range | None] | None = None
 ) -> Range:
-    """The range of an expression of numbers, from those of its symbols.
+    """The range of a number expression, from the ranges of its symbols.
 
-    `known` may give what else is known of a part (an int-valued function, say); it is intersected with what follows.
+    `known` returns a known range of a subexpression such as `s0 // 2`, or None; it is intersected with the computed one.
     """
     if isinstance(expr, sympy.Symbol):
         return ranges.get(expr) or default_range(expr)

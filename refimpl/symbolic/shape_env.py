@@ -1,8 +1,8 @@
-"""The environment of symbolic shapes: answers questions about sizes, and remembers under which conditions.
+"""ShapeEnv: owns symbols, evaluates conditions on them, and records the guards.
 
 Counterpart: torch/fx/experimental/symbolic_shapes.py ShapeEnv
-Differs: layers in place of one class (symbols, unbacked symbols, questions and guards, printing of guards); no event log, no
-translation validation. FakeTensorMode, torch's meta kernels and C++ reach its methods by name, so these are upstream's names.
+Differs: several base classes (symbols, unbacked symbols, printing of guards) in place of one class; no event log, no translation
+validation. FakeTensorMode, torch's meta kernels and C++ call its methods by name, so these are upstream's names.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeEnvSettings:
-    """What a ShapeEnv is built with."""
+    """The settings of a ShapeEnv, with upstream's names."""
 
     allow_scalar_outputs: bool = True
     allow_dynamic_output_shape_ops: bool = True
@@ -48,16 +48,16 @@ class ShapeEnvSettings:
     trace_asserts: bool = False
 
 
-class KeepsNothing(dict[Any, Any]):
-    """Where FakeTensorMode would keep results with symbols. It makes nodes of torch's own class of those it takes out."""
+class BypassedFakeCache(dict[Any, Any]):
+    """A fake tensor cache that is always bypassed: for results with symbols FakeTensorMode would make torch's own SymNodes."""
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Always that the result must be computed."""
+        """The entry that makes FakeTensorMode compute the result."""
         return FakeCacheBypass("symbols of refimpl")
 
 
 class ShapeEnv(GuardOutput):
-    """One symbol space. Everything traced together shares one."""
+    """The symbols, facts and guards of one trace."""
 
     def __init__(
         self,
@@ -76,12 +76,12 @@ class ShapeEnv(GuardOutput):
         self.settings = ShapeEnvSettings(duck_shape=duck_shape is not False, **settings)
         self.tracked_fakes = tracked_fakes
         self.co_fields = co_fields or {}
-        self.records_origins = True  # whether operations on nodes note what made their result
+        self.records_origins = True  # whether results of operations on SymNodes have an origin
         self.frozen = False
         self.runtime_asserts_frozen = False
-        self.fake_tensor_cache: dict[Any, Any] = KeepsNothing()
+        self.fake_tensor_cache: dict[Any, Any] = BypassedFakeCache()
         self.val_to_var: dict[Any, sympy.Symbol] = {}  # duck sizing: equal sizes share a symbol
-        self._named: dict[str, Any] = {}  # name of a dimension -> its symbol
+        self._named: dict[str, Any] = {}  # name of a DimSpec -> its symbol
         self._symbol_counter = 0
         self._float_counter = 0
         self._suppressed = 0
@@ -94,7 +94,7 @@ class ShapeEnv(GuardOutput):
         raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ShapeEnv:
-        """Itself: a copied graph has the same sizes, and these are nodes of this environment."""
+        """Itself: the SymNodes of a copied graph belong to this ShapeEnv."""
         return self
 
     @property
@@ -103,7 +103,7 @@ class ShapeEnv(GuardOutput):
 
     @contextmanager
     def origins_off(self) -> Generator[None, None, None]:
-        """Operations inside do not note what made their results: they are a kernel's, not the program's."""
+        """Results of operations inside have no origin: kernels compute them, not the program."""
         before, self.records_origins = self.records_origins, False
         try:
             yield
@@ -122,10 +122,10 @@ class ShapeEnv(GuardOutput):
         do_not_specialize_zero_one: bool = False,
         symbolic_context: Any = None,
     ) -> Any:
-        """A symbol for a size (or other number) of an input, or the number itself where it is specialised.
+        """A symbol for a size (or other number) of an input, or the number if it is specialised.
 
         `dynamic_dim` is "DUCK" (the default), "DYNAMIC" or "STATIC", or an enum member of that name; a `constraint_dim` with a
-        range makes it DYNAMIC in that range. Raises ConstraintViolationError for a value outside.
+        range makes it DYNAMIC in this range. Raises ConstraintViolationError for a value outside the range.
         """
         policy = "DYNAMIC" if constraint_dim is not None else getattr(dynamic_dim, "name", dynamic_dim) or "DUCK"
         source = as_source(source)
@@ -154,9 +154,9 @@ class ShapeEnv(GuardOutput):
         return self._note_source(symbol, source)
 
     def create_dim(self, size: int, source: Source, spec: DimSpec) -> Any:
-        """The expression of a dimension of an input, as the user specified it: `scale * root + offset`. Bounds are the root's.
+        """The expression of an input dimension by its specification: `scale * root + offset`. Bounds are those of the root.
 
-        Raises ConstraintViolationError for a size outside of what was specified.
+        Raises ConstraintViolationError for a size that does not fit the specification.
         """
         value, remainder = divmod(size - spec.offset, spec.scale)
         if remainder:
@@ -202,7 +202,7 @@ class ShapeEnv(GuardOutput):
 
     def create_unspecified_symbol(self, val: Any, source: Any, dynamic_dim: Any = None, constraint_dim: Any = None,
                                   symbolic_context: Any = None) -> Any:  # fmt: skip
-        """A symbol for a number that may be negative, and is not specialised at 0 and 1."""
+        """A symbol for a number that may be negative, and is not specialised if it is 0 or 1."""
         return self.create_symbol(
             val, source, dynamic_dim, constraint_dim, positive=None, do_not_specialize_zero_one=True
         )
@@ -211,14 +211,14 @@ class ShapeEnv(GuardOutput):
         return self.create_symintnode(self.create_unspecified_symbol(value, source, dynamic_dim), hint=value)
 
     def create_symintnode(self, sym: Any, *, hint: Any = None, source: Any = None) -> Any:
-        """A SymInt of an expression, or an int where it is one."""
+        """A SymInt of an expression, or an int if the expression is one."""
         if isinstance(sym, sympy.Integer):
             return int(sym)
         hint = None if self.has_unbacked(sym) else hint
         return torch.SymInt(SymNode(sym, self, int, hint))
 
     def create_symfloatnode(self, sym: Any, *, hint: Any = None, source: Any = None) -> Any:
-        """A SymFloat of an expression, or a float where it is one."""
+        """A SymFloat of an expression, or a float if the expression is one."""
         if sym.is_Number:
             return float(sym)
         return torch.SymFloat(SymNode(sym, self, float, hint))
@@ -226,10 +226,10 @@ class ShapeEnv(GuardOutput):
     def create_symboolnode(self, sym: Any) -> Any:
         return torch.SymBool(SymNode(sym, self, bool))
 
-    # ----------------------------------------------------------------------------------------------- questions
+    # ---------------------------------------------------------------------------------------------- evaluation
 
     def decided(self, condition: Any) -> bool | None:
-        """Whether a condition is known to hold, known not to, or neither. Never adds a guard."""
+        """True if a condition is known to hold, False if it is known not to, else None. Adds no guard."""
         return self.facts.decide(self.replace(condition))
 
     def value_of(
@@ -240,9 +240,9 @@ class ShapeEnv(GuardOutput):
         fallback: bool | None = None,
         place: tuple[str, int] = ("", 0),
     ) -> Any:
-        """The value of a node as a Python number, adding a guard if it depends on the inputs.
+        """The value of a SymNode as a Python number. Adds a guard if it depends on the inputs.
 
-        Raises GuardOnDataDependentSymNode where it depends on data, unless there is a fallback.
+        Raises GuardOnDataDependentSymNode if it depends on unbacked symbols and there is no fallback.
         """
         expr = node.expr
         if is_constant(expr):
@@ -277,8 +277,8 @@ class ShapeEnv(GuardOutput):
         return negate(expr) if value is False else relation(sympy.Eq, expr, to_expr(value))
 
     def _from_real_tensors(self, expr: Any, pytype: type) -> Any:
-        """Last resort: the value in this run, checked when the graph runs."""
-        if not self.has_unbacked(expr):  # without a value because Python gives none: its own error says why
+        """The value computed from real tensors, with a runtime assert. Raises GuardOnDataDependentSymNode without them."""
+        if not self.has_unbacked(expr):  # no hint, since evaluating it raises: raise that error
             return pytype(self.evaluate_with(expr, dict(self._values)))
         real = {**self.backed_var_to_val, **self.real_tensor_prop_unbacked_vals}
         if self.real_tensor_prop_unbacked_vals and all(s in real for s in expr.free_symbols):
@@ -288,19 +288,19 @@ class ShapeEnv(GuardOutput):
         raise data_dependent_error(self, expr, Stack.capture())
 
     def evaluate_sym_node(self, sym_node: SymNode, size_oblivious: bool = False, fallback_value: Any = None) -> Any:
-        """`value_of` as upstream's meta kernels call it."""
+        """`value_of` by upstream's name, for its meta kernels."""
         return self.value_of(sym_node, size_oblivious=size_oblivious, fallback=fallback_value)
 
     def evaluate_expr(self, orig_expr: Any, hint: Any = None, fx_node: Any = None, size_oblivious: bool = False,
                       fallback_value: Any = None, *, forcing_spec: bool = False) -> Any:  # fmt: skip
-        """The value of an expression as a sympy constant, adding a guard if it depends on the inputs."""
+        """The value of an expression as a sympy constant. Adds a guard if it depends on the inputs."""
         pytype = bool if is_condition(orig_expr) else int if orig_expr.is_integer else float
         node = SymNode(orig_expr, self, pytype, hint)
         return to_expr(self.value_of(node, size_oblivious=size_oblivious, fallback=fallback_value))
 
     def _maybe_evaluate_static(self, expr: Any, *, unbacked_only: bool = False, compute_hint: bool = False,
                                size_oblivious: bool = False, axioms: Any = None, var_to_range: Any = None) -> Any:  # fmt: skip
-        """The expression as a sympy constant if it is known, else None (with unbacked_only: what is left of it)."""
+        """The expression as a sympy constant if it is known, else None (with unbacked_only: the simplified expression)."""
         expr = self.replace(expr)
         if is_constant(expr):
             return expr
@@ -317,7 +317,7 @@ class ShapeEnv(GuardOutput):
         return self.facts.range_of(self.replace(expr))
 
     def size_hint(self, expr: Any, *, allow_none: bool = False) -> Any:
-        """The value of an expression in the run being traced."""
+        """The hint of an expression."""
         expr = self.replace(sympy.sympify(expr))
         hint = self.hint_of(expr, bool if is_condition(expr) else int)
         if hint is None and not allow_none:
@@ -331,7 +331,7 @@ class ShapeEnv(GuardOutput):
         return self.size_hint(expr, allow_none=True) is not None
 
     def optimization_hint(self, expr: Any, fallback: int | None = None) -> Any:
-        """The hint, or the fallback, or a guess within the range, for decisions that change speed only."""
+        """The hint, else the fallback, else a guess within the range. For decisions that only affect speed."""
         hint = self.size_hint(expr, allow_none=True)
         if hint is not None:
             return hint
@@ -343,12 +343,12 @@ class ShapeEnv(GuardOutput):
     # -------------------------------------------------------------------------------------------------- guards
 
     def _guard(self, condition: Any, place: tuple[str, int] = ("", 0), size_oblivious: bool = False) -> None:
-        """Records that the program's course depends on a condition that holds in this run."""
+        """Add a guard: a condition that holds for the hints."""
         if self._suppressed:
             return
         self._refuse_if_guards_are_errors(condition)
         if self.frozen:
-            log.warning("the ShapeEnv is frozen, but the program depends on %s", condition)
+            log.warning("the ShapeEnv is frozen, but the program needs the guard %s", condition)
             return
         where = f"{place[0]}:{place[1]}" if place[0] else ""
         self.guards.append(ShapeGuard(condition, Stack.capture(), where, size_oblivious))
@@ -359,9 +359,9 @@ class ShapeEnv(GuardOutput):
             raise NewGuard(f"a guard was added where none may be: {condition}\n  at {Stack.capture().user_line()}")
 
     def expect(self, node: SymNode, place: tuple[str, int] = ("", 0)) -> bool:
-        """A condition the program asserts: a guard if it is about inputs, else checked when the program runs.
+        """Add a condition that the program asserts: as a guard if all its symbols are backed, else as a runtime assert.
 
-        False means that it does not hold, and that the caller must raise.
+        False means that the condition does not hold, and the caller must raise.
         """
         known = self.decided(node.expr)
         if known is not None:
@@ -374,7 +374,7 @@ class ShapeEnv(GuardOutput):
         return self.guard_or_defer_runtime_assert(node.expr, f"{place[0]}:{place[1]}")
 
     def guard_or_defer_runtime_assert(self, orig_expr: Any, msg: str, fx_node: Any = None) -> bool:
-        """Takes a condition as true: as a guard if all its symbols are backed, else as an assertion to be made at run time."""
+        """Take a condition as true: as a guard if all its symbols are backed, else as a runtime assert."""
         expr = self.replace(orig_expr)
         known = self.facts.decide(expr)
         if known is not None:
@@ -388,7 +388,7 @@ class ShapeEnv(GuardOutput):
         if self.frozen:
             log.warning("the ShapeEnv is frozen, but the program asserts %s", expr)
             return True
-        # Kept with the newest of its symbols: when that one is bound, all of them are.
+        # Stored under its newest symbol: when that symbol is bound, all are.
         newest = max(unbacked, key=self.unbacked.__getitem__, default=None)
         self.deferred_runtime_asserts.setdefault(newest, []).append(RuntimeAssert(expr, msg, Stack.capture()))
         self.num_deferred_runtime_asserts += 1
@@ -397,7 +397,7 @@ class ShapeEnv(GuardOutput):
 
     @contextmanager
     def suppress_guards(self) -> Generator[None, None, None]:
-        """Questions asked inside are answered by the hints, and leave no trace."""
+        """Conditions inside are evaluated with the hints, without guards."""
         self._suppressed += 1
         try:
             yield
@@ -415,7 +415,7 @@ class ShapeEnv(GuardOutput):
 
     @contextmanager
     def error_on_new_guards(self) -> Generator[None, None, None]:
-        """Inside, a guard, an assertion to be made at run time and a value that data decide raise NewGuard."""
+        """A guard, a runtime assert or a data-dependent value inside raises NewGuard."""
         self._errors_on_guards += 1
         try:
             yield
@@ -423,34 +423,34 @@ class ShapeEnv(GuardOutput):
             self._errors_on_guards -= 1
 
     def freeze(self) -> None:
-        """From now on guards are not recorded, only warned of."""
+        """From now on guards are not recorded; each logs a warning."""
         self.frozen = True
 
     def _maybe_specialize_sym_int_with_hint(self, maybe_sym: Any) -> Any:
-        """A size that is a symbol of another environment, as a number. (Asked by torch 2.11.)"""
+        """A size that is a symbol of another ShapeEnv, as an int. Torch 2.11 calls it."""
         if not isinstance(maybe_sym, torch.SymInt):
             return maybe_sym
         assert maybe_sym.node.shape_env is not self, f"{maybe_sym} is of this environment"
         return maybe_sym.node.require_hint()
 
     def transfer_symbols_from_foreign_shape_env(self, *_: Any, **__: Any) -> Any:
-        """Refused: an input whose sizes are symbols of another environment."""
+        """Refuse an input whose sizes are symbols of another ShapeEnv."""
         raise UnsupportedByRefimpl(
             seen="an input whose sizes are symbols of another ShapeEnv",
-            supported="one environment for everything that is traced together",
+            supported="inputs whose fake tensors have one ShapeEnv",
             do="make all fake tensors in one fake mode",
         )
 
     def freeze_runtime_asserts(self) -> None:
         self.runtime_asserts_frozen = True
 
-    # ---------------------------------------------------------------------- inputs, as FakeTensorMode.from_tensor asks
+    # ------------------------------------------------------------------------- inputs, for FakeTensorMode.from_tensor
 
     def _create_symbolic_sizes_strides_storage_offset(
         self, ex_size: Sequence[int], ex_stride: Sequence[int], ex_storage_offset: int, is_dim_dynamic: Sequence[bool],
         source: Any, *, symbolic_context: Any = None, hint_overrides: Any = None,
     ) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:  # fmt: skip
-        """Sizes, strides and offset of a fake input; the policy per dimension is the context's, if there is one."""
+        """Sizes, strides and offset of a fake input; the policy of each dimension is from `symbolic_context`, if given."""
         default = "STATIC" if self.settings.assume_static_by_default else "DUCK"
         policies = getattr(symbolic_context, "dynamic_sizes", None)
         constraints = getattr(symbolic_context, "constraint_sizes", None) or [None] * len(ex_size)
@@ -462,7 +462,7 @@ class ShapeEnv(GuardOutput):
     def create_symbolic_sizes_strides_storage_offset(
         self, ex: torch.Tensor, source: Any, *, symbolic_context: Any = None
     ) -> Any:
-        """The same for a tensor."""
+        """`_create_symbolic_sizes_strides_storage_offset` for a tensor."""
         dynamic = [d in getattr(ex, "_dynamo_dynamic_indices", ()) for d in range(ex.dim())]
         return self._create_symbolic_sizes_strides_storage_offset(
             ex.size(), ex.stride(), int(ex.storage_offset()), dynamic, source, symbolic_context=symbolic_context
@@ -470,12 +470,12 @@ class ShapeEnv(GuardOutput):
 
 
 def spec_of(policy: Any, constraint: Any = None) -> DimSpec:
-    """A DimSpec from upstream's objects: a DimDynamic, and a constraint with a range `vr` and `warn_only`."""
+    """Convert upstream's DimDynamic and its constraint (with a range `vr` and `warn_only`) to a DimSpec."""
     name = getattr(policy, "name", policy)
     if constraint is None:
         return DimSpec(name)
     bounds = getattr(constraint, "vr", None)
-    if bounds is None:  # only that it is not a single number
+    if bounds is None:  # a constraint that only forbids specialisation
         return DimSpec("DYNAMIC")
     low, high = as_bound(bounds.lower), as_bound(bounds.upper)
     return DimSpec(

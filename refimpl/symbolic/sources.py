@@ -1,7 +1,7 @@
-"""Where a symbol's value is read from when the program runs again, as Python source.
+"""Sources: Python expressions that read a symbol's value from the inputs of a later call.
 
 Counterpart: torch/_dynamo/source.py Source and its subclasses
-Differs: a source is its Python text. Objects of upstream's classes are taken wherever a source is given: they have a `name`.
+Differs: a source is its Python text. Objects of upstream's classes are accepted too, by their `name`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """`L['x'].size()[0]`, say. `base` is the input it belongs to (`L['x']`); `dim` the dimension if it is a size."""
+    """A source such as `L['x'].size()[0]`. `base` is its input (`L['x']`); `dim` the dimension if it is a size."""
 
     name: str
     base: str = ""
@@ -26,13 +26,13 @@ class Source:
 
 
 def input_source(name: str) -> Source:
-    """A whole input, by its parameter name or as Python source."""
+    """The source of an input, from its parameter name or its Python source."""
     text = f"L[{name!r}]" if name.isidentifier() else name
     return Source(text, text)
 
 
 def as_source(source: Any) -> Source:
-    """A source from a name, from one of ours, or from an object with `name` (a string, or a method as in older torch)."""
+    """Convert a name, or an object with a `name` (a string, or a method as in older torch), to a Source."""
     if isinstance(source, Source):
         return source
     if isinstance(source, str):

@@ -1,7 +1,7 @@
-"""The Python stack at a moment, cheap to take and formatted only when somebody reads it.
+"""Captured Python stacks: cheap to capture, formatted when they are read.
 
 Counterpart: torch/utils/_traceback.py CapturedTraceback
-Differs: pure Python; knows which frame is the user's, also where the user's program is interpreted and has no frames.
+Differs: pure Python. Finds the user's line also in a program that refimpl interprets, which has no Python frames.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _is_user_code: dict[str, bool] = {}
 
 
 def is_user_file(filename: str) -> bool:
-    """Whether code of this file is the user's: not torch's, refimpl's (whose tests are users) or Python's."""
+    """Whether the file is user code: not of torch, refimpl (except its tests) or the standard library."""
     known = _is_user_code.get(filename)
     if known is None:
         inside = filename.startswith(_REFIMPL) and "tests" not in Path(filename).parts
         is_python = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
-        wraps = filename.endswith("typing_extensions.py")  # deprecated functions of torch run through it
+        wraps = filename.endswith("typing_extensions.py")  # it wraps deprecated functions of torch
         known = not (inside or is_python or wraps or filename.startswith((_TORCH, "<")))
         _is_user_code[filename] = known
     return known
@@ -53,7 +53,7 @@ _PLACE: contextvars.ContextVar[Callable[[], Place | None]] = contextvars.Context
 
 @contextlib.contextmanager
 def interpreting(place: Callable[[], Place | None]) -> Iterator[None]:
-    """Within it the user's program is where `place` says, None for nowhere that is known."""
+    """Inside, `place` returns the current line of the user's program; None if it is not known."""
     token = _PLACE.set(place)
     try:
         yield
@@ -62,7 +62,7 @@ def interpreting(place: Callable[[], Place | None]) -> Iterator[None]:
 
 
 class Stack:
-    """Frames, innermost first. `place` is where the user's program was, if it was interpreted."""
+    """Frames, innermost first. `place` is the line of the user's program, if it was interpreted."""
 
     __slots__ = ("_frames", "_place")
 
@@ -89,7 +89,7 @@ class Stack:
         return None
 
     def user_line(self) -> str:
-        """`file:line in function: source`, or that there is none."""
+        """`file:line in function: source`, or "(no frame of user code)"."""
         found = self.user_frame()
         if found is None:
             return "(no frame of user code)"

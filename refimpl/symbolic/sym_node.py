@@ -1,9 +1,9 @@
-"""The object behind torch.SymInt, SymFloat and SymBool: an expression, its type, and what it is in the run being traced.
+"""SymNode, the object behind torch.SymInt, SymFloat and SymBool: an expression, its type and its hint.
 
 Counterpart: torch/fx/experimental/sym_node.py SymNode
-Differs: a node records the operation that made it (`origin`), so that a tracer can write graph nodes when one is needed, and
-not before; torch's nodes call the tracer at every operation. What operations make is remembered by the environment.
-C++ (torch/csrc/utils/python_symnode.h) and torch's Python layer reach these methods by name.
+Differs: a SymNode records the operation that made it (`origin`), so that a tracer writes graph nodes only when they are needed;
+torch's SymNodes call the tracer at every operation. Results of operations are cached in the ShapeEnv.
+C++ (torch/csrc/utils/python_symnode.h) and torch's Python code call these methods by name.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def is_symbolic_number(value: object) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:
-    """The Python-level operation that made a node: a graph node `function(*operands)` computes its value.
+    """The Python operation that made a SymNode: a graph node `function(*operands)` computes its value.
 
-    An operand is a SymNode, a Python number, or (of torch.sym_sum) a tuple of these.
+    An operand is a SymNode, a Python number, or for torch.sym_sum a tuple of these.
     """
 
     function: Callable[..., Any]
@@ -50,7 +50,7 @@ class Origin:
 
 
 class SymNode:
-    """A symbolic int, float or bool. Immutable but for caches."""
+    """A symbolic int, float or bool. Immutable except for caches."""
 
     __slots__ = (
         "__weakref__",
@@ -68,7 +68,7 @@ class SymNode:
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """The operations, set below from their table."""
+            """The operations, which are set below from tables."""
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class SymNode:
 
     @property
     def expr(self) -> Any:
-        """The expression, with what is known to be equal replaced."""
+        """The expression with the known replacements applied."""
         env = self.shape_env
         if self._current_version != env.replacements_version:
             self._current = env.replace(self._expr)
@@ -104,7 +104,7 @@ class SymNode:
 
     @property
     def hint(self) -> Any:
-        """The value in the run being traced; None where an unbacked symbol is involved."""
+        """The value in the run being traced; None if it depends on an unbacked symbol."""
         if self._hint is None and self.constant is None:
             self._hint = self.shape_env.hint_of(self.expr, self.pytype)
         return self._hint
@@ -113,7 +113,7 @@ class SymNode:
         return self.hint is not None
 
     def require_hint(self, fallback: Any = None) -> Any:
-        """The hint, else the fallback, else GuardOnDataDependentSymNode."""
+        """The hint, else the fallback. Raises GuardOnDataDependentSymNode without both."""
         if self.hint is not None:
             return self.hint
         return self.shape_env.size_hint(self.expr) if fallback is None else fallback
@@ -143,7 +143,7 @@ class SymNode:
         return True
 
     def is_constant(self) -> bool:
-        """Of an int or bool. torch's operators ask, and know what to do with a constant SymInt or SymBool only."""
+        """Whether it is a constant int or bool. Not a float: torch's operators handle constant SymInts and SymBools only."""
         return self.constant is not None and self.pytype is not float
 
     def is_nested_int(self) -> bool:
@@ -194,7 +194,7 @@ class SymNode:
     # ------------------------------------------------------------------------------------- making new nodes
 
     def _made(self, expr: sympy.Basic, pytype: type, hint: Any, function: Any, operands: tuple[Any, ...]) -> SymNode:
-        """The result of an operation: a number, or a node that says which operation made it."""
+        """The result of an operation: a constant, or a SymNode with an origin."""
         return self._of_program(self._result(expr, pytype, hint), function, operands)
 
     def _result(self, expr: sympy.Basic, pytype: type, hint: Any) -> SymNode:
@@ -206,7 +206,7 @@ class SymNode:
         return SymNode(expr, self.shape_env, pytype, hint)
 
     def _of_program(self, result: SymNode, function: Any, operands: tuple[Any, ...]) -> SymNode:
-        """The result with its origin, if the program being traced (and not a kernel) is what computes."""
+        """The result with an origin, if the program being traced computes it and not a kernel."""
         if result.constant is not None or not self.shape_env.records_origins:
             return result
         origin = Origin(function, tuple(_plain(o) for o in operands))
@@ -225,12 +225,12 @@ class SymNode:
 
     def _binary(self, operation: Operation, other: SymNode) -> SymNode:
         kind = self.pytype
-        if (kind is float) != (other.pytype is float):  # C++ may mix them where Python has already converted
+        if (kind is float) != (other.pytype is float):  # from C++; Python has converted operands to one type
             left = self if kind is float else self.sym_float()
             return left._binary(operation, other if other.pytype is float else other.sym_float())
         a, b = self.expr, other.expr
         key = (operation, kind, a, b)
-        # What an operation makes of the same expressions is the same, but for the origin.
+        # The cached result has no origin.
         result = self.shape_env.made.get(key)
         if result is None:
             make = operation.floats if kind is float else operation.ints
@@ -241,7 +241,7 @@ class SymNode:
         return self._of_program(result, operation.function, (self, other))
 
     def _simpler(self, made: SymNode, known: SymNode, operation: Operation, other: SymNode) -> SymNode:
-        """The result of an operation with the expression of a node it is known to equal."""
+        """The result of an operation, with the expression of the node `known` that it equals."""
         if known.constant is not None:
             return known
         return self._made(known.expr, made.pytype, known.hint, operation.function, (self, other))
@@ -261,13 +261,13 @@ class SymNode:
         return self._reduced(_FLOORDIV, other, self.wrap_int(0))
 
     def float_truediv(self, other: SymNode) -> SymNode:
-        """In autograd's own formulas, which are C++, quotients by 0 are infinite or NaN: guards tell those calls apart."""
+        """Division. In autograd's C++ formulas x / 0 is inf or nan and no error; a guard then says whether the divisor is 0."""
         if is_inside_formula() and (other.constant == 0 or not other.ne(other.wrap_float(0.0)).guard_or_true("", 0)):
             return self.wrap_float(_divided_by_zero(self.sym_float().guard_float("", 0)))
         return self._binary(_TRUEDIV, other)
 
     def _reduced(self, operation: Operation, other: SymNode, if_less: SymNode) -> SymNode:
-        """Where 0 <= a < b is known, a % b is a and a // b is 0. Where b is not 0 and divides a, they are 0 and the quotient."""
+        """a % b or a // b, simplified: to a or 0 if 0 <= a < b is known, to 0 or a / b if b is not 0 and divides a."""
         made = self._binary(operation, other)
         if made.constant is not None or self.pytype is not int or other.pytype is not int:
             return made
@@ -289,7 +289,7 @@ class SymNode:
         return self._extremum(_MAX, other, self.ge)
 
     def _extremum(self, operation: Operation, other: SymNode, wins: Callable[[SymNode], SymNode]) -> SymNode:
-        """Where it is known which one wins, the expression is the winner's (the operation stays in the origin)."""
+        """min or max. If it is known which operand it is, the result has its expression; the origin is the operation."""
         made = self._binary(operation, other)
         if made.constant is not None or self.pytype is not int or other.pytype is not int:
             return made
@@ -340,7 +340,7 @@ class SymNode:
         return SymNode(expr, self.shape_env, bool, hint, None if hint is None or not is_constant(expr) else hint)
 
     def is_non_overlapping_and_dense_indicator(self, sizes: Sequence[SymNode], strides: Sequence[SymNode]) -> SymNode:
-        """1 or 0. Known without symbols where the tensor is plainly contiguous in some order."""
+        """1 or 0, or an expression if the facts do not decide it."""
         expr = layout.non_overlapping_and_dense(
             [s.expr for s in sizes], [s.expr for s in strides], self.shape_env.decided
         )
@@ -419,7 +419,7 @@ def _identity(self: SymNode) -> SymNode:
     return self
 
 
-# C++ and torch's Python layer know some operations by a second name.
+# Second names of operations, by which C++ and torch's Python code call them.
 _ALIASES = {
     "truediv": "float_truediv",
     "floordiv": "int_floordiv",

@@ -1,7 +1,7 @@
-"""The symbols of an environment: which there are, their values in the run being traced, and which are equal to what.
+"""The symbols of a ShapeEnv: their hints, sources, ranges and replacements.
 
 Counterpart: the symbol tables of torch/fx/experimental/symbolic_shapes.py ShapeEnv
-Differs: replacements are kept resolved, so that replacing is one pass; symbols are numbered in order (s0, s1, ..., u0, ...).
+Differs: replacements contain no replaced symbols, so that one pass applies them; symbols are numbered in order (s0, s1, ..., u0).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from refimpl.symbolic.sources import Source
 
 
 class RangesForTorch(Mapping[sympy.Symbol, Any]):
-    """The ranges of the symbols as torch's fake kernels expect them: they compute with torch's own class of ranges."""
+    """The ranges of the symbols as torch's ValueRanges, for torch's fake kernels."""
 
     def __init__(self, facts: FactState) -> None:
         self._facts = facts
@@ -46,7 +46,7 @@ class RangesForTorch(Mapping[sympy.Symbol, Any]):
 
 
 class SymbolState:
-    """Symbols, values, replacements. The base of ShapeEnv."""
+    """The part of ShapeEnv that holds symbols, hints and replacements."""
 
     def __init__(self) -> None:
         self.facts = FactState()
@@ -61,14 +61,14 @@ class SymbolState:
         self._values: dict[sympy.Symbol, Any] = {}  # backed_var_to_val as Python numbers
         self._replaced: dict[sympy.Basic, sympy.Basic] = {}
         self._hints: dict[sympy.Basic, Any] = {}
-        # Nodes without origin: by operation, type and operand expressions; and constants
+        # Caches of SymNodes without origin: by operation, type and operand expressions; constants by value.
         self.made: dict[Any, Any] = {}
         self.int_nodes: dict[int, Any] = {}
 
     # --------------------------------------------------------------------------------------------- expressions
 
     def replace(self, expr: Any) -> Any:
-        """The expression with every symbol replaced by what it is known to equal."""
+        """The expression with the known replacements applied."""
         if not self.replacements:
             return expr
         found = self._replaced.get(expr)
@@ -77,7 +77,7 @@ class SymbolState:
         return found
 
     def simplify(self, expr: Any, size_oblivious: bool = False) -> Any:
-        """`replace`, and true or false where the facts decide a condition."""
+        """`replace`; a condition that the facts decide becomes true or false."""
         replaced = self.replace(expr)
         if not is_condition(replaced):
             return replaced
@@ -91,7 +91,7 @@ class SymbolState:
         return symbol in self.unbacked
 
     def hint_of(self, expr: sympy.Basic, pytype: type) -> Any:
-        """The value in the run being traced, None if it depends on unbacked symbols (or has no value: a division by 0)."""
+        """The value in the run being traced; None if it depends on unbacked symbols or divides by 0."""
         if is_constant(expr):
             return pytype(to_number(expr))
         if expr in self._hints:
@@ -110,7 +110,7 @@ class SymbolState:
         self.facts.ranges[symbol] = found
 
     def add_backed_var_to_val(self, expr: sympy.Symbol, val: int) -> None:
-        """Gives a symbol made elsewhere its value."""
+        """Set the hint of a symbol that the caller made."""
         assert expr not in self.backed_var_to_val, f"{expr} already has a value"
         if expr not in self._order:
             self._register(expr, Range(-INFINITY, INFINITY))
@@ -135,7 +135,7 @@ class SymbolState:
     # -------------------------------------------------------------------------------------------- replacements
 
     def learn(self, condition: sympy.Basic) -> None:
-        """Takes a condition as true, and replaces the symbols it determines."""
+        """Take a condition as true, and replace the symbols it determines."""
         narrowed = self.facts.learn(condition)
         parts = condition.args if isinstance(condition, sympy.And) else (condition,)
         for part in parts:
@@ -147,8 +147,8 @@ class SymbolState:
                 self.set_replacement(symbol, sympy.Integer(found.lower))
 
     def _solve(self, equation: sympy.Eq) -> None:
-        """Replaces one symbol of an equation by the rest. Unbacked symbols go first, and of these the newest, so that what
-        is left was known earlier. Only a symbol with coefficient 1 or -1 can be replaced: the rest is then an integer."""
+        """Solve an equation for one symbol and replace it. Unbacked symbols are replaced first, the newest of them, so that the
+        solution has older symbols. Only a symbol with coefficient 1 or -1 is replaced: the solution is then an integer."""
         equation = self.replace(equation)
         if not isinstance(equation, sympy.Eq):
             return
@@ -171,7 +171,7 @@ class SymbolState:
                 return
 
     def set_replacement(self, symbol: sympy.Symbol, expr: Any) -> None:
-        """From now on the symbol stands for the expression."""
+        """Replace the symbol by the expression from now on."""
         expr = self.replace(expr)
         if expr == symbol or symbol in expr.free_symbols:
             return
@@ -187,7 +187,7 @@ class SymbolState:
         self._carry_over_facts(symbol, expr)
 
     def _carry_over_facts(self, symbol: sympy.Symbol, expr: sympy.Basic) -> None:
-        """What was known of the symbol is now known of the expression."""
+        """Learn the facts about the symbol for the expression that replaces it."""
         found = self.facts.ranges.get(symbol)
         self.facts.changed()
         if found is not None and not is_constant(expr):

@@ -1,4 +1,4 @@
-"""Symbols whose values are known only when the program runs: made by `item()`, `nonzero()` and their like.
+"""Unbacked symbols, whose values are known only when the program runs: `x.item()`, sizes of `x.nonzero()`.
 
 Counterpart: create_unbacked_*, compute_unbacked_bindings, _constrain_range* of torch/fx/experimental/symbolic_shapes.py
 """
@@ -20,7 +20,7 @@ from refimpl.symbolic.symbols import SymbolState
 
 
 def as_bound(value: Any) -> Bound:
-    """A bound from an int, a float infinity, or one of sympy's or torch's infinities, which print as oo and int_oo."""
+    """Convert an int or an infinity to a bound. Infinities of sympy and torch print as oo and int_oo."""
     if isinstance(value, (int, float)):
         return value
     text = str(value)
@@ -30,7 +30,7 @@ def as_bound(value: Any) -> Bound:
 
 
 class UnbackedSymbols(SymbolState):
-    """Making and constraining unbacked symbols. A layer of ShapeEnv."""
+    """The part of ShapeEnv that makes and constrains unbacked symbols."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,23 +57,23 @@ class UnbackedSymbols(SymbolState):
         return self._fresh(symbol, found, source)
 
     def create_unbacked_symint(self, source: Any = None) -> torch.SymInt:
-        """A fresh integer of which nothing is known. With a source it is an input's, and no op has to bind it."""
+        """A new unbacked SymInt. With a source it belongs to an input, and no op has to bind it."""
         return torch.SymInt(self._node(self._fresh_int(UNKNOWN, source), int))
 
     def create_unbacked_symfloat(self) -> torch.SymFloat:
-        """A fresh float of which nothing is known."""
+        """A new unbacked SymFloat."""
         symbol = sympy.Symbol(f"zuf{self.unbacked_symfloat_counter}")
         self.unbacked_symfloat_counter += 1
         return torch.SymFloat(self._node(self._fresh(symbol, UNKNOWN), float))
 
     def create_unbacked_symbool(self) -> torch.SymBool:
-        """A fresh truth value: an unbacked 0 or 1 that is compared with 1, as upstream's readers expect."""
+        """A new unbacked SymBool: `u0 == 1` for an unbacked u0 that is 0 or 1, as upstream makes it."""
         symbol = self._fresh_int(Range(0, 1))
         return torch.SymBool(self._node(sympy.Eq(symbol, 1, evaluate=False), bool))
 
     @contextmanager
     def ignore_fresh_unbacked_symbols(self) -> Generator[None, None, None]:
-        """Symbols made inside are thrown away: nobody will look for them in results."""
+        """Unbacked symbols made inside need no binding."""
         self._ignores_fresh += 1
         try:
             yield
@@ -86,7 +86,7 @@ class UnbackedSymbols(SymbolState):
     # ---------------------------------------------------------------------------------------------- constraints
 
     def constrain_symbol_range(self, s: Any, compiler_min: Any, compiler_max: Any) -> None:
-        """Takes as known that the symbol lies between both bounds. No guard, no check at run time."""
+        """Take the bounds of the symbol as true, without a guard or a runtime assert."""
         lower, upper = as_bound(compiler_min), as_bound(compiler_max)
         s = self.replace(s)
         if lower != -INFINITY:
@@ -117,7 +117,7 @@ class UnbackedSymbols(SymbolState):
             self.constrain_symbol_range(a, -INFINITY, upper_bound)
 
     def _constrain_unify(self, a: Any, b: Any) -> None:
-        """Takes two sizes as equal, without a guard."""
+        """Take two sizes as equal, without a guard."""
         exprs = [sympy.Integer(x) if isinstance(x, int) else x.node.expr for x in (a, b)]
         condition = sympy.Eq(exprs[0], exprs[1], evaluate=False)
         if all(e.is_number for e in exprs):
@@ -133,7 +133,7 @@ class UnbackedSymbols(SymbolState):
         self.set_replacement(orig_s, new_s)
 
     def set_real_tensor_prop_unbacked_vals(self, k: sympy.Symbol, v: Any) -> None:
-        """The value an unbacked symbol has in the run being traced, where real tensors are propagated beside the fake ones."""
+        """Set the value of an unbacked symbol in the run being traced, if real tensors are propagated beside the fake ones."""
         self.real_tensor_prop_unbacked_vals[k] = sympy.sympify(v)
 
 
@@ -144,14 +144,14 @@ def _check_order(lower: Any, upper: Any) -> None:
         )
 
 
-# --------------------------------------------------------------------------------------------------- where they are bound
+# ---------------------------------------------------------------------------------------------------------------- bindings
 
 
 def fresh_bindings(env: Any, value: Any) -> dict[sympy.Symbol, tuple[Any, ...]]:
-    """Where in a result the pending fresh symbols stand: symbol -> key path (pytree keys, method calls).
+    """The unbacked bindings of an op's result: pending symbol -> key path in the result (pytree keys, method calls).
 
-    Empties the list of pending symbols. Raises PendingUnbackedSymbolNotFound for a symbol that is not in the result: nothing
-    could say what it is when the graph runs.
+    Empties the list of pending symbols. Raises PendingUnbackedSymbolNotFound for a symbol that is not in the result, since the
+    graph could not compute its value.
     """
     pending = list(env.pending_fresh_unbacked_symbols)
     ignorable = set(env.ignorable_fresh_unbacked_symbols)
@@ -178,7 +178,7 @@ def fresh_bindings(env: Any, value: Any) -> dict[sympy.Symbol, tuple[Any, ...]]:
 
 
 class MethodKey:
-    """A step of a key path: calls a method of the object so far."""
+    """A step of a key path: a method call, such as `.size()`."""
 
     __slots__ = ("name",)
 
@@ -195,7 +195,7 @@ class MethodKey:
 
 
 class AttributeKey(MethodKey):
-    """A step of a key path: an inner tensor of a wrapper subclass."""
+    """A step of a key path: an attribute with an inner tensor of a wrapper subclass."""
 
     def get(self, obj: Any) -> Any:
         return getattr(obj, self.name)
@@ -207,7 +207,7 @@ class AttributeKey(MethodKey):
 
 
 class FromBool:
-    """A step of a key path: the 0 or 1 behind a truth value."""
+    """A step of a key path: a bool converted to 0 or 1."""
 
     def get(self, obj: Any) -> int:
         return int(obj)
@@ -219,7 +219,7 @@ class FromBool:
 
 
 class DividedBy:
-    """A step of a key path: the symbol is what is found, divided by a number."""
+    """A step of a key path: division by a number."""
 
     def __init__(self, divisor: Any) -> None:
         self.divisor = divisor
@@ -234,7 +234,7 @@ class DividedBy:
 
 
 def _bound_symbol(expr: Any, missing: set[sympy.Symbol]) -> tuple[sympy.Symbol, tuple[Any, ...]] | None:
-    """The missing symbol an expression is enough to compute, and how."""
+    """The missing symbol that can be computed from the expression, and the key path steps that do so; else None."""
     if expr in missing:
         return expr, ()
     if isinstance(expr, sympy.Eq) and expr.args[0] in missing and expr.args[1] == 1:

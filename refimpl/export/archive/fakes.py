@@ -14,7 +14,7 @@ from refimpl._torch import FakeTensor, inside_fake_kernel, set_bits, storage_key
 from refimpl.export.archive.errors import ArchiveError, field, optional
 from refimpl.export.archive.symbols import SymbolReader, SymbolWriter
 from refimpl.export.archive.values import device_named, dtype_named
-from refimpl.symbolic.fake_inputs import lay_over, symbolic_fake_mode
+from refimpl.symbolic.fake_inputs import set_to_storage, symbolic_fake_mode
 
 
 class FakeWriter:
@@ -109,7 +109,7 @@ class FakeReader:
                 whole = None if _expression(offset) == 0 else torch.empty(0, dtype=torch.uint8, device="meta")
             if whole is not None:
                 meta = torch.empty(0, dtype=dtype, device="meta")
-                lay_over(meta, whole.untyped_storage(), offset, shape, stride)
+                set_to_storage(meta, whole.untyped_storage(), offset, shape, stride)
             if record.get("is_conj") or record.get("is_neg"):
                 set_bits(meta, is_conj=bool(record.get("is_conj")), is_neg=bool(record.get("is_neg")))
         return self._with_autograd(FakeTensor(self.mode, meta, device), record, where)
