@@ -1,4 +1,4 @@
-"""Export: a module as one graph, with what goes in and comes out, its state, and the sizes it holds for."""
+"""Export: a module as one graph, with the signature of its inputs and outputs, its state, and its range constraints."""
 
 from refimpl.export.archive.files import load, save
 from refimpl.export.draft import draft_export

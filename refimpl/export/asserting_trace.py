@@ -1,8 +1,8 @@
-"""A trace that asserts, in its graph, what was taken to hold of numbers that are known only when the graph runs.
+"""A trace that records runtime asserts on unbacked symbols in its graph.
 
 Counterpart: torch/fx/passes/runtime_assert.py insert_deferred_runtime_asserts; torch/export/_trace.py
 _add_runtime_assertions_to_cond_in_subgraph
-Differs: recorded while the trace still runs, in the function that has asked, and then moved to where the numbers are known.
+Differs: asserts are recorded while the trace runs, in the graph that needs them, then moved to the first node with their symbols.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from refimpl.trace.tracing import Trace, current_trace
 
 
 class AssertingTrace(Trace):
-    """Functions of operators, traced inside of it, assert what they have asked for themselves."""
+    """Functions of higher-order operators traced inside it have the asserts of their own conditions."""
 
     def __init__(
         self, options: TraceOptions, *, parent: Trace | None = None, shape_env: ShapeEnv | None = None
@@ -33,11 +33,11 @@ class AssertingTrace(Trace):
         outer = parent if isinstance(parent, AssertingTrace) else None
         self._env = outer._env if outer is not None else shape_env
         self._asserted: dict[int, RuntimeAssert] = {} if outer is None else outer._asserted
-        # Of a trace before this one, by capture: its numbers need not be this one's, which has asked the same of its own.
+        # Conditions that capture added before this trace. Their symbols may not occur in this trace, which adds its own.
         self._earlier = {id(c) for c in self._conditions()} if outer is None else outer._earlier
 
     def assert_conditions(self, besides: Set[int] = frozenset()) -> None:
-        """Records an assertion for every condition that has none, but for some by identity. To be called inside of the trace."""
+        """Record an assert for every condition without one, except those with ids in `besides`. To be called inside the trace."""
         assert self._env is not None
         graph = self.builder.graph
         count = len(graph.nodes)
@@ -50,26 +50,26 @@ class AssertingTrace(Trace):
             if id(condition) in self._asserted or id(condition) in besides:
                 continue
             holds = self._env.create_symboolnode(condition.expr)
-            is_known = self._env.replace(condition.expr) == sympy.true  # it has made its own numbers known
+            is_known = self._env.replace(condition.expr) == sympy.true  # the condition itself determines its symbols
             if id(condition) in self._earlier and not self._can_find(condition.expr if is_known else holds):
                 continue
             self._asserted[id(condition)] = condition
             place = condition.stack.user_line() or condition.msg
             message = f"Runtime assertion failed for expression {condition.expr} at {place}"
             if is_known:
-                self._assert_as_it_stands(condition.expr, holds, message)
+                self._assert_unsimplified(condition.expr, holds, message)
             else:
                 torch.ops.aten._assert_scalar.default(holds, message)
         _hoist([node for node in list(graph.nodes)[count:] if _is_of_assertion(node)])
 
-    def _assert_as_it_stands(self, condition: sympy.Basic, holds: torch.SymBool, message: str) -> None:
+    def _assert_unsimplified(self, condition: sympy.Basic, holds: torch.SymBool, message: str) -> None:
         assert self.recording is not None
         node = self.recording.symbols.node_of_condition(holds, condition)
         assertion = self.builder.call(torch.ops.aten._assert_scalar.default, (node, message), {})
         assertion.meta["val"] = None
 
     def trace_function(self, f: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
-        """As any trace does, with assertions at the end of the function's graph."""
+        """Trace the function, with runtime asserts at the end of its graph."""
         known = {id(condition) for condition in self._conditions()}
 
         @functools.wraps(f)
@@ -83,12 +83,12 @@ class AssertingTrace(Trace):
         return super().trace_function(asserting, operands)
 
     def innermost_call(self) -> str | None:
-        """Of a module, as `nn_module_stack` has it for a key."""
+        """The key of the innermost module call in `nn_module_stack`."""
         return None if self._module_stack is None else self._module_stack.innermost()
 
     def check_complete(self) -> None:
-        """Raises UnsupportedByRefimpl for a condition that has no assertion, which would otherwise be lost. One of an earlier
-        trace has, where this one has asked the same of another number."""
+        """Raises UnsupportedByRefimpl for a condition without an assert. A condition of capture has one if this trace asserts
+        the same of another symbol."""
         again = Counter(self._form(c) for c in self._asserted.values() if id(c) not in self._earlier)
         for condition in self._conditions():
             if id(condition) in self._asserted:
@@ -97,14 +97,14 @@ class AssertingTrace(Trace):
             again[form] -= 1
             if again[form] < 0:
                 raise UnsupportedByRefimpl(
-                    seen=f"{condition.expr}, asked at {condition.stack.user_line() or condition.msg} of a number that only "
+                    seen=f"{condition.expr}, a condition at {condition.stack.user_line() or condition.msg} on a number that only "
                     "the captured graph has",
                     supported="in strict export numbers that are read outside of branches",
                     do="export with strict=False",
                 )
 
     def _form(self, condition: RuntimeAssert) -> str:
-        """The condition, whatever its numbers are called."""
+        """The condition with its unbacked symbols renamed in order, for comparison."""
         assert self._env is not None
         numbers = sorted((s for s in condition.expr.free_symbols if s in self._env.unbacked), key=str)
         return str(condition.expr.xreplace({s: sympy.Symbol(f"_{i}", integer=True) for i, s in enumerate(numbers)}))
@@ -121,25 +121,25 @@ class AssertingTrace(Trace):
 
 
 def _asserted_by_nodes(graph: torch.fx.Graph) -> set[Any]:
-    """What a program asserts by itself, as one does that was exported before."""
+    """The conditions that the graph asserts already, as that of an exported program does."""
     nodes = graph.find_nodes(op="call_function", target=torch.ops.aten._assert_scalar.default)
     asserted = [node.args[0].meta.get("val") for node in nodes if isinstance(node.args[0], torch.fx.Node)]
     return {holds.node.expr for holds in asserted if isinstance(holds, torch.SymBool)}
 
 
 def _is_of_assertion(node: torch.fx.Node) -> bool:
-    """Of what is recorded last: the ends of regions are to stay last."""
+    """Whether the node is an assert or computes a number for one. Nodes that end a region are neither, and stay last."""
     is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
     return is_number or node.target is torch.ops.aten._assert_scalar.default
 
 
 def _hoist(nodes: Sequence[torch.fx.Node]) -> None:
-    """Moves each of the nodes, the last of their graph, to behind the last node that it needs."""
+    """Move each of the nodes, which are the last of their graph, behind the last of its inputs."""
     if not nodes:
         return
     graph = nodes[0].graph
     order: dict[torch.fx.Node, tuple[int, int]] = {node: (index, 0) for index, node in enumerate(graph.nodes)}
-    inputs = list(graph.find_nodes(op="placeholder"))  # the last one, for nodes go behind all of them
+    inputs = list(graph.find_nodes(op="placeholder"))  # nodes go behind the last placeholder
     last_at: dict[int, torch.fx.Node] = {}
     for number, node in enumerate(nodes, 1):
         latest = max((*node.all_input_nodes, *inputs[-1:]), key=lambda needed: order[needed])

@@ -1,8 +1,8 @@
-"""Example inputs that are fake tensors of the caller's: what of them an export goes by.
+"""Fake tensors of the caller as example inputs of an export.
 
 Counterpart: torch/_export/non_strict_utils.py make_fake_inputs, where it takes over the caller's FakeTensorMode
-Differs: an export always has a mode and symbols of its own. Sizes that are symbols of the caller's are the numbers they were made
-with; which sizes may vary `dynamic_shapes` alone says, in both ways of exporting.
+Differs: an export always has its own fake mode and symbols. A symbolic size of the caller is replaced by its hint; only
+`dynamic_shapes` makes a size dynamic, in strict and non-strict export.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from refimpl._torch import FakeTensor, FakeTensorMode, inside_fake_kernel, pytre
 from refimpl.errors import ForeignFakeInput
 
 
-def with_sizes_as_numbers(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments; fake tensors and numbers with symbols in them are replaced by such without.
+def with_hints_as_sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments with symbols replaced by their hints, also in sizes and strides of fake tensors.
 
-    Raises ForeignFakeInput for a symbol that stands for no number, as of the result of `nonzero`.
+    Raises ForeignFakeInput for an unbacked symbol, such as a size of `x.nonzero()`.
     """
     leaves, spec = pytree.tree_flatten((args, kwargs))
     if not any(map(_has_symbols, leaves)):
@@ -57,7 +57,7 @@ def _number(value: Any) -> Any:
     hint = value.node.hint
     if hint is None:
         raise ForeignFakeInput(
-            seen=f"an example input with {value}, a number that is known only when a program runs",
-            do="give example inputs of known sizes, and say by dynamic_shapes which may vary",
+            seen=f"an example input with the unbacked symbol {value}",
+            do="pass example inputs with known sizes, and mark dynamic ones by dynamic_shapes",
         )
     return hint

@@ -1,4 +1,4 @@
-"""Tensors that a module has as plain attributes: constants of its exported program.
+"""Constants of an exported program: tensors and script objects that are plain attributes of the module.
 
 Counterpart: torch/_export/passes/lift_constants_pass.py ConstantAttrMap; torch/export/_trace.py _gather_constant_attrs
 """
@@ -14,19 +14,19 @@ from refimpl._torch import is_opaque_object
 
 
 def identity(value: Any) -> Hashable:
-    """The same for two that are one: torch hands out a new object of Python's for a script object every time."""
+    """A key that is equal for the same object. Script objects need one: torch wraps them in a new Python object every time."""
     return ("script object", hash(value)) if isinstance(value, torch.ScriptObject) else id(value)
 
 
 def class_name(value: Any) -> str:
-    """The full name of an object's class; of a script object's fake that of the object."""
+    """The full name of an object's class; for the fake of a script object, the name of the script object's class."""
     if isinstance(value, torch.ScriptObject):
         return value._type().qualified_name()
     return getattr(value, "script_class_name", f"{type(value).__module__}.{type(value).__qualname__}")
 
 
 def constant_attributes(module: torch.nn.Module) -> dict[Hashable, tuple[Any, list[str]]]:
-    """Tensors and script objects that are attributes, by identity, with their full names; neither parameters nor buffers."""
+    """Attributes that are tensors or script objects, but no parameters or buffers: identity -> (value, full names)."""
     state = {id(value) for value in (*module.parameters(), *module.buffers())}
     found: dict[Hashable, tuple[Any, list[str]]] = {}
     for name, value in _attributes(module):

@@ -1,7 +1,7 @@
-"""Export at any price: a program that runs for the example inputs and others like them, and a report of what it relies on.
+"""Draft export: exports programs that `export` refuses, and reports the assumptions it made.
 
 Counterpart: torch/export/_draft_export.py draft_export
-Differs: one more attempt where promises of sizes do not hold, without the promises; the report has what they asked for.
+Differs: if constraints on sizes are violated, the export is tried again without them, and the report has the violations.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.capture.public.running import capturing
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.export.caller_fakes import with_sizes_as_numbers
+from refimpl.export.caller_fakes import with_hints_as_sizes
 from refimpl.export.draft_report import DraftExportReport, FailureReport, FailureType
 from refimpl.export.draft_values import DraftFailuresState, DraftFakeMode, DraftShapeEnv
 from refimpl.export.entry_points import check_arguments, exported_program
@@ -38,25 +38,25 @@ def draft_export(
     strict: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> ExportedProgram:
-    """As `export`, for programs that it refuses. `report` of the result says what had to be assumed:
+    """`export` for programs that it refuses. `report` of the result lists the assumptions:
 
-    * where the program's course depends on data, it is that of the example inputs, and the graph asserts what it depends on;
-    * operators of libraries that do not say what their results look like, or say it wrongly, are run to find out;
-    * promises of sizes that do not hold are left out of account.
+    * a data-dependent branch is taken as for the example inputs, and the graph asserts its condition;
+    * the results of a custom operator with a missing or wrong fake kernel are those of its real kernel;
+    * violated constraints on sizes are ignored.
 
-    The program runs for real beside the export, on copies of its state and inputs; effects of its operators happen.
-    Raises what `export` raises for arguments that do not make sense; UnsupportedByRefimpl for `strict=True`.
+    The program also runs on real tensors, on copies of its state and inputs, with the side effects of its operators.
+    Raises the errors of `export` for invalid arguments, and UnsupportedByRefimpl for `strict=True`.
     """
     if strict:
         raise UnsupportedByRefimpl(
-            seen="draft_export with strict=True", supported="drafts where Python runs", do="leave strict out"
+            seen="draft_export with strict=True", supported="strict=False", do="leave strict out"
         )
     check_arguments(mod, args, kwargs, preserve_module_call_signature, strict=False)
     kwargs = dict(kwargs or {})
     examples = args, kwargs
     if hasattr(dynamic_shapes, "dynamic_shapes"):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
-    args, kwargs = with_sizes_as_numbers(args, kwargs)
+    args, kwargs = with_hints_as_sizes(args, kwargs)
     signature = signature_of(mod)
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
     check_leaves([v for leaf in leaves if not is_opaque_object(v := leaf.value)], UserErrorType.INVALID_INPUT, "inputs")
@@ -111,7 +111,7 @@ def _attempt(
 
 
 def _without_promises(leaves: Sequence[InputLeaf]) -> list[InputLeaf]:
-    """Sizes that were promised to vary may."""
+    """The leaves with dynamic sizes that may be specialised."""
 
     def relaxed(spec: Any) -> Any:
         return type(spec)("OWN") if spec.policy == "DYNAMIC" else spec

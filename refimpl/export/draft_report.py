@@ -1,4 +1,4 @@
-"""What had to be assumed or made up so that a program could be exported as a draft.
+"""The report of a draft export: the assumptions it made.
 
 Counterpart: torch/export/_draft_export.py DraftExportReport, FailureReport, FailureType
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class FailureType(IntEnum):
-    """Why the program cannot be exported as it is, or only wrongly."""
+    """The reason why `export` refuses the program, or exports it wrongly."""
 
     MISSING_FAKE_KERNEL = 1
     DATA_DEPENDENT_ERROR = 2
@@ -25,7 +25,7 @@ class FailureType(IntEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class FailureReport:
-    """One of them. `place` is a line of the program; `data` has what the text is made of."""
+    """One assumption. `place` is a line of the program; `data` has the values for the text."""
 
     failure_type: FailureType
     place: str
@@ -37,37 +37,37 @@ class FailureReport:
 
 _TEXTS = {
     FailureType.MISSING_FAKE_KERNEL: (
-        "{op} does not say what its results look like. Their sizes were taken for numbers that are known only at run time.\n"
-        "  what to do: torch.library.register_fake for it"
+        "{op} has no fake kernel. The sizes of its results are unbacked symbols.\n"
+        "  what to do: register one with torch.library.register_fake"
     ),
     FailureType.DATA_DEPENDENT_ERROR: (
-        "The program's course depends on data: {expr} is {value} for the example inputs. The graph asserts that it is.\n"
-        "  what to do: torch._check before it if that always holds, torch.where or torch.cond if not"
+        "The program depends on data: {expr} is {value} for the example inputs. The graph asserts this value.\n"
+        "  what to do: call torch._check before it if that always holds, use torch.where or torch.cond if not"
     ),
     FailureType.GUARD_ADDED: (
-        "What dynamic_shapes promises of sizes does not hold, and was left out of account:\n{reason}\n"
-        "  what to do: say what the program asks for, or change the program"
+        "The program violates the constraints of dynamic_shapes, which were ignored:\n{reason}\n"
+        "  what to do: change dynamic_shapes to what the program needs, or change the program"
     ),
     FailureType.MISMATCHED_FAKE_KERNEL: (
-        "{op} gives something else than it says its results look like: {reason}. What it gives was taken.\n"
-        "  what to do: mend the function registered by torch.library.register_fake"
+        "The fake kernel of {op} is wrong: {reason}. The result of the real kernel was taken.\n"
+        "  what to do: fix the function registered by torch.library.register_fake"
     ),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class DraftExportReport:
-    """All of them, in the order they were met with."""
+    """All assumptions, in the order they were made."""
 
     failures: Sequence[FailureReport]
 
     def successful(self) -> bool:
-        """Whether the program can be exported as it is."""
+        """Whether there are none: `export` takes the program as it is."""
         return not self.failures
 
     def __str__(self) -> str:
         if self.successful():
-            return "Nothing had to be assumed: the program can be exported with refimpl.export.export."
+            return "No assumptions: the program can be exported with refimpl.export.export."
         count = len(self.failures)
         listed = "\n\n".join(f"{number}. {failure}" for number, failure in enumerate(self.failures, 1))
-        return f"{count} thing{'s' if count > 1 else ''} had to be assumed to export the program:\n\n{listed}\n"
+        return f"The export made {count} assumption{'s' if count > 1 else ''}:\n\n{listed}\n"

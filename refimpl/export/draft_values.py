@@ -1,8 +1,8 @@
-"""Fake tensors that know the values of the example run, for programs whose course or operators ask for them.
+"""The fake mode and shape env of draft export, which know the real values of the example run.
 
 Counterpart: FakeTensorMode with propagate_real_tensors, as torch/export/_draft_export.py uses it
-Differs: operators of libraries are run and compared here, so that what they do wrong is reported and not logged. Programs run on
-copies of their state and inputs.
+Differs: the fake kernels of custom operators are compared with the real ones here, so that differences are reported and not
+logged. Programs run on copies of their state and inputs.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _MISSING = (
 
 
 class DraftFailuresState:
-    """Failures, each once. Mutable; one per draft."""
+    """The failures without duplicates. Mutable; one per draft."""
 
     def __init__(self) -> None:
         self.failures: list[FailureReport] = []
 
     def add(self, failure_type: FailureType, **data: Any) -> None:
-        """At the line of the program that runs."""
+        """Add a failure at the current line of the program."""
         failure = FailureReport(failure_type=failure_type, place=Stack.capture().user_line(), data=data)
         if failure not in self.failures:
             self.failures.append(failure)
 
 
 class DraftShapeEnv(ShapeEnv):
-    """Answers questions that depend on data by the example run, and notes them."""
+    """Evaluates data-dependent conditions by the example run, and notes them."""
 
     def __init__(self, noted: DraftFailuresState, **settings: Any) -> None:
         super().__init__(**settings)
         self._noted = noted
 
     def set_real_tensor_prop_unbacked_vals(self, k: Any, v: Any) -> None:
-        """Also of a truth value, which is a number that is 1 or not."""
+        """Note the value of an unbacked symbol, also of a SymBool `u0 == 1`."""
         if isinstance(k, sympy.Eq):
             k, v = k.lhs, int(v)
         super().set_real_tensor_prop_unbacked_vals(k, v)
@@ -71,7 +71,7 @@ class DraftShapeEnv(ShapeEnv):
 
 
 class DraftFakeMode(FakeTensorMode):
-    """Results are fake, and have values beside. Operators of libraries are compared with what they really give."""
+    """A fake mode with real values besides, which compares fake kernels of custom operators with the real ones."""
 
     def __init__(self, env: DraftShapeEnv, noted: DraftFailuresState) -> None:
         super().__init__(shape_env=env, allow_non_fake_inputs=True, allow_fallback_kernels=False)  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ class DraftFakeMode(FakeTensorMode):
         propagate_real_tensors(self)
 
     def give_values(self, fakes: Mapping[str, torch.Tensor] | Sequence[Any], values: Any) -> None:
-        """Copies of the values, which are under the same keys, become those of the fakes."""
+        """Set copies of the values as the real tensors of the fakes with the same keys."""
         copies: dict[int, torch.Tensor] = {}
         keys: Any = fakes if isinstance(fakes, Mapping) else range(len(fakes))
         for key in keys:
@@ -95,16 +95,16 @@ class DraftFakeMode(FakeTensorMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if isinstance(func, OpOverload) and func.namespace not in _NAMESPACES and self.propagate_real_tensors:
-            return self._of_library(func, types, args, kwargs)
+            return self._compare_custom_op(func, types, args, kwargs)
         return super().__torch_dispatch__(func, types, args, kwargs)
 
     def _maybe_infer_fake_kernel_from_pytree_out(
         self, func: Any, fake_in: Any, real_in: Any, fake_out: Any, real_out: Any
     ) -> Any:
-        """The base class compares torch's own operators here, and asks questions of sizes on the way that would be answered."""
+        """Skip the base class's comparison of torch's own operators, which would add guards on sizes."""
         return fake_out
 
-    def _of_library(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
+    def _compare_custom_op(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> Any:
         leaves, spec = pytree.tree_flatten((args, kwargs))
         values = [self._value(leaf) for leaf in leaves]
         if any(value is NotImplemented for value in values):
@@ -123,21 +123,21 @@ class DraftFakeMode(FakeTensorMode):
                 self._noted.add(FailureType.MISSING_FAKE_KERNEL, op=str(func))
             else:
                 self._noted.add(FailureType.MISMATCHED_FAKE_KERNEL, op=str(func), reason=f"it raises {reason}")
-            return pytree.tree_map(self._made_of, real)
+            return pytree.tree_map(self._fake_of_real, real)
         finally:
             self.propagate_real_tensors = True
 
     def _fake_result(self, func: OpOverload, types: Any, args: Any, kwargs: Any) -> tuple[Any, str | None]:
-        """The result as the operator describes it, or why there is none."""
+        """The result of the fake kernel, or the reason why there is none."""
         before = list(self._env.pending_fresh_unbacked_symbols)
         try:
             return super().__torch_dispatch__(func, types, args, kwargs), None
-        except Exception as error:  # what a user's function raises, whatever it is, is part of the report
+        except Exception as error:  # any error of the user's fake kernel is reported
             self._env.pending_fresh_unbacked_symbols[:] = before
             return None, f"{type(error).__name__}: {error}"
 
     def _value(self, leaf: Any) -> Any:
-        """Of the example run; NotImplemented where it is not known."""
+        """The leaf's value in the example run; NotImplemented if it is not known."""
         if isinstance(leaf, FakeTensor):
             return NotImplemented if leaf.real_tensor is None else leaf.real_tensor
         if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
@@ -145,7 +145,7 @@ class DraftFakeMode(FakeTensorMode):
         return leaf
 
     def _number(self, value: Any) -> Any:
-        """A size as a number of the example run; NotImplemented where that is not known."""
+        """The size in the example run; NotImplemented if it is not known."""
         if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return value
         expr = self._env.replace(value.node.expr)
@@ -155,22 +155,22 @@ class DraftFakeMode(FakeTensorMode):
         return value.node.pytype(expr.xreplace(known))
 
     def _difference(self, fake: Any, real: Any) -> str | None:
-        """What the operator describes otherwise than it is; None where all is right."""
+        """The first difference between fake and real result; None if there is none."""
         fakes, fake_spec = pytree.tree_flatten(fake)
         reals, real_spec = pytree.tree_flatten(real)
         if len(fakes) != len(reals):
-            return f"{real_spec}, and says {fake_spec}"
+            return f"the real result is {real_spec}, the fake one {fake_spec}"
         for described, given in zip(fakes, reals, strict=True):
             if not isinstance(given, torch.Tensor) or not isinstance(described, torch.Tensor):
                 if isinstance(given, torch.Tensor) is not isinstance(described, torch.Tensor):
-                    return f"a {type(given).__name__}, and says a {type(described).__name__}"
+                    return f"the real result is a {type(given).__name__}, the fake one a {type(described).__name__}"
                 continue
             for name in ("dtype", "device", "layout", "ndim"):
                 if getattr(described, name) != getattr(given, name):
-                    return f"{name} {getattr(given, name)}, and says {getattr(described, name)}"
+                    return f"the real result has {name} {getattr(given, name)}, the fake one {getattr(described, name)}"
             numbers = [self._number(size) for size in described.shape]
             if any(n is not NotImplemented and n != size for n, size in zip(numbers, given.shape, strict=True)):
-                return f"shape {tuple(given.shape)}, and says {tuple(numbers)}"
+                return f"the real result has shape {tuple(given.shape)}, the fake one {tuple(numbers)}"
         return None
 
     def _with_value(self, fake: Any, real: Any) -> Any:
@@ -187,8 +187,8 @@ class DraftFakeMode(FakeTensorMode):
         if expr is not None and expr.is_Symbol and self._env.has_unbacked(expr):
             self._env.set_real_tensor_prop_unbacked_vals(expr, value)
 
-    def _made_of(self, real: Any) -> Any:
-        """A fake of what the operator gave. Its sizes are known only at run time; its elements lie in the same order."""
+    def _fake_of_real(self, real: Any) -> Any:
+        """A fake of the real result, with unbacked sizes and its dimensions in the same memory order."""
         if not isinstance(real, torch.Tensor):
             return real
         sizes = [self._env.create_unbacked_symint() for _ in real.shape]

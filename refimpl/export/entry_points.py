@@ -1,4 +1,4 @@
-"""`export`: the whole of a module as one graph.
+"""`export`, the entry point: a module as one graph.
 
 Counterpart: torch/export/__init__.py export; torch/export/_trace.py _export, _export_for_training;
   torch/export/_trace.py _get_params_buffers_to_node_meta; torch/export/_trace.py ExportDynamoConfig,
@@ -23,7 +23,7 @@ from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.capture.public.running import capturing
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.export.caller_fakes import with_sizes_as_numbers
+from refimpl.export.caller_fakes import with_hints_as_sizes
 from refimpl.export.errors import invalid_input, translated
 from refimpl.export.exported_program import ExportedProgram
 from refimpl.export.functional_graph import composite_decompositions
@@ -54,19 +54,19 @@ def export(
 ) -> ExportedProgram:
     """The ExportedProgram of `mod(*args, **kwargs)`, in the mode (training or not) the module is in.
 
-    args, kwargs: example inputs; tensors and numbers, in containers that torch.utils._pytree knows. Numbers and strings are
-        constants: other ones are refused at calls.
-    dynamic_shapes: by argument, which sizes may vary: for a tensor a dict from dimension to `Dim`, int or None, or a list;
-        for a container the same container; None where all are fixed. Or a ShapesCollection.
-    strict: read bytecode (capture), in place of running Python: effects on Python objects are then seen, and refused or replayed.
-    preserve_module_call_signature: names of submodules whose inputs and outputs are told in `module_call_graph`.
-    prefer_deferred_runtime_asserts_over_guards: conditions on sizes are assertions in the graph.
+    args, kwargs: example inputs: tensors and numbers, in pytree containers. Numbers and strings are constants: calls with other
+        ones are refused.
+    dynamic_shapes: the dynamic sizes, by argument: for a tensor a dict from dimension to `Dim`, int or None, or a list; for a
+        container the same container; None if all are static. Or a ShapesCollection.
+    strict: capture bytecode instead of running Python. Side effects on Python objects are then seen, and refused or replayed.
+    preserve_module_call_signature: names of submodules whose inputs and outputs `module_call_graph` has.
+    prefer_deferred_runtime_asserts_over_guards: conditions on sizes become runtime asserts in the graph.
 
-    The graph has operators above autograd and writes in place; `run_decompositions` makes it functional.
+    The graph is pre-dispatch (above autograd) and has in-place ops; `run_decompositions` makes it functional.
 
-    Raises ValueError for what is no module; UserError for arguments that do not fit each other, values that no graph takes or
-    gives, sizes that were promised and do not fit (with what to promise instead), and control flow that depends on data;
-    UnsupportedByRefimpl for kinds of tensors that have no symbolic sizes; with `strict` what capture raises for a graph break.
+    Raises ValueError if `mod` is no module; UserError for arguments that do not match each other, unsupported types of inputs
+    and outputs, violated constraints on sizes (with suggested fixes), and data-dependent control flow; UnsupportedByRefimpl for
+    kinds of tensors without symbolic sizes; with `strict` the errors of capture for a graph break.
     """
     flags = frozenset({"strict" if strict else "non_strict", "pre_dispatch"})
     with logged(mod, flags) as done, DEFAULT_EXPORT_DYNAMO_CONFIG.patched():
@@ -93,7 +93,7 @@ def _exported(
     examples = args, kwargs
     if isinstance(dynamic_shapes, ShapesCollection) or hasattr(dynamic_shapes, "dynamic_shapes"):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
-    args, kwargs = with_sizes_as_numbers(args, kwargs)
+    args, kwargs = with_hints_as_sizes(args, kwargs)
     signature = signature_of(mod)
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
     check_leaves([v for leaf in leaves if not is_opaque_object(v := leaf.value)], UserErrorType.INVALID_INPUT, "inputs")
@@ -113,11 +113,11 @@ def _exported(
         with _detect_attribute_assignment(mod, (*program.parameters.values(), *program.buffers.values())):
             made = exported_program(replace(program, preserved=preserved), examples)
     if strict and preserve_module_call_signature:
-        beside = export(
+        non_strict = export(
             mod, *examples, dynamic_shapes=dynamic_shapes, preserve_module_call_signature=preserve_module_call_signature,
             prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
         )  # fmt: skip
-        take_signatures(made, beside)
+        take_signatures(made, non_strict)
     return made
 
 
@@ -131,7 +131,7 @@ def _export_for_training(
     preserve_module_call_signature: tuple[str, ...] = (),
     prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> ExportedProgram:
-    """`export` under the name, and with the default, that upstream's own callers use."""
+    """`export` by the name, and with the default, that upstream's own callers use."""
     return export(
         mod, args, kwargs, dynamic_shapes=dynamic_shapes, strict=strict,
         preserve_module_call_signature=preserve_module_call_signature,
@@ -150,7 +150,7 @@ def _export(
     pre_dispatch: bool = False,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> ExportedProgram:
-    """With `pre_dispatch` what `export` gives; else its functional graph, with composite operators decomposed and no others."""
+    """With `pre_dispatch` the result of `export`; else its functional graph, with only composite operators decomposed."""
     program = _export_for_training(
         mod, args, kwargs, dynamic_shapes, strict=strict,
         preserve_module_call_signature=preserve_module_call_signature,
@@ -160,7 +160,7 @@ def _export(
 
 
 def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...], *, strict: bool) -> None:
-    """Raises ValueError for what is no module, UserError for arguments of another kind and names of no submodules,
+    """Raises ValueError if `mod` is no module, UserError for arguments of wrong types and unknown submodules,
     UnsupportedByRefimpl for backward hooks of modules."""
     if not isinstance(mod, torch.nn.Module):
         raise ValueError(f"Expected `mod` to be an instance of `torch.nn.Module`, got {type(mod)}.")
@@ -181,20 +181,20 @@ def check_arguments(mod: Any, args: Any, kwargs: Any, preserved: tuple[str, ...]
 
 
 def _check_hooks(mod: torch.nn.Module, arguments: Any) -> None:
-    """Hooks of modules that change gradients are in no graph: the gradients of the program would be wrong without a word."""
+    """Refuse backward hooks of modules: no graph has them, so gradients would be silently wrong."""
     hooked = [name for name, part in mod.named_modules() if part._backward_hooks or part._backward_pre_hooks]
     tensors = (*mod.parameters(), *(leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)))
     if hooked and torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
         where = ", ".join(repr(name) for name in hooked) if hooked != [""] else "the module itself"
         raise UnsupportedByRefimpl(
-            seen=f"backward hooks of modules ({where}) where gradients are on",
-            supported="programs whose gradients follow from what forward computes",
+            seen=f"backward hooks of modules ({where}) while gradients are enabled",
+            supported="modules without backward hooks",
             do="remove the hooks, or export under torch.no_grad()",
         )
 
 
 def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict[str, Any]]) -> ExportedProgram:
-    """The second half, the same for both modes: trace, check what was promised, make inputs of state, specify, verify."""
+    """The second half of both modes: trace, check constraints, lift state to inputs, make the signature, verify."""
     graph = traced(program)
     check_promises(program.shape_env)
     made = lifted(program, graph)
@@ -221,42 +221,41 @@ def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict
 
 
 def register_dataclass(cls: type[Any], *, serialized_type_name: str | None = None) -> None:
-    """Make a dataclass a container of inputs and results, with its fields for children."""
+    """Register a dataclass as a pytree container, with its fields as children."""
     pytree.register_dataclass(cls, serialized_type_name=serialized_type_name)
 
 
-# Placeholders of parameters and buffers say which function uses them first. Strict and non-strict export look that up in the
-# final graph.
+# Placeholders of parameters and buffers have some metadata of the first node that uses them.
 
-_FIELDS = ("source_fn_stack", "torch_fn", "quantization_tag")
+_USER_META_KEYS = ("source_fn_stack", "torch_fn", "quantization_tag")
 
 
 def note_users(graph_module: fx.GraphModule, signature: ExportGraphSignature) -> None:
-    """Puts what the first call that uses it says of its function into the meta of every parameter and buffer."""
+    """Copy metadata of its first user to the placeholder of every parameter and buffer."""
     placeholders = graph_module.graph.find_nodes(op="placeholder")
     for spec, node in zip(signature.input_specs, placeholders, strict=True):
         if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER) or not node.users:
             continue
         user = next(iter(node.users))
-        for key in _FIELDS:
+        for key in _USER_META_KEYS:
             if key in user.meta:
                 node.meta.setdefault(key, user.meta[key])
 
 
-# Settings that export has of its own for reading bytecode. Calls of functions that only log are left out of the program.
-# Upstream makes them after the graph, which an exported program does not keep either.
+# Export's settings for capture. Calls of logging functions are left out of the program. Upstream moves them behind the graph,
+# where an exported program loses them as well.
 
 
 @dataclass
 class ExportDynamoConfig:
-    """allow_rnn: accepted; recurrent modules are captured like others. reorderable_logging_functions: functions whose calls do
-    not end the graph."""
+    """allow_rnn: accepted; recurrent modules are captured like others. reorderable_logging_functions: functions whose calls
+    are no graph breaks."""
 
     allow_rnn: bool = True
     reorderable_logging_functions: set[Callable[..., Any]] = field(default_factory=set)
 
     def patched(self) -> ConfigPatch:
-        """Within it capture has these settings."""
+        """A context in which capture has these settings."""
         return config.patch(
             allow_rnn=self.allow_rnn,
             ignore_logging_functions=config.ignore_logging_functions | self.reorderable_logging_functions,

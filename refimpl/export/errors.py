@@ -1,4 +1,4 @@
-"""What export raises to its user.
+"""Errors of export.
 
 Counterpart: torch/_export/verifier.py SpecViolationError; torch/_dynamo/exc.py UserError as export uses it
 """
@@ -14,11 +14,11 @@ from refimpl.errors import RefimplError
 
 
 class SpecViolationError(RefimplError):
-    """A graph is not in the dialect that an exported program promises."""
+    """A graph violates the dialect of its exported program."""
 
 
 class InputMismatch(RefimplError, AssertionError, RuntimeError):
-    """An exported program is called with what it was not exported for. Upstream raises one type or the other, by version."""
+    """An exported program is called with inputs it was not exported for. Versions of torch differ in the type of the error."""
 
     def __init__(self, *, seen: str, expected: str) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ class InputMismatch(RefimplError, AssertionError, RuntimeError):
 
 
 class StructureMismatch(InputMismatch, ValueError, TypeError):
-    """The containers of the inputs are other ones."""
+    """The pytree structure of the inputs differs."""
 
     def __init__(self, received: Any, expected: pytree.TreeSpec) -> None:
         super().__init__(
@@ -38,38 +38,38 @@ class StructureMismatch(InputMismatch, ValueError, TypeError):
 
 
 def invalid_input(message: str) -> UserError:
-    """The arguments of export do not make sense."""
+    """The UserError for invalid arguments of export."""
     return UserError(UserErrorType.INVALID_INPUT, message)
 
 
 def translated(error: Exception) -> Exception:
-    """The UserError for what a trace raises because of the program, if it is one of those; else the error itself.
+    """The UserError for an error of a trace that the program causes; other errors are returned as they are.
 
-    It is of the error's own type too: callers catch the one or the other, by version and mode.
+    The UserError is also of the error's own type, since callers catch either, by version and mode.
     """
     if isinstance(error, upstream_shape_error("ConstraintViolationError")):
         return _user_error_like(type(error))(UserErrorType.CONSTRAINT_VIOLATION, str(error))
     if isinstance(error, upstream_shape_error("GuardOnDataDependentSymNode")):
         return _user_error_like(type(error))(
             UserErrorType.ANTI_PATTERN,
-            "Consider annotating your code using torch._check*(): its course depends on data.\n" + str(error),
+            "Consider annotating your code using torch._check*(): its control flow depends on data.\n" + str(error),
             "constrain_as_size_example",
         )
     if isinstance(error, upstream_shape_error("PendingUnbackedSymbolNotFound")):
         return _user_error_like(type(error))(
             UserErrorType.DYNAMIC_CONTROL_FLOW,
-            "refimpl does not support an operator that computes with a number that its result does not give.\n"
-            f"{error}\n  what to do: write it with operators whose results have all sizes that they depend on",
+            "refimpl does not support an operator with an unbacked symbol that is not in its result.\n"
+            f"{error}\n  what to do: write it with operators whose results contain all their unbacked symbols",
         )
     return error
 
 
 @functools.lru_cache(maxsize=16)
 def _user_error_like(kind: type[Exception]) -> type[UserError]:
-    """UserError, and at the same time the other type."""
+    """A subclass of both UserError and `kind`."""
 
     def init(self: Any, error_type: UserErrorType, msg: str, case_name: str | None = None) -> None:
-        RuntimeError.__init__(self, msg)  # the other type has a constructor of its own, for other arguments
+        RuntimeError.__init__(self, msg)  # the constructor of `kind` takes other arguments
         self.error_type, self.msg, self.case_name = error_type, msg, case_name
 
     return type("UserError", (UserError, kind), {"__init__": init, "__str__": lambda self: self.msg})

@@ -1,7 +1,7 @@
-"""A whole program as one graph, with its state, what its inputs and outputs are, and for which sizes it holds.
+"""ExportedProgram: a whole program as one graph, with its state, signature, range constraints and guards.
 
 Counterpart: torch/export/exported_program.py ExportedProgram
-Differs: conditions on sizes are kept as expressions (`guards`), not as source text of a function.
+Differs: conditions on sizes are expressions (`guards`); upstream keeps the source text of a function.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from refimpl.export.graph_signature import ExportGraphSignature
 from refimpl.export.input_contract import InputContract
 from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry, without_submodule_signatures
 from refimpl.export.shapes.range_constraints import unbacked_ranges
-from refimpl.export.strict.kept_signatures import showing
+from refimpl.export.strict.kept_signatures import with_call_values
 from refimpl.export.unlift import unlifted_module
 from refimpl.export.verifier import TrainingIRVerifier, Verifier
 from refimpl.symbolic.ranges import Range
@@ -28,7 +28,7 @@ from refimpl.trace.options import DecompositionTable
 
 
 class ExportedProgram:
-    """What `export` returns. Not called itself: `module()` gives what can be called."""
+    """The result of `export`. It cannot be called; `module()` returns a module that can."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class ExportedProgram:
         guards: Sequence[Any] = (),
         input_names: Sequence[str] | None = None,
     ) -> None:
-        """guards: conditions on the symbols of inputs that the ranges do not say. input_names: of inputs, for messages.
+        """guards: conditions on the symbols of inputs besides their ranges. input_names: names of inputs, for messages.
 
-        Raises SpecViolationError where the graph is not in the dialect of the verifiers, or does not fit the signature.
+        Raises SpecViolationError if the graph is not in the dialect of the verifiers, or does not match the signature.
         """
         graph.set_codegen(PlainCodeGen())
         graph_module = fx.GraphModule(dict(root) if isinstance(root, Mapping) else root, graph)
@@ -64,32 +64,32 @@ class ExportedProgram:
         self._guards = tuple(guards)
         self._input_names = list(input_names or [])
         self.report: DraftExportReport | None = None
-        """What had to be assumed, of a draft (see refimpl.export.draft)."""
+        """The assumptions of a draft export (see refimpl.export.draft)."""
         self.validate()
 
     @property
     def graph_module(self) -> fx.GraphModule:
-        """The graph as a module that takes all inputs flat, state included."""
+        """The graph as a module whose flat inputs include the state."""
         return self._graph_module
 
     @property
     def graph(self) -> fx.Graph:
-        """Of `graph_module`."""
+        """The graph of `graph_module`."""
         return self._graph_module.graph
 
     @property
     def graph_signature(self) -> ExportGraphSignature:
-        """What inputs and outputs are."""
+        """The kinds and names of inputs and outputs."""
         return self._graph_signature
 
     @property
     def state_dict(self) -> dict[str, torch.Tensor]:
-        """Parameters and persistent buffers, the very tensors of the module that was exported."""
+        """Parameters and persistent buffers: the tensor objects of the exported module."""
         return self._state_dict
 
     @property
     def constants(self) -> dict[str, Any]:
-        """Tensors and objects that are neither, and buffers that are not persistent."""
+        """Other tensors and script objects of the module, and non-persistent buffers."""
         return self._constants
 
     @property
@@ -99,22 +99,22 @@ class ExportedProgram:
 
     @property
     def range_constraints(self) -> dict[Any, Range]:
-        """From symbols to the numbers they may be."""
+        """The range of each symbol."""
         return self._range_constraints
 
     @property
     def guards(self) -> tuple[Any, ...]:
-        """Conditions on symbols, besides the ranges, that hold for all inputs it may be called with."""
+        """Conditions on symbols, besides the ranges, that inputs must satisfy."""
         return self._guards
 
     @property
     def module_call_graph(self) -> list[ModuleCallEntry]:
-        """The modules it was made of; the first entry is the whole."""
+        """The modules of the program; the first entry is the root."""
         return self._module_call_graph
 
     @property
     def example_inputs(self) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        """What it was exported with: (args, kwargs)."""
+        """The inputs it was exported with: (args, kwargs)."""
         return self._example_inputs
 
     @example_inputs.setter
@@ -127,75 +127,77 @@ class ExportedProgram:
 
     @property
     def call_spec(self) -> CallSpec:
-        """Containers of the inputs and of the result."""
+        """The pytree specs of inputs and outputs."""
         whole = self._module_call_graph[0].signature
         assert whole is not None, "the first entry of module_call_graph has no signature"
         return CallSpec(whole.in_spec, whole.out_spec)
 
     @property
     def verifier(self) -> type[Verifier]:
-        """What says whether the graph is in its dialect."""
+        """The first verifier, which defines the dialect."""
         return self._verifiers[0]
 
     @property
     def verifiers(self) -> list[type[Verifier]]:
-        """All of them."""
+        """All verifiers of the graph."""
         return self._verifiers
 
     @property
     def dialect(self) -> str:
-        """TRAINING as exported, ATEN once decomposed."""
+        """TRAINING after `export`, ATEN after `run_decompositions`."""
         return self.verifier.dialect
 
     def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """In the order of the inputs."""
+        """The parameters, in the order of the inputs."""
         for _, parameter in self.named_parameters():
             yield parameter
 
     def named_parameters(self) -> Iterator[tuple[str, torch.nn.Parameter]]:
-        """With full names."""
+        """The parameters with their full names."""
         for name in self.graph_signature.parameters:
             yield name, self.state_dict[name]  # type: ignore[misc]
 
     def buffers(self) -> Iterator[torch.Tensor]:
-        """In the order of the inputs."""
+        """The buffers, in the order of the inputs."""
         for _, buffer in self.named_buffers():
             yield buffer
 
     def named_buffers(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """With full names, those that are not persistent included."""
+        """The buffers with their full names, including non-persistent ones."""
         absent = set(self.graph_signature.non_persistent_buffers)
         for name in self.graph_signature.buffers:
             yield name, self.constants[name] if name in absent else self.state_dict[name]
 
     def module(self, check_guards: bool = True) -> torch.nn.Module:
-        """A module that is called like the one exported, on the state of this program. Updates of buffers and inputs happen.
+        """A module that is called like the exported one, with the state of this program. It mutates buffers and inputs too.
 
         Its calls raise InputMismatch for inputs the program was not exported for, unless `check_guards` is False.
         """
         return unlifted_module(self, self.input_contract() if check_guards else None)
 
     def run_decompositions(self, decomp_table: DecompositionTable | None = None) -> ExportedProgram:
-        """The program with a functional graph: no operator writes, updates of buffers and inputs are outputs.
+        """The program with a functional graph: new values of mutated buffers and inputs are outputs.
 
-        decomp_table: from operators to functions that take their place; composite operators that it does not name stay whole.
-            None for all there is (`default_decompositions()`), down to a small set of operators.
+        decomp_table: from operators to their decompositions; composite operators that it does not name are not decomposed.
+            None for `default_decompositions()`, which leave a small set of operators.
 
-        Raises an ExportError for what such a graph cannot say, as that an input is resized.
+        Raises an ExportError for effects that a functional graph cannot have, such as resizing an input.
         """
         entries = self._module_call_graph
-        program = showing(self._graph_module, self._graph_signature, self._state_dict, self._constants, entries)
-        made, entries = program.finished(functional_graph(program, decomp_table), entries)
+        program = with_call_values(
+            self._graph_module, self._graph_signature, self._state_dict, self._constants, entries
+        )
+        made, entries = program.without_call_values(functional_graph(program, decomp_table), entries)
         return self._made_functional(made, entries)
 
     def forward_backward(self, loss_index: int = 0) -> ExportedProgram:
-        """The program with a functional graph that gives gradients too, of the user's output at `loss_index`.
+        """The program with a joint functional graph: forward, and the gradients of the user output at `loss_index`.
 
-        Outputs are (tokens, updates, the user's with the loss among them, gradients of parameters and of inputs that require
-        them); `graph_signature.backward_signature` says which is which. `module()` gives the user's outputs only.
+        Outputs are (tokens, updates, user outputs with the loss, gradients of parameters and of inputs that require grad), as
+        `graph_signature.backward_signature` says. `module()` returns the user outputs only.
 
-        Raises an ExportError for a loss that is no scalar with a gradient, for a second output with one, and for writes with a
-        history; GradientMissing where the loss does not depend on a parameter.
+        Raises an ExportError for a loss that is no scalar or does not require grad, for another output that requires grad, and
+        for mutations that require grad; GradientMissing if the loss does not depend on a parameter.
         """
         return self._made_functional(
             joint_graph(self, loss_index), without_submodule_signatures(self._module_call_graph)
@@ -222,7 +224,7 @@ class ExportedProgram:
         )
 
     def input_contract(self) -> InputContract:
-        """What checks the leaves of the user's inputs."""
+        """The checks of the leaves of user inputs."""
         users = {name for name, kind in self._kinds() if kind == "USER_INPUT"}
         placeholders = [node for node in self.graph.find_nodes(op="placeholder") if node.name in users]
         names = self._input_names or [node.name for node in placeholders]
@@ -236,7 +238,7 @@ class ExportedProgram:
             yield spec.arg.name, spec.kind.name
 
     def validate(self) -> None:
-        """Raises SpecViolationError where the graph is not in its dialect, or does not fit the signature."""
+        """Raises SpecViolationError if the graph is not in its dialect, or does not match the signature."""
         for verifier in self._verifiers:
             verifier().check(self)
 
@@ -246,7 +248,7 @@ class ExportedProgram:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError(
-            "Unable to call ExportedProgram directly\n  what to do: call the module that its `module()` gives"
+            "Unable to call ExportedProgram directly\n  what to do: call the module that its `module()` returns"
         )
 
     def __str__(self) -> str:
@@ -259,7 +261,7 @@ class ExportedProgram:
 
 
 def _shape_env(graph: fx.Graph) -> ShapeEnv | None:
-    """Of the tensors without data in the graph."""
+    """The shape env of the graph's fake tensors."""
     for node in graph.find_nodes(op="placeholder"):
         value = node.meta.get("val")
         env = value.fake_mode.shape_env if isinstance(value, FakeTensor) else None

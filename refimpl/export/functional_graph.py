@@ -1,10 +1,10 @@
-"""The graph of an exported program made functional and decomposed: no operator writes, updates are outputs.
+"""Makes the graph of an exported program functional and decomposed; new values of mutated inputs become outputs.
 
 Counterpart: torch/export/exported_program.py _decompose_exported_program,
   _decompose_and_get_gm_with_new_signature_constants; none; upstream's functional graphs are for inference
-Differs: one road for all tables, through refimpl.aot. Where composite operators are to stay whole, that is where a table says
-which operators to decompose, the graph is traced above autograd; with the default table below it. What the program computes
-without gradients, it computes so in the functional graph (upstream loses that): regions are kept, and `detach` is no alias.
+Differs: refimpl.aot makes the graph for all tables. With a user's table, composite operators are not decomposed, and the graph is
+traced above autograd; with the default table below it. Parts of the program without gradients have none in the functional graph
+(upstream loses that): regions are kept, and `detach` is no alias.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _UPDATES = {
 
 
 class Program(Protocol):
-    """What of an ExportedProgram is needed here."""
+    """The part of ExportedProgram that this module uses."""
 
     @property
     def graph_module(self) -> fx.GraphModule: ...
@@ -66,31 +66,33 @@ class Program(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class FunctionalGraph:
-    """The graph and its signature. Inputs are those of the program it was made of."""
+    """A functional graph and its signature, with the inputs of the program."""
 
     graph_module: fx.GraphModule
     signature: ExportGraphSignature
 
 
 def default_decompositions() -> dict[Any, Any]:
-    """The table that `run_decompositions` takes by default, to be changed and given to it."""
+    """A copy of the default table of `run_decompositions`, for the caller to change."""
     aten = torch.ops.aten
     rules = {op: rule for op, rule in decomposition_table.items() if op is not aten.detach.default}
     return _DefaultTable({**rules, aten.lift_fresh_copy.default: aten.clone.default})
 
 
 def composite_decompositions() -> dict[Any, Any]:
-    """A table without rules, with which composite operators are decomposed and no others."""
+    """A table that decomposes composite operators and no others."""
     return _DefaultTable()
 
 
 class _DefaultTable(dict[Any, Any]):
-    """A table with which composite operators are decomposed as well."""
+    """A table that decomposes composite operators too."""
 
 
 def functional_graph(program: Program, decompositions: DecompositionTable | None) -> FunctionalGraph:
-    """Raises an ExportError for what a functional graph cannot say (sizes or memory of an input changed, say), and
-    UnsupportedByRefimpl for writes to constants. Side effects are ordered by tokens, inputs and outputs before all others."""
+    """The functional graph of a program. Tokens order side effects; they are the first inputs and outputs.
+
+    Raises an ExportError for effects that a functional graph cannot have, such as a resized input, and UnsupportedByRefimpl for
+    writes to constants."""
     table = default_decompositions() if decompositions is None else decompositions
     is_whole = not isinstance(table, _DefaultTable) and not _has_autocast(program.graph_module)
     source = _Source(program)
@@ -100,16 +102,17 @@ def functional_graph(program: Program, decompositions: DecompositionTable | None
 
 
 def joint_graph(program: Program, loss_index: int) -> FunctionalGraph:
-    """The functional graph with gradients of the loss, the user's output at `loss_index`, for parameters and inputs that require
-    them. Raises what `functional_graph` does, an ExportError for a bad loss and for writes with a history, and GradientMissing.
+    """The functional graph with gradients of the loss, the user output at `loss_index`, for parameters and inputs that require
+    grad. Raises the errors of `functional_graph`, an ExportError for an unsuitable loss and for mutations that require grad, and
+    GradientMissing.
     """
     source = _Source(program)
     is_user = [spec.kind is OutputKind.USER_OUTPUT for spec in program.graph_signature.output_specs]
     if not all(is_user):
         raise UnsupportedByRefimpl(
-            seen="a program that has been made functional, to be given gradients",
-            supported="programs as they were exported",
-            do="give it gradients before run_decompositions",
+            seen="forward_backward of a program after run_decompositions",
+            supported="programs as export returns them",
+            do="call forward_backward before run_decompositions",
         )
     losses: list[int] = []
 
@@ -124,12 +127,12 @@ def joint_graph(program: Program, loss_index: int) -> FunctionalGraph:
 
 
 class _Source:
-    """The graph that a functional one is made of. Placeholders that are one tensor, as tied parameters, are traced as one."""
+    """The program's graph as a function to trace. Placeholders for one tensor (tied parameters) are one argument."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.placeholders = list(program.graph_module.graph.find_nodes(op="placeholder"))
-        # A trace makes fakes of objects by itself.
+        # A trace makes fakes of script objects itself.
         self.values = [getattr(node.meta["val"], "real_obj", node.meta["val"]) for node in self.placeholders]
         targets = [spec.target for spec in program.graph_signature.input_specs]
         known = {**program.state_dict, **program.constants}
@@ -137,7 +140,7 @@ class _Source:
         self.first, self.distinct = _distinct(self.values, states)
 
     def run(self, *leaves: Any) -> Any:
-        """What the program gives for values of the distinct placeholders."""
+        """Run the program with values of the distinct placeholders."""
         given = [leaves[self.first[position]] for position in range(len(self.values))]
         with fx_traceback.preserve_node_meta():
             return tuple(fx.Interpreter(self.program.graph_module).run(*given, enable_io_processing=False))
@@ -155,8 +158,8 @@ class _Source:
 
 
 def _distinct(values: Sequence[Any], states: Sequence[Any]) -> tuple[list[int], list[int]]:
-    """For every value its position among the distinct ones, and the positions of these. Tied parameters and buffers are one
-    tensor: `states` has the program's own, where it is one of these."""
+    """For every value its index among the distinct values, and the positions of the distinct values. Tied parameters and buffers
+    are one value: `states` has the program's tensor for each of them, and None for other values."""
     positions: dict[int, int] = {}
     first: list[int] = []
     distinct: list[int] = []
@@ -175,7 +178,7 @@ def _has_autocast(graph_module: fx.GraphModule) -> bool:
 
 
 def _with_signature(source: _Source, exported: ExportedFunction, loss: int | None = None) -> FunctionalGraph:
-    """Outputs are (tokens, updates, what the program gives, gradients)."""
+    """Make the graph with the program's inputs. Outputs are (tokens, updates, outputs of the program, gradients)."""
     program, old = source.program, exported.graph_module.graph
     specs, earlier = program.graph_signature.input_specs, program.graph_signature.output_specs
     graph = fx.Graph()
@@ -200,9 +203,9 @@ def _with_signature(source: _Source, exported: ExportedFunction, loss: int | Non
     ]
     num_forward = len(returned)
     returned += [value for _, value in gradients]
-    _give_nodes_of_their_own(graph, returned, [*updates, *range(num_forward, len(returned))])
+    _clone_shared_updates(graph, returned, [*updates, *range(num_forward, len(returned))])
     graph.output(tuple(returned))
-    _note_histories(program, returned[len(tokens) :], mutated, updates[len(mutated) :], len(tokens))
+    _note_requires_grad(program, returned[len(tokens) :], mutated, updates[len(mutated) :], len(tokens))
     graph_module = fx.GraphModule(exported.graph_module, graph)
     with_root_entry(graph_module, _root_entries(program.graph_module))
     graph_module = with_regions(with_noted_regions(graph_module), has_gradients=torch.is_grad_enabled())
@@ -222,7 +225,7 @@ def _with_signature(source: _Source, exported: ExportedFunction, loss: int | Non
 def _program_inputs(
     graph: fx.Graph, source: _Source, taken: Sequence[fx.Node], copies: dict[fx.Node, fx.Node]
 ) -> list[fx.Node]:
-    """Placeholders like those of the program; the first of several for one tensor stands for that of the traced graph."""
+    """Copies of the program's placeholders. The first of several for one tensor replaces that of the traced graph."""
     inputs: list[fx.Node] = []
     for position, given in enumerate(source.placeholders):
         node = graph.placeholder(given.name)
@@ -243,7 +246,7 @@ _GRADIENTS = {
 def _gradients(
     graph: fx.Graph, source: _Source, inputs: Sequence[fx.Node], found: Sequence[fx.Node | None]
 ) -> list[tuple[int, fx.Node]]:
-    """Of parameters and inputs that require one, by position. A parameter has it under one name, and zeros under others."""
+    """The gradients of parameters and inputs that require grad, by position. Further names of a tied parameter have zeros."""
     names = Counter(id(value) for value in source.program.state_dict.values())
     gradients: list[tuple[int, fx.Node]] = []
     for position, spec in enumerate(source.program.graph_signature.input_specs):
@@ -268,7 +271,7 @@ def _gradient_spec(spec: InputSpec, value: fx.Node) -> OutputSpec:
 
 
 def _token_inputs(graph: fx.Graph, tokens: Sequence[fx.Node], names: Iterable[str]) -> list[fx.Node]:
-    """Placeholders for the orders of side effects, before all others."""
+    """Placeholders for tokens, before all others."""
     given = TakenNames()
     for name in names:
         given.unique(name)
@@ -284,36 +287,36 @@ def _output_spec(spec: OutputSpec, value: Any, *, is_loss: bool) -> OutputSpec:
     return OutputSpec(kind, TokenArgument(name=value.name) if is_token else argument_of(value), spec.target)
 
 
-def _note_histories(
+def _note_requires_grad(
     program: Program, returned: Sequence[Any], mutated: Sequence[int], earlier: Sequence[int], num_tokens: int
 ) -> None:
-    """Says of updates whether they have a history, which tells the module how to write them."""
+    """Note which updates require grad, so that `module()` writes them with or without autograd."""
     graph = program.graph_module.graph
     sources = list(graph.find_nodes(op="placeholder"))
-    written = inputs_with_history(graph)
+    written = inputs_written_with_grad(graph)
     for position, value in zip(mutated, returned, strict=False):
-        _note_history(value, sources[position] in written)
+        _set_requires_grad(value, sources[position] in written)
     before: Any = graph.output_node().args[0]
     for position in earlier:
         index = position - num_tokens
-        _note_history(returned[index], _has_history(before[index - len(mutated)]))
+        _set_requires_grad(returned[index], _requires_grad(before[index - len(mutated)]))
 
 
-def _note_history(node: fx.Node, has_history: bool) -> None:
-    """Whether an update has a history where the program runs with gradients: what is traced below autograd has none to show."""
+def _set_requires_grad(node: fx.Node, requires_grad: bool) -> None:
+    """Note in `tensor_meta` whether an update requires grad, which a trace below autograd does not show."""
     made = node.meta.get("tensor_meta")
     if made is not None:
-        node.meta["tensor_meta"] = made._replace(requires_grad=has_history)
+        node.meta["tensor_meta"] = made._replace(requires_grad=requires_grad)
 
 
-def _has_history(node: fx.Node) -> bool:
+def _requires_grad(node: fx.Node) -> bool:
     made = node.meta.get("tensor_meta")
     return made is not None and made.requires_grad
 
 
-def _give_nodes_of_their_own(graph: fx.Graph, returned: list[Any], updates: Iterable[int]) -> None:
-    """An update that is an input, or the update of another, is a copy: signatures are by name, and updates are written one after
-    the other. So is one that may be a view of an input."""
+def _clone_shared_updates(graph: fx.Graph, returned: list[Any], updates: Iterable[int]) -> None:
+    """Clone an update that is an input, a view, or another update as well: signatures go by node names, and updates are written
+    one after the other."""
     seen: set[Any] = set()
     for index in updates:
         value = returned[index]
@@ -351,11 +354,11 @@ def _root_entries(graph_module: fx.GraphModule) -> Mapping[str, tuple[str, str]]
     return dict(list(first.items())[:1])
 
 
-# Which inputs a graph writes to with something that has a history: the update of a functional graph is to have it as well.
+# Inputs that a graph writes values to which require grad. Their updates in the functional graph require grad too.
 
 
-def inputs_with_history(graph: fx.Graph) -> set[fx.Node]:
-    """Placeholders that are written to and require gradients then: by themselves, through views, in regions with gradients."""
+def inputs_written_with_grad(graph: fx.Graph) -> set[fx.Node]:
+    """Placeholders that require grad after a write to them or to views of them, also in regions with gradients."""
     state = _WritesState()
     placeholders = graph.find_nodes(op="placeholder")
     state.look_at(graph, {node: node for node in placeholders})
@@ -363,13 +366,13 @@ def inputs_with_history(graph: fx.Graph) -> set[fx.Node]:
 
 
 class _WritesState:
-    """Mutable; one per graph and those of its regions."""
+    """Collects written placeholders of a graph and its regions. Mutable."""
 
     def __init__(self) -> None:
         self.found: set[fx.Node] = set()
 
     def look_at(self, graph: fx.Graph, inputs: dict[fx.Node, fx.Node]) -> None:
-        """inputs: from nodes of the graph to the placeholder whose memory they are."""
+        """inputs: from nodes of the graph to the placeholder that they alias."""
         owners = dict(inputs)
         for node in graph.nodes:
             if node.op != "call_function":

@@ -1,4 +1,4 @@
-"""What every input and output of an exported graph is: parameter, buffer, constant, the user's own, an update of one of these.
+"""The signature of an exported graph: the kind and the name of every input and output.
 
 Counterpart: torch/export/graph_signature.py
 """
@@ -13,35 +13,35 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TensorArgument:
-    """A tensor: the node of that name."""
+    """A tensor, by its node's name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class TokenArgument:
-    """An order of side effects."""
+    """A token, which orders side effects."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class SymIntArgument:
-    """An integer that the graph computes with."""
+    """A SymInt, by its node's name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class SymFloatArgument:
-    """A float that the graph computes with."""
+    """A SymFloat, by its node's name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class SymBoolArgument:
-    """A truth value that the graph computes with."""
+    """A SymBool, by its node's name."""
 
     name: str
 
@@ -57,7 +57,7 @@ class CustomObjArgument:
 
 @dataclass(frozen=True)
 class ConstantArgument:
-    """A number, string or None that is the same at every call. As an input it has a node's name, as an output none."""
+    """A number, string or None that is the same at every call. The name is empty for an output."""
 
     name: str
     value: int | float | bool | str | None
@@ -84,7 +84,7 @@ ARGUMENT_TYPES = (
 
 
 class InputKind(Enum):
-    """Where an input comes from."""
+    """The kind of an input."""
 
     USER_INPUT = auto()
     PARAMETER = auto()
@@ -95,7 +95,7 @@ class InputKind(Enum):
 
 
 class OutputKind(Enum):
-    """What becomes of an output."""
+    """The kind of an output."""
 
     USER_OUTPUT = auto()
     LOSS_OUTPUT = auto()
@@ -115,7 +115,7 @@ def _check_argument(arg: object) -> None:
 
 @dataclass
 class InputSpec:
-    """One placeholder. `target` is the name of a parameter, buffer or constant; `persistent` is said of buffers only."""
+    """One placeholder. `target` is the name of a parameter, buffer or constant; `persistent` is set for buffers only."""
 
     kind: InputKind
     arg: ArgumentSpec
@@ -137,7 +137,7 @@ class InputSpec:
 
 @dataclass
 class OutputSpec:
-    """One output. `target` is what an update or gradient belongs to: a parameter or buffer, or the name of a user input."""
+    """One output. `target` of an update or gradient is the name of its parameter, buffer or user input."""
 
     kind: OutputKind
     arg: ArgumentSpec
@@ -153,7 +153,7 @@ class OutputSpec:
 
 @dataclass(frozen=True)
 class ExportBackwardSignature:
-    """Of a joint graph: which output is whose gradient, and which is the loss."""
+    """The outputs of a joint graph that are gradients (output name -> target), and the loss."""
 
     gradients_to_parameters: dict[str, str]
     gradients_to_user_inputs: dict[str, str]
@@ -162,7 +162,7 @@ class ExportBackwardSignature:
 
 @dataclass
 class ExportGraphSignature:
-    """Inputs and outputs of a graph, in its order. Updates precede what the user gets."""
+    """Inputs and outputs of a graph, in order. Updates precede user outputs."""
 
     input_specs: list[InputSpec]
     output_specs: list[OutputSpec]
@@ -178,80 +178,80 @@ class ExportGraphSignature:
 
     @property
     def parameters(self) -> Collection[str]:
-        """Full names, in the order of the inputs."""
+        """Full names of parameters, in the order of the inputs."""
         return self._targets(InputKind.PARAMETER)
 
     @property
     def buffers(self) -> Collection[str]:
-        """Full names, in the order of the inputs."""
+        """Full names of buffers, in the order of the inputs."""
         return self._targets(InputKind.BUFFER)
 
     @property
     def non_persistent_buffers(self) -> Collection[str]:
-        """Full names of buffers that are not in a state dict."""
+        """Full names of non-persistent buffers."""
         return tuple(s.target for s in self.input_specs if s.persistent is False and s.target is not None)
 
     @property
     def lifted_tensor_constants(self) -> Collection[str]:
-        """Names in `constants`."""
+        """Names of constant tensors in `constants`."""
         return self._targets(InputKind.CONSTANT_TENSOR)
 
     @property
     def lifted_custom_objs(self) -> Collection[str]:
-        """Names in `constants`."""
+        """Names of script objects in `constants`."""
         return self._targets(InputKind.CUSTOM_OBJ)
 
     @property
     def user_inputs(self) -> Collection[Any]:
-        """Names of placeholders; of a constant its value."""
+        """Names of the placeholders of user inputs; for a constant its value."""
         args = (spec.arg for spec in self.input_specs if spec.kind is InputKind.USER_INPUT)
         return tuple(arg.value if isinstance(arg, ConstantArgument) else arg.name for arg in args)
 
     @property
     def user_outputs(self) -> Collection[Any]:
-        """Names of nodes; of a constant its value."""
+        """Names of the nodes of user outputs; for a constant its value."""
         kinds = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
         args = (spec.arg for spec in self.output_specs if spec.kind in kinds)
         return tuple(arg.value if isinstance(arg, ConstantArgument) else arg.name for arg in args)
 
     @property
     def inputs_to_parameters(self) -> Mapping[str, str]:
-        """From a placeholder's name to the full name."""
+        """Placeholder name -> full name of the parameter."""
         return self._inputs_to(InputKind.PARAMETER)
 
     @property
     def inputs_to_buffers(self) -> Mapping[str, str]:
-        """From a placeholder's name to the full name."""
+        """Placeholder name -> full name of the buffer."""
         return self._inputs_to(InputKind.BUFFER)
 
     @property
     def inputs_to_lifted_tensor_constants(self) -> Mapping[str, str]:
-        """From a placeholder's name to the name in `constants`."""
+        """Placeholder name -> name in `constants`."""
         return self._inputs_to(InputKind.CONSTANT_TENSOR)
 
     @property
     def inputs_to_lifted_custom_objs(self) -> Mapping[str, str]:
-        """From a placeholder's name to the name in `constants`."""
+        """Placeholder name -> name in `constants`."""
         return self._inputs_to(InputKind.CUSTOM_OBJ)
 
     @property
     def buffers_to_mutate(self) -> Mapping[str, str]:
-        """From the name of an output's node to the full name."""
+        """Name of an output's node -> full name of the mutated buffer."""
         return self._outputs_to(OutputKind.BUFFER_MUTATION)
 
     @property
     def parameters_to_mutate(self) -> Mapping[str, str]:
-        """From the name of an output's node to the full name."""
+        """Name of an output's node -> full name of the mutated parameter."""
         return self._outputs_to(OutputKind.PARAMETER_MUTATION)
 
     @property
     def user_inputs_to_mutate(self) -> Mapping[str, str]:
-        """From the name of an output's node to that of a placeholder."""
+        """Name of an output's node -> placeholder name of the mutated user input."""
         return self._outputs_to(OutputKind.USER_INPUT_MUTATION)
 
     @property
     def backward_signature(self) -> ExportBackwardSignature | None:
-        """None for a graph without gradients."""
+        """The gradients of a joint graph; None for others."""
         losses = [spec.arg.name for spec in self.output_specs if spec.kind is OutputKind.LOSS_OUTPUT]
         if not losses:
             return None
@@ -268,16 +268,16 @@ class ExportGraphSignature:
 
     @property
     def input_tokens(self) -> Collection[str]:
-        """Names of placeholders."""
+        """Names of the placeholders of tokens."""
         return tuple(spec.arg.name for spec in self.input_specs if spec.kind is InputKind.TOKEN)
 
     @property
     def output_tokens(self) -> Collection[str]:
-        """Names of nodes."""
+        """Names of the nodes of returned tokens."""
         return tuple(spec.arg.name for spec in self.output_specs if spec.kind is OutputKind.TOKEN)
 
     def replace_all_uses(self, old: str, new: str) -> None:
-        """Rename a node wherever an input or output is it."""
+        """Rename a node in all specs of inputs and outputs."""
         for name in (old, new):
             assert isinstance(name, str), f"names are strings, not {name!r}"
 
@@ -292,7 +292,7 @@ class ExportGraphSignature:
                 output.target = new
 
     def get_replace_hook(self, replace_inputs: bool = False) -> Callable[[Any, str, Any], None]:
-        """For GraphModule's replace hooks: outputs follow a node that another takes the place of, inputs if asked for."""
+        """A GraphModule replace hook that renames outputs with their nodes, and inputs if `replace_inputs`."""
 
         def hook(old: Any, new: str, user: Any) -> None:
             if user.op == "output" or (replace_inputs and old.op == "placeholder"):

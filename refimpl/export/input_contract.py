@@ -1,12 +1,12 @@
-"""Which inputs an exported program takes: containers, kinds, dtypes, sizes, constants, conditions on sizes.
+"""Input checks of an exported program: types, dtypes, sizes, constants and guards.
 
 Counterpart: torch/_export/utils.py _check_input_constraints_for_graph; the `_guards_fn` of torch/export/_unlift.py
-Differs: dtypes are checked as well. Sizes of 0 and 1 are let through where only the default range, which starts at 2, says
-otherwise, as upstream does.
+Differs: dtypes are checked as well. Sizes of 0 and 1 are accepted if only the default range, which starts at 2, excludes them, as
+upstream does.
 
 Note [Where symbols are read]
-A symbol is read from the first size that is it, or else from one that is a linear function of it alone. All other sizes, and
-conditions, are then computed from the symbols and compared.
+A symbol is read from the first size that equals it, or else from a size that is a linear function of it. All other sizes and the
+guards are computed from the symbols and compared.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Numbers = dict[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Size:
-    """A number that an input has, and what it is said to be."""
+    """A size or SymInt of the inputs, and its expression."""
 
     leaf: int
-    dim: int | None  # None: the leaf is the number
+    dim: int | None  # None: the leaf is a SymInt
     name: str
     expr: Any
 
@@ -51,9 +51,9 @@ class InputContract:
         guards: Sequence[Any] = (),
         written: Sequence[int] = (),
     ) -> None:
-        """names: of the leaves, for messages. values: tensors without data, symbols and constants that the program was traced
-        with. ranges: of symbols. guards: conditions on the symbols that have to hold besides. written: leaves that are written
-        to when all is computed, so that their memory must be no other leaf's."""
+        """names: names of the leaves, for messages. values: the fake tensors, symbols and constants that the program was traced
+        with. ranges: range of each symbol. guards: further conditions on the symbols. written: leaves that the program writes
+        to at its end; they must not share memory with another leaf."""
         self._written = list(written)
         self._names = list(names)
         self._values = list(values)
@@ -82,11 +82,11 @@ class InputContract:
         ]
 
     def __deepcopy__(self, memo: Any) -> InputContract:
-        """Itself: it does not change, and its values lead to all of the trace they come from."""
+        """Itself: it is immutable, and a copy of its fake tensors would copy their whole trace."""
         return self
 
     def check(self, leaves: Sequence[Any]) -> None:
-        """Raises InputMismatch that says what does not fit."""
+        """Raises InputMismatch for the first leaf that does not fit."""
         for name, expected, leaf in zip(self._names, self._values, leaves, strict=True):
             _check_kind(name, expected, leaf)
         for size in self._fixed:
@@ -113,7 +113,7 @@ class InputContract:
             self._check_memory(leaves)
         for text, holds in self._guards:
             if not holds(numbers):
-                raise InputMismatch(seen=f"Guard failed: {text}", expected=f"sizes for which it holds, not {numbers}")
+                raise InputMismatch(seen=f"Guard failed: {text}", expected=f"sizes that satisfy it, not {numbers}")
 
     def _check_memory(self, leaves: Sequence[Any]) -> None:
         owners: dict[int, int] = {}
@@ -124,7 +124,7 @@ class InputContract:
             if other != index and {other, index} & set(self._written):
                 raise InputMismatch(
                     seen=f"{self._names[other]} and {self._names[index]} share memory, and the program writes to one of them",
-                    expected="inputs with memory of their own, as a functional graph takes",
+                    expected="inputs that share no memory, as a functional graph needs",
                 )
 
 
@@ -145,7 +145,7 @@ def _number(size: _Size, leaves: Sequence[Any]) -> int:
 
 
 def _compiled(expr: Any) -> Callable[[Numbers], Any]:
-    """A function of the values of symbols."""
+    """Compile an expression to a function of the symbols' values."""
     code = compile(python_source(expr, lambda symbol: f"_numbers[{str(symbol)!r}]"), "<condition on sizes>", "eval")
     names = {**PRINTED_NAMES, "__builtins__": {}}
     return lambda numbers: eval(code, names, {"_numbers": numbers})
@@ -181,4 +181,6 @@ def _is_same(expected: Any, leaf: Any) -> bool:
 
 
 def _failed(condition: str, found: Any) -> InputMismatch:
-    return InputMismatch(seen=f"Guard failed: {condition}; it is {found}", expected="what the program was exported for")
+    return InputMismatch(
+        seen=f"Guard failed: {condition}; it is {found}", expected="an input the program was exported for"
+    )

@@ -1,9 +1,9 @@
-"""The graph of an exported program: parameters, buffers and constants are inputs, and every input and output is specified.
+"""Lifts parameters, buffers and constants of a traced graph to inputs, and makes the signature.
 
 Counterpart: torch/_export/passes/lift_constants_pass.py; _convert_to_export_graph_signature and _make_argument_spec of
 torch/export/_trace.py
-Differs: the graph is built anew with placeholders that have their final names, so that no node has to be renamed. A parameter
-that the program got hold of behind its module's back (out of a list, say) is still that parameter, not a constant.
+Differs: the graph is built again with placeholders that have their final names, so that no node has to be renamed. A parameter
+that the program reads in another way than by its attribute (from a list, say) is still that parameter and no constant.
 """
 
 from __future__ import annotations
@@ -46,30 +46,30 @@ _SYMBOLIC: dict[type, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class LiftedProgram:
-    """What there is of an exported program once its inputs are known. `constants`: by name, non-persistent buffers included."""
+    """The lifted graph and its signature. `constants` are by name, and include non-persistent buffers."""
 
     graph_module: fx.GraphModule
     signature: ExportGraphSignature
     constants: Mapping[str, Any]
     calls: Mapping[str, ModuleCallSignature]
-    """Of submodules, by name, where they were to be kept."""
+    """Signatures of submodule calls that the caller wants to preserve, by name."""
 
 
 @dataclass(slots=True)
 class _Input:
-    """One placeholder to be: what it stands for, and the nodes of the traced graph that are it."""
+    """A placeholder to be made: its kind, its target, and the nodes of the traced graph that it replaces."""
 
     kind: InputKind
     name: str
     nodes: list[fx.Node]
     target: str | None = None
     persistent: bool | None = None
-    value: Any = None  # of a constant
+    value: Any = None  # the value of a constant
     requires_grad: bool = False
 
 
 def lifted(program: FakeProgram, traced: TracedProgram) -> LiftedProgram:
-    """Inputs are (parameters, buffers, constants, the user's)."""
+    """Lift state to inputs. The inputs are (parameters, buffers, constants, user inputs)."""
     old = traced.graph_module.graph
     placeholders = list(old.find_nodes(op="placeholder"))
     state, users = _state_inputs(program, placeholders), _user_inputs(program, placeholders)
@@ -89,7 +89,7 @@ def lifted(program: FakeProgram, traced: TracedProgram) -> LiftedProgram:
 
 
 def non_persistent_buffers(root: torch.nn.Module) -> set[str]:
-    """Full names of buffers that are not in the state dict."""
+    """Full names of non-persistent buffers."""
     return {
         f"{path}.{name}" if path else name
         for path, module in root.named_modules(remove_duplicate=False)
@@ -125,7 +125,7 @@ def _user_inputs(program: FakeProgram, placeholders: list[fx.Node]) -> list[_Inp
 
 
 def _constant_inputs(program: FakeProgram, module: fx.GraphModule, state: list[_Input]) -> list[_Input]:
-    """What the graph reads of attributes, besides the functions of operators."""
+    """Inputs for the attributes that the graph reads, except functions of higher-order operators."""
     named = constant_attributes(program.root)
     known: dict[Any, _Input] = {
         id(program.root.get_parameter(i.target)): i for i in state if i.kind is InputKind.PARAMETER and i.target
@@ -163,7 +163,7 @@ def _attribute(module: torch.nn.Module, path: str) -> Any:
 
 
 def _constant_values(root: torch.nn.Module, state: list[_Input], constants: list[_Input]) -> dict[str, Any]:
-    """Under all names that the module has for each."""
+    """Values of constants and non-persistent buffers, by all their names in the module."""
     values: dict[str, Any] = {i.target: root.get_buffer(i.target) for i in state if i.persistent is False and i.target}
     named = constant_attributes(root)
     for constant in constants:
@@ -174,7 +174,7 @@ def _constant_values(root: torch.nn.Module, state: list[_Input], constants: list
 
 
 def _choose_names(inputs: list[_Input], users: list[_Input]) -> None:
-    """The user's names go before those of the state."""
+    """Make names unique. User inputs are first, and so keep their names."""
     taken = TakenNames()
     for wanted in (*users, *(i for i in inputs if i.kind is not InputKind.USER_INPUT)):
         wanted.name = taken.unique(wanted.name)
@@ -186,11 +186,9 @@ def _rebuilt(old: fx.Graph, inputs: list[_Input]) -> tuple[fx.Graph, ExportGraph
     input_specs: list[InputSpec] = []
     for each in inputs:
         node = graph.placeholder(each.name)
-        node.name = node.target = (
-            each.name
-        )  # fx keeps names of builtins, like `input`, from nodes; an argument may have one
+        node.name = node.target = each.name  # fx renames nodes with names of builtins, such as `input`
         node.meta = dict(each.nodes[0].meta)
-        if each.requires_grad:  # what traces note of values has no history
+        if each.requires_grad:  # the values in a trace's meta are detached
             node.meta["val"] = node.meta["val"].detach().requires_grad_()
         copies.update(dict.fromkeys(each.nodes, node))
         arg = argument_of(node)
@@ -206,11 +204,11 @@ def _rebuilt(old: fx.Graph, inputs: list[_Input]) -> tuple[fx.Graph, ExportGraph
 
 
 def argument_of(value: Any) -> ArgumentSpec:
-    """The spec of an input, which is a node, or of an output, which may be a constant. AssertionError for other objects."""
+    """The ArgumentSpec of a node or of a constant output. AssertionError for a node without `val`."""
     if not isinstance(value, fx.Node):
         return ConstantArgument(name="", value=value)
     assert "val" in value.meta, (
-        f"{value} has no 'val' in its meta\n  expected: what every traced node says of its result"
+        f"{value} has no 'val' in its meta\n  expected: the fake value that every traced node has"
     )
     seen = value.meta["val"]
     if isinstance(seen, torch.Tensor):

@@ -1,4 +1,4 @@
-"""Which submodules an exported program was made of, and how it is called.
+"""Records of the submodules of an exported program, with the signatures of their calls.
 
 Counterpart: torch/export/exported_program.py ModuleCallSignature, ModuleCallEntry; _make_module_call_graph of
 torch/export/_trace.py
@@ -18,7 +18,7 @@ from refimpl.export.graph_signature import ArgumentSpec
 
 @dataclass
 class ModuleCallSignature:
-    """How a module is called: what its inputs and outputs are in the graph, and their containers."""
+    """The signature of a module call: its inputs and outputs in the graph, and their pytree specs."""
 
     inputs: list[ArgumentSpec]
     outputs: list[ArgumentSpec]
@@ -29,14 +29,14 @@ class ModuleCallSignature:
 
 @dataclass
 class ModuleCallEntry:
-    """A module by its full name; the signature only of the root, and where it was asked for."""
+    """A module by its full name. Only the root and preserved submodules have a signature."""
 
     fqn: str
     signature: ModuleCallSignature | None = field(default=None)
 
 
 class CallSpec(NamedTuple):
-    """Containers of (args, kwargs), and of the result."""
+    """The pytree specs of (args, kwargs) and of the result."""
 
     in_spec: pytree.TreeSpec
     out_spec: pytree.TreeSpec
@@ -49,7 +49,7 @@ def module_call_graph(
     argument_names: Sequence[str],
     calls: Mapping[str, ModuleCallSignature],
 ) -> list[ModuleCallEntry]:
-    """One entry for every name of every module, the root first, and for every further call that was to be kept."""
+    """One entry for every name of every module, the root first, and for every further preserved call."""
     names = [name for name, _ in root.named_modules(remove_duplicate=False)]
     assert names[0] == "", f"the first module is {names[0]!r}, not the root"
     whole = ModuleCallSignature(
@@ -62,5 +62,5 @@ def module_call_graph(
 
 
 def without_submodule_signatures(entries: Sequence[ModuleCallEntry]) -> list[ModuleCallEntry]:
-    """The entries for a graph that was made of another, in which no node need be what its name says."""
+    """The entries for a graph made from another one, in which nodes may have other names."""
     return [entry if entry.fqn == "" else ModuleCallEntry(fqn=entry.fqn) for entry in entries]

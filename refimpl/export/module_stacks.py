@@ -1,4 +1,4 @@
-"""`nn_module_stack` as exported programs have it: from the root on, by the paths of modules, on nodes that compute only.
+"""Normalises `nn_module_stack` for exported programs: with the root, with paths of modules, on call nodes only.
 
 Counterpart: torch/export/_trace.py _normalize_nn_module_stack, _fixup_key, _strip_root
 """
@@ -15,7 +15,7 @@ ROOT_KEY = "L__self__"
 
 
 def normalise_module_stacks(graph_module: fx.GraphModule, root: type) -> None:
-    """In all graphs. Placeholders and outputs have neither `nn_module_stack` nor `stack_trace` afterwards."""
+    """Normalise the stacks in all graphs. Placeholders and outputs lose `nn_module_stack` and `stack_trace`."""
     root_entry = ("", f"{root.__module__}.{root.__qualname__}")
     for module in graph_module.modules():
         if not isinstance(module, fx.GraphModule):
@@ -29,7 +29,7 @@ def normalise_module_stacks(graph_module: fx.GraphModule, root: type) -> None:
 
 
 def with_root_entry(graph_module: fx.GraphModule, root: Mapping[str, tuple[str, str]]) -> None:
-    """The same for a graph that was made of a normalised one: nodes without a stack are the root's."""
+    """The same for a graph made from a normalised one: nodes without a stack get that of the root."""
     for module in graph_module.modules():
         if not isinstance(module, fx.GraphModule):
             continue
@@ -46,7 +46,7 @@ def _normalised(stack: dict[str, Any], root_entry: tuple[str, str]) -> dict[str,
     for key, (source, kind) in stack.items():
         path = _path_of_source(source)
         name = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-        if key == ROOT_KEY:  # of a program that was exported before: the module it was made of, not its graph's
+        if key == ROOT_KEY:  # an exported program exported again: keep the original root
             found[ROOT_KEY] = ("", name)
         elif path:
             _, _, call = str(key).partition("@")
@@ -59,7 +59,7 @@ _INDEX = re.compile(r"""\[['"]?([^]'"]+)['"]?\]""")
 
 
 def _path_of_source(source: str) -> str:
-    """`a.0` of `L['self'].a[0]`, which is how capture names a module; a path is left as it is."""
+    """Turn the source of a module in capture, `L['self'].a[0]`, into its path `a.0`; a path is returned as it is."""
     if not source.startswith(_SOURCE_OF_ROOT):
         return source
     return _INDEX.sub(r".\1", source.removeprefix(_SOURCE_OF_ROOT)).replace("._modules.", ".").lstrip(".")

@@ -1,8 +1,8 @@
-"""Export by running the program's Python on tensors without data.
+"""Non-strict export: runs the program's Python on fake tensors.
 
 Counterpart: torch/export/_trace.py _non_strict_export; torch/_export/non_strict_utils.py make_fake_inputs
-Differs: inputs that are one tensor, or share memory, have fakes of their own: the program is exported for inputs that are
-distinct, and a write to one is none to the other.
+Differs: inputs that are one tensor or share memory have separate fakes: the program is exported for distinct inputs, and
+a write to one does not change the other.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def non_strict_program(
     prefer_deferred_runtime_asserts_over_guards: bool = False,
     fake_mode: FakeTensorMode | None = None,
 ) -> FakeProgram:
-    """The module with fakes for its state and inputs. Raises UnsupportedByRefimpl for tensors that have none.
+    """The module with fakes for its state and inputs. Raises UnsupportedByRefimpl for unsupported tensors.
 
-    fake_mode: with a ShapeEnv of ours, in place of a new one.
+    fake_mode: a mode to use instead of a new one; it must have a ShapeEnv of refimpl.
     """
     if fake_mode is None:
         env = ShapeEnv(
@@ -67,7 +67,7 @@ def non_strict_program(
 
 
 def fake_state(module: torch.nn.Module, fake_mode: FakeTensorMode, env: ShapeEnv) -> dict[str, torch.Tensor]:
-    """Parameters, then buffers, by all their names; their sizes are numbers. What is one tensor has one fake."""
+    """Fakes of parameters, then buffers, by all their names, with static sizes. One tensor has one fake."""
     faker = InputFaker(fake_mode, env, takes_fakes=True)
     named = {
         **dict(module.named_parameters(remove_duplicate=False)),
@@ -77,12 +77,12 @@ def fake_state(module: torch.nn.Module, fake_mode: FakeTensorMode, env: ShapeEnv
 
 
 def static_policy(tensor: torch.Tensor) -> InputPolicy:
-    """All sizes are numbers."""
+    """A policy with static sizes."""
     return InputPolicy({dim: DimSpec.static() for dim in range(tensor.dim())})
 
 
 def fake_leaf(leaf: InputLeaf, fake_mode: FakeTensorMode, env: ShapeEnv) -> Any:
-    """A fake of a tensor, a symbol for an integer that may vary, any other value as it is."""
+    """A fake of a tensor, a SymInt for a dynamic integer, any other value as it is."""
     source = Source(leaf.source, leaf.source)
     if isinstance(leaf.value, torch.Tensor):
         fake = InputFaker(fake_mode, env, takes_fakes=True).tensor(leaf.value, source, leaf.policy)
@@ -93,13 +93,13 @@ def fake_leaf(leaf: InputLeaf, fake_mode: FakeTensorMode, env: ShapeEnv) -> Any:
 
 
 def _computed(fake: torch.Tensor, fake_mode: FakeTensorMode) -> torch.Tensor:
-    """The same, as a result of something that is no view: a program may write to it, and may not to a view of a leaf."""
+    """The fake as a non-leaf that is no view: unlike a view of a leaf, a program may write to it."""
     with fake_mode, torch.enable_grad():
         return _Computed.apply(fake.detach().requires_grad_())
 
 
 class _Computed(torch.autograd.Function):
-    """A tensor like the input, with a history."""
+    """Makes a non-leaf tensor like the input."""
 
     @staticmethod
     def forward(ctx: Any, like: torch.Tensor) -> torch.Tensor:

@@ -1,11 +1,11 @@
-"""Containers outside of a module that its forward leaves tensors of the export in: put back as they were, and told.
+"""Restores containers outside the module in which forward stored fake tensors, and warns of them.
 
 Counterpart: none; with torch.export such containers keep fake tensors
-Differs from attributes of the module (refimpl.aot.attribute_assignment): only what holds tensors without data afterwards is put
-back. A counter or a cache of plain values is changed by an export as by a call.
+Differs from attributes of the module (refimpl.aot.attribute_assignment): only containers that hold fake tensors afterwards are
+restored. A counter or a cache of plain values changes in an export as in a call.
 
-Looked at is what the functions of the module's classes name: globals, what closures hold, objects of the program's classes, and
-the functions that these name in turn. Code of torch and of Python is not followed.
+The search follows the names in the methods of the module's classes: globals, closures, objects of the program's classes, and the
+functions among these. It does not follow code of torch and of the standard library.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import torch
 from refimpl._torch import FakeTensor
 from refimpl.symbolic.stacks import is_user_file
 
-DEEPEST = 4  # containers in containers
-MOST_ITEMS = 10_000  # of a container that is looked into
-_LIBRARIES = ("torch", "builtins", "refimpl", "functools", "logging", "threading")  # whose objects are not looked into
+DEEPEST = 4  # levels of nested containers
+MOST_ITEMS = 10_000  # larger containers are not searched
+_LIBRARIES = ("torch", "builtins", "refimpl", "functools", "logging", "threading")  # their objects are not searched
 _EMPTY = object()
 _PLACES = (list, dict, set, deque)
 _STORE_GLOBAL = bytes([dis.opmap["STORE_GLOBAL"]])
@@ -34,7 +34,7 @@ _STORE_GLOBAL = bytes([dis.opmap["STORE_GLOBAL"]])
 
 @contextlib.contextmanager
 def containers_kept(module: torch.nn.Module) -> Iterator[None]:
-    """Warns of what has been put back, unless the block fails."""
+    """Restore containers after the block. Warns of restored ones, unless the block raises."""
     search = _SearchState()
     search.module(module)
     told: list[str] = []
@@ -45,26 +45,26 @@ def containers_kept(module: torch.nn.Module) -> Iterator[None]:
     if told:
         names = ", ".join(dict.fromkeys(told))
         warnings.warn(
-            f"forward left tensors of the export, which have no data, in {names}. This has been put back as it was, and the "
-            "exported program does not change it; return such tensors in place of storing them.",
+            f"forward stored fake tensors of the export in {names}. The old contents have been restored, and the exported "
+            "program does not change them; return such tensors instead of storing them.",
             stacklevel=4,
         )
 
 
 @dataclass(slots=True)
 class _Place:
-    """A container, a cell or a global, and what it held."""
+    """A container, a closure cell or a global, and its contents before."""
 
     name: str
     value: Any
     held: Any
-    key: str = ""  # of a global
+    key: str = ""  # the name of a global
 
     def restore(self) -> bool:
-        """Whether it held values of the export and has been put back."""
+        """Restore the contents if they have fake values now. Returns whether they had."""
         now = _content(self.value, self.key)
         before = {id(item) for item in _items(self.held)}
-        if not any(_has_stand_in(item, DEEPEST) for item in _items(now) if id(item) not in before):
+        if not any(_has_fake(item, DEEPEST) for item in _items(now) if id(item) not in before):
             return False
         match self.value:
             case CellType() if self.held is _EMPTY:
@@ -90,7 +90,7 @@ def _put(table: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _content(value: Any, key: str) -> Any:
-    """What a place holds; of a container a copy."""
+    """The contents of a place; for a container a copy."""
     if isinstance(value, CellType):
         try:
             return value.cell_contents
@@ -107,22 +107,22 @@ def _items(content: Any) -> list[Any]:
     return content if isinstance(content, list) else [content]
 
 
-def _has_stand_in(value: Any, depth: int) -> bool:
-    """Whether it is, or holds, what an export computes with."""
+def _has_fake(value: Any, depth: int) -> bool:
+    """Whether the value is or contains a fake tensor or a symbolic number."""
     if isinstance(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool)):
         return True
     if depth == 0:
         return False
     if isinstance(value, dict):
-        return any(_has_stand_in(item, depth - 1) for item in value.values())
+        return any(_has_fake(item, depth - 1) for item in value.values())
     if isinstance(value, (list, tuple, set, deque)):
-        return any(_has_stand_in(item, depth - 1) for item in value)
-    return _is_plain_object(value) and _has_stand_in(_attributes(value), depth - 1)
+        return any(_has_fake(item, depth - 1) for item in value)
+    return _is_plain_object(value) and _has_fake(_attributes(value), depth - 1)
 
 
 @dataclass(slots=True)
 class _SearchState:
-    """What the functions of a module can reach."""
+    """Searches the containers that the functions of a module can reach."""
 
     places: list[_Place] = field(default_factory=list)
     _seen: set[int] = field(default_factory=set)
@@ -137,7 +137,7 @@ class _SearchState:
                 self._attribute_of_class(type(inner), "forward")
 
     def _attribute_of_class(self, class_: type, name: str) -> None:
-        """What a class has under a name: a method, or a container that all its instances share."""
+        """Search an attribute of a class: a method, or a container that all instances share."""
         found = next((vars(base)[name] for base in class_.__mro__ if name in vars(base)), None)
         function = getattr(found, "__func__", None) or getattr(found, "fget", None) or found
         if isinstance(function, FunctionType):
@@ -164,7 +164,7 @@ class _SearchState:
                 self._look(value, name, DEEPEST)
             if class_ is not None:
                 self._attribute_of_class(class_, name)
-        if _STORE_GLOBAL in code.co_code:  # that byte may be an argument: then more is kept than is needed
+        if _STORE_GLOBAL in code.co_code:  # the byte may be an argument; then more is restored than needed
             self.places += [_Place(name, scope, scope.get(name, _EMPTY), name) for name in code.co_names]
         for constant in code.co_consts:
             if isinstance(constant, CodeType):
@@ -195,12 +195,12 @@ class _SearchState:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Of a plain object, without asking the object, which may run code of the program's."""
+    """The attributes of an object, without calling its own `__getattribute__`."""
     return object.__getattribute__(value, "__dict__")
 
 
 def _is_plain_object(value: Any) -> bool:
-    """An object of a class that the program defines."""
+    """Whether the object is of a class that the program defines."""
     kind = type(value)
     if issubclass(kind, (type, FunctionType, MethodType, ModuleType, torch.Tensor, torch.nn.Module)):
         return False

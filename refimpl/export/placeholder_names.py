@@ -1,4 +1,4 @@
-"""What placeholders are called: after the arguments of forward, and after what they stand for.
+"""Names of placeholders: arguments of forward by their names, parameters, buffers and constants with a prefix.
 
 Counterpart: torch/_export/utils.py placeholder_naming_pass, placeholder_prefixes
 """
@@ -32,13 +32,13 @@ def name_of_input(words: Iterable[str]) -> str:
 
 
 class TakenNames:
-    """Names that were given away. Mutable."""
+    """The names in use. Mutable."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
 
     def unique(self, name: str) -> str:
-        """The name, with a number behind it if it is taken."""
+        """The name, with a number appended if it is in use."""
         candidate, number = name, 0
         while candidate in self._taken:
             number += 1

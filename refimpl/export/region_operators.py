@@ -1,8 +1,8 @@
-"""Operators that run a graph in another state of torch: gradients on or off, casts on or off.
+"""Operators that call a graph with gradients or autocast switched on or off.
 
 Counterpart: torch/_higher_order_ops/wrap.py wrap_with_set_grad_enabled, wrap_with_autocast
-Differs: plain functions, which capture and tracers run through; the state is put back also where the graph raises. Nothing of
-torch's capture runs, which upstream's operators ask not to look into them.
+Differs: plain functions, which capture and tracers trace through; the state is restored also if the graph raises. Unlike
+upstream's they use nothing of torch's capture.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.fx import traceback as fx_traceback
 
 GRADIENTS = "refimpl_gradients"  # key in `custom` of a node's meta, while `noting_grad_modes` is on
 
-# None where nothing is noted; else the grad mode that the innermost region asks for, or nothing outside of regions.
+# None if nothing is noted; else the grad mode of the innermost region, or an empty tuple outside of regions.
 _NOTED: contextvars.ContextVar[tuple[bool, ...] | None] = contextvars.ContextVar(
     "refimpl_noted_grad_modes", default=None
 )
@@ -26,7 +26,7 @@ _NOTED: contextvars.ContextVar[tuple[bool, ...] | None] = contextvars.ContextVar
 
 @fx.has_side_effect
 def wrap_with_set_grad_enabled(enable_grad: bool, wrapped_func: Callable[..., Any], *args: Any) -> Any:
-    """What `wrapped_func(*args)` gives with gradients on or off."""
+    """`wrapped_func(*args)` with gradients on or off."""
     with torch.set_grad_enabled(enable_grad):
         if fx_traceback.has_preserved_node_meta():
             return _interpreted(wrapped_func, args, (enable_grad,))
@@ -42,7 +42,7 @@ def wrap_with_autocast(
     wrapped_func: Callable[..., Any],
     *args: Any,
 ) -> Any:
-    """What `wrapped_func(*args)` gives inside of `torch.autocast(device_type, dtype, enabled, cache_enabled)`."""
+    """`wrapped_func(*args)` under `torch.autocast(device_type, dtype, enabled, cache_enabled)`."""
     with torch.autocast(device_type, dtype, enabled, cache_enabled):
         if fx_traceback.has_preserved_node_meta():
             return _interpreted(wrapped_func, args, ())
@@ -54,7 +54,7 @@ REGION_OPERATORS: tuple[Any, ...] = (wrap_with_set_grad_enabled, wrap_with_autoc
 
 @contextlib.contextmanager
 def noting_grad_modes() -> Iterator[None]:
-    """Within it a trace that keeps the meta of nodes notes which grad mode a region has asked for."""
+    """A context in which a trace with preserved node meta notes the grad mode of the region of each node."""
     token = _NOTED.set(())
     try:
         yield
@@ -63,7 +63,7 @@ def noting_grad_modes() -> Iterator[None]:
 
 
 def _interpreted(wrapped_func: Callable[..., Any], args: tuple[Any, ...], asked: tuple[bool, ...]) -> Any:
-    """What nodes of the graph say of their origin goes on to those of the trace."""
+    """Run a graph node by node, so that the nodes of the trace get the meta of its nodes."""
     if not isinstance(wrapped_func, fx.GraphModule):
         return wrapped_func(*args)
     around = _NOTED.get()
@@ -75,7 +75,7 @@ def _interpreted(wrapped_func: Callable[..., Any], args: tuple[Any, ...], asked:
 
 
 class _Interpreter(fx.Interpreter):
-    """Says to the trace in which grad mode a node is."""
+    """Notes the grad mode of a node in the meta that the trace copies."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         noted, meta = _NOTED.get(), fx_traceback.get_current_meta()

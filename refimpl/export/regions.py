@@ -1,12 +1,12 @@
-"""Regions with gradients or casts switched, as graphs of their own under an operator that switches them for this graph.
+"""Moves regions in which gradients or autocast are switched into graphs of their own, called by an operator.
 
 Counterpart: torch/_export/passes/replace_set_grad_with_hop_pass.py, replace_autocast_with_hop_pass.py
-Differs: one pass for both, which builds the graph anew; what a region gives keeps its name outside of it. Regions inside of the
-functions of other operators are found too, and have the grad mode of the call for their surroundings.
+Differs: one pass for both, which builds a new graph; results of a region keep their names. Regions in functions of higher-order
+operators are found too, with the grad mode of the call as their outer mode.
 
 Note [Which state is a region]
-The grad mode that the program is exported in is that of its surroundings: what runs in this mode is no region, and runs in
-the mode of the caller. In what order gradients and casts are switched means nothing to either: casts are the outer region.
+Nodes in the grad mode that the program is exported in are in no region, and run in the mode of the caller. Gradients and
+autocast are independent of each other: an autocast region is the outer one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from refimpl.export.region_operators import GRADIENTS, wrap_with_autocast, wrap_
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A call of an operator: its leading arguments, and what tells it from the next region that is like it."""
+    """A call of a region operator: its leading arguments. `start` tells it from the next region with the same arguments."""
 
     operator: Any
     settings: tuple[Any, ...]
@@ -33,9 +33,9 @@ class Region:
 
 
 def with_regions(graph_module: fx.GraphModule, *, has_gradients: bool) -> fx.GraphModule:
-    """The module with a region wherever its graph, or one inside of it, switches gradients or casts.
+    """The module with regions in place of the calls in its graphs that switch gradients or autocast.
 
-    has_gradients: the grad mode of the surroundings. Calls that switch are gone afterwards, those that switch nothing, too.
+    has_gradients: the outer grad mode. Calls that switch to the current mode are removed as well.
     """
     surroundings = _of_functions(graph_module.graph, has_gradients)
     changed: dict[str, fx.GraphModule] = {}
@@ -51,7 +51,7 @@ def with_regions(graph_module: fx.GraphModule, *, has_gradients: bool) -> fx.Gra
 
 
 def with_noted_regions(graph_module: fx.GraphModule) -> fx.GraphModule:
-    """The module with the regions that its nodes were traced in, under `noting_grad_modes`; no node says so any more."""
+    """The module with the regions that were noted under `noting_grad_modes`. The notes are removed."""
     regions: dict[fx.Node, tuple[Region, ...]] = {}
     for node in graph_module.graph.nodes:
         custom = node.meta.get("custom")
@@ -70,7 +70,7 @@ def _switches(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _of_functions(graph: fx.Graph, has_gradients: bool) -> dict[str, bool]:
-    """The grad mode in which functions of operators are called, by their names."""
+    """The grad mode in which each function of a higher-order operator is called, by its name."""
     found: dict[str, bool] = {}
     for node in graph.nodes:
         if node.target is set_grad_enabled:
@@ -83,7 +83,7 @@ def _of_functions(graph: fx.Graph, has_gradients: bool) -> dict[str, bool]:
 
 
 def _regions(graph: fx.Graph, surroundings: bool) -> dict[fx.Node, tuple[Region, ...]]:
-    """Of every node that is in one, outermost first."""
+    """The regions of every call node, outermost first."""
     found: dict[fx.Node, tuple[Region, ...]] = {}
     casts: list[Region] = []
     has_gradients = surroundings
@@ -112,16 +112,16 @@ def folded(
     drop: Iterable[fx.Node] = (),
     modules: Mapping[str, fx.GraphModule] | None = None,
 ) -> fx.GraphModule:
-    """The module with nodes that follow each other in one region in a graph of their own. Other nodes keep their names.
+    """The module with consecutive nodes of one region in a graph of their own. Other nodes keep their names.
 
-    drop: nodes that are left out. modules: that take the place of those under their names.
+    drop: nodes to leave out. modules: submodules to replace, by name.
     """
     old = graph_module.graph
     state = _FoldingState(graph_module, regions, dict(modules or {}))
     outer = _Level(fx.Graph(), {})
     for node in old.find_nodes(op="placeholder"):
         copy = outer.copies[node] = outer.graph.node_copy(node)
-        copy.name = node.name  # fx would not give it the name of a builtin again
+        copy.name = node.name  # fx renames nodes with names of builtins
     left_out = set(drop)
     inner = [node for node in old.nodes if node.op == "call_function" and node not in left_out]
     state.build(inner, 0, outer)
@@ -137,7 +137,7 @@ def folded(
 
 @dataclass(slots=True)
 class _Level:
-    """A graph that is being built, and what stands in it for nodes of the old one."""
+    """A graph that is being built, and its copies of old nodes."""
 
     graph: fx.Graph
     copies: dict[fx.Node, fx.Node]
@@ -145,7 +145,7 @@ class _Level:
 
 @dataclass(slots=True)
 class _FoldingState:
-    """Mutable; one per graph module."""
+    """Builds the graphs of regions. Mutable; one per graph module."""
 
     source: fx.GraphModule
     regions: Mapping[fx.Node, tuple[Region, ...]]
@@ -153,7 +153,7 @@ class _FoldingState:
     count: int = field(default=0)
 
     def build(self, nodes: Sequence[fx.Node], depth: int, level: _Level) -> None:
-        """Copies nodes, and makes calls of those that are in a region at this depth."""
+        """Copy nodes; those in a region at this depth become a call of the region operator."""
         for region, group in itertools.groupby(nodes, lambda node: self._region(node, depth)):
             if region is None:
                 for node in group:
@@ -166,7 +166,7 @@ class _FoldingState:
         return found[depth] if depth < len(found) else None
 
     def resolve(self, node: fx.Node, level: _Level) -> fx.Node:
-        """The node's stand-in. Functions of operators are read in every graph that needs them."""
+        """The copy of a node. A get_attr is copied into every graph that uses it."""
         if node.op == "get_attr" and node not in level.copies:
             level.copies[node] = level.graph.node_copy(node)
         return level.copies[node]
@@ -205,13 +205,13 @@ class _FoldingState:
         return name
 
     def attributes(self, graph: fx.Graph) -> dict[str, Any]:
-        """What the graph reads of its module."""
+        """The attributes that the graph reads."""
         names = [str(node.target) for node in graph.find_nodes(op="get_attr")]
         return {name: self.modules.get(name) or operator.attrgetter(name)(self.source) for name in names}
 
 
 def _common_stack(nodes: Sequence[fx.Node]) -> dict[str, Any] | None:
-    """The modules that all of the nodes are in."""
+    """The common part of the nodes' module stacks."""
     stacks = [list(stack.items()) for node in nodes if (stack := node.meta.get("nn_module_stack"))]
     if not stacks:
         return None

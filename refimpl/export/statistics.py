@@ -1,7 +1,7 @@
-"""What an exported program is made of, and a log of exports: when one began, how long it took, how it failed.
+"""Statistics of exported programs, and events of exports: start, duration, error.
 
 Counterpart: torch/export/_trace.py get_ep_stats, _log_export_wrapper
-Differs: events go to functions that listen, and to the logger `refimpl.export`; there is no service to send them to.
+Differs: events go to registered listeners and to the logger `refimpl.export`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOG = logging.getLogger("refimpl.export")
 
 
 class Program(Protocol):
-    """What of an ExportedProgram is counted."""
+    """The part of ExportedProgram that this module uses."""
 
     @property
     def graph_module(self) -> fx.GraphModule: ...
@@ -29,7 +29,7 @@ class Program(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class ExportEvent:
-    """`name` is export.enter, export.time or export.error. `flags` say how the program is exported."""
+    """`name` is export.enter, export.time or export.error. `flags` are the mode of the export."""
 
     name: str
     flags: frozenset[str]
@@ -40,19 +40,19 @@ Listener = Callable[[ExportEvent], None]
 _LISTENERS: contextvars.ContextVar[tuple[Listener, ...]] = contextvars.ContextVar(
     "refimpl_export_listeners", default=()
 )
-_UNDER_WAY: contextvars.ContextVar[Export | None] = contextvars.ContextVar("refimpl_export_under_way", default=None)
+_RUNNING: contextvars.ContextVar[Export | None] = contextvars.ContextVar("refimpl_running_export", default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """One that is under way: its flags, and the classes of the modules by their full names."""
+    """A running export: its flags, and the class of each module by its full name."""
 
     flags: frozenset[str]
     hierarchy: Mapping[str, str]
 
 
 def get_ep_stats(program: Program) -> dict[str, Any]:
-    """`op_count`, the number of calls in all graphs, and `op_set`, the names of what is called, as module.name."""
+    """`op_count`, the number of calls in all graphs, and `op_set`, the names of their targets as module.name."""
     calls = [
         node.target
         for module in program.graph_module.modules()
@@ -65,7 +65,7 @@ def get_ep_stats(program: Program) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Within it the function is told of every event of exports in this thread."""
+    """A context in which the listener is called for every export event of this thread."""
     token = _LISTENERS.set((*_LISTENERS.get(), listener))
     try:
         yield
@@ -73,17 +73,17 @@ def listening(listener: Listener) -> Iterator[None]:
         _LISTENERS.reset(token)
 
 
-def export_under_way() -> Export | None:
-    """The innermost export that this thread is in the middle of."""
-    return _UNDER_WAY.get()
+def running_export() -> Export | None:
+    """The innermost running export of this thread."""
+    return _RUNNING.get()
 
 
 @contextlib.contextmanager
 def logged(mod: torch.nn.Module, flags: frozenset[str]) -> Iterator[Callable[[Program], None]]:
-    """Within it an export is under way. Gives what is to be told of the program. Errors are logged and go on."""
+    """A context for a running export. Yields a function to call with the program. Logs errors and raises them again."""
     modules = mod.named_modules(remove_duplicate=False) if isinstance(mod, torch.nn.Module) else ()
     hierarchy = {name: type(module).__name__ for name, module in modules}
-    token = _UNDER_WAY.set(Export(flags=flags, hierarchy=hierarchy))
+    token = _RUNNING.set(Export(flags=flags, hierarchy=hierarchy))
     start = time.perf_counter()
 
     def done(program: Program) -> None:
@@ -97,7 +97,7 @@ def logged(mod: torch.nn.Module, flags: frozenset[str]) -> Iterator[Callable[[Pr
         _tell("export.error", flags, type=f"{kind.__module__}.{kind.__qualname__}", message=str(error))
         raise
     finally:
-        _UNDER_WAY.reset(token)
+        _RUNNING.reset(token)
 
 
 def _tell(name: str, flags: frozenset[str], **data: Any) -> None:

@@ -1,7 +1,7 @@
-"""What submodules are called with and return, as nodes: the signatures that a program may keep of its parts.
+"""Records inputs and outputs of submodule calls as nodes, for `preserve_module_call_signature`.
 
 Counterpart: torch/_export/passes/collect_tracepoints_pass.py, torch/_export/wrappers.py _wrap_submodules
-Differs: hooks look up the nodes of what goes in and out while the trace runs; no node is added that would have to be removed.
+Differs: forward hooks look up the nodes while the trace runs; upstream adds tracepoint nodes and removes them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class SubmoduleCall:
     argument_names: Sequence[str]
 
     def signature(self, copies: Mapping[fx.Node, fx.Node], argument_of: Callable[[Any], Any]) -> ModuleCallSignature:
-        """With the nodes that stand in the final graph for those of the trace."""
+        """The signature with the final graph's copies of the nodes."""
 
         def argument(value: Any) -> Any:
             return argument_of(copies[value] if isinstance(value, fx.Node) else value)
@@ -49,7 +49,7 @@ class SubmoduleCall:
 
 
 class SubmoduleCallsState:
-    """Notes the calls of some submodules; the n-th of one has "name@n" for a key, as in `nn_module_stack`. Mutable."""
+    """Notes calls of submodules. The key of the n-th call of one is "name@n", as in `nn_module_stack`. Mutable."""
 
     def __init__(self, root: torch.nn.Module, names: Sequence[str]) -> None:
         self._modules: dict[torch.nn.Module, list[str]] = {}  # one may have several names
@@ -60,7 +60,7 @@ class SubmoduleCallsState:
 
     @contextlib.contextmanager
     def watching(self, node_of: NodeOf, innermost: Callable[[], str | None]) -> Iterator[None]:
-        """Within it calls are noted. The modules have their hooks for so long only. innermost: the key of the call under way."""
+        """A context in which calls are noted by hooks. innermost: returns the key of the running call."""
         with contextlib.ExitStack() as stack:
             for module, names in self._modules.items():
                 before = module.register_forward_pre_hook(self._before(node_of, innermost), with_kwargs=True)
@@ -83,9 +83,9 @@ class SubmoduleCallsState:
             leaves, out_spec = pytree.tree_flatten(result)
             outputs = _nodes(leaves, node_of)
             if key is None or not {key, key.rpartition("@")[0]} & set(known_as):
-                return  # called by a name that was not asked for
+                return  # called by a name that is not to be preserved
             if inputs is None or outputs is None:
-                return  # called in a function of an operator, whose graph is another
+                return  # called in a function of a higher-order operator, which has its own graph
             self.calls[key] = SubmoduleCall(
                 inputs=inputs,
                 outputs=outputs,
@@ -98,7 +98,7 @@ class SubmoduleCallsState:
 
 
 def _nodes(leaves: Sequence[Any], node_of: NodeOf) -> list[Any] | None:
-    """Of the leaves, constants as they are; None if one is no value of the graph."""
+    """The nodes of the leaves; constants as they are. None if a leaf is not in the graph."""
     try:
         return [node_of(leaf) for leaf in leaves]
     except NotTracked:

@@ -1,8 +1,8 @@
-"""A program traced above autograd, without functionalization: what both ways of exporting end in.
+"""Traces a program above autograd, without functionalization; used by strict and non-strict export.
 
 Counterpart: torch/export/_trace.py _export_to_aten_ir_make_fx
-Differs: conditions on numbers that are known only at run time become assertions while the trace still runs, and are then moved to
-where their numbers are known; upstream inserts them by a pass that interprets the graph anew.
+Differs: runtime asserts are recorded while the trace runs, and then moved to the first node with their symbols; upstream inserts
+them by a pass that interprets the graph again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from refimpl._torch import FakeTensorMode, pytree
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.export.asserting_trace import AssertingTrace
-from refimpl.export.assigned_buffers import read_apart, write_assigned
+from refimpl.export.assigned_buffers import read_copies_of, write_assigned
 from refimpl.export.errors import translated
 from refimpl.export.shapes.policies import InputLeaf
 from refimpl.export.submodule_calls import SubmoduleCall, SubmoduleCallsState
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.options import TraceOptions
 
-# A function of (values of parameters and buffers by name, args, kwargs) that gives what the program returns, and what it has
+# A function of (parameters and buffers by name, args, kwargs) that returns the program's result, and the values that the program
 # assigned to buffers.
 ProgramCall = Callable[
     [Mapping[str, torch.Tensor], tuple[Any, ...], dict[str, Any]], tuple[Any, Mapping[str, torch.Tensor]]
@@ -42,24 +42,24 @@ OPTIONS = TraceOptions(
 
 @dataclass(frozen=True, kw_only=True)
 class FakeProgram:
-    """A program with fake values for all it reads, ready to be traced."""
+    """A program with fake inputs and state, to be traced."""
 
     root: torch.nn.Module
-    """The user's module: parameters, buffers and constants are known by their names in it."""
+    """The user's module, whose names parameters, buffers and constants have."""
     call: ProgramCall
     scopes: torch.nn.Module | None
-    """Whose calls `nn_module_stack` tells of; None where nodes bring one."""
+    """The module for `nn_module_stack`; None if the nodes that are interpreted have one."""
     parameters: Mapping[str, torch.Tensor]
     buffers: Mapping[str, torch.Tensor]
     leaves: Sequence[InputLeaf]
     inputs: Sequence[Any]
-    """Fake, in the order of `leaves`."""
+    """Fake inputs in the order of `leaves`."""
     in_spec: pytree.TreeSpec
     argument_names: Sequence[str]
     fake_mode: FakeTensorMode
     shape_env: ShapeEnv
     preserved: Sequence[str] = ()
-    """Names of submodules whose calls are to be noted."""
+    """Names of submodules whose call signatures are preserved."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +72,8 @@ class TracedProgram:
 
 
 def traced(program: FakeProgram) -> TracedProgram:
-    """Raises UserError for results that no graph gives, for data-dependent control flow and for sizes that were promised and do
-    not fit; and what the program raises."""
+    """Trace the program. Raises UserError for unsupported results, data-dependent control flow and violated constraints on sizes,
+    and the errors of the program."""
     names = (*program.parameters, *program.buffers)
     specs: list[pytree.TreeSpec] = []
     written: list[str] = []
@@ -105,14 +105,14 @@ def traced(program: FakeProgram) -> TracedProgram:
         raise known from error
     trace.check_complete()
     inputs = dict(zip(names, graph_module.graph.find_nodes(op="placeholder"), strict=False))
-    read_apart(graph_module.graph, [inputs[name] for name in written])
+    read_copies_of(graph_module.graph, [inputs[name] for name in written])
     graph_module.recompile()
     _note_bindings(graph_module.graph, program.shape_env)
     return TracedProgram(graph_module=graph_module, out_spec=specs[0], calls=calls.calls)
 
 
 def _note_bindings(graph: torch.fx.Graph, env: ShapeEnv) -> None:
-    """Says which nodes numbers come from that are known only at run time, where a fake input has remembered its number."""
+    """Note unbacked bindings on nodes that have none because a fake input caches its item (`x.item()` twice)."""
     bound: set[Any] = set()
     for node in graph.nodes:
         bound.update(node.meta.get("unbacked_bindings") or ())

@@ -1,9 +1,9 @@
-"""An exported program as a tree of modules like the one it was made of.
+"""Unflattens an exported program: makes a tree of modules like the one that was exported.
 
 Counterpart: torch/export/unflatten.py
-Differs: parameters, buffers and constants are the program's own tensors. A module that was called several times has one state,
-however many graphs; its state dict is the original's. Modules are called by the name they were reached by; one that is no part of
-its caller is part of the caller's graph.
+Differs: parameters, buffers and constants are the program's own tensors. A module that is called several times has one state and
+one or more graphs; the state dict is the original's. Modules are called by the name that their caller used; the nodes of a module
+that is no submodule of its caller are in the caller's graph.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["FlatArgsAdapter", "InterpreterModule", "InterpreterModuleDispatcher"
 
 
 class Program(CallableProgram, Protocol):
-    """What of an ExportedProgram is needed here."""
+    """The part of ExportedProgram that this module uses."""
 
     @property
     def range_constraints(self) -> Mapping[Any, Any]: ...
@@ -49,21 +49,20 @@ class Program(CallableProgram, Protocol):
 
 
 def unflatten(module: Program, flat_args_adapter: FlatArgsAdapter | None = None) -> UnflattenedModule:
-    """A module with the submodules of the one that was exported, on the program's own state.
+    """A module with the submodules of the exported one, and the program's own state.
 
-    module: an ExportedProgram. Submodules named in `preserve_module_call_signature` are called with the arguments that they
-        were traced with, so that others with such a `forward` can take their places; those of the rest are what they need of
-        each other, flat.
-    flat_args_adapter: makes of inputs in other containers what the program was exported for.
+    module: an ExportedProgram. Submodules named in `preserve_module_call_signature` keep their signatures, so that other modules
+        can replace them; other submodules take and return the flat values that the graphs need.
+    flat_args_adapter: converts inputs in other containers to those that the program was exported with.
 
-    Raises UnsupportedByRefimpl where a tensor passes a submodule that keeps its signature by another way than that, and where
-    such a one is no part of the module that calls it.
+    Raises UnsupportedByRefimpl if a preserved submodule shares a tensor with its caller that is no argument or result, and if it
+    is no submodule of its caller.
     """
     return UnflattenedModule(module, flat_args_adapter)
 
 
 class UnflattenedModule(torch.nn.Module):
-    """Called like the module that was exported. `graph` takes the leaves of the inputs and calls submodules."""
+    """Called like the exported module. `graph` takes the leaves of the inputs and calls submodules."""
 
     def __init__(self, export_module: Program, flat_args_adapter: FlatArgsAdapter | None = None) -> None:
         super().__init__()
@@ -82,11 +81,11 @@ class UnflattenedModule(torch.nn.Module):
         self.finalize()
 
     def finalize(self) -> None:
-        """Compiles `graph`. To be called again when the graph has been changed."""
+        """Compile `graph`. Call it again after a change of the graph."""
         self._run = types.MethodType(compiled(self.graph), self)
 
     def type_name(self) -> str | None:
-        """The class of the module that was exported."""
+        """The class of the exported module."""
         return self._ty
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -120,7 +119,7 @@ class UnflattenedModule(torch.nn.Module):
         adapted = list(adapter.adapt(self._call_spec.in_spec, received, leaves, **options))
         if len(adapted) != self._call_spec.in_spec.num_leaves:
             raise InputMismatch(
-                seen=f"{type(adapter).__name__} gives {len(adapted)} values",
+                seen=f"{type(adapter).__name__} returns {len(adapted)} values",
                 expected=f"{self._call_spec.in_spec.num_leaves}, for {self._call_spec.in_spec}",
             )
         return adapted
@@ -132,7 +131,7 @@ class UnflattenedModule(torch.nn.Module):
         include_device: bool = False,
         colored: bool = False,
     ) -> str:
-        """The code of the whole."""
+        """The code of the module and its submodules."""
         return printed(
             self, print_output, include_stride=include_stride, include_device=include_device, colored=colored
         )
@@ -141,7 +140,7 @@ class UnflattenedModule(torch.nn.Module):
 class _Building:
     """Fills an UnflattenedModule. Mutable.
 
-    Of every module there is first a home: what holds its state and children. The modules that are called have a home's.
+    Every path first gets a plain module that holds state and children (`_holders`). Modules with graphs share the holder's state.
     """
 
     def __init__(self, result: UnflattenedModule, program: Program) -> None:
@@ -150,19 +149,19 @@ class _Building:
         self._graph = unlifted_graph(program)
         signature = program.graph_signature
         self._state = state_names(signature.input_specs, program.state_dict, program.constants)
-        self._homes: dict[str, torch.nn.Module] = {"": result}
+        self._holders: dict[str, torch.nn.Module] = {"": result}
         self._modules: dict[str, list[tuple[Any, InterpreterModule]]] = {}
-        """By path: the form of a graph, and its module."""
+        """By path: the modules of its graphs, with the comparable form of each graph."""
         self._kept: dict[str, list[InterpreterModule]] = {}
-        """By path, of modules that keep their signature: one for every call."""
+        """By path of modules that keep their signature: a module for every call."""
 
     def build(self) -> None:
-        """Makes state, then graphs and modules, innermost first."""
+        """Make state, then graphs and modules, innermost first."""
         self._add_state()
         nodes = [node for node in self._graph.nodes if node.op not in ("placeholder", "output")]
         state_nodes = {node for node in nodes if is_state(node, self._state)}
         names = {spec.target: spec.arg.name for spec in self._program.graph_signature.input_specs}
-        for node in state_nodes:  # as signatures of calls name it
+        for node in state_nodes:  # the names that signatures of calls use
             node.name = names[str(node.target)]
         signatures = {entry.fqn: entry.signature for entry in self._program.module_call_graph if entry.fqn}
         kept = {name: signature for name, signature in signatures.items() if signature is not None}
@@ -192,20 +191,20 @@ class _Building:
             else:
                 kind = spec.kind
             path, _, last = name.rpartition(".")
-            home = self._home(path)
+            holder = self._holder(path)
             if isinstance(value, torch.nn.Parameter) and name in program.state_dict:
-                home.register_parameter(last, value)
+                holder.register_parameter(last, value)
             elif kind is InputKind.BUFFER:
-                home.register_buffer(last, value, persistent=spec is None or spec.persistent is not False)
+                holder.register_buffer(last, value, persistent=spec is None or spec.persistent is not False)
             else:
-                setattr(home, last, value)
+                setattr(holder, last, value)
 
-    def _home(self, path: str) -> torch.nn.Module:
-        if path not in self._homes:
+    def _holder(self, path: str) -> torch.nn.Module:
+        if path not in self._holders:
             owner, _, last = path.rpartition(".")
-            self._homes[path] = torch.nn.Module()
-            self._home(owner)._modules[last] = self._homes[path]
-        return self._homes[path]
+            self._holders[path] = torch.nn.Module()
+            self._holder(owner)._modules[last] = self._holders[path]
+        return self._holders[path]
 
     def _attribute(self, name: str) -> Any:
         return getattr(self._program.graph_module, name)
@@ -213,51 +212,51 @@ class _Building:
     # -------------------------------------------------------------------------------------------------------- modules
 
     def _place(self, call: Call, made: CallGraph) -> str:
-        """The module for a graph, a new one where none of the same path has such a graph; its name in the calling module."""
-        home, known = self._home(call.path), self._modules.setdefault(call.path, [])
+        """The name, in the calling module, of the module for a graph: a new one, unless one of this path has an equal graph."""
+        holder, known = self._holder(call.path), self._modules.setdefault(call.path, [])
         shape = form(made)
         module = next((module for earlier, module in known if earlier == shape), None)
         name = _within(call.path, call)
         if module is None:
-            module = self._new(call, made, home, is_first=not known)
+            module = self._new(call, made, holder, is_first=not known)
             known.append((shape, module))
         if call.signature is not None:
             self._kept.setdefault(call.path, []).append(module)
             return name
         return self._name_of(call, module)
 
-    def _new(self, call: Call, made: CallGraph, home: torch.nn.Module, *, is_first: bool) -> InterpreterModule:
+    def _new(self, call: Call, made: CallGraph, holder: torch.nn.Module, *, is_first: bool) -> InterpreterModule:
         owner, _, last = call.path.rpartition(".")
         if is_first:
             module = InterpreterModule(made.graph, call.scope.type_name)
-            for name, value in home.__dict__.items():  # constants
+            for name, value in holder.__dict__.items():  # constants
                 module.__dict__.setdefault(name, value)
-            share_state(module, home)
+            share_state(module, holder)
         else:
             module = SameStateModule(made.graph, self._modules[call.path][0][1])
             last = self._free_name(call)
         _set_attributes(module, made)
-        self._home(owner)._modules[last] = module
+        self._holder(owner)._modules[last] = module
         return module
 
     def _free_name(self, call: Call) -> str:
         owner, _, last = call.path.rpartition(".")
-        taken, number = self._home(owner)._modules, call.scope.number + call.part
+        taken, number = self._holder(owner)._modules, call.scope.number + call.part
         while f"{last}@{number}" in taken:
             number += 1
         return f"{last}@{number}"
 
     def _name_of(self, call: Call, module: InterpreterModule) -> str:
-        owner = self._home(call.path.rpartition(".")[0])
+        owner = self._holder(call.path.rpartition(".")[0])
         last = next(name for name, each in owner._modules.items() if each is module)
         return _within(f"{call.path.rpartition('.')[0]}.{last}".lstrip("."), call)
 
     def _dispatch(self, path: str, modules: list[InterpreterModule]) -> None:
-        """Of several modules one that calls them in turn."""
+        """Replace several modules of one path by a dispatcher that calls them in turn."""
         if all(module is modules[0] for module in modules):
             return
         owner, _, last = path.rpartition(".")
-        children = self._home(owner)._modules
+        children = self._holder(owner)._modules
         for name in [name for name, child in children.items() if child in modules[1:] and name != last]:
             del children[name]
         dispatcher = InterpreterModuleDispatcher(modules)
@@ -292,6 +291,6 @@ def _check_kept(root: Call) -> None:
         if call.signature is not None and call.part:
             raise UnsupportedByRefimpl(
                 seen=f"nodes of other modules between those of {call.name!r}, which keeps its signature",
-                supported="calls whose nodes stand together",
+                supported="calls whose nodes are consecutive",
                 do="leave it out of preserve_module_call_signature",
             )

@@ -1,9 +1,9 @@
-"""An exported program as a module that is called like the one it was made of.
+"""Unlifts an exported program: makes a module that is called like the exported one.
 
 Counterpart: torch/export/_unlift.py _unlift_exported_program_lifted_states; torch/_functorch/_aot_autograd/utils.py
   unlift_tokens, as torch/export/_unlift.py uses it
-Differs: inputs are checked before the graph runs, by a hook, not by a node. What was passed by position may be passed by name and
-the other way round, as in forward.
+Differs: a hook checks inputs before the graph runs; upstream has a node. Arguments may be passed by position or by name, as for
+forward.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, Inpu
 
 
 class Program(Protocol):
-    """What of an ExportedProgram is needed here."""
+    """The part of ExportedProgram that this module uses."""
 
     @property
     def graph_module(self) -> fx.GraphModule: ...
@@ -43,7 +43,7 @@ class Program(Protocol):
 
 
 def unlifted_module(program: Program, contract: InputContract | None) -> fx.GraphModule:
-    """State is in attributes by full name, the program's own tensors. `contract` checks the leaves of every call."""
+    """The module: its state is the program's own tensors, by their full names. `contract` checks the leaves of every call."""
     root = _state_module(program)
     graph = unlifted_graph(program)
     signature = program.module_call_graph[0].signature
@@ -51,10 +51,7 @@ def unlifted_module(program: Program, contract: InputContract | None) -> fx.Grap
     names = signature.forward_arg_names or []
     graph.set_codegen(PyTreeCodeGen(PyTreeInfo(list(names), signature.in_spec, signature.out_spec)))
     module = fx.GraphModule(root, graph)
-    for (
-        owner_name,
-        owner,
-    ) in root.named_modules():  # fx takes over what nodes name; the rest of the state is the module's too
+    for owner_name, owner in root.named_modules():  # a GraphModule only copies state that nodes read
         _copy_state(owner, _submodule(module, owner_name))
     module.meta.update(program.graph_module.meta)
     module.register_forward_pre_hook(_input_hook(program.call_spec.in_spec, names, contract), with_kwargs=True)
@@ -65,13 +62,13 @@ def unlifted_module(program: Program, contract: InputContract | None) -> fx.Grap
 
 def _no_train(self: torch.nn.Module, mode: bool = True) -> Any:
     raise NotImplementedError(
-        "Calling train() is not supported yet: the mode of an exported program is that it was exported in"
+        "Calling train() is not supported yet: an exported program is in the mode it was exported in"
     )
 
 
 def _no_eval(self: torch.nn.Module) -> Any:
     raise NotImplementedError(
-        "Calling eval() is not supported yet: the mode of an exported program is that it was exported in"
+        "Calling eval() is not supported yet: an exported program is in the mode it was exported in"
     )
 
 
@@ -79,7 +76,7 @@ def _no_eval(self: torch.nn.Module) -> Any:
 
 
 def _state_module(program: Program) -> torch.nn.Module:
-    """A tree of modules that has the state, and the graphs of operators."""
+    """A tree of modules with the state, and the functions of higher-order operators."""
     root = torch.nn.Module()
     for spec in program.graph_signature.input_specs:
         if spec.kind not in _STATE or spec.target is None:
@@ -87,7 +84,7 @@ def _state_module(program: Program) -> torch.nn.Module:
         is_absent = spec.persistent is False or spec.kind in (InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
         value = (program.constants if is_absent else program.state_dict)[spec.target]
         _put(root, spec.target, value, spec.kind, is_persistent=spec.persistent is not False)
-    for name, value in program.state_dict.items():  # what the graph does not read
+    for name, value in program.state_dict.items():  # state that the graph does not read
         if not _has(root, name):
             kind = InputKind.PARAMETER if isinstance(value, torch.nn.Parameter) else InputKind.BUFFER
             _put(root, name, value, kind, is_persistent=True)
@@ -143,7 +140,7 @@ def _copy_state(source: torch.nn.Module, target: torch.nn.Module) -> None:
 
 
 def unlifted_graph(program: Program) -> fx.Graph:
-    """State is read from attributes; updates are written to what they belong to, and are no outputs, nor are tokens."""
+    """The graph without lifted inputs: it reads state from attributes and writes updates. Tokens are removed."""
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     by_target: dict[str, fx.Node] = {}
@@ -167,7 +164,7 @@ def unlifted_graph(program: Program) -> fx.Graph:
             if node.target is torch.ops.aten.copy.default:
                 _make_differentiable(copies[node])
             elif node.target in _STATISTICS:
-                _keep_statistics(copies[node])
+                _copy_statistics(copies[node])
     returned = fx.map_arg(old.output_node().args[0], lambda inner: copies[inner])
     outputs = []
     for value, spec in zip(returned, program.graph_signature.output_specs, strict=True):  # type: ignore[arg-type]
@@ -181,7 +178,7 @@ def unlifted_graph(program: Program) -> fx.Graph:
 
 
 def _make_differentiable(copy: fx.Node) -> None:
-    """The functional form of `copy_` has no derivative: other operators do what it does."""
+    """Replace the functional `copy`, which has no derivative, by expand and _to_copy."""
     source, value = copy.args[1], copy.meta["val"]
     assert isinstance(source, fx.Node)
     given, graph = source.meta["val"], copy.graph
@@ -192,15 +189,15 @@ def _make_differentiable(copy: fx.Node) -> None:
     copy.kwargs = {"dtype": value.dtype, "device": value.device}
 
 
-# Where operators that give updated statistics have the ones before. Their backward saves these, which a write at the end would
-# make useless to it; an operator that writes to them itself, as in eager, is forgiven.
+# Positions of the running statistics among the arguments of functional batch norms. Backward saves them, and the update at the
+# end of the graph would change saved tensors; so the op gets copies.
 _STATISTICS = {
     torch.ops.aten._native_batch_norm_legit_functional.default: (3, 4),
     torch.ops.aten._batch_norm_with_update_functional.default: (3, 4),
 }
 
 
-def _keep_statistics(node: fx.Node) -> None:
+def _copy_statistics(node: fx.Node) -> None:
     args = list(node.args)
     with node.graph.inserting_before(node):
         for place in _STATISTICS[node.target]:  # type: ignore[index]
@@ -211,7 +208,7 @@ def _keep_statistics(node: fx.Node) -> None:
 def _write(graph: fx.Graph, target: fx.Node, value: fx.Node) -> None:
     made = value.meta.get("tensor_meta")
     if made is not None and not made.requires_grad:
-        # What the program wrote had no history, nor then has the write: autograd would refuse to write to a leaf.
+        # The program wrote a value without gradient. So must this write: autograd refuses in-place ops on leaves.
         value = graph.call_function(torch.ops.aten.detach.default, (value,))
         target = graph.call_function(torch.ops.aten.detach.default, (target,))
     graph.call_function(torch.ops.aten.copy_.default, (target, value))
@@ -223,7 +220,7 @@ Hook = Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], tuple[tuple[
 
 
 def _input_hook(in_spec: pytree.TreeSpec, names: Sequence[str], contract: InputContract | None) -> Hook:
-    """Puts arguments where the graph has them, and checks containers and leaves."""
+    """A forward pre-hook that orders arguments as the graph has them, and checks containers and leaves."""
     num_args = in_spec.children()[0].num_children
     keywords = list(in_spec.children()[1].context or ())
 
@@ -254,33 +251,33 @@ def placed(
         positional.append(kwargs.pop(name))
     extra = dict(zip(keywords, args[num_args:], strict=False))
     if len(extra) < len(args) - num_args or extra.keys() & kwargs.keys():
-        return args, kwargs  # does not fit: the caller says so
+        return args, kwargs  # they do not match; the caller raises
     kwargs.update(extra)
     if set(kwargs) == set(keywords):
         kwargs = {name: kwargs[name] for name in keywords}
     return tuple(positional), kwargs
 
 
-# A functional program has tokens among its inputs and outputs; its module has none. The module runs its nodes in their order, so
-# that it calls operators with effects themselves, with their gradients.
+# A functional program has tokens among its inputs and outputs; its module has none. The module runs its nodes in order, so it
+# calls operators with side effects directly, with their gradients.
 
 
 @fx.has_side_effect
 def call_in_order(token: torch.Tensor, operator: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-    """The token, and what the operator gives; as `with_effects`, of which this is the form for graphs that are run in order."""
+    """`with_effects` for graphs that run in order: calls the operator, and returns the token and the results."""
     result = operator(*args, **kwargs)
     has_several = isinstance(operator, OpOverload) and len(operator._schema.returns) > 1
     return (token, *result) if has_several else (token, result)
 
 
 def made_token(graph: fx.Graph, like: fx.Node) -> fx.Node:
-    """The token before anything has happened."""
+    """Make a node for the first token."""
     made = graph.call_function(torch.ops.prims._make_token.default, (), name=like.name)
     made.meta = dict(like.meta)
     return made
 
 
 def run_in_order(node: fx.Node) -> None:
-    """Makes a call of `with_effects` one of the operator. Other nodes are left as they are."""
+    """Replace the target `with_effects` by `call_in_order`. Other nodes are left unchanged."""
     if node.target is with_effects:
         node.target = call_in_order

@@ -1,8 +1,8 @@
-"""Whether a graph is what an exported program promises: its operators, metadata, names, and that it fits its signature.
+"""Verifiers of exported programs: allowed operators, metadata, names, and consistency with the signature.
 
 Counterpart: torch/_export/verifier.py; _verify_nn_module_stack, _verify_stack_trace, _verify_placeholder_names of
 torch/export/_trace.py
-Differs: `stack_trace` is looked at in all graphs; upstream looks at the outermost each time.
+Differs: `stack_trace` is checked in all graphs; upstream checks the outermost one repeatedly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from refimpl.export.placeholder_names import PREFIXES
 from refimpl.export.region_operators import REGION_OPERATORS
 
 _VALUES = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool, str, type(None))
-# Functions of Python and torch that graphs call on numbers, which may be symbolic. Archives have no other.
+# Functions on numbers and SymInts that graphs may call. Archives allow the same ones.
 NUMBER_FUNCTIONS: tuple[Any, ...] = (
     operator.getitem, operator.add, operator.mul, operator.sub, operator.truediv, operator.floordiv, operator.mod, operator.pow,
     operator.neg, operator.abs, operator.and_, operator.or_, operator.not_, operator.eq, operator.ne, operator.lt, operator.le,
@@ -42,7 +42,7 @@ _STATE_FUNCTIONS: tuple[Any, ...] = (set_grad_enabled, enter_autocast, exit_auto
 
 
 class Program(Protocol):
-    """What of an ExportedProgram is looked at."""
+    """The part of ExportedProgram that this module uses."""
 
     @property
     def graph_module(self) -> fx.GraphModule: ...
@@ -60,15 +60,15 @@ class Verifier:
     dialect = "ATEN"
 
     def allowed_builtin_ops(self) -> tuple[Any, ...]:
-        """Functions of Python and torch on numbers."""
+        """Allowed functions of Python and torch on numbers."""
         return NUMBER_FUNCTIONS
 
     def allowed_op_types(self) -> tuple[type, ...]:
-        """Kinds of operators."""
+        """Allowed types of operators."""
         return (OpOverload, HigherOrderOperator)
 
     def allowed_getattr_types(self) -> tuple[type, ...]:
-        """What may be read from the graph's module."""
+        """Allowed types of attributes that the graph reads."""
         return (fx.GraphModule,)
 
     def check_valid_op(self, op: Any) -> None:
@@ -79,15 +79,15 @@ class Verifier:
             )
 
     def check_additional(self, gm: fx.GraphModule) -> None:
-        """For subclasses."""
+        """Further checks of subclasses."""
 
     def check(self, ep: Program) -> None:
-        """Raises SpecViolationError."""
+        """Check graph and signature. Raises SpecViolationError."""
         self.check_graph_module(ep.graph_module)
         verify_signature(ep)
 
     def check_graph_module(self, gm: fx.GraphModule) -> None:
-        """The graph and those of its operators. Raises SpecViolationError."""
+        """Check the graph and those of higher-order operators. Raises SpecViolationError."""
         for module in gm.modules():
             if isinstance(module, fx.GraphModule):
                 module.graph.lint()
@@ -127,7 +127,7 @@ class Verifier:
 
 
 class TrainingIRVerifier(Verifier):
-    """The dialect before decomposition: operators may write to their arguments, gradients and casts may be switched."""
+    """The dialect before decomposition: in-place ops, and calls that switch gradients or autocast, are allowed."""
 
     dialect = "TRAINING"
 
@@ -139,7 +139,7 @@ class TrainingIRVerifier(Verifier):
 
 
 def _writes(op: OpOverload) -> bool:
-    """Whether the schema says so; of views and of what only sounds like a write it does not."""
+    """Whether the op has a mutable schema."""
     return op._schema.is_mutable
 
 
@@ -160,7 +160,7 @@ def _check_value(node: fx.Node) -> None:
 
 
 def verify_signature(ep: Program) -> None:
-    """Raises SpecViolationError where graph, signature and state do not say the same."""
+    """Raises SpecViolationError if graph, signature and state do not match."""
     signature, graph = ep.graph_signature, ep.graph_module.graph
     placeholders = [node.name for node in graph.find_nodes(op="placeholder")]
     specified = [spec.arg.name for spec in signature.input_specs]
@@ -214,7 +214,7 @@ def _check_target(ep: Program, spec: Any) -> None:
 
 
 def verify_metadata(graph_module: fx.GraphModule) -> None:
-    """`nn_module_stack` and `stack_trace` of what computes, and neither of inputs and outputs. Raises SpecViolationError."""
+    """Check `nn_module_stack` and `stack_trace`; placeholders and outputs must have neither. Raises SpecViolationError."""
     for number, module in enumerate(m for m in graph_module.modules() if isinstance(m, fx.GraphModule)):
         for node in module.graph.nodes:
             if node.op in ("placeholder", "output"):
@@ -250,7 +250,7 @@ def _is_module_entry(key: object, entry: object) -> bool:
 
 
 def verify_placeholder_names(graph_module: fx.GraphModule, signature: ExportGraphSignature) -> None:
-    """What is no input of the user's is named after what it is. Raises SpecViolationError."""
+    """Check the prefixes in the names of lifted placeholders. Raises SpecViolationError."""
     kinds = {spec.arg.name: spec.kind for spec in signature.input_specs}
     for node in graph_module.graph.find_nodes(op="placeholder"):
         kind = kinds.get(node.name)

@@ -84,7 +84,7 @@ class DecomposedView:
 class AliasMap:
     """The bases and views of a graph. Of `meta["val"]` it reads sizes, strides and offsets. Nodes that are no tensors are bases.
 
-    decomposed: the view call for each node that a decomposition made of one. `step_of` such a node is this view.
+    decomposed: maps the last node of a decomposed view call to this call, which is then its `step_of`.
 
     enlarges: how `resize_` to more elements than the storage has is treated. If True and sizes are integers, the storage grows,
     for all its views: `enlarged` maps the base to its size in bytes before. Else the tensor gets fresh memory: `grown` maps the

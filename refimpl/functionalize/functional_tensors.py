@@ -214,7 +214,7 @@ def is_functional_tensor(t: torch.Tensor) -> bool:
 
 
 def from_functional_tensor(t: torch.Tensor) -> torch.Tensor:
-    """The real tensor of `t`: the one it was made of, unless a session has written to it. Raises NotAFunctionalTensor."""
+    """The real tensor of `t`: the one that it was made from, unless a session has written to it. Raises NotAFunctionalTensor."""
     handle = _HANDLES.get(t)
     if handle is None:
         raise NotAFunctionalTensor(t)
@@ -226,7 +226,7 @@ def from_functional_tensor(t: torch.Tensor) -> torch.Tensor:
 
 
 def sync(t: torch.Tensor) -> None:
-    """Nothing to do: `from_functional_tensor` gives the value at the end of the session."""
+    """Nothing to do: `from_functional_tensor` returns the value at the end of the session."""
 
 
 def freeze_functional_tensor(t: torch.Tensor) -> None:

@@ -1,1 +1,1 @@
-"""Symbolic shapes: sizes as expressions over symbols, with the guards under which what was concluded from them holds."""
+"""Symbolic shapes: sizes as expressions of symbols, with the guards under which a trace is valid."""

@@ -68,8 +68,8 @@ def test_the_text_is_prefix_form() -> None:
         ("LShift(1, 1000000000)", "the exponent 1000000000"),
         ("9" * 200, "more than 100 digits"),
         ("Add(" * 500 + "s0" + ")" * 500, "nested more than 200 deep"),
-        ("FloorDiv(s0)", "makes no sense"),
-        ("Equality(s0)", "makes no sense"),
+        ("FloorDiv(s0)", "cannot be evaluated"),
+        ("Equality(s0)", "cannot be evaluated"),
     ],
 )
 def test_other_text_is_refused(text: str, said: str) -> None:

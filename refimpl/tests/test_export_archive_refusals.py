@@ -195,13 +195,13 @@ CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "code_in_an_attribute": (lambda r: _node(r, "get_attr").update(target='a"b'), "expected: a Python identifier"),
     "missing_attribute": (lambda r: _node(r, "get_attr").update(target="other"), "reads 'other'"),
     "call_method": (lambda r: _call(r).update(op="call_method", target="item"), ".op is 'call_method'"),
-    "later_node": (lambda r: _nodes(r).insert(0, _nodes(r).pop(-2)), "a node that stands before"),
-    "same_name": (lambda r: _nodes(r)[1].update(name=_nodes(r)[0]["name"]), "names of their own"),
+    "later_node": (lambda r: _nodes(r).insert(0, _nodes(r).pop(-2)), "an earlier node"),
+    "same_name": (lambda r: _nodes(r)[1].update(name=_nodes(r)[0]["name"]), "unique names"),
     "no_output": (lambda r: _nodes(r).pop(), "has no output"),
     "argument": (lambda r: _call(r).update(args=[{"pickle": "gASV"}]), "expected: a value"),
     "dtype": (lambda r: _call(r).update(args=[{"dtype": "float31"}]), "the dtype 'float31'"),
     "device": (lambda r: _call(r).update(args=[{"device": "nowhere"}]), "the device 'nowhere'"),
-    "expression": (lambda r: r["guards"].append("__import__(n)"), "none of the grammar's"),
+    "expression": (lambda r: r["guards"].append("__import__(n)"), "which the grammar lacks"),
     "undeclared_symbol": (lambda r: r["guards"].append("Equality(zz, 1)"), "the symbol 'zz'"),
     "empty_range": (lambda r: r["symbols"]["symbols"][0].update(range=[9, 2]), "symbols[0].range"),
     "no_range": (lambda r: r["symbols"]["symbols"][0].update(range=["x", 2]), "two numbers"),
@@ -221,7 +221,7 @@ CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
         lambda r: r["module_call_graph"][0]["signature"]["in_spec"]["children"].pop(),
         "expected: (args, kwargs)",
     ),
-    "no_call_graph": (lambda r: r["module_call_graph"].clear(), "without the whole"),
+    "no_call_graph": (lambda r: r["module_call_graph"].clear(), "without the root"),
     "input_kind": (lambda r: r["signature"]["inputs"][0].update(kind="SECRET"), "of kind 'SECRET'"),
     "output_kind": (lambda r: r["signature"]["outputs"][0].update(kind="SECRET"), "of kind 'SECRET'"),
     "fewer_inputs": (lambda r: r["signature"]["inputs"].pop(), "inputs of the user"),
@@ -344,7 +344,7 @@ def test_a_container_without_a_registered_name_is_refused() -> None:
         def forward(self, x: torch.Tensor) -> Any:
             return Plain(x + 1, x)
 
-    assert "which a name does not lead to" in unsaved(_program(Pairs()))
+    assert "which has no unique registered name" in unsaved(_program(Pairs()))
 
 
 def test_what_is_no_program_is_a_type_error() -> None:

@@ -1,4 +1,4 @@
-"""Drafts: programs that export refuses, with a report of what had to be assumed."""
+"""Draft export: programs that `export` refuses, and the report of the assumptions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_roads_that_data_choose_are_those_of_the_example_and_asserted() -> None:
     assert [failure.failure_type for failure in report.failures] == [FailureType.DATA_DEPENDENT_ERROR] * 4
     asked = ("if x.sum() > 0:", "if k > 3:", "if positive.numel() > 2:", "if self.count > 0.5:")
     assert all(line in failure.place for line, failure in zip(asked, report.failures, strict=True))
-    assert "4 things had to be assumed" in str(report)
+    assert "The export made 4 assumptions" in str(report)
     runnable = program.module()
     other, six = torch.rand(7, 3) + 0.1, torch.tensor(6)
     torch.testing.assert_close(runnable(other, six), Deciding.forward(_copy(module), other, six))
@@ -112,7 +112,7 @@ def test_nothing_has_to_be_assumed_of_a_program_that_exports() -> None:
     program = draft_export(module, (torch.ones(4, 3),), dynamic_shapes=({0: Dim("n")},))
     assert program.report is not None
     assert program.report.successful()
-    assert "Nothing had to be assumed" in str(program.report)
+    assert "No assumptions" in str(program.report)
     assert str(program) == str(export(module, (torch.ones(4, 3),), dynamic_shapes=({0: Dim("n")},)))
     assert export(module, (torch.ones(4, 3),)).report is None
 
@@ -133,9 +133,13 @@ class Calling(nn.Module):
 @pytest.mark.parametrize(
     ("name", "kind", "reason"),
     [
-        ("doubled", FailureType.MISSING_FAKE_KERNEL, "does not say what its results look like"),
-        ("wide", FailureType.MISMATCHED_FAKE_KERNEL, "dtype torch.float64, and says torch.float32"),
-        ("kept", FailureType.MISMATCHED_FAKE_KERNEL, "ndim 2, and says 1"),
+        ("doubled", FailureType.MISSING_FAKE_KERNEL, "has no fake kernel"),
+        (
+            "wide",
+            FailureType.MISMATCHED_FAKE_KERNEL,
+            "the real result has dtype torch.float64, the fake one torch.float32",
+        ),
+        ("kept", FailureType.MISMATCHED_FAKE_KERNEL, "the real result has ndim 2, the fake one 1"),
         ("failing", FailureType.MISMATCHED_FAKE_KERNEL, "it raises ValueError: a mistake of the library's"),
     ],
 )

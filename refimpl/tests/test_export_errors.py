@@ -58,5 +58,5 @@ class Combines(torch.nn.Module):
 
 
 def test_numbers_that_no_result_gives_are_refused() -> None:
-    with pytest.raises(UserError, match="computes with a number that its result does not give"):
+    with pytest.raises(UserError, match="with an unbacked symbol that is not in its result"):
         export(Combines(), (torch.ones(3),))

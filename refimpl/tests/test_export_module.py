@@ -386,5 +386,5 @@ def test_the_mode_is_that_of_the_export() -> None:
 
 def test_a_program_is_not_called_itself() -> None:
     program = export(Normalised(), (torch.randn(4, 3),))
-    with pytest.raises(RuntimeError, match=r"call the module that its `module\(\)` gives"):
+    with pytest.raises(RuntimeError, match=r"call the module that its `module\(\)` returns"):
         program(torch.randn(4, 3))

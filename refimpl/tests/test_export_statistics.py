@@ -13,7 +13,7 @@ from refimpl.capture.config import config
 from refimpl.capture.public.errors import UserError
 from refimpl.export import export
 from refimpl.export.entry_points import DEFAULT_EXPORT_DYNAMO_CONFIG, ExportDynamoConfig
-from refimpl.export.statistics import Export, ExportEvent, export_under_way, get_ep_stats, listening
+from refimpl.export.statistics import Export, ExportEvent, get_ep_stats, listening, running_export
 
 
 class Logging(nn.Module):
@@ -89,13 +89,13 @@ def test_exports_are_told_of() -> None:
             self.inner = nn.Linear(2, 2)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            around.append(export_under_way())
+            around.append(running_export())
             if x.dim() == 1:
                 return self.inner(x)
             return x if x.sum() > 0 else -x
 
     module = Asking()
-    with listening(lambda event: seen.append((event, export_under_way()))):
+    with listening(lambda event: seen.append((event, running_export()))):
         export(module, (torch.ones(2),))
         with pytest.raises(UserError):
             export(module, (torch.ones(2, 2),))
@@ -112,7 +112,7 @@ def test_exports_are_told_of() -> None:
     assert under_way is not None
     assert under_way.hierarchy == {"": "Asking", "inner": "Linear"}
     assert all(met is not None for _, met in seen)
-    assert export_under_way() is None
+    assert running_export() is None
 
 
 def test_events_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:

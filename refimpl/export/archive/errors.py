@@ -1,4 +1,4 @@
-"""What saving and loading raise, and readers of JSON that raise it.
+"""ArchiveError, and readers of JSON fields that raise it.
 
 Counterpart: torch/_export/serde/serialize.py SerializeError
 """
@@ -13,7 +13,7 @@ from refimpl.errors import RefimplError
 
 T = TypeVar("T")
 
-# Names of state stand in code made of the graph, in quotes where they are no identifiers.
+# The generated code of a graph contains names of state, in quotes if they are no identifiers.
 _STATE_NAME = re.compile(r"[^\"'\\\x00-\x1f\x7f]+")
 
 
@@ -27,14 +27,14 @@ class ArchiveError(RefimplError, ValueError):
 
 
 def typed(value: Any, kind: type[T], where: str) -> T:
-    """The value, if it is of the type. Raises ArchiveError. A bool is no int here."""
+    """The value. Raises ArchiveError if it is not of the type; a bool is no int here."""
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
         raise ArchiveError(seen=f"{where} is {_short(value)}", expected=f"a JSON value of type {kind.__name__}")
     return value
 
 
 def field(record: Any, name: str, kind: type[T], where: str) -> T:
-    """A field of a JSON object. Raises ArchiveError where it is missing or of another type."""
+    """A field of a JSON object. Raises ArchiveError if it is missing or of another type."""
     found = typed(record, dict, where)
     if name not in found:
         raise ArchiveError(seen=f"{where} has the fields {sorted(found)}", expected=f"a field {name!r}")
@@ -53,7 +53,7 @@ def strings(record: Any, name: str, where: str) -> list[str]:
 
 
 def identifier(value: Any, where: str) -> str:
-    """A name that code made of the graph may contain. Raises ArchiveError for any other text."""
+    """A name that the generated code of a graph may contain. Raises ArchiveError for other text."""
     text = typed(value, str, where)
     if not text.isidentifier() or keyword.iskeyword(text):
         raise ArchiveError(seen=f"{where} is {_short(text)}", expected="a Python identifier, as names in a graph are")
@@ -61,7 +61,7 @@ def identifier(value: Any, where: str) -> str:
 
 
 def path_of_identifiers(value: Any, where: str) -> str:
-    """Identifiers with dots between."""
+    """Identifiers separated by dots."""
     text = typed(value, str, where)
     for part in text.split("."):
         identifier(part, where)

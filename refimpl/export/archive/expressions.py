@@ -1,9 +1,9 @@
-"""Symbolic expressions as text: a closed grammar, read by a parser of its own.
+"""Symbolic expressions as text, in a closed grammar with its own parser.
 
     expression := integer | float | symbol | Function "(" expression ("," expression)* ")"
 
 Counterpart: sympy's printed form in torch/_export/serde/schema.py SymExpr, which upstream reads with sympy.sympify
-Differs: operations are written as functions in prefix form, one text for one expression; nothing is evaluated as Python.
+Differs: operations are functions in prefix form; nothing is evaluated as Python.
 """
 
 from __future__ import annotations
@@ -63,12 +63,14 @@ _CONSTANTS = {"true": sympy.true, "false": sympy.false}
 
 
 def to_text(expr: Any) -> str:
-    """The text of an expression. Raises ArchiveError for one that `to_expression` does not read back as it is."""
+    """The text of an expression. Raises ArchiveError if `to_expression` does not return the same expression for it."""
     text = _written(expr)
     symbols = {str(symbol): symbol for symbol in expr.free_symbols}
     if to_expression(text, symbols) != expr:
         raise ArchiveError(
-            seen=f"the symbolic expression {expr}", expected=f"one that its text says, unlike {text}", do="report it"
+            seen=f"the symbolic expression {expr}, whose text {text} reads as another one",
+            expected="the same one",
+            do="report it",
         )
     return text
 
@@ -95,14 +97,14 @@ def _written(expr: Any) -> str:
 
 
 def to_expression(text: str, symbols: Mapping[str, Any]) -> Any:
-    """The expression of a text. `symbols`: those that may stand in it, by name. Raises ArchiveError for other text."""
+    """Parse an expression. `symbols`: the declared symbols, by name. Raises ArchiveError for other text."""
     parser = _Parser(text, symbols)
     try:
         return parser.whole()
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         if isinstance(error, ArchiveError):
             raise
-        raise parser.error(f"makes no sense: {error}") from error
+        raise parser.error(f"cannot be evaluated: {error}") from error
 
 
 class _Parser:
@@ -143,7 +145,7 @@ class _Parser:
             return self._named(name)
         self._next()
         if name not in _HEADS:
-            raise self.error(f"has the function {name!r}, which is none of the grammar's")
+            raise self.error(f"has the function {name!r}, which the grammar lacks")
         return self._applied(name, self._arguments(depth))
 
     def _arguments(self, depth: int) -> list[Any]:

@@ -1,7 +1,7 @@
-"""Tensors without data: what nodes say of their results, with sizes of symbols.
+"""Fake tensors of `node.meta["val"]`, with symbolic sizes.
 
 Counterpart: torch/_export/serde/serialize.py serialize_tensor_meta, deserialize_tensor_meta
-Differs: one object at two nodes stays one, and inputs that share memory share it, which is what tracing again looks at.
+Differs: identities of fake tensors, and memory that inputs share, are kept, since another trace of the graph depends on them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refimpl.symbolic.fake_inputs import set_to_storage, symbolic_fake_mode
 
 
 class FakeWriter:
-    """Writes tensors without data once each."""
+    """Writes each fake tensor once."""
 
     def __init__(self, symbols: SymbolWriter) -> None:
         self._symbols = symbols
@@ -34,8 +34,8 @@ class FakeWriter:
             return known
         if type(fake) is not FakeTensor or fake.layout is not torch.strided or fake.is_nested or fake.is_quantized:
             raise ArchiveError(
-                seen=f"{where} says of its result that it is a {type(fake).__name__} of layout {fake.layout}",
-                expected="dense tensors without data",
+                seen=f"{where} has for its value a {type(fake).__name__} of layout {fake.layout}",
+                expected="dense fake tensors",
                 do="export a program of dense tensors",
             )
         number = self._symbols.number
@@ -63,7 +63,7 @@ class FakeWriter:
 
 
 class FakeReader:
-    """Makes tensors without data, all in one mode."""
+    """Makes fake tensors, all in one fake mode."""
 
     def __init__(self, symbols: SymbolReader, records: list[Any]) -> None:
         self._symbols = symbols
@@ -78,7 +78,7 @@ class FakeReader:
         self._shared = {key for key, count in counts.items() if key is not None and count > 1}
 
     def __getitem__(self, index: Any) -> torch.Tensor:
-        """Raises ArchiveError for a number or a record that is none."""
+        """The fake tensor of this number. Raises ArchiveError for an invalid number or record."""
         if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(self._records):
             raise ArchiveError(seen=f"the fake tensor number {index!r}", expected=f"one below {len(self._records)}")
         if index not in self._made:
@@ -105,7 +105,7 @@ class FakeReader:
             is_input = key is not None
             if is_input and (key in self._shared or not self._is_all_of_its_storage(meta, offset, record)):
                 whole = self._storage(key, record)
-            else:  # of results nobody asks how large their memory is: `set_` makes it large enough
+            else:  # the storage size of a result is not kept: `set_` makes it large enough
                 whole = None if _expression(offset) == 0 else torch.empty(0, dtype=torch.uint8, device="meta")
             if whole is not None:
                 meta = torch.empty(0, dtype=dtype, device="meta")
@@ -132,7 +132,7 @@ class FakeReader:
             )
         fake.requires_grad_(requires_grad)
         if record.get("is_parameter"):
-            fake._is_param = True  # what isinstance(fake, Parameter) reads
+            fake._is_param = True  # isinstance(fake, Parameter) reads it
         if requires_grad and record.get("is_leaf") is False:
             with self.mode, torch.enable_grad():
                 return fake.view_as(fake)

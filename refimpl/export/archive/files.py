@@ -1,7 +1,7 @@
-"""Saving and loading: a zip with JSON and safetensors.
+"""`save` and `load` of exported programs: zip files with JSON and safetensors.
 
 Counterpart: torch/export/__init__.py save, load; torch/export/pt2_archive
-Differs: no pickle anywhere, and a file is there whole or not at all.
+Differs: no pickle, and files are written atomically.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from refimpl.export.archive.program import program_record, to_program
 from refimpl.export.exported_program import ExportedProgram
 
 FORMAT = "refimpl.export"
-VERSION = 1  # see docs/export_archive.md on when it is raised
-LARGEST_JSON = 2**30  # bytes: what is unpacked before it can be looked at
+VERSION = 1  # docs/export_archive.md says when to increase it
+LARGEST_JSON = 2**30  # bytes, checked before unpacking
 
 _MARKER, _PROGRAM, _TENSORS, _EXTRA = "archive.json", "program.json", "tensors.safetensors", "extra/"
 
 File = str | os.PathLike[str] | IO[bytes]
-# What malformed content raises that no check names: contents are data, so these are the archive's.
+# Errors that malformed content may cause besides ArchiveError; they become ArchiveErrors.
 _MALFORMED = (
     ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, RefimplError, RuntimeError, SyntaxError,
     TypeError, ValueError,
@@ -41,11 +41,11 @@ _MALFORMED = (
 def save(ep: ExportedProgram, f: File, *, extra_files: Mapping[str, str | bytes] | None = None) -> None:
     """Write a program to a file that `load` reads.
 
-    f: a path, whose file is replaced when all is written and else stays as it was, or a binary file open for writing.
-    extra_files: contents by name, strings as UTF-8, to be asked for at loading.
+    f: a path, whose file is only replaced when all is written, or a binary file open for writing.
+    extra_files: further contents by name (strings as UTF-8), which `load` can return.
 
-    Raises ArchiveError for what an archive cannot hold: script objects, tensors that are not dense or have no data, containers
-    and functions that no name leads to; TypeError for what is no ExportedProgram or no file.
+    Raises ArchiveError for script objects, tensors that are not dense or have no data, and containers and functions that cannot
+    be found by name; TypeError if `ep` is no ExportedProgram, or `f` no file.
     """
     if not isinstance(ep, ExportedProgram):
         raise TypeError(f"save got a {type(ep).__name__}\n  expected: an ExportedProgram of refimpl.export")
@@ -61,14 +61,14 @@ def save(ep: ExportedProgram, f: File, *, extra_files: Mapping[str, str | bytes]
 
 
 def load(f: File, *, extra_files: dict[str, Any] | None = None) -> ExportedProgram:
-    """The program that `save` has written: equal graph, signature, state and ranges, on tensors of its own.
+    """The program that `save` has written: equal graph, signature, state and ranges, with new tensors.
 
-    f: a path, or a binary file open for reading, which can seek.
-    extra_files: its keys name what was saved beside the program; it is filled with strings, and bytes where they are no UTF-8.
+    f: a path, or a seekable binary file open for reading.
+    extra_files: its keys are names of extra files to read; its values are set to strings, or to bytes if they are no UTF-8.
 
-    Nothing in the file is run, and no module is imported by a name in it: operators and containers must be registered before.
-    Raises ArchiveError for what is no archive, a damaged one, one of a newer version, and for operators, containers and devices
-    that this process does not have; FileNotFoundError; TypeError for what is no file.
+    Nothing in the file is run or imported: operators and containers must be registered before.
+    Raises ArchiveError for other files, a damaged archive, one of a newer version, and for operators, containers and devices that
+    this process does not have; FileNotFoundError; TypeError if `f` is no file.
     """
     if not isinstance(f, (str, os.PathLike)) and not (hasattr(f, "read") and hasattr(f, "seek")):
         raise TypeError(f"load got {f!r} for a file\n  expected: a path, or a binary file open for reading")
@@ -91,7 +91,7 @@ def _damaged(name: str, error: object) -> ArchiveError:
         found = ArchiveError.__new__(ArchiveError)
         Exception.__init__(found, f"{name}: {error}")
         return found
-    return ArchiveError(seen=f"{name} describes no program: {error}", expected="an archive as it was saved")
+    return ArchiveError(seen=f"{name} contains no valid program: {error}", expected="an archive as it was saved")
 
 
 # ------------------------------------------------------------------------------------------------------------ writing
@@ -122,13 +122,13 @@ def _zipped(record: Mapping[str, Any], data: bytes, extra: Mapping[str, bytes]) 
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
-    """Without the time of day: the same program gives the same bytes."""
+    """A zip entry with a fixed time, so that equal programs have equal archives."""
     return zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
 
 
 def _replace(path: Path, content: bytes) -> None:
-    path = Path(os.path.realpath(path))  # a link stays one
-    if path.exists() and not path.is_file():  # a device or pipe is written to; of a directory Python says so
+    path = Path(os.path.realpath(path))  # a symbolic link remains one
+    if path.exists() and not path.is_file():  # a device or pipe; for a directory this raises
         path.write_bytes(content)
         return
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
@@ -218,7 +218,7 @@ def _foreign(names: list[str], name: str) -> ArchiveError:
                             do="load it with torch.export.load")  # fmt: skip
     if "data.pkl" in last:
         return ArchiveError(seen=f"{name} is a file of torch.save or torch.jit", expected="an archive of refimpl.export.save",
-                            do="load it with the function that belongs to it; nothing is unpickled here")  # fmt: skip
+                            do="load it with torch.load or torch.jit.load; refimpl unpickles nothing")  # fmt: skip
     return ArchiveError(seen=f"{name} is a zip of {names[:5]}", expected=f"an archive of refimpl.export.save, with {_MARKER}",
                         do="check which file it is")  # fmt: skip
 

@@ -1,12 +1,12 @@
-"""Graphs: their nodes in order, and the graphs of operators that take functions.
+"""Records of graphs: their nodes in order, and the functions of higher-order operators.
 
 Counterpart: torch/_export/serde/serialize.py GraphModuleSerializer, GraphModuleDeserializer
-Differs: arguments are kept as they stand, not by the schema of the operator.
+Differs: arguments are kept as they are in the node; upstream orders them by the operator's schema.
 
 Note [What of a node's meta is kept]
 `val`, `nn_module_stack`, `stack_trace`, `torch_fn`, `unbacked_bindings`, `original_aten`, `seq_nr`, `grad_mode` and `custom`.
-`tensor_meta` (but for `requires_grad`) and `device` follow from `val`. All else (`from_node`, `source_fn_stack`) says how the
-graph was made, and is lost.
+`tensor_meta` (except `requires_grad`) and `device` follow from `val`. Other keys (`from_node`, `source_fn_stack`) describe how
+the graph was made, and are lost.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class GraphWriter:
         return {"fake": self._fakes.index(value, f"the node {self._name}", is_input=self._is_input)}
 
     def module(self, module: torch.nn.Module) -> dict[str, Any]:
-        """A graph module with those inside of it. Raises ArchiveError for what it cannot say."""
+        """The record of a graph module and its submodules. Raises ArchiveError for unsupported nodes and values."""
         graph = [self._node(node) for node in module.graph.nodes] if isinstance(module, fx.GraphModule) else None
         children = {name: self.module(child) for name, child in module.named_children()}
         return {"class": type(module).__name__, "nodes": graph, "modules": children}
@@ -127,22 +127,22 @@ def _step_record(step: Any, where: str) -> dict[str, Any]:
         case _:
             pass
     raise ArchiveError(
-        seen=f"{where}: a symbol found by {step!r}", expected="keys, sizes, strides and offsets", do="report it"
+        seen=f"{where}: an unbacked binding with {step!r}", expected="keys, sizes, strides and offsets", do="report it"
     )
 
 
 class GraphReader:
-    """Builds graph modules. Nothing of the file becomes code but names, which are identifiers, and literals."""
+    """Builds graph modules. Only identifiers and literals of the file become part of generated code."""
 
     def __init__(self, symbols: SymbolReader, fakes: FakeReader, operators: Mapping[str, Any]) -> None:
-        """operators: the schemas that the program was saved with. Raises ArchiveError where this process has other ones."""
+        """operators: the schemas that the program was saved with. Raises ArchiveError if a schema differs in this process."""
         self._symbols = symbols
         self._targets = {name: _checked_operator(name, schema) for name, schema in operators.items()}
         self._results = ValueReader(symbols, {"fake": fakes.__getitem__})
         self._plain = ValueReader(symbols, {})
 
     def module(self, record: Any, where: str) -> fx.GraphModule:
-        """Raises ArchiveError for a record that is no graph module."""
+        """Build a graph module. Raises ArchiveError for an invalid record."""
         found = self._module(record, where)
         if not isinstance(found, fx.GraphModule):
             raise ArchiveError(seen=f"{where} has no graph", expected="the nodes of the program")
@@ -163,7 +163,7 @@ class GraphReader:
 
         def node_named(name: Any) -> fx.Node:
             if not isinstance(name, str) or name not in nodes:
-                raise ArchiveError(seen=f"{where} uses the node {name!r}", expected="a node that stands before")
+                raise ArchiveError(seen=f"{where} uses the node {name!r}", expected="an earlier node")
             return nodes[name]
 
         arguments = ValueReader(self._symbols, {"node": node_named, "operator": self._operator})
@@ -171,14 +171,14 @@ class GraphReader:
             place = f"{where}.nodes[{position}]"
             name = identifier(field(record, "name", str, place), f"{place}.name")
             if name in nodes or "output" in nodes:
-                raise ArchiveError(seen=f"{place} is {name!r}", expected="names of their own, and the output last")
+                raise ArchiveError(seen=f"{place} is {name!r}", expected="unique names, and the output last")
             op = field(record, "op", str, place)
             args = tuple(arguments.value(arg, place) for arg in record.get("args") or ())
             kwargs = {
                 identifier(key, place): arguments.value(arg, place) for key, arg in (record.get("kwargs") or {}).items()
             }
             node = graph.create_node(op, self._target(op, record, root, place), args, kwargs, name=name)
-            node.name = name  # fx keeps names of builtins from nodes; an input may have one
+            node.name = name  # fx renames nodes with names of builtins, such as `input`
             self._set_meta(node, record.get("meta") or {}, place)
             nodes["output" if op == "output" else name] = node
         if "output" not in nodes:
@@ -256,4 +256,6 @@ def _step(record: Any, where: str) -> Any:
             return pytree.MappingKey(key)
         case _:
             pass
-    raise ArchiveError(seen=f"{where}: a symbol found by {record!r}", expected="keys, sizes, strides and offsets")
+    raise ArchiveError(
+        seen=f"{where}: an unbacked binding with {record!r}", expected="keys, sizes, strides and offsets"
+    )

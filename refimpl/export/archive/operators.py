@@ -1,4 +1,4 @@
-"""What a graph may call, by name: operators of torch.ops, and a closed list of functions of Python and torch.
+"""Names of call targets: operators of torch.ops, and a closed list of functions of Python and torch.
 
 Counterpart: torch/_export/serde/serialize.py serialize_operator, deserialize_operator
 """
@@ -37,7 +37,7 @@ _FUNCTION_NAMES = {function: name for name, function in FUNCTIONS.items()}
 
 
 def name_of(target: Any) -> str:
-    """The name of what a node calls. Raises ArchiveError for what is not in the list."""
+    """The name of a call target. Raises ArchiveError for functions outside the list."""
     if isinstance(target, OpOverload):
         return f"torch.ops.{target.namespace}.{target._schema.name.split('::')[1]}.{target._overloadname}"
     if isinstance(target, HigherOrderOperator):
@@ -53,7 +53,7 @@ def name_of(target: Any) -> str:
 
 
 def named(name: str) -> Any:
-    """What a name stands for. Raises ArchiveError for names outside the list, and for operators this process does not have."""
+    """The target of this name. Raises ArchiveError for other functions, and for operators that are not registered."""
     if name in FUNCTIONS:
         return FUNCTIONS[name]
     found = _OPERATOR.fullmatch(name)
@@ -63,7 +63,7 @@ def named(name: str) -> Any:
         )
     namespace, base, overload = found.groups()
     owner = getattr(torch.ops, namespace)
-    # The type tells namespaces from methods of torch.ops, as load_library.
+    # torch.ops also has methods, such as load_library; only namespaces have operators.
     known = (
         getattr(owner, base, None) if type(owner).__name__.endswith(("_OpNamespace", "_HigherOrderNamespace")) else None
     )
@@ -80,5 +80,5 @@ def named(name: str) -> Any:
 
 
 def schema_of(target: Any) -> str | None:
-    """The signature of an operator, by which a program saved for another one is known."""
+    """The schema of an operator, to detect that a program was saved with another one."""
     return str(target._schema) if isinstance(target, OpOverload) else None

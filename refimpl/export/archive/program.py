@@ -1,4 +1,4 @@
-"""An exported program as one JSON object and the tensors beside it.
+"""Records of exported programs: one JSON object, and the data of tensors.
 
 Counterpart: torch/_export/serde/serialize.py ExportedProgramSerializer, ExportedProgramDeserializer
 """
@@ -43,7 +43,7 @@ _ARGUMENT_NAMES = {kind: name for name, kind in _ARGUMENTS.items()}
 
 
 def program_record(program: ExportedProgram) -> tuple[dict[str, Any], bytes]:
-    """The record and the data of the tensors. Raises ArchiveError for what an archive cannot hold, by its name."""
+    """The record and the tensors' data. Raises ArchiveError, with the name, for a value that an archive cannot have."""
     symbols = SymbolWriter(_shape_env(program))
     fakes, tensors = FakeWriter(symbols), TensorWriter()
     graphs, plain = GraphWriter(symbols, fakes), ValueWriter(symbols, lambda value: None)
@@ -97,7 +97,7 @@ def _refuse_objects(program: ExportedProgram) -> None:
     for name, value in program.constants.items():
         if not isinstance(value, torch.Tensor):
             raise ArchiveError(
-                seen=f"the constant {name!r}, a {type(value).__name__}, which is no tensor",
+                seen=f"the constant {name!r}, which is a {type(value).__name__} and no tensor",
                 expected="constants that are tensors",
                 do="keep what the object holds in tensors of the module",
             )
@@ -143,7 +143,7 @@ def _examples_record(program: ExportedProgram, symbols: SymbolWriter, tensors: T
     if program.example_inputs is None:
         return None
     if any(isinstance(leaf, FakeTensor) for leaf in pytree.tree_leaves(program.example_inputs)):
-        return None  # without data they say no more than the graph's inputs do
+        return None  # the graph's inputs have the same metadata
 
     def tensor(value: Any) -> dict[str, int] | None:
         return {"tensor": tensors.index(value, "an example input")} if isinstance(value, torch.Tensor) else None
@@ -160,7 +160,7 @@ def _examples_record(program: ExportedProgram, symbols: SymbolWriter, tensors: T
 
 
 def to_program(record: Any, data: bytes) -> ExportedProgram:
-    """Raises ArchiveError for a record that is no program, and for what this process does not have."""
+    """Build the program. Raises ArchiveError for an invalid record, and for operators and containers that are not registered."""
     symbols = SymbolReader(field(record, "symbols", dict, "the program"))
     plain = ValueReader(symbols, {})
     tensors = TensorReader(field(record, "tensors", dict, "the program"), data)
@@ -169,7 +169,7 @@ def to_program(record: Any, data: bytes) -> ExportedProgram:
     outputs = [_output_spec(each, plain) for each in field(signature, "outputs", list, "signature")]
     entries = [_entry(each, plain) for each in field(record, "module_call_graph", list, "the program")]
     if not entries or entries[0].signature is None:
-        raise ArchiveError(seen="a module_call_graph without the whole", expected="its signature in the first entry")
+        raise ArchiveError(seen="a module_call_graph without the root", expected="its signature in the first entry")
     in_spec = check_call(entries[0].signature.in_spec, "in_spec")
     num_users = sum(spec.kind is InputKind.USER_INPUT for spec in inputs)
     if in_spec.num_leaves != num_users:

@@ -1,7 +1,7 @@
-"""The symbols of a program and what is known of them: an environment of shapes, written down and built anew.
+"""Records of a program's symbols and the facts about them, from which a ShapeEnv is built again.
 
 Counterpart: torch/_export/serde/serialize.py serialize_sym_int, symbol_name_to_symbol of GraphModuleDeserializer
-Differs: what was learnt of the sizes while tracing is kept too. Sources are not: they are Python text.
+Differs: facts that were learnt while tracing are kept too. Sources are not, since they are Python text.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class SymbolWriter:
             self.env = env
         if env is not self.env:
             raise ArchiveError(
-                seen="symbols of two environments in one program", expected="one", do="export the program again"
+                seen="symbols of two ShapeEnvs in one program", expected="one", do="export the program again"
             )
 
     def record(self) -> dict[str, Any]:
-        """All symbols that were written, with ranges, hints, replacements and what is known."""
+        """All written symbols with their ranges, hints and replacements, and the guards and runtime asserts."""
         env = self.env
         if env is None:
             return {"symbols": [], "replacements": [], "guards": [], "asserts": []}
@@ -86,7 +86,7 @@ class SymbolWriter:
         asserts = self._texts_of(env, [condition.expr for condition in conditions])
         replacements: list[Any] = []
         done: set[str] = set()
-        while len(done) < len(self._symbols):  # replacements bring further symbols
+        while len(done) < len(self._symbols):  # replacements may contain further symbols
             for name, symbol in list(self._symbols.items()):
                 if name not in done and symbol in env.replacements:
                     replacements.append([name, self.expression(env.replacements[symbol])])
@@ -100,7 +100,7 @@ class SymbolWriter:
         }
 
     def _texts_of(self, env: ShapeEnv, conditions: list[Any]) -> list[str]:
-        """Those about symbols of the program; of others nothing in it tells."""
+        """The texts of the conditions whose symbols all occur in the program."""
         found = [env.replace(condition) for condition in conditions]
         ours = [c for c in found if c.free_symbols and all(str(s) in self._symbols for s in c.free_symbols)]
         return list(dict.fromkeys(self.expression(condition) for condition in ours))
@@ -143,7 +143,7 @@ def range_record(found: Range) -> list[Any]:
 
 
 def to_range(record: Any, where: str) -> Range:
-    """The range of a record. Raises ArchiveError for an empty one, or for bounds that are no numbers."""
+    """The range of a record. Raises ArchiveError for an empty range, or for bounds that are no numbers."""
     bounds = typed(record, list, where)
     if len(bounds) != 2:
         raise ArchiveError(seen=f"{where} has {len(bounds)} bounds", expected="two")
@@ -157,7 +157,7 @@ def to_range(record: Any, where: str) -> Range:
 
 
 class SymbolReader:
-    """An environment built from a record, and numbers in it."""
+    """Builds a ShapeEnv from a record, and reads expressions and symbolic numbers."""
 
     def __init__(self, record: Any) -> None:
         """Raises ArchiveError."""
@@ -196,7 +196,7 @@ class SymbolReader:
             env.facts.size_like.add(symbol)
         letters = name.rstrip("0123456789")
         counter, number = _COUNTERS.get(letters), name[len(letters) :]
-        if counter is not None and number:  # a new symbol must not have an old one's name
+        if counter is not None and number:  # new symbols must have new names
             setattr(env, counter, max(getattr(env, counter), int(number[:9]) + 1))
 
     def _learn(self, guards: list[str], asserts: list[str]) -> None:
@@ -220,7 +220,7 @@ class SymbolReader:
         return self.symbols[name]
 
     def expression(self, text: Any) -> Any:
-        """The expression of a text. Raises ArchiveError."""
+        """Parse an expression. Raises ArchiveError."""
         return to_expression(typed(text, str, "a symbolic expression"), self.symbols)
 
     def number(self, record: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Tensors with data: every storage once in safetensors, every tensor as a view of one in JSON.
+"""Records of tensors: each storage once in safetensors, each tensor as a view of a storage in JSON.
 
-Counterpart: torch/export/pt2_archive/_package.py, which pickles what is no plain tensor
-Differs: aliases stay aliases, one object under two names stays one object.
+Counterpart: torch/export/pt2_archive/_package.py, which pickles tensors of other classes
+Differs: aliases and object identities are kept.
 
 Note [What is not kept]
-The history of autograd, gradients, hooks and Python attributes of tensors; pinned and shared memory.
+Autograd graphs, gradients, hooks and Python attributes of tensors; pinned and shared memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS: dict[type, str] = {torch.Tensor: "tensor", torch.nn.Parameter: "paramete
 _EXPECTED = "dense tensors and parameters with data"
 _MEMBER = "storage."
 
-# Those that safetensors has in every version we take; a storage of another one is saved as bytes.
+# The dtypes that all supported versions of safetensors have; storages of other dtypes are saved as bytes.
 _TYPED = frozenset({
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
     torch.bool,
@@ -37,7 +37,7 @@ class TensorWriter:
     def __init__(self) -> None:
         self._records: list[dict[str, Any]] = []
         self._by_id: dict[int, int] = {}
-        self._held: list[torch.Tensor] = []  # ids and storages stay theirs
+        self._held: list[torch.Tensor] = []  # keeps ids and storages from being reused
         self._storages: dict[int, int] = {}
         self._data: list[torch.Tensor] = []
         self._devices: list[str] = []
@@ -81,7 +81,7 @@ class TensorWriter:
         return self._storages[key]
 
     def record(self) -> dict[str, Any]:
-        """What JSON says of them."""
+        """The JSON record of all tensors and storages."""
         return {"tensors": self._records, "storages": [{"device": device} for device in self._devices]}
 
     def data(self) -> bytes:
@@ -108,7 +108,7 @@ class TensorReader:
     """All tensors of an archive, made when it is built."""
 
     def __init__(self, record: Any, data: bytes) -> None:
-        """Raises ArchiveError where JSON and data do not fit each other, and for devices this machine lacks."""
+        """Raises ArchiveError if JSON and data do not match, and for devices that this process does not have."""
         storages = _loaded(data)
         described = field(record, "storages", list, "tensors")
         if sorted(storages) != sorted(f"{_MEMBER}{number}" for number in range(len(described))):
@@ -179,7 +179,7 @@ def _sizes(record: Any, name: str, where: str) -> list[int]:
 
 
 def _check_extent(shape: list[int], stride: list[int], offset: int, itemsize: int, nbytes: int, where: str) -> None:
-    """`set_` makes a storage larger where it is too small: that is no view of what was saved."""
+    """Raises ArchiveError for a view larger than its storage, which `set_` would enlarge."""
     if len(shape) != len(stride) or offset < 0:
         raise ArchiveError(
             seen=f"{where} has shape {shape}, stride {stride}, offset {offset}",

@@ -1,7 +1,7 @@
-"""Containers of inputs and results: types by name, of those that this process has registered.
+"""Records of pytree specs, with container types by their registered names.
 
 Counterpart: treespec_dumps, treespec_loads of torch/utils/_pytree.py
-Differs: no class is imported by a name out of the file; classes registered without a name are known by their own.
+Differs: no class is imported by a name in the file; classes registered without a serialized name have their qualified name.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ _NO_NAME = "NO_SERIALIZED_TYPE_NAME_FOUND"
 
 
 def tree_record(spec: pytree.TreeSpec, values: ValueWriter, where: str) -> Any:
-    """Raises ArchiveError for containers that cannot be found again by their name."""
+    """The record of a spec. Raises ArchiveError for containers that cannot be found by their name."""
     if spec.type is None:
         return LEAF
-    generic = (
-        {"is_generic": True} if spec.type is collections.namedtuple else {}
-    )  # a named tuple that has no rule of its own
+    generic = {"is_generic": True} if spec.type is collections.namedtuple else {}  # an unregistered named tuple
     return {
         **generic,
         "type": _type_name(_class_of(spec), where),
@@ -48,15 +46,15 @@ def _type_name(kind: Any, where: str) -> str:
     if name is not None and _type_named(name) is kind:
         return name
     raise ArchiveError(
-        seen=f"{where} has a container {kind.__module__}.{kind.__qualname__}, which a name does not lead to",
-        expected="containers that are registered under a name of their own",
+        seen=f"{where} has a container {kind.__module__}.{kind.__qualname__}, which has no unique registered name",
+        expected="containers that are registered with a unique name",
         do="register it with refimpl.export.register_dataclass(cls, serialized_type_name=...), or for a named tuple with torch's "
         "register function",
     )
 
 
 def _registered() -> list[tuple[str, Any]]:
-    """Types with their names: the one they were registered with, else that of the class."""
+    """Registered types with their names: the serialized type name, else the qualified name of the class."""
     names = [
         (node.serialized_type_name, kind)
         for kind, node in pytree.SUPPORTED_SERIALIZED_TYPES.items()
@@ -68,7 +66,7 @@ def _registered() -> list[tuple[str, Any]]:
 
 
 def _is_private(name: str) -> bool:
-    """Whether a class is of a private module of torch's."""
+    """Whether the name is of a private module of torch."""
     package, _, rest = name.partition(".")
     return package == "torch" and rest.startswith("_")
 
@@ -82,9 +80,9 @@ def _type_named(name: str) -> Any:
     if len(found) == 1:
         return found[0]
     raise ArchiveError(
-        seen=f"the container {name!r}, which {len(found) or 'no'} registered classes of this process have for a name",
+        seen=f"the container {name!r}, which is the name of {len(found) or 'no'} registered classes in this process",
         expected="one class",
-        do="import the module that registers it before loading (refimpl.export.register_dataclass), under a name of its own",
+        do="import the module that registers it (refimpl.export.register_dataclass) with a unique name before loading",
     )
 
 
@@ -103,7 +101,7 @@ def _context_record(spec: pytree.TreeSpec, values: ValueWriter, where: str) -> A
 
 
 def to_tree(record: Any, values: ValueReader, where: str) -> pytree.TreeSpec:
-    """Raises ArchiveError for containers that this process does not have, and for records that are none."""
+    """Build a spec. Raises ArchiveError for containers that are not registered, and for invalid records."""
     if record == LEAF:
         return pytree.tree_flatten(0)[1]
     kind = _type_named(field(record, "type", str, where))
@@ -131,7 +129,7 @@ def to_tree(record: Any, values: ValueReader, where: str) -> pytree.TreeSpec:
 
 
 def check_call(spec: pytree.TreeSpec, where: str) -> pytree.TreeSpec:
-    """The spec, if it is of (args, kwargs). Raises ArchiveError: the names of kwargs are in code made of the graph."""
+    """Check that a spec is one of (args, kwargs). Names of kwargs must be identifiers, since generated code contains them."""
     children = spec.children() if spec.type is tuple else []
     if len(children) != 2 or children[0].type is not tuple or children[1].type is not dict:
         raise ArchiveError(seen=f"{where} is {spec}", expected="(args, kwargs)")

@@ -1,4 +1,4 @@
-"""Values in JSON: None, bools, ints and strings as they are, lists as arrays, all else as an object with one tag.
+"""Values in JSON: None, bools, ints and strings as they are, lists as arrays, others as an object with one tag.
 
 Counterpart: torch/_export/serde/schema.py Argument
 """
@@ -18,19 +18,19 @@ _LAYOUTS = {str(value)[6:]: value for value in vars(torch).values() if isinstanc
 _MEMORY_FORMATS = {str(value)[6:]: value for value in vars(torch).values() if isinstance(value, torch.memory_format)}
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
-# Tags of what else may stand in a place (nodes, tensors), by whoever reads the place.
+# Reads or writes values that only some places can have: nodes, tensors.
 Special = Callable[[Any], Any]
 
 
 class ValueWriter:
-    """Writes values. `special` gives the record of a value of the place's own kinds, None for others."""
+    """Writes values. `special` returns the record of a node or tensor where these are allowed, and None for others."""
 
     def __init__(self, symbols: SymbolWriter, special: Special) -> None:
         self._symbols = symbols
         self._special = special
 
     def record(self, value: Any, where: str) -> Any:
-        """Raises ArchiveError for a value that has none, with its place."""
+        """The record of a value. Raises ArchiveError, with `where`, for unsupported values."""
         own = self._special(value)
         if own is not None:
             return own
@@ -83,7 +83,7 @@ def _torch_record(value: Any) -> dict[str, str] | None:
 
 
 class ValueReader:
-    """Reads values. `special` has a function for each tag of the place's own."""
+    """Reads values. `special` has a function for each further tag, such as "node"."""
 
     def __init__(self, symbols: SymbolReader, special: Mapping[str, Special]) -> None:
         self._symbols = symbols
@@ -104,7 +104,7 @@ class ValueReader:
         }
 
     def value(self, record: Any, where: str) -> Any:
-        """Raises ArchiveError for a record that is no value."""
+        """The value of a record. Raises ArchiveError for an invalid record."""
         if record is None or isinstance(record, (bool, int, str)):
             return record
         if isinstance(record, list):
@@ -140,12 +140,12 @@ def _one_of(known: Mapping[str, Any], name: Any, what: str) -> Any:
 
 
 def dtype_named(name: Any) -> torch.dtype:
-    """Raises ArchiveError for a name that is no dtype of this torch."""
+    """The dtype of this name. Raises ArchiveError if this torch has none."""
     return _one_of(_DTYPES, name, "dtype")
 
 
 def device_named(name: Any) -> torch.device:
-    """Raises ArchiveError for a text that names no device."""
+    """The device of this name. Raises ArchiveError for other text."""
     try:
         return torch.device(typed(name, str, "a device"))
     except RuntimeError as error:

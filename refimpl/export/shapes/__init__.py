@@ -1,1 +1,1 @@
-"""What `dynamic_shapes` says, and what holds of the sizes of an exported program."""
+"""The `dynamic_shapes` argument of export, and the range constraints of an exported program."""

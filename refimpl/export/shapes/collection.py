@@ -1,4 +1,4 @@
-"""`dynamic_shapes` said tensor by tensor.
+"""ShapesCollection: `dynamic_shapes` assigned tensor by tensor.
 
 Counterpart: torch/export/dynamic_shapes.py ShapesCollection
 """
@@ -17,14 +17,14 @@ from refimpl.export.shapes.policies import signature_of
 
 
 class ShapesCollection:
-    """From tensors, by identity, to what is said of their sizes.
+    """A map from tensors, by identity, to their dynamic shapes.
 
-    Raises AssertionError for a key that is no tensor, and for a tensor of which two things are said.
+    Raises AssertionError for a key that is no tensor, and for a second, different shape of a tensor.
     """
 
     def __init__(self) -> None:
         self._shapes: dict[int, Any] = {}
-        self._tensors: dict[int, torch.Tensor] = {}  # an identity means something only while its object lives
+        self._tensors: dict[int, torch.Tensor] = {}  # keeps the tensors alive, so that ids remain theirs
 
     def __setitem__(self, tensor: torch.Tensor, shape: Any) -> None:
         if not isinstance(tensor, torch.Tensor):
@@ -45,15 +45,15 @@ class ShapesCollection:
         return len(self._shapes)
 
     def dynamic_shapes(self, m: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None = None) -> Any:
-        """The tree that `export` takes. Raises UserError for a shape whose tensor is not among the inputs."""
+        """The `dynamic_shapes` argument for `export`. Raises UserError for a shape whose tensor is not among the inputs."""
         found: set[int] = set()
 
-        def said(leaf: Any) -> Any:
+        def shape_of(leaf: Any) -> Any:
             found.add(id(leaf))
             return self._shapes.get(id(leaf)) if isinstance(leaf, torch.Tensor) else None
 
         arguments = signature_of(m).bind(*args, **(kwargs or {})).arguments
-        tree = {name: pytree.tree_map(said, value) for name, value in arguments.items()}
+        tree = {name: pytree.tree_map(shape_of, value) for name, value in arguments.items()}
         missing = [shape for key, shape in self._shapes.items() if key not in found]
         if missing:
             raise invalid_input(

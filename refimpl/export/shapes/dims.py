@@ -1,4 +1,4 @@
-"""Names for the sizes of inputs: free within bounds, derived from another, or left to export.
+"""Dim and the hints Dim.AUTO, Dim.DYNAMIC, Dim.STATIC, for sizes of inputs.
 
 Counterpart: torch/export/dynamic_shapes.py Dim, _DimHint, dims
 """
@@ -14,12 +14,12 @@ from typing import Any
 
 from refimpl.errors import BadParameter
 
-# What stands for "no upper bound" where a number is asked for.
+# The value of `max` that means no upper bound.
 NO_LIMIT = sys.maxsize - 1
 
 
 class DimHintType(Enum):
-    """Of a size without a name: whatever export finds, surely a symbol, or surely a number."""
+    """For a size without a name: AUTO may be specialised, DYNAMIC must not be, STATIC is."""
 
     AUTO = auto()
     STATIC = auto()
@@ -28,7 +28,7 @@ class DimHintType(Enum):
 
 @dataclass(frozen=True)
 class DimHint:
-    """`Dim.AUTO`, `Dim.DYNAMIC`, `Dim.STATIC`. The first two may be called with bounds, once."""
+    """`Dim.AUTO`, `Dim.DYNAMIC`, `Dim.STATIC`. The first two can be called with bounds, once."""
 
     type: DimHintType
     min: int | None = None
@@ -37,7 +37,7 @@ class DimHint:
 
     def __call__(self, min: int | None = None, max: int | None = None) -> DimHint:
         if self.is_bounded:
-            raise TypeError(f"{self!r} has its bounds and is not called a second time")
+            raise TypeError(f"{self!r} already has bounds and cannot be called again")
         if self.type is DimHintType.STATIC:
             raise BadParameter(seen="bounds of Dim.STATIC", expected="Dim.AUTO(min=, max=) or Dim.DYNAMIC(min=, max=)")
         _check_bounds("a Dim", 0 if min is None else min, NO_LIMIT if max is None else max)
@@ -58,10 +58,10 @@ def _check_bounds(name: str, low: int, high: int) -> None:
 
 
 class Dim:
-    """A size with a name; inputs that share the name share the size. `2 * dim + 1` is the size derived from it.
+    """A named size; dimensions with the same name have the same size. `2 * dim + 1` is a size derived from it.
 
-    min, max: bounds, both included. Raises AssertionError for a name that is no identifier and for bounds without a number
-    between them; NotImplementedError for other arithmetic than increasing linear functions with integers.
+    min, max: inclusive bounds. Raises AssertionError for a name that is no identifier and for bounds without a number between
+    them; NotImplementedError for arithmetic other than increasing linear functions with integers.
     """
 
     AUTO, DYNAMIC, STATIC = map(DimHint, (DimHintType.AUTO, DimHintType.DYNAMIC, DimHintType.STATIC))
@@ -103,7 +103,7 @@ class Dim:
 
 
 class DerivedDim(Dim):
-    """A size that is an increasing linear function of another one, `root`."""
+    """A size that is an increasing linear function of the Dim `root`."""
 
     def __init__(self, name: str, base: Dim, function: Callable[[int], int]) -> None:
         self.__name__ = name

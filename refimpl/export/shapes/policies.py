@@ -1,8 +1,8 @@
-"""What `dynamic_shapes` says of every leaf of the inputs.
+"""Converts `dynamic_shapes` to a policy for every leaf of the inputs.
 
 Counterpart: torch/export/dynamic_shapes.py _check_dynamic_shapes, _process_dynamic_shapes, _tree_map_with_path
-Differs: dimensions are known by what they have (`__name__`, `min`, `max`, `root`, `fn`), so that those of torch.export count too.
-Keywords that go into `**kwargs` may stand beside the others or below its name; upstream takes one or the other, by mode.
+Differs: dimensions are recognised by their attributes (`__name__`, `min`, `max`, `root`, `fn`), so that those of torch.export
+work too. Shapes for `**kwargs` may be given by the keywords or below the parameter's name; upstream takes one, by mode.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _HINTS = {"AUTO": "OWN", "DYNAMIC": "DYNAMIC"}
 class InputLeaf:
     """One leaf of the inputs, in the order of pytree's leaves of (args, kwargs).
 
-    path: as Python after the name of the argument, `['k'][0]`. words: the same for a placeholder's name. policy: of a tensor;
-    number: of an integer, None for a constant.
+    path: the Python source after the argument's name, `['k'][0]`. words: its parts, for the placeholder's name. policy: that of a
+    tensor; number: that of a dynamic integer, None for a constant.
     """
 
     argument: str
@@ -39,16 +39,16 @@ class InputLeaf:
 
     @property
     def source(self) -> str:
-        """Python source that reads it from a dictionary of the arguments."""
+        """Python source that reads the leaf from a dictionary of the arguments."""
         return f"L[{self.argument!r}]{self.path}"
 
 
 def input_leaves(
     signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
 ) -> list[InputLeaf]:
-    """All leaves of (args, kwargs), with what is said of their sizes.
+    """All leaves of (args, kwargs), with the policies of their sizes.
 
-    Raises UserError where the arguments do not fit the signature, or `dynamic_shapes` the arguments.
+    Raises UserError if the arguments do not match the signature, or `dynamic_shapes` the arguments.
     """
     try:
         signature.bind(*args, **kwargs)
@@ -64,7 +64,7 @@ def input_leaves(
 
 
 def _check_definitions(leaves: Sequence[InputLeaf]) -> None:
-    """Raises UserError for two Dims of one name with other bounds."""
+    """Raises UserError for two Dims with the same name and different bounds."""
     known: dict[str, DimSpec] = {}
     for leaf in leaves:
         specs = [] if leaf.policy is None else list(leaf.policy.dims.values())
@@ -75,7 +75,7 @@ def _check_definitions(leaves: Sequence[InputLeaf]) -> None:
             if (first.min, first.max) != (spec.min, spec.max):
                 raise invalid_input(
                     f"Found different definitions {_defined(first)} and {_defined(spec)} for the same symbolic dimension\n"
-                    "  what to do: give one Dim to all dimensions of one size, and other sizes other names"
+                    "  what to do: use one Dim for all dimensions of one size, and other names for other sizes"
                 )
 
 
@@ -89,15 +89,14 @@ def argument_names(signature: inspect.Signature, args: tuple[Any, ...], kwargs: 
     return [name for name, _, _ in _arguments(signature, args, kwargs)]
 
 
-Argument = tuple[
-    str, Any, tuple[str, Any]
-]  # name; value; name of the parameter, and the place within it if it takes several
+# name; value; name of the parameter, and the index or key in it if it is *args or **kwargs
+Argument = tuple[str, Any, tuple[str, Any]]
 
 
 def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[Argument]:
     parameters = list(signature.parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    several = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
+    variadic = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), "args")
     keywords = next((p.name for p in parameters if p.kind is p.VAR_KEYWORD), "kwargs")
     named = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     for index, value in enumerate(args):
@@ -105,14 +104,14 @@ def _arguments(signature: inspect.Signature, args: tuple[Any, ...], kwargs: Mapp
             yield positional[index].name, value, (positional[index].name, None)
         else:
             place = index - len(positional)
-            yield f"{several}_{place}", value, (several, place)
+            yield f"{variadic}_{place}", value, (variadic, place)
     for name, value in kwargs.items():
         yield name, value, (name, None) if name in named else (keywords, name)
 
 
 def _by_argument(arguments: Sequence[Argument], dynamic_shapes: Any) -> list[Any]:
-    """What is said of each argument."""
-    if not dynamic_shapes:  # {} and () as well: nothing is said
+    """The dynamic shapes of each argument."""
+    if not dynamic_shapes:  # also {} and ()
         return [None] * len(arguments)
     names = list(dict.fromkeys(parameter for _, _, (parameter, _) in arguments))
     if isinstance(dynamic_shapes, Mapping):
@@ -123,37 +122,39 @@ def _by_argument(arguments: Sequence[Argument], dynamic_shapes: Any) -> list[Any
                 f"{names} of `inputs`, but here they are {list(dynamic_shapes)}. Alternatively, you could also ignore arg "
                 "names entirely and specify `dynamic_shapes` as a list/tuple matching `inputs`."
             )
-        said = dict(dynamic_shapes)
+        shapes = dict(dynamic_shapes)
     elif isinstance(dynamic_shapes, (list, tuple)):
         if len(dynamic_shapes) != len(names):
             raise invalid_input(
                 f"When `dynamic_shapes` is specified as a list/tuple, it has one entry for each of the arguments {names}, "
                 f"but here it has {len(dynamic_shapes)}"
             )
-        said = dict(zip(names, dynamic_shapes, strict=True))
+        shapes = dict(zip(names, dynamic_shapes, strict=True))
     else:
         raise invalid_input(
             f"`dynamic_shapes` is a {type(dynamic_shapes).__name__}\n  expected: a dict by argument, a list or tuple"
         )
-    return [_said_of(parameter, place, said, arguments) for _, _, (parameter, place) in arguments]
+    return [_shape_of(parameter, place, shapes, arguments) for _, _, (parameter, place) in arguments]
 
 
-def _said_of(parameter: str, place: Any, said: Mapping[str, Any], arguments: Sequence[Argument]) -> Any:
+def _shape_of(parameter: str, place: Any, shapes: Mapping[str, Any], arguments: Sequence[Argument]) -> Any:
     if place is None:
-        return said[parameter]
-    if isinstance(place, str) and parameter not in said:
-        return said[place]
-    several = said[parameter]
-    if several is None:
+        return shapes[parameter]
+    if isinstance(place, str) and parameter not in shapes:
+        return shapes[place]
+    variadic = shapes[parameter]
+    if variadic is None:
         return None
     places = [inner for _, _, (name, inner) in arguments if name == parameter]
     if isinstance(place, int):
-        if not isinstance(several, (list, tuple)) or len(several) != len(places):
-            raise _misfit(parameter, several, f"a list or tuple of {len(places)}, as many as *{parameter} takes")
-        return several[place]
-    if not isinstance(several, Mapping) or set(several) != set(places):
-        raise _misfit(parameter, several, f"a dict with the keys {places}")
-    return several[place]
+        if not isinstance(variadic, (list, tuple)) or len(variadic) != len(places):
+            raise _misfit(
+                parameter, variadic, f"a list or tuple of {len(places)}, one for each argument in *{parameter}"
+            )
+        return variadic[place]
+    if not isinstance(variadic, Mapping) or set(variadic) != set(places):
+        raise _misfit(parameter, variadic, f"a dict with the keys {places}")
+    return variadic[place]
 
 
 def _leaves(argument: str, path: str, words: tuple[str, ...], value: Any, spec: Any) -> Iterator[InputLeaf]:
@@ -162,17 +163,17 @@ def _leaves(argument: str, path: str, words: tuple[str, ...], value: Any, spec: 
         return
     keys, children = _children(value)
     specs = _specs_of_children(f"{argument}{path}", value, keys, spec)
-    for key, child, said in zip(keys, children, specs, strict=True):
+    for key, child, inner_spec in zip(keys, children, specs, strict=True):
         inner = f"{path}.{key}" if isinstance(key, _Field) else f"{path}[{key!r}]"
-        yield from _leaves(argument, inner, (*words, str(key)), child, said)
+        yield from _leaves(argument, inner, (*words, str(key)), child, inner_spec)
 
 
 class _Field(str):
-    """The name of an attribute that is a child."""
+    """The name of an attribute, as the key of a child."""
 
 
 def _children(value: Any) -> tuple[list[Any], list[Any]]:
-    """Keys and values one level down, in pytree's order."""
+    """Keys and children of a container, in pytree's order."""
     pairs, _ = pytree.tree_flatten_with_path(value, is_leaf=lambda inner: inner is not value)
     keys: list[Any] = [path[0] for path, _ in pairs]
     names = [
@@ -208,9 +209,9 @@ def _leaf(argument: str, path: str, words: tuple[str, ...], value: Any, spec: An
     if spec is None:
         return leaf
     if type(value) is int:
-        said = _dim_spec(name, spec, value)
-        if said.policy != "STATIC":
-            return InputLeaf(argument=argument, path=path, words=words, value=value, number=said)
+        number = _dim_spec(name, spec, value)
+        if number.policy != "STATIC":
+            return InputLeaf(argument=argument, path=path, words=words, value=value, number=number)
         return leaf
     raise _misfit(name, spec, f"None, for the input is a {type(value).__name__}")
 
@@ -226,50 +227,50 @@ def _policy(name: str, tensor: torch.Tensor, spec: Any) -> InputPolicy:
         items = dict(enumerate(spec))
     elif spec is not None:
         raise _misfit(name, spec, "a dict from dimension to Dim, a list or tuple of these, or None")
-    for dim, said in items.items():
+    for dim, dynamic in items.items():
         if not isinstance(dim, int) or not 0 <= dim < tensor.dim():
             raise _misfit(name, spec, f"dimensions from 0 to {tensor.dim() - 1}, and {dim!r} is none of them")
-        dims[dim] = _dim_spec(f"{name}.shape[{dim}]", said, tensor.shape[dim])
+        dims[dim] = _dim_spec(f"{name}.shape[{dim}]", dynamic, tensor.shape[dim])
     return InputPolicy(dims)
 
 
-def _dim_spec(name: str, said: Any, size: int) -> DimSpec:
-    if said is None:
+def _dim_spec(name: str, dynamic: Any, size: int) -> DimSpec:
+    if dynamic is None:
         return DimSpec.static()
-    if type(said) is int:
-        if said != size:
+    if type(dynamic) is int:
+        if dynamic != size:
             raise invalid_input(
-                f"Static shape constraint of {said} does not match input size of {size}, for {name}\n"
+                f"Static shape constraint of {dynamic} does not match input size of {size}, for {name}\n"
                 "  what to do: give the size of the example, or a Dim"
             )
         return DimSpec.static()
-    hint = getattr(getattr(said, "type", None), "name", None)
+    hint = getattr(getattr(dynamic, "type", None), "name", None)
     if hint == "STATIC":
         return DimSpec.static()
     if hint in _HINTS:
-        return DimSpec(_HINTS[hint], said.min or None, _bound(said.max))  # pyright: ignore[reportArgumentType]
-    if not hasattr(said, "min") or not hasattr(said, "__name__"):
+        return DimSpec(_HINTS[hint], dynamic.min or None, _bound(dynamic.max))  # pyright: ignore[reportArgumentType]
+    if not hasattr(dynamic, "min") or not hasattr(dynamic, "__name__"):
         raise invalid_input(
-            f"Unexpected dimension {said!r} of {name}\n  expected: None, an int, a Dim, Dim.AUTO, Dim.DYNAMIC or Dim.STATIC"
+            f"Unexpected dimension {dynamic!r} of {name}\n  expected: None, an int, a Dim, Dim.AUTO, Dim.DYNAMIC or Dim.STATIC"
         )
-    root = getattr(said, "root", said)
+    root = getattr(dynamic, "root", dynamic)
     spec = DimSpec.dynamic(root.__name__, min=root.min or None, max=_bound(root.max), strict=True)
-    if root is said:
+    if root is dynamic:
         return spec
-    offset = said.fn(0)
-    return spec.times(said.fn(1) - offset).plus(offset)
+    offset = dynamic.fn(0)
+    return spec.times(dynamic.fn(1) - offset).plus(offset)
 
 
 def _bound(limit: Any) -> int | None:
-    """None for what stands for no limit."""
+    """The bound; None for no limit."""
     return limit if type(limit) is int and limit < NO_LIMIT else None
 
 
 def _misfit(name: str, spec: Any, expected: str) -> Exception:
-    return invalid_input(f"Detected mismatch between the structure of `inputs` and `dynamic_shapes`: {name} is said to be "
-                         f"{spec!r}\n  expected: {expected}")  # fmt: skip
+    return invalid_input(f"Detected mismatch between the structure of `inputs` and `dynamic_shapes`: {name} has the "
+                         f"shapes {spec!r}\n  expected: {expected}")  # fmt: skip
 
 
 def signature_of(module: torch.nn.Module) -> inspect.Signature:
-    """Of `forward`."""
+    """The signature of `forward`."""
     return inspect.signature(module.forward)

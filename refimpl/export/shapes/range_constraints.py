@@ -1,8 +1,8 @@
-"""What holds of the sizes of an exported program: ranges of symbols, and conditions between them.
+"""Checks the promised sizes of an exported program, and makes its range constraints and guards.
 
 Counterpart: torch/_export/non_strict_utils.py make_constraints, produce_guards_and_solve_constraints
-Differs: promises are judged by what the environment has learnt while tracing. Conditions that no Dim can say, such as that one
-size is a product of two others, are kept and checked at every call, as since torch 2.9.
+Differs: promises are checked with the facts that the shape env learnt while tracing. Conditions that no Dim expresses, such as a
+size that is a product of two others, are kept and checked at every call, as in torch since 2.9.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LINEAR = re.compile(r"^(?:\d+ ?\* ?)?[^\s*+()/-]+(?: [+-] \d+)?$")
 
 
 def check_promises(env: ShapeEnv) -> None:
-    """Raises UserError that lists what was promised of sizes and does not hold, and what could be promised instead."""
+    """Raises UserError with the violated promises on sizes and suggested fixes."""
     found = [violation for violation in violations(env) if not _is_checked_at_calls(violation)]
     if not found:
         return
@@ -40,7 +40,7 @@ def check_promises(env: ShapeEnv) -> None:
 
 
 def _is_checked_at_calls(violation: Violation) -> bool:
-    """Whether no Dim can say it: a condition that is neither a range nor a size derived from one other."""
+    """Whether no Dim expresses the condition: it is neither a range nor a linear function of one other size."""
     if not violation.guards:
         return False
     tied = _EQUALITY.match(violation.suggestion)
@@ -48,8 +48,8 @@ def _is_checked_at_calls(violation: Violation) -> bool:
 
 
 def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torch.fx.Node]) -> dict[Any, Range]:
-    """Of every symbol in the inputs and every size that is derived from one, and of the symbols that are known only at run
-    time. A named size may be 0 and 1 unless said otherwise."""
+    """The ranges of the inputs' symbols, of sizes derived from them, and of unbacked symbols. The range of a named size includes
+    0 and 1, unless its Dim excludes them."""
     found: dict[Any, Range] = {}
     named = {
         symbol: promise.spec.min or 0
@@ -73,7 +73,7 @@ def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torc
 
 
 def _range_of(expr: Any, ranges: Mapping[Any, Range], env: ShapeEnv) -> Range:
-    """Of a size derived from another one, whose range is known; what the environment knows of any other expression."""
+    """The range of an expression: for a linear function of one symbol from `ranges`, else from the shape env."""
     read = linear(expr)
     if read is None:
         return env.facts.range_of(expr)
@@ -83,7 +83,7 @@ def _range_of(expr: Any, ranges: Mapping[Any, Range], env: ShapeEnv) -> Range:
 
 
 def unbacked_ranges(env: ShapeEnv, nodes: Iterable[torch.fx.Node]) -> dict[Any, Range]:
-    """Of the symbols that nodes bind: numbers that are known only at run time."""
+    """The ranges of the unbacked symbols that nodes bind."""
     symbols = [symbol for node in nodes for symbol in node.meta.get("unbacked_bindings") or ()]
     return {symbol: env.facts.range_of(symbol) for symbol in symbols}
 
@@ -96,5 +96,5 @@ def _expressions(value: Any) -> list[Any]:
 
 
 def call_conditions(env: ShapeEnv) -> list[Any]:
-    """Conditions on the symbols of inputs that neither their ranges nor equal sizes say."""
+    """The guards on inputs that do not follow from ranges and equal sizes."""
     return env.get_nontrivial_guards()

@@ -1,8 +1,8 @@
-"""What to write in place of Dims that a program does not keep to.
+"""Suggested fixes: definitions that should replace Dims which the program violates.
 
 Counterpart: DimConstraints.prettify_results of torch/fx/experimental/symbolic_shapes.py
-Differs: read from what the environment has learnt. A size of which only every so many are taken is derived from a new Dim, and so
-are all that are derived from it.
+Differs: made from the facts that the shape env learnt. For a size that must be even, the fix is a new root Dim
+(`dx = 2*_dx`), also for the sizes derived from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STATIC = re.compile(r"^(\S+) = DimSpec\.static\(\)(?:  # (\S+))?$")
 
 
 def suggested_fixes(env: ShapeEnv, found: Sequence[Violation]) -> list[str]:
-    """One line for each Dim that has to be another, roots before what is derived from them."""
+    """One line for each Dim that must change, roots before derived ones."""
     solved = _solved_dims(env)
     by_step = steps(env.replace(guard.expr) for guard in env.guards)
     labels = {violation.promise.label for violation in found if violation.suggestion}
@@ -38,13 +38,13 @@ def suggested_fixes(env: ShapeEnv, found: Sequence[Violation]) -> list[str]:
 
 
 def solved_order(solved: dict[str, Any], symbols: set[Any]) -> list[Any]:
-    """The symbols in the order in which Dims lead to them."""
+    """The symbols in the order in which Dims contain them."""
     ordered = (s for expr in solved.values() for s in sorted(expr.free_symbols, key=str))
     return [s for s in dict.fromkeys(ordered) if s in symbols]
 
 
 def _solved_dims(env: ShapeEnv) -> dict[str, Any]:
-    """Every Dim by name, with what its size is now known to be."""
+    """Every Dim by name, with the expression its size is known to equal."""
     return {p.spec.name: env.replace(p.expr) for p in env.promises if p.spec.name is not None}
 
 
@@ -90,7 +90,7 @@ def _line(env: ShapeEnv, label: str, expr: Any, names: dict[Any, str], stepped: 
 
 
 def _as_dims(suggestion: str) -> str:
-    """What to write of a size without a name."""
+    """The suggestion for a size without a name, in terms of Dim."""
     static = _STATIC.match(suggestion)
     if static:
         name, value = static.groups()

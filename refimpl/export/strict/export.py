@@ -1,8 +1,8 @@
-"""Export by reading the program's bytecode: the graph that capture makes is traced once more.
+"""Strict export: captures the program's bytecode, and traces the captured graph.
 
 Counterpart: torch/export/_trace.py _strict_export, _export_to_torch_ir, _rewrite_dynamo_tensor_constants
-Differs: parameters and buffers are known by identity throughout, so that no names have to be put right afterwards; those that the
-program does not use are inputs too, as in non-strict export. What capture does to the module's attributes is taken back.
+Differs: parameters and buffers are identified by their tensors, so that names need no correction; unused ones are inputs too, as
+in non-strict export. Changes of capture to the module's attributes are undone.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source, size_source
 from refimpl.symbolic.stacks import interpreting
 
-_LINE = re.compile(r'File "(.+)", line (\d+), in (.+)')  # of a stack trace
+_LINE = re.compile(r'File "(.+)", line (\d+), in (.+)')  # a frame of a stack trace
 
 
 def strict_program(
@@ -46,23 +46,23 @@ def strict_program(
     *,
     prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> FakeProgram:
-    """The captured graph with fakes for state and inputs. Raises what capture raises where there is no one graph."""
+    """The captured graph with fakes for state and inputs. Raises the errors of capture for a graph break."""
     run_instead = functools.partial(
         non_strict_program, module, leaves=leaves, argument_names=argument_names,
         prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
     )  # fmt: skip
-    if isinstance(module, (fx.GraphModule, UnflattenedModule)):  # its Python is what its graph says
+    if isinstance(module, (fx.GraphModule, UnflattenedModule)):  # its Python code is its graph
         return run_instead(args=args, kwargs=kwargs)
     promised = _PromisesState()
     captured = _captured(
         module, args, kwargs, leaves, promised, prefers_assertions=prefer_deferred_runtime_asserts_over_guards
     )
     mode = _fake_mode(captured.graph_module)
-    if mode is None:  # nothing is computed: there is nothing that reading bytecode could see and running not
+    if mode is None:  # nothing is computed, so strict and non-strict export are the same
         return run_instead(args=captured.args, kwargs=captured.kwargs)
     env: Any = mode.shape_env
     promised.restore(env)
-    mode.allow_non_fake_inputs = True  # constants, which capture has as inputs of its graph
+    mode.allow_non_fake_inputs = True  # constants, which are inputs of the captured graph
     state = fake_state(module, mode, env)
     num_parameters = len(dict(module.named_parameters(remove_duplicate=False)))
     return FakeProgram(
@@ -82,14 +82,14 @@ def strict_program(
 
 @dataclass(frozen=True, kw_only=True)
 class _Captured:
-    """A captured graph, and the arguments it was captured with: tensors that are given twice are two."""
+    """A captured graph, and the arguments it was captured with, in which a repeated tensor is a copy."""
 
     graph_module: fx.GraphModule
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     in_spec: pytree.TreeSpec
     assigned: dict[str, Any]
-    """What the program assigned to attributes of the module."""
+    """The values that the program assigned to buffers, by name."""
 
 
 def _captured(
@@ -101,7 +101,7 @@ def _captured(
     *,
     prefers_assertions: bool,
 ) -> _Captured:
-    """Capture the module with its sizes as the leaves say, but for promises, which are noted."""
+    """Capture the module with the policies of the leaves; promises on sizes are left to `promised`."""
     values, in_spec = pytree.tree_flatten((args, dict(kwargs)))
     distinct = _distinct(values)
     policies = {
@@ -115,7 +115,7 @@ def _captured(
         for name, leaf in zip(names, leaves, strict=True)
         if leaf.number is not None
     }
-    asked: dict[str, None] = {}
+    read: dict[str, None] = {}
     args, given = pytree.tree_unflatten(distinct, in_spec)
     with _state_kept(module) as assigned:
         graph_module = capture_graph(
@@ -124,7 +124,7 @@ def _captured(
                 policies=policies,
                 numbers=numbers,
                 positions={name: position for position, name in enumerate(names) if name in numbers},
-                asked=asked,
+                asked=read,
                 takes_fakes=True,
                 prefers_assertions=prefers_assertions,
             ),
@@ -132,19 +132,19 @@ def _captured(
             _log_export_usage=False,
         )(*args, **given).graph_module
     if numbers:
-        _check_asked(asked, names)
+        _check_read(read, names)
     _assert_in_branches(graph_module)
     return _Captured(graph_module=graph_module, args=args, kwargs=given, in_spec=in_spec, assigned=assigned)
 
 
 class _PromisesState:
-    """Takes promises out of what capture is told of sizes, which would judge them by itself, and puts them back afterwards."""
+    """Hides promises on sizes from capture, which would check them itself, and restores them afterwards."""
 
     def __init__(self) -> None:
         self._specs: dict[int, tuple[DimSpec, DimSpec, Source]] = {}
 
     def unpromised(self, leaf: InputLeaf) -> InputPolicy:
-        """The leaf's policy, as capture is to have it."""
+        """The leaf's policy without promises, for capture."""
         assert leaf.policy is not None
         dims: dict[int, DimSpec] = {}
         for dim, spec in leaf.policy.dims.items():
@@ -157,7 +157,7 @@ class _PromisesState:
         return InputPolicy(dims)
 
     def unpromised_number(self, leaf: InputLeaf) -> DimSpec:
-        """The same of an integer."""
+        """The policy of an integer without promises."""
         assert leaf.number is not None
         if leaf.number.policy != "DYNAMIC":
             return leaf.number
@@ -166,7 +166,7 @@ class _PromisesState:
         return made
 
     def restore(self, env: ShapeEnv) -> None:
-        """The promises are those of the user again."""
+        """Restore the user's promises."""
         for index, promise in enumerate(env.promises):
             if id(promise.spec) in self._specs:
                 _, spec, source = self._specs[id(promise.spec)]
@@ -174,8 +174,8 @@ class _PromisesState:
 
 
 def _assert_in_branches(graph_module: fx.GraphModule) -> None:
-    """What functions of operators ask of numbers they assert themselves: that it holds is known already when they are traced
-    again, and nothing would be asked."""
+    """Replace checks in functions of higher-order operators by asserts. The trace of the captured graph would drop a check, since
+    its condition is already known to hold."""
     for module in graph_module.modules():
         if module is graph_module or not isinstance(module, fx.GraphModule):
             continue
@@ -185,42 +185,42 @@ def _assert_in_branches(graph_module: fx.GraphModule) -> None:
         module.recompile()
 
 
-def _make_assertion(check: fx.Node, asked: fx.Node) -> None:
-    """In the place of `torch._check` of a number."""
-    value = asked.meta.get("example_value")
-    if isinstance(value, torch.SymInt):  # it is to be a size
+def _make_assertion(check: fx.Node, condition: fx.Node) -> None:
+    """Turn a `torch._check` call into an assert."""
+    value = condition.meta.get("example_value")
+    if isinstance(value, torch.SymInt):  # torch._check_is_size
         value = value >= 0
         with check.graph.inserting_before(check):
-            asked = check.graph.call_function(operator.ge, (asked, 0))
+            condition = check.graph.call_function(operator.ge, (condition, 0))
     if isinstance(value, torch.SymBool):
         message = f"Runtime assertion failed for expression {value}"
-        check.target, check.args, check.kwargs = torch.ops.aten._assert_scalar.default, (asked, message), {}
+        check.target, check.args, check.kwargs = torch.ops.aten._assert_scalar.default, (condition, message), {}
 
 
 _ARGUMENTS = ("args", "kwargs")
 
 
 def _source_names(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-    """Of the leaves, what capture calls them where a module is called."""
+    """The sources that capture uses for the leaves of a module call's inputs."""
     paths, _ = pytree.tree_flatten_with_path((args, dict(kwargs)))
     return [f"L[{_ARGUMENTS[getattr(path[0], 'idx')]!r}]{pytree.keystr(path[1:])}" for path, _ in paths]
 
 
-def _check_asked(asked: Iterable[str], known: Sequence[str]) -> None:
-    """Raises UnsupportedByRefimpl for an integer of the inputs that capture has read by another way than to a leaf: it might be
-    one that varies."""
+def _check_read(read: Iterable[str], known: Sequence[str]) -> None:
+    """Raises UnsupportedByRefimpl if capture has read an integer of the inputs by a source that is no leaf's: it might be a
+    dynamic one."""
     beginnings = tuple(f"L[{name!r}]" for name in _ARGUMENTS)
-    others = [name for name in asked if name.startswith(beginnings) and name not in known]
+    others = [name for name in read if name.startswith(beginnings) and name not in known]
     if others:
         raise UnsupportedByRefimpl(
-            seen=f"integers that vary, in strict export of inputs of which {others[0]} is an integer and no leaf",
+            seen=f"dynamic integers, in strict export of inputs in which {others[0]} is an integer and no leaf",
             supported="integers in tuples, lists, dicts and dataclasses",
             do="export with strict=False, or leave the integers out of dynamic_shapes",
         )
 
 
 def _distinct(values: Sequence[Any]) -> list[Any]:
-    """The values, with copies of tensors whose memory an earlier one has as well."""
+    """The values; a tensor that shares memory with an earlier one is copied."""
     seen: set[int] = set()
     found: list[Any] = []
     for value in values:
@@ -241,7 +241,7 @@ def _copied(tensor: torch.Tensor) -> torch.Tensor:
 
 @contextlib.contextmanager
 def _state_kept(module: torch.nn.Module) -> Iterator[dict[str, Any]]:
-    """What the block assigns to buffers is in the dictionary afterwards, and no longer in the module."""
+    """Restore the buffers after the block. Yields a dictionary that then has the values assigned to them."""
     before = {path: dict(inner._buffers) for path, inner in module.named_modules()}
     assigned: dict[str, Any] = {}
     with _detect_attribute_assignment(module):
@@ -268,7 +268,7 @@ def _fake_mode(graph_module: fx.GraphModule) -> FakeTensorMode | None:
 def _inputs(
     graph_module: fx.GraphModule, leaves: Sequence[InputLeaf], mode: FakeTensorMode, env: ShapeEnv
 ) -> list[Any]:
-    """The fakes that capture has made; of inputs that it did not look at new ones."""
+    """The fake inputs of capture, and new ones for inputs that it did not read."""
     inputs: list[Any] = []
     for node, leaf in zip(graph_module.graph.find_nodes(op="placeholder"), leaves, strict=True):
         value = node.meta.get("val")
@@ -278,7 +278,7 @@ def _inputs(
 
 
 def _was_reshaped(value: Any, leaf: InputLeaf) -> bool:
-    """Whether the program has given the input another shape or other strides, in place: capture has run it on this fake."""
+    """Whether the program changed the input's shape or strides in place, when capture ran it on this fake."""
     if not isinstance(value, torch.Tensor) or not isinstance(leaf.value, torch.Tensor):
         return False
     if leaf.value.layout is not torch.strided:
@@ -288,21 +288,21 @@ def _was_reshaped(value: Any, leaf: InputLeaf) -> bool:
         return False
     if any(not isinstance(number, int) for number in after):
         raise UnsupportedByRefimpl(
-            seen=f"{leaf.argument}{leaf.path}, whose sizes vary, given another shape or other strides in place",
-            supported="such writes to inputs of fixed sizes in strict export",
-            do="export with strict=False, or give the argument fixed sizes",
+            seen=f"an in-place change of shape or strides of {leaf.argument}{leaf.path}, which has dynamic sizes",
+            supported="such changes of inputs with static sizes in strict export",
+            do="export with strict=False, or make the sizes of the argument static",
         )
     return True
 
 
 def _may_be(number: Any, value: Any) -> bool:
-    """Whether a size or stride has this value, as far as both are known: a symbol's is what capture has seen of it."""
+    """Whether a size or stride can have this value: a symbol only its hint."""
     seen = number if isinstance(number, int) else number.node.hint
     return seen is None or not isinstance(value, int) or seen == value
 
 
 class _CapturedCall:
-    """Runs the captured graph with other values for the module's state."""
+    """Runs the captured graph with the given values as the module's state."""
 
     def __init__(self, graph_module: fx.GraphModule, module: torch.nn.Module, assigned: Mapping[str, Any]) -> None:
         self._graph_module = graph_module
@@ -322,7 +322,7 @@ class _CapturedCall:
         self._return_also(assigned)
 
     def _return_also(self, assigned: Mapping[str, Any]) -> None:
-        """What was assigned to buffers are outputs."""
+        """Make the values assigned to buffers outputs."""
         by_value = {id(node.meta["val"]): node for node in self._graph_module.graph.nodes if "val" in node.meta}
         output = self._graph_module.graph.output_node()
         also: list[Any] = []
@@ -330,8 +330,8 @@ class _CapturedCall:
             node = by_value.get(id(value))
             if node is None:
                 raise UnsupportedByRefimpl(
-                    seen=f"{type(value).__name__} assigned to the buffer {name!r} that the graph does not compute",
-                    supported="what is computed from inputs and state",
+                    seen=f"a {type(value).__name__} assigned to the buffer {name!r} that the graph does not compute",
+                    supported="values computed from inputs and state",
                     do="use copy_ on the buffer",
                 )
             also.append(node)
@@ -349,13 +349,13 @@ class _CapturedCall:
 
 
 def _place() -> UserLine | None:
-    """Where the program was when the node that runs was captured."""
+    """The line of the program that the current node was captured from."""
     lines = _LINE.findall(fx_traceback.get_current_meta().get("stack_trace") or "")
     return UserLine(lines[-1][0], int(lines[-1][1]), lines[-1][2]) if lines else None
 
 
 class _StateInterpreter(fx.Interpreter):
-    """Reads some attributes from a dictionary."""
+    """Runs a graph with some attributes replaced by values from a dictionary."""
 
     def __init__(self, module: fx.GraphModule, values: Mapping[str, Any]) -> None:
         super().__init__(module)
@@ -368,5 +368,5 @@ class _StateInterpreter(fx.Interpreter):
 def _out_spec(graph_module: fx.GraphModule) -> pytree.TreeSpec:
     codegen: Any = graph_codegen(graph_module.graph)
     spec = codegen.pytree_info.out_spec
-    assert spec is not None, "a captured graph knows the containers of its result"
+    assert spec is not None, "a captured graph has an out_spec"
     return spec

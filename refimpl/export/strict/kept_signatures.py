@@ -1,7 +1,7 @@
-"""Signatures of submodules through decomposition: which values of the functional graph are the inputs and outputs of calls.
+"""Preserves the signatures of submodule calls in decomposition: finds their inputs and outputs in the functional graph.
 
 Counterpart: torch/export/exported_program.py _decompose_exported_program, which runs CollectTracepointsPass once more
-Differs: the values are outputs of the graph, as copies, for as long as it is made functional; whatever becomes of the nodes.
+Differs: copies of these values are outputs of the graph while it is made functional, so their nodes are found afterwards.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ _MARK = "kept_signature"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShowingProgram:
-    """A program that returns, after all else, the values that signatures of calls name."""
+class ProgramWithCallValues:
+    """A program with additional outputs at its end: the values that signatures of calls name."""
 
     graph_module: fx.GraphModule
     graph_signature: ExportGraphSignature
     state_dict: Mapping[str, torch.Tensor]
     constants: Mapping[str, Any]
-    shown: Sequence[str]
+    names_of_values: Sequence[str]
 
-    def finished(
+    def without_call_values(
         self, made: FunctionalGraph, entries: Sequence[ModuleCallEntry]
     ) -> tuple[FunctionalGraph, list[ModuleCallEntry]]:
-        """The functional graph without those, and the calls with the names that their values have in it. A call whose values
-        have no node there has no signature any more."""
+        """Remove the additional outputs from the functional graph, and rename the values in signatures to its nodes. A call
+        with a value that has no node loses its signature."""
         graph, signature = made.graph_module.graph, made.signature
         output = graph.output_node()
         returned: Any = output.args[0]
-        first = len(returned) - len(self.shown)
+        first = len(returned) - len(self.names_of_values)
         output.args = (tuple(returned[:first]),)
         names: dict[str, ArgumentSpec | None] = {}
-        for name, value in zip(self.shown, returned[first:], strict=True):
-            names[name] = _shown_by(value)
+        for name, value in zip(self.names_of_values, returned[first:], strict=True):
+            names[name] = _argument_of_value(value)
         for value in dict.fromkeys(returned[first:]):
             if isinstance(value, fx.Node) and not value.users and _is_mark(value):
                 graph.erase_node(value)
@@ -58,25 +58,25 @@ class ShowingProgram:
         return replace(made, signature=signature), [_renamed(entry, names) for entry in entries]
 
 
-def showing(
+def with_call_values(
     graph_module: fx.GraphModule,
     signature: ExportGraphSignature,
     state_dict: Mapping[str, torch.Tensor],
     constants: Mapping[str, Any],
     entries: Sequence[ModuleCallEntry],
-) -> ShowingProgram:
-    """The program with outputs for what the signatures of submodules name."""
+) -> ProgramWithCallValues:
+    """The program with additional outputs for the values in signatures of submodules."""
     calls = [entry.signature for entry in entries[1:] if entry.signature is not None]
     args = [arg for call in calls for arg in (*call.inputs, *call.outputs) if not isinstance(arg, ConstantArgument)]
     nodes = {node.name: node for node in graph_module.graph.nodes if node.op not in ("placeholder", "output")}
-    shown = [name for name in dict.fromkeys(arg.name for arg in args) if name in nodes]
-    if not shown:
-        return ShowingProgram(
+    names_of_values = [name for name in dict.fromkeys(arg.name for arg in args) if name in nodes]
+    if not names_of_values:
+        return ProgramWithCallValues(
             graph_module=graph_module,
             graph_signature=signature,
             state_dict=state_dict,
             constants=constants,
-            shown=shown,
+            names_of_values=names_of_values,
         )
     graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
     marks: dict[str, fx.Node] = {}
@@ -85,23 +85,23 @@ def showing(
             continue
         copies[node] = made = graph.node_copy(node, lambda inner: copies[inner])
         made.name = node.name
-        if node.name in shown:
+        if node.name in names_of_values:
             marks[node.name] = _mark(graph, made)
     returned: Any = fx.map_arg(graph_module.graph.output_node().args[0], lambda inner: copies[inner])
-    extra = [marks[name] for name in shown]
+    extra = [marks[name] for name in names_of_values]
     graph.output((*returned, *extra))
     specs = [OutputSpec(OutputKind.USER_OUTPUT, argument_of(node), None) for node in extra]
-    return ShowingProgram(
+    return ProgramWithCallValues(
         graph_module=fx.GraphModule(graph_module, graph),
         graph_signature=ExportGraphSignature(signature.input_specs, [*signature.output_specs, *specs]),
         state_dict=state_dict,
         constants=constants,
-        shown=shown,
+        names_of_values=names_of_values,
     )
 
 
 def _mark(graph: fx.Graph, node: fx.Node) -> fx.Node:
-    """A copy of a tensor, which neither writes nor views change; a number itself."""
+    """A clone of a tensor, so that writes and views do not change it; a number as it is."""
     if not isinstance(node.meta.get("val"), torch.Tensor):
         return node
     made = graph.call_function(torch.ops.aten.clone.default, (node,))
@@ -113,7 +113,7 @@ def _is_mark(node: fx.Node) -> bool:
     return node.target is torch.ops.aten.clone.default and _MARK in node.meta.get("custom", {})
 
 
-def _shown_by(value: Any) -> ArgumentSpec | None:
+def _argument_of_value(value: Any) -> ArgumentSpec | None:
     if isinstance(value, fx.Node) and _is_mark(value):
         value = value.args[0]
     return argument_of(value) if isinstance(value, fx.Node) and "val" in value.meta else None

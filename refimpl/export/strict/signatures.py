@@ -1,8 +1,8 @@
-"""Signatures of submodules in strict export: those that running the module's Python shows, where it gives the same graph.
+"""Signatures of submodule calls in strict export, taken from a non-strict export with the same graph.
 
 Counterpart: torch/_export/wrappers.py _wrap_submodules in torch/export/_trace.py _export_to_torch_ir
-Differs: what capture reads is bytecode, in which no hook runs. The module is exported once more by running it, and its calls are
-those of the strict graph node by node.
+Differs: capture reads bytecode and runs no hooks. So the module is also exported non-strictly, and the nodes of the two graphs
+are matched one by one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from refimpl.export.unflattening.graphs import graph_form
 
 
 class Program(Protocol):
-    """What of an ExportedProgram is needed here."""
+    """The part of ExportedProgram that this module uses."""
 
     @property
     def graph_module(self) -> fx.GraphModule: ...
@@ -33,26 +33,26 @@ class Program(Protocol):
     def constants(self) -> dict[str, Any]: ...
 
 
-def take_signatures(program: Program, beside: Program) -> None:
-    """Puts the calls of `beside` into `program`, and the module stacks that belong to them.
+def take_signatures(program: Program, non_strict: Program) -> None:
+    """Copy the call signatures of `non_strict`, and its module stacks, into `program`.
 
-    Raises UnsupportedByRefimpl where the graphs are not the same, but for when sizes are asked for.
+    Raises UnsupportedByRefimpl if the graphs differ in more than the places of sizes and asserts.
     """
-    matching = _MatchingState(beside, program)
+    matching = _MatchingState(non_strict, program)
     if not matching.match(list):
-        matching = _MatchingState(beside, program)  # capture leaves out what nothing uses
+        matching = _MatchingState(non_strict, program)  # capture removes unused nodes
         if not matching.match(_used):
             raise _other_graph()
     for other, node in matching.nodes.items():
         if "nn_module_stack" in other.meta:
             node.meta["nn_module_stack"] = dict(other.meta["nn_module_stack"])
-    stack: Any = None  # of a number that is there for others, that of what comes next
+    stack: Any = None  # a size that only other nodes need gets the stack of the next node
     known = set(matching.nodes.values())
     for node in reversed(list(program.graph_module.graph.nodes)):
         if _is_number(node) and node not in known and stack is not None:
             node.meta["nn_module_stack"] = dict(stack)
         stack = node.meta.get("nn_module_stack", stack)
-    program.module_call_graph[1:] = [_renamed(entry, matching) for entry in beside.module_call_graph[1:]]
+    program.module_call_graph[1:] = [_renamed(entry, matching) for entry in non_strict.module_call_graph[1:]]
 
 
 def _renamed(entry: ModuleCallEntry, matching: _MatchingState) -> ModuleCallEntry:
@@ -68,14 +68,14 @@ def _renamed(entry: ModuleCallEntry, matching: _MatchingState) -> ModuleCallEntr
 
 def _other_graph() -> UnsupportedByRefimpl:
     return UnsupportedByRefimpl(
-        seen="preserve_module_call_signature in strict export of a module whose bytecode gives another graph than running it",
-        supported="signatures of submodules where both give the same",
+        seen="preserve_module_call_signature in strict export of a module whose strict and non-strict graphs differ",
+        supported="modules for which both graphs are the same",
         do="export with strict=False",
     )
 
 
 class _MatchingState:
-    """Which node of one graph is which of another. Numbers are known by their expressions. Mutable."""
+    """Matches the nodes of two graphs; symbolic numbers by their expressions. Mutable."""
 
     def __init__(self, theirs: Program, ours: Program) -> None:
         self._programs = theirs, ours
@@ -84,7 +84,7 @@ class _MatchingState:
         self._symbols: dict[Any, Any] = {}
 
     def match(self, chosen: Callable[[Any], list[fx.Node]]) -> bool:
-        """Whether all nodes but numbers and assertions are the same, in the same order. chosen: which nodes count."""
+        """Whether all nodes except numbers and asserts are the same, in order. chosen: returns the nodes to compare."""
         lists = [[n for n in chosen(module.graph.nodes) if not _is_passive(n)] for module in (self._theirs, self._ours)]
         if not self._match_inputs() or len(lists[0]) != len(lists[1]):
             return False
@@ -100,7 +100,7 @@ class _MatchingState:
         return True
 
     def _match_inputs(self) -> bool:
-        """By what they stand for; tensors without a name by their values."""
+        """Match placeholders by kind and target; constant tensors also by their values."""
         theirs, ours = self._programs
         nodes = self._ours.graph.find_nodes(op="placeholder")
         left = [
@@ -119,7 +119,7 @@ class _MatchingState:
         return not left
 
     def name_of(self, name: str) -> str:
-        """Of the node here that is the one of that name there. Raises UnsupportedByRefimpl where there is none."""
+        """The name of our node that matches their node of this name. Raises UnsupportedByRefimpl if there is none."""
         other = next((node for node in self._theirs.graph.nodes if node.name == name), None)
         if other is None:
             return name
@@ -163,7 +163,7 @@ class _MatchingState:
         return other.meta["val"].node.expr.xreplace(self._symbols)
 
     def _learn(self, other: Any, value: Any) -> None:
-        """Symbols that stand in the same places are the same."""
+        """Match symbols in the same places."""
         pairs = [(other, value)]
         if isinstance(other, torch.Tensor) and isinstance(value, torch.Tensor):
             pairs = list(zip(other.shape, value.shape, strict=False))
@@ -184,7 +184,7 @@ def _is_same_input(other: InputSpec, value: Any, spec: InputSpec, own: Any) -> b
 
 
 def _used(nodes: Iterable[fx.Node]) -> list[fx.Node]:
-    """Nodes that the result or an effect needs."""
+    """Nodes that the outputs or side effects depend on."""
     needed: set[fx.Node] = set()
     found = list(nodes)
     for node in reversed(found):
@@ -198,7 +198,7 @@ def _is_number(node: Any) -> bool:
 
 
 def _is_passive(node: fx.Node) -> bool:
-    """Whether it only computes a number of others, or checks one."""
+    """Whether the node computes a number from other numbers or sizes, or asserts one."""
     if node.target is torch.ops.aten._assert_scalar.default:
         return True
     return node.op == "call_function" and _is_number(node) and not _reads_data(node)

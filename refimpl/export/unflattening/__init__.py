@@ -1,1 +1,1 @@
-"""Modules made again from a flat exported graph: which calls belong to which module, and what flows between them."""
+"""Makes submodules from a flat exported graph: the tree of calls, the values between calls, and a graph per call."""

@@ -1,8 +1,8 @@
-"""Which call of which module each node of a graph belongs to, as a tree.
+"""The tree of module calls in a graph, with the nodes of each call.
 
 Counterpart: torch/export/unflatten.py _ModuleFrame
-Differs: the tree is made first, and graphs of it afterwards. An assertion of an outer module in the middle of a call, where its
-numbers are known, joins the call, in place of dividing it.
+Differs: the tree is made before any graph. An assert of an outer module among the nodes of a call becomes a node of this call,
+and does not divide it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from refimpl.export.module_stacks import ROOT_KEY
 
 
 class Scope(NamedTuple):
-    """An entry of `nn_module_stack`: a call, which is known by its key, of the module at the path."""
+    """An entry of `nn_module_stack`: the call with this key of the module at the path."""
 
     key: str
     path: str
@@ -27,7 +27,7 @@ class Scope(NamedTuple):
 
     @property
     def number(self) -> int:
-        """Of the call, among those by this path."""
+        """The number of the call among those of this path."""
         own = f"{ROOT_KEY}{self.path}"  # a path may have an "@" itself
         key = self.key.removeprefix(own) if self.key.startswith(own) else self.key
         number = key.rpartition("@")[2] if "@" in key else ""
@@ -36,19 +36,19 @@ class Scope(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """One call of a module. `items` are what happens in it, in order."""
+    """One call of a module. `items` are its nodes and inner calls, in order."""
 
     scope: Scope
     parent: Call | None
     part: int = 0
-    """Calls whose nodes are apart, with those of another call between them, are in parts."""
+    """If nodes of another call are between its nodes, the call is divided; the index of the part."""
     signature: ModuleCallSignature | None = None
-    """Where inputs and outputs are to be those of the original."""
+    """The original signature, if it is to be preserved."""
     items: list[fx.Node | Call] = field(default_factory=list)
     results: dict[str, fx.Node] = field(default_factory=dict)
-    """Nodes of its own for some names of the signature's outputs."""
+    """Nodes of this call that replace outputs of the signature, by name."""
     arguments: dict[str, fx.Node] = field(default_factory=dict)
-    """Nodes of its caller's for some names of the signature's inputs."""
+    """Nodes of the caller that replace inputs of the signature, by name."""
 
     @property
     def path(self) -> str:
@@ -57,19 +57,19 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Of the call: "path", or "path@1"."""
+        """The name of the call: "path", or "path@1"."""
         number = self.scope.number + self.part
         return f"{self.path}@{number}" if number else self.path
 
     def chain(self) -> Iterator[Call]:
-        """This call and those around it."""
+        """This call and its callers, innermost first."""
         call: Call | None = self
         while call is not None:
             yield call
             call = call.parent
 
     def nodes(self) -> Iterator[fx.Node]:
-        """In order, those of inner calls included."""
+        """All nodes in order, including those of inner calls."""
         for item in self.items:
             if isinstance(item, Call):
                 yield from item.nodes()
@@ -77,7 +77,7 @@ class Call:
                 yield item
 
     def calls(self) -> Iterator[Call]:
-        """Inner ones, each before those inside of it."""
+        """All inner calls, each before its own inner calls."""
         for item in self.items:
             if isinstance(item, Call):
                 yield item
@@ -85,7 +85,7 @@ class Call:
 
 
 def call_tree(nodes: Sequence[fx.Node], root_type: str, signatures: Mapping[str, ModuleCallSignature]) -> Call:
-    """The call of the whole program. signatures: by names of calls, of those that are to keep theirs."""
+    """The call of the whole program. signatures: those to preserve, by the names of their calls."""
     root = Call(Scope(ROOT_KEY, "", root_type), None)
     stacks = [_scopes(node, signatures) for node in nodes]
     last_of: dict[tuple[Scope, ...], int] = {}
@@ -102,7 +102,7 @@ def call_tree(nodes: Sequence[fx.Node], root_type: str, signatures: Mapping[str,
         while open_calls and stack[: len(open_calls)] != opened():
             is_outside = opened()[: len(stack)] == stack
             if is_outside and last_of[opened()] > index and _is_anywhere(node):
-                break  # the call goes on: the node joins it
+                break  # more nodes of the call follow, so this node joins it
             open_calls.pop()
         for scope in stack[len(open_calls) :]:
             around = open_calls[-1] if open_calls else root
@@ -117,13 +117,13 @@ def call_tree(nodes: Sequence[fx.Node], root_type: str, signatures: Mapping[str,
 
 
 def _is_anywhere(node: fx.Node) -> bool:
-    """Whether what it computes is a number, or nothing."""
+    """Whether the node has no result, or a symbolic number: then it may belong to any call."""
     return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, type(None)))
 
 
 def _scopes(node: fx.Node, signatures: Mapping[str, ModuleCallSignature]) -> tuple[Scope, ...]:
-    """The calls a node is in, outermost first, without the root's. A module that is no part of its caller has none: its nodes are
-    the caller's."""
+    """The calls of a node, outermost first, without the root's. The call of a module that is no submodule of its caller is left
+    out: its nodes are the caller's."""
     found: list[Scope] = []
     around = ""
     for key, (path, kind) in (node.meta.get("nn_module_stack") or {}).items():

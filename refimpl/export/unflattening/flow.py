@@ -1,8 +1,7 @@
-"""What goes into every call and what comes out of it: values of other calls, and state that is no part of its module.
+"""Inputs and outputs of every call: values of other calls, and state of other modules.
 
 Counterpart: torch/export/unflatten.py _ModuleFrame.add_placeholder, add_to_consts_map
-Differs: computed for all calls before a graph is made. State that has several names is read by the one inside of the module that
-reads it.
+Differs: computed for all calls before any graph is made. A module reads state with several names by the name inside the module.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from refimpl.export.unflattening.calls import Call
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateName:
-    """A tensor or object of the program, and all names it has. A generated name is no attribute of the user's."""
+    """A tensor or object of the program's state, with all its names. A generated name is no attribute of the user's module."""
 
     value: Any
     names: Sequence[str]
@@ -36,7 +35,7 @@ class StateName:
 def state_names(
     specs: Sequence[InputSpec], state_dict: Mapping[str, Any], constants: Mapping[str, Any]
 ) -> dict[str, StateName]:
-    """By target."""
+    """The state by target."""
     values = {**state_dict, **constants}
     names: dict[int, list[str]] = {}
     for name, value in values.items():
@@ -55,18 +54,18 @@ def state_names(
 
 @dataclass(slots=True)
 class Flow:
-    """Of one call. All in the order in which they are needed, `outputs` in the order of the graph."""
+    """Inputs, outputs and state of one call, in order of their first use; `outputs` in the order of the graph."""
 
     inputs: dict[fx.Node, None] = field(default_factory=dict)
     outputs: dict[fx.Node, None] = field(default_factory=dict)
     state: dict[fx.Node, str] = field(default_factory=dict)
-    """What is read of the module itself, and the name it has there."""
+    """State that is read from the module itself, by its name there."""
     shared: dict[str, Any] = field(default_factory=dict)
-    """State of other modules that is an attribute of this one as well: its inputs are those of the original's call."""
+    """State of other modules that becomes an attribute of this one, since the inputs of its signature are fixed."""
 
 
 class Flows:
-    """Of all calls of a tree."""
+    """The flows of all calls of a tree."""
 
     def __init__(self, root: Call, graph: fx.Graph, state: Mapping[str, StateName]) -> None:
         self._root = root
@@ -87,16 +86,16 @@ class Flows:
             flow.outputs = dict.fromkeys(sorted(flow.outputs, key=lambda node: order[node]))
 
     def of(self, call: Call) -> Flow:
-        """Inputs and outputs of the call."""
+        """The flow of the call."""
         return self._flows[call]
 
     def _use(self, node: fx.Node, user: Call) -> None:
-        """The call needs the value."""
+        """Note that a call uses a value: as an input of all calls between, or an output of those that compute it."""
         if is_state(node, self._state):
-            home = self._home(node, user)
+            owner = self._owner_of_state(node, user)
         else:
-            home = self.owners.get(node, self._root)
-        around = set(home.chain())
+            owner = self.owners.get(node, self._root)
+        around = set(owner.chain())
         for call in user.chain():
             if call in around:
                 meeting = call
@@ -104,13 +103,13 @@ class Flows:
             self._flows[call].inputs[node] = None
         else:
             raise AssertionError(f"{node} is used outside of the program")
-        for call in home.chain():
+        for call in owner.chain():
             if call is meeting:
                 break
             self._flows[call].outputs[node] = None
 
-    def _home(self, node: fx.Node, user: Call) -> Call:
-        """The innermost call around the user whose module has the state, or is to have it."""
+    def _owner_of_state(self, node: fx.Node, user: Call) -> Call:
+        """The innermost call, from the user outwards, whose module has the state or gets it as an attribute."""
         state = self._state[str(node.target)]
         for call in user.chain():
             flow = self._flows[call]
@@ -123,10 +122,10 @@ class Flows:
             if name is not None:
                 flow.state[node] = name
                 return call
-        raise AssertionError(f"{node.target!r} has no home")
+        raise AssertionError(f"no module has {node.target!r}")
 
     def _use_signature(self, call: Call) -> None:
-        """A call that keeps its signature is handed its inputs and returns its outputs, whether they are used or not."""
+        """Use all inputs and outputs of a preserved signature, whether other nodes use them or not."""
         assert call.signature is not None
         assert call.parent is not None
         args = [arg for arg in call.signature.inputs if arg.name in self.by_name]
@@ -144,7 +143,7 @@ def _arguments(call: Call) -> set[str]:
 
 
 def owners(root: Call) -> dict[fx.Node, Call]:
-    """The call that every node is in."""
+    """The call of every node."""
     found: dict[fx.Node, Call] = {}
     for call in (root, *root.calls()):
         found.update((item, call) for item in call.items if isinstance(item, fx.Node))
@@ -152,5 +151,5 @@ def owners(root: Call) -> dict[fx.Node, Call]:
 
 
 def is_state(node: fx.Node, state: Mapping[str, StateName]) -> bool:
-    """Whether the node reads a parameter, buffer or constant; other attributes are functions of operators."""
+    """Whether the node reads a parameter, buffer or constant. Other attributes are functions of higher-order operators."""
     return node.op == "get_attr" and str(node.target) in state

@@ -1,7 +1,7 @@
-"""The graph of a call: what happens in it, with calls of other modules for what happens in those.
+"""Writes the graph of each call: its nodes, with a call_module node for each inner call.
 
 Counterpart: torch/export/unflatten.py _ModuleFrame.run_outer, finalize_outputs, create_placeholder
-Differs: of the arguments of a call that keeps its signature only containers are taken apart.
+Differs: of the arguments of a preserved signature only containers are flattened.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from refimpl.export.unflattening.modules import flatten_as, unflatten_as
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallGraph:
-    """A graph, and what it reads of its module besides state and children."""
+    """A graph, and the attributes it reads besides state and submodules."""
 
     graph: fx.Graph
     attributes: dict[str, Any] = field(default_factory=dict)
     is_called_by_names: bool = False
 
 
-# Makes a module of the graph of a call, and gives the name that its caller has for it.
+# Makes a module from the graph of a call, and returns its name in the calling module.
 Placing = Callable[[Call, CallGraph], str]
 
 
 class GraphWriter:
-    """Writes the graphs of a tree of calls. attribute: what the program's graph has by a name (functions of operators)."""
+    """Writes the graphs of a tree of calls. attribute: returns an attribute of the program's graph module by name."""
 
     def __init__(
         self, flows: Flows, state: Mapping[str, StateName], attribute: Callable[[str], Any], place: Placing
@@ -46,7 +46,7 @@ class GraphWriter:
         self._place = place
 
     def root(self, root: Call, placeholders: Sequence[fx.Node], output: fx.Node) -> CallGraph:
-        """The whole program: takes its inputs flat, and returns a tuple."""
+        """The graph of the whole program, which takes flat inputs and returns a tuple."""
         writing = _Writing(self, root)
         for node in placeholders:
             writing.take(node)
@@ -55,7 +55,7 @@ class GraphWriter:
         return CallGraph(graph=writing.graph, attributes=writing.attributes)
 
     def inner(self, call: Call) -> CallGraph:
-        """A call of a module."""
+        """The graph of an inner call."""
         writing = _Writing(self, call)
         flow = self._flows.of(call)
         if call.signature is not None:
@@ -74,7 +74,7 @@ class GraphWriter:
 
 
 class _Writing:
-    """One graph that is written. Mutable."""
+    """Writes one graph. Mutable."""
 
     def __init__(self, writer: GraphWriter, call: Call) -> None:
         self.graph = fx.Graph()
@@ -85,11 +85,11 @@ class _Writing:
         self._num_specs = 0
 
     def value(self, node: fx.Node) -> Any:
-        """What stands for a node of the program."""
+        """The new node for a node of the program."""
         return self._values[node]
 
     def take(self, node: fx.Node) -> None:
-        """The value is an argument."""
+        """Make a placeholder for the value."""
         name = str(node.target) if node.op == "placeholder" else node.name
         made = self.graph.placeholder(name)
         made.meta = _bare(node.meta)
@@ -98,7 +98,7 @@ class _Writing:
     # ------------------------------------------------------------------------------------------------------- the body
 
     def write_items(self) -> None:
-        """State, then nodes and calls in their order."""
+        """Write get_attr nodes for state, then nodes and calls in order."""
         for node, name in self._writer._flows.of(self._call).state.items():
             made = self.graph.get_attr(name)
             made.meta = dict(node.meta)
@@ -135,14 +135,14 @@ class _Writing:
             self._values[node] = self._item(made, index)
 
     def _call_module(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> fx.Node:
-        # In the code of a graph `self` is its module.
+        # In generated code `self` is the module itself.
         own_name = "self_1" if name == "self" else None
         return self.graph.create_node("call_module", name, args, kwargs, own_name)
 
     # ----------------------------------------------------------------------------------------- calls with a signature
 
     def take_arguments(self, signature: ModuleCallSignature) -> None:
-        """Arguments as the original has them; their leaves are values."""
+        """Make placeholders for the original arguments, and flatten them."""
         args, kwargs = _arguments(signature, [self._named(arg) for arg in signature.inputs])
         positions = list(signature.forward_arg_names or [])[: len(args)]
         positions += [f"arg_{index}" for index in range(len(positions), len(args))]
@@ -154,7 +154,7 @@ class _Writing:
                     self._values.setdefault(leaf, value)
 
     def return_result(self, signature: ModuleCallSignature) -> None:
-        """The result in its containers."""
+        """Return the result in its original containers."""
         leaves = []
         for arg in signature.outputs:
             own = self._call.results.get(arg.name)
@@ -179,7 +179,7 @@ class _Writing:
                 self._values.setdefault(node, value)
 
     def _named(self, arg: Any) -> Any:
-        """The node of an argument, or its constant. None for what is in the program no more."""
+        """The node of an argument, or its constant value. None if the program no longer has the node."""
         if isinstance(arg, ConstantArgument):
             return arg.value
         return self._writer._flows.by_name.get(arg.name)
@@ -193,7 +193,7 @@ class _Writing:
         return self.graph.call_function(unflatten_as, (list(leaves), self._spec(spec)))
 
     def _leaves(self, value: fx.Node, leaves: Sequence[Any], spec: pytree.TreeSpec) -> list[fx.Node]:
-        """Nodes for the leaves of a value. leaves: nodes of the program, or constants, that they stand for."""
+        """New nodes for the leaves of a container. leaves: the program's nodes, or constants, in the same places."""
         seen = [leaf.meta.get("val") if isinstance(leaf, fx.Node) else leaf for leaf in leaves]
         value.meta["val"] = pytree.tree_unflatten(seen, spec)
         if spec.is_leaf():
@@ -221,7 +221,7 @@ _Leaves = tuple[list[Any], pytree.TreeSpec]
 
 
 def _arguments(signature: ModuleCallSignature, leaves: Sequence[Any]) -> tuple[list[_Leaves], dict[str, _Leaves]]:
-    """The leaves of every argument, by position and by name, and their containers."""
+    """The leaves and the spec of every argument, positional ones and by name."""
     args_spec, kwargs_spec = signature.in_spec.children()
     rest = list(leaves)
 
@@ -237,7 +237,7 @@ def _arguments(signature: ModuleCallSignature, leaves: Sequence[Any]) -> tuple[l
 
 
 def _bare(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what inputs and outputs do not have."""
+    """The meta of a placeholder, without module stack and stack trace."""
     return {key: value for key, value in meta.items() if key not in ("nn_module_stack", "stack_trace")}
 
 
@@ -245,12 +245,12 @@ def _bare(meta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def form(made: CallGraph) -> Any:
-    """What is equal for graphs that do the same, whatever their nodes are called."""
+    """A form of the graph that is equal for graphs that differ in the names of nodes only."""
     return _form(made.graph, made.attributes, is_called_by_names=made.is_called_by_names)
 
 
 def graph_form(module: fx.GraphModule) -> Any:
-    """The same of a graph with the functions of its operators."""
+    """The comparable form of a graph module, including functions of higher-order operators."""
     return _form(module.graph, dict(module.named_children()))
 
 

@@ -1,8 +1,8 @@
-"""The modules that an exported program is taken apart into: a graph each, called like the module that the graph was traced from.
+"""The modules of an unflattened program: each runs a graph, and is called like the module that the graph was traced from.
 
 Counterpart: torch/export/unflatten.py InterpreterModule, InterpreterModuleDispatcher, FlatArgsAdapter
-Differs: a module's graph is compiled to Python; `finalize` compiles it anew. Further graphs of a module are other modules with
-the state of the first, which is in state dicts once.
+Differs: a module's graph is compiled to Python; `finalize` compiles it again. Further graphs of a module are separate modules
+that share the state of the first, which is in state dicts once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _numbers = itertools.count()
 
 
 def flatten_as(value: Any, spec: pytree.TreeSpec) -> list[Any]:
-    """The leaves of a value in containers as in `spec`. Raises StructureMismatch for others."""
+    """The leaves of a value with this spec. Raises StructureMismatch for another spec."""
     leaves, received = pytree.tree_flatten(value)
     if received != spec:
         raise StructureMismatch(received, spec)
@@ -37,7 +37,7 @@ def unflatten_as(leaves: Sequence[Any], spec: pytree.TreeSpec) -> Any:
 
 
 class FlatArgsAdapter(ABC):
-    """Makes of inputs in other containers what a program was exported for."""
+    """Converts inputs in other containers to those that a program was exported with."""
 
     @abstractmethod
     def adapt(
@@ -48,20 +48,20 @@ class FlatArgsAdapter(ABC):
         metadata: dict[str, Any] | None = None,
         obj: Any = None,
     ) -> list[Any]:
-        """The leaves for `target_spec` out of `input_args`, the leaves of a call's (args, kwargs), which have `input_spec`.
+        """Convert `input_args`, the leaves of a call's (args, kwargs) with `input_spec`, to the leaves for `target_spec`.
 
-        metadata: of the module that is called. obj: the module. An adapter need not take these two.
+        metadata: the meta of the called module. obj: the module. An adapter need not have these two parameters.
         """
 
     def get_flat_arg_paths(self) -> list[str]:
-        """Names of inputs that the adapter makes use of, for information."""
+        """Names of the inputs that the adapter uses, for information."""
         return []
 
 
 class InterpreterModule(torch.nn.Module):
     """Runs `graph` on its own parameters, buffers and children.
 
-    graph: its placeholders are the arguments of `forward`. ty: the name of the class that it was traced from.
+    graph: its placeholders are the arguments of `forward`. ty: the class name of the module it was traced from.
     """
 
     def __init__(self, graph: fx.Graph, ty: str | None = None) -> None:
@@ -71,11 +71,11 @@ class InterpreterModule(torch.nn.Module):
         self.finalize()
 
     def finalize(self) -> None:
-        """Compiles `graph`. To be called again when the graph has been changed."""
+        """Compile `graph`. Call it again after a change of the graph."""
         self.forward = types.MethodType(compiled(self.graph), self)
 
     def type_name(self) -> str | None:
-        """The class of the module that this one stands for."""
+        """The class name of the exported module."""
         return self._ty
 
     def print_readable(
@@ -92,11 +92,11 @@ class InterpreterModule(torch.nn.Module):
 
 
 class SameStateModule(InterpreterModule):
-    """Another graph of a module: parameters, buffers, children and constants are read from that."""
+    """Another graph of the module `like`: reads its parameters, buffers, children and constants."""
 
     def __init__(self, graph: fx.Graph, like: InterpreterModule) -> None:
         super().__init__(graph, like.type_name())
-        self.__dict__["_like"] = like  # no child: the state is there once
+        self.__dict__["_like"] = like  # not registered as a child: state dicts have the state once
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -108,9 +108,9 @@ class SameStateModule(InterpreterModule):
 
 
 class InterpreterModuleDispatcher(torch.nn.Module):
-    """A module with several graphs and one name: its n-th call in a run of the whole program is that of the n-th graph.
+    """A module with several graphs: its n-th call in a run of the program runs the n-th graph.
 
-    call_modules: one for every call. All have the state of the first, which is this one's too.
+    call_modules: one for every call. All share the state of the first, as does the dispatcher.
     """
 
     def __init__(self, call_modules: Sequence[InterpreterModule]) -> None:
@@ -129,11 +129,11 @@ class InterpreterModuleDispatcher(torch.nn.Module):
 
     @property
     def call_modules(self) -> list[InterpreterModule]:
-        """In the order of the calls."""
+        """The modules in the order of the calls."""
         return self.__dict__["_call_modules"]
 
     def restart(self) -> None:
-        """The next call is the first."""
+        """Let the next call run the first graph."""
         self._next = 0
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -142,7 +142,7 @@ class InterpreterModuleDispatcher(torch.nn.Module):
         return self.call_modules[at % len(self.call_modules)](*args, **kwargs)
 
     def type_name(self) -> str | None:
-        """The class of the module that this one stands for."""
+        """The class name of the exported module."""
         return self.call_modules[0].type_name()
 
     def print_readable(self, print_output: bool = True, **options: bool) -> str:
@@ -154,13 +154,13 @@ class InterpreterModuleDispatcher(torch.nn.Module):
 
 
 def share_state(module: torch.nn.Module, like: torch.nn.Module) -> None:
-    """`module` has the parameters, buffers and children of `like`, now and when they change."""
+    """Let `module` share the parameters, buffers and children of `like`, and their later changes."""
     for name in ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"):
         module.__dict__[name] = like.__dict__[name]
 
 
 def compiled(graph: fx.Graph) -> Callable[..., Any]:
-    """The graph as a function of (module, *placeholders). Errors inside of it show its lines."""
+    """Compile the graph to a function of (module, *placeholders). Tracebacks show its source."""
     code = graph.python_code("self")
     name = f"<exported module {next(_numbers)}>"
     namespace = dict(code.globals)

@@ -1,7 +1,7 @@
-"""Calls that keep the signature of the original are closed: they need their inputs, give their outputs, and nothing else.
+"""Closes calls with preserved signatures: no values pass in or out except the signature's inputs and outputs.
 
 Counterpart: torch/export/unflatten.py _ModuleFrame.copy_sym_call_function
-Differs: a size is read from any tensor at hand that has it, before what computed it is computed again.
+Differs: a size is read from any available tensor that has it; only else it is computed again.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from refimpl.export.unflattening.flow import owners
 
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _READS_DATA = ("item", "_local_scalar_dense")
-# Operators that give their argument back where there is nothing to do.
-_MAY_GIVE_BACK = ("aten::to", "aten::contiguous", "aten::type_as", "aten::dropout", "aten::feature_dropout",
+# Operators that may return their argument itself.
+_MAY_RETURN_ARGUMENT = ("aten::to", "aten::contiguous", "aten::type_as", "aten::dropout", "aten::feature_dropout",
                   "aten::alpha_dropout", "aten::resolve_conj", "aten::resolve_neg", "aten::positive")  # fmt: skip
 
 
 class Closing:
-    """Gives every call numbers of its own in the place of those it must not have."""
+    """Computes symbolic numbers again inside closed calls, where they would pass a closed call's boundary."""
 
     def __init__(self, root: Call, graph: fx.Graph, state: set[fx.Node]) -> None:
         self._root = root
@@ -36,9 +36,9 @@ class Closing:
         self._made: dict[tuple[fx.Node, Call], fx.Node] = {}
 
     def close(self) -> None:
-        """Changes the graph and the items of calls. Raises UnsupportedByRefimpl where a tensor passes a closed border."""
+        """Change the graph and the items of calls. Raises UnsupportedByRefimpl if a tensor passes a boundary."""
         for node in list(self._owners):
-            self._pass_by(node)
+            self._use_argument_outside(node)
         if not any(call.signature is not None for call in self._root.calls()):
             return
         for node in list(self._root.nodes()):
@@ -48,20 +48,20 @@ class Closing:
             user = self._owners[node]
             for needed in list(node.all_input_nodes):
                 if self._blocking(needed, user) is not None:
-                    node.replace_input_with(needed, self._at_hand(needed, user, node))
+                    node.replace_input_with(needed, self._available(needed, user, node))
         for call in self._root.calls():
             self._close_arguments(call)
             self._close_results(call)
         output = self._graph.output_node()
         for needed in list(output.all_input_nodes):
             if self._blocking(needed, self._root) is not None:
-                output.replace_input_with(needed, self._at_hand(needed, self._root, output))
+                output.replace_input_with(needed, self._available(needed, self._root, output))
 
-    def _pass_by(self, node: fx.Node) -> None:
-        """What a call is given and gives back, changed or not, others use by the name it had before the call, if the call has
-        other results or may not return it."""
-        source = _given_back(node)
-        while source is not None and (earlier := _given_back(source)) is not None:
+    def _use_argument_outside(self, node: fx.Node) -> None:
+        """Let users outside a call read its argument in place of `node`, if `node` is this argument itself (`x.add_(1)`), and the
+        call has other results or its signature does not return it."""
+        source = _returned_argument(node)
+        while source is not None and (earlier := _returned_argument(source)) is not None:
             source = earlier
         owner = self._owners[node]
         if source is None or self._owners.get(source, self._root) is owner:
@@ -82,8 +82,8 @@ class Closing:
         return any(not self._is_in(user, call) for user in node.users)
 
     def _pull_updates(self) -> None:
-        """Updates of buffers, which a functional graph has at its end, happen in the closed call that computes them, if it is the
-        last that needs the buffer."""
+        """Move updates of buffers from the end of the graph into the closed call that computes them, if no later node reads the
+        buffer."""
         places = {node: index for index, node in enumerate(self._root.nodes())}
         for node in [item for item in self._root.items if isinstance(item, fx.Node)]:
             if node.target is not torch.ops.aten.copy_.default or "nn_module_stack" in node.meta:
@@ -112,7 +112,7 @@ class Closing:
         return calls[0] if calls else None
 
     def _take_own_size(self, node: fx.Node) -> None:
-        """A size of a tensor that its call has not is one of a tensor that it has."""
+        """Read a size from a tensor that the call has, if its own tensor is outside the boundary."""
         if not isinstance(node.meta.get("val"), _NUMBERS):
             return
         user = self._owners[node]
@@ -128,26 +128,26 @@ class Closing:
                 return
 
     def _close_arguments(self, call: Call) -> None:
-        """A number that the call is handed and that is first used in it is known before as well."""
+        """Compute a number that is an argument of the call before the call, if its node is inside."""
         assert call.parent is not None
         for arg in call.signature.inputs if call.signature is not None else ():
             node = self._by_name.get(arg.name)
             if node is None or isinstance(arg, ConstantArgument) or node in self._state:
                 continue
             if self._is_in(node, call) or self._blocking(node, call.parent) is not None:
-                call.arguments[arg.name] = self._at_hand(node, call.parent, next(call.nodes()))
+                call.arguments[arg.name] = self._available(node, call.parent, next(call.nodes()))
 
     def _close_results(self, call: Call) -> None:
-        """A number that the call returns and that was known before it is its own as well."""
+        """Compute a number that the call returns inside the call, if its node is outside."""
         for arg in call.signature.outputs if call.signature is not None else ():
             node = self._by_name.get(arg.name)
             if isinstance(arg, ConstantArgument) or node is None:
                 continue
             if self._blocking(node, call) is not None:
-                call.results[arg.name] = self._at_hand(node, call, list(call.nodes())[-1].next)
+                call.results[arg.name] = self._available(node, call, list(call.nodes())[-1].next)
 
     def _blocking(self, node: fx.Node, user: Call) -> Call | None:
-        """The call whose signature is in the way of the value, if one is."""
+        """The closed call whose boundary the value would pass on its way to the user; None if there is none."""
         if node in self._state:
             return None
         owner = self._owners.get(node, self._root)
@@ -164,8 +164,8 @@ class Closing:
                 return call
         return None
 
-    def _at_hand(self, node: fx.Node, user: Call, before: fx.Node) -> fx.Node:
-        """A node in the call, or in one around it that has no border between, that has the same value."""
+    def _available(self, node: fx.Node, user: Call, before: fx.Node) -> fx.Node:
+        """A node with the same value that the user can read without passing a boundary."""
         while user.signature is None and user.parent is not None:
             user = user.parent
         if (node, user) in self._made:
@@ -179,7 +179,7 @@ class Closing:
         if made is None:
             if getattr(getattr(node.target, "_schema", None), "name", "").split("::")[-1] in _READS_DATA:
                 raise _blocked(node, blocking)
-            copies = {needed: self._at_hand(needed, user, before) for needed in node.all_input_nodes}
+            copies = {needed: self._available(needed, user, before) for needed in node.all_input_nodes}
             with self._graph.inserting_before(before):
                 made = self._graph.node_copy(node, lambda needed: copies[needed])
             self._place(made, user, before)
@@ -187,7 +187,7 @@ class Closing:
         return made
 
     def _size_of_tensor(self, node: fx.Node, user: Call, blocking: Call, before: fx.Node) -> fx.Node | None:
-        """The number as a size of an input of a closed call around the user, or of an output of the one in the way."""
+        """The number as a size of an input or output of the closed calls involved; None if no such tensor has it."""
         signatures = [call.signature for call in (*user.chain(), blocking) if call.signature is not None]
         args = [arg for signature in signatures for arg in (*signature.inputs, *signature.outputs)]
         for arg in args:
@@ -216,7 +216,7 @@ class Closing:
 
 
 def _undetached(value: Any) -> fx.Node | None:
-    """What a node is a detached view of, or the node."""
+    """The argument of a detach node; other nodes as they are."""
     if isinstance(value, fx.Node) and value.target is torch.ops.aten.detach.default:
         value = value.args[0]
     return value if isinstance(value, fx.Node) else None
@@ -226,8 +226,8 @@ def _returned(call: Call) -> set[str]:
     return {arg.name for arg in call.signature.outputs} if call.signature is not None else set()
 
 
-def _given_back(node: fx.Node) -> fx.Node | None:
-    """The argument that the node's value is."""
+def _returned_argument(node: fx.Node) -> fx.Node | None:
+    """The argument that the op returns as its result, if it does."""
     schema = getattr(node.target, "_schema", None)
     if schema is not None and len(schema.returns) == 1:
         written = schema.returns[0].alias_info
@@ -236,7 +236,7 @@ def _given_back(node: fx.Node) -> fx.Node | None:
             if sets is not None and arg.alias_info is not None and arg.alias_info.before_set == sets:
                 found = _argument(node, index, None)
                 return found if isinstance(found, fx.Node) else None
-    if schema is None or schema.name not in _MAY_GIVE_BACK or not node.all_input_nodes:
+    if schema is None or schema.name not in _MAY_RETURN_ARGUMENT or not node.all_input_nodes:
         return None
     given = node.all_input_nodes[0]
     value, source = node.meta.get("val"), given.meta.get("val")
@@ -251,7 +251,7 @@ def _given_back(node: fx.Node) -> fx.Node | None:
 
 
 def _expressions(sizes: Iterable[Any]) -> list[Any]:
-    """To be compared without asking for a condition."""
+    """Sizes as expressions, which compare without adding guards."""
     return [size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes]
 
 
@@ -262,7 +262,7 @@ def _argument(node: fx.Node, index: int, default: object) -> object:
 
 def _blocked(node: fx.Node, call: Call) -> UnsupportedByRefimpl:
     return UnsupportedByRefimpl(
-        seen=f"{node.name!r}, which passes between {call.name!r} and what is around it, and is neither an argument nor a result",
-        supported="modules that keep their signature and share nothing else but state",
-        do="hand it over as an argument or result, or leave the module out of preserve_module_call_signature",
+        seen=f"{node.name!r}, which passes the boundary of {call.name!r}, and is neither an argument nor a result",
+        supported="modules with preserved signatures that share only state with others",
+        do="make it an argument or result, or leave the module out of preserve_module_call_signature",
     )
