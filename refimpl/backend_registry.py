@@ -17,7 +17,9 @@ from refimpl.errors import BadParameter
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
 
 _BACKENDS: dict[str, str | Backend] = {}
-_BUILT_IN = "refimpl.backends"  # registers refimpl's own backends when it is imported, which is when a name is asked for
+_BUILT_IN = (
+    "refimpl.backends"  # registers refimpl's own backends when it is imported, which is when a name is asked for
+)
 
 
 def register_backend(name: str, backend: str | Backend) -> None:

@@ -23,10 +23,10 @@ from refimpl.aot.joint.gradient_dependences import gradient_dependences, gradien
 from refimpl.aot.joint.graph import FlatFunction, JointOptions, TracedProgram, TraceInputs, trace_program
 from refimpl.aot.joint.repeated_draws import merge_repeated_draws
 from refimpl.aot.options import AOTConfig, current_settings
-from refimpl.aot.partition.cut_problem import IS_WRITABLE
 from refimpl.aot.rng import RandomStates, functionalize_random
 from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.trace.notes import note
 from refimpl.trace.options import TraceOptions
 
 
@@ -282,10 +282,10 @@ def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
         for dense in program.traced.dense_positions(position):
             node = slots[dense]
             if node is not None:
-                node.meta["is_mutated_input"] = True
+                note(node, is_mutated_input=True)
     primals = program.primals
     for group in program.replaced:
-        primals[group.position].meta["is_mutated_input"] = True
+        note(primals[group.position], is_mutated_input=True)
 
 
 def _mark_writable(program: FunctionalProgram, values: Sequence[Any], *, is_followed: bool) -> None:
@@ -302,4 +302,4 @@ def _mark_writable(program: FunctionalProgram, values: Sequence[Any], *, is_foll
         for dense in program.traced.dense_positions(position):
             node = slots[dense]
             if node is not None:
-                node.meta[IS_WRITABLE] = True
+                note(node, is_writable_input=True)

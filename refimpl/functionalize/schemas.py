@@ -41,9 +41,6 @@ METADATA_OPS: dict[Any, Any] = {
 }
 SET_OPS = frozenset(getattr(torch.ops.aten.set_, name) for name in torch.ops.aten.set_.overloads())
 RESIZE_OPS = frozenset({torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default})
-# A key of `node.meta` that callers may set on a random op: identifies the generator state that the op draws from.
-# Where one draw is split into several nodes, each has the pair (state, index of the part).
-RANDOM_STATE = "random_state"
 _NO_WRITES = frozenset({torch.ops.aten.record_stream.default, torch.ops.aten.retain_grad.default})
 
 

@@ -18,12 +18,10 @@ from refimpl.functionalize.errors import CannotFunctionalize, SymbolicMemory
 from refimpl.functionalize.functional_forms import FunctionalForm, functional_form
 from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_geometry, is_same_shape
 from refimpl.functionalize.memory import MemoryState
-from refimpl.functionalize.schemas import RANDOM_STATE, Parameter, effects_of, nodes_in
+from refimpl.functionalize.schemas import Parameter, effects_of, nodes_in
 from refimpl.trace.internal_overlap import updates_overlapping_elements
+from refimpl.trace.notes import note, notes_of
 from refimpl.trace.read_after_write import reads_what_it_writes
-
-# A key of `node.meta` of a functional call that was an in-place op: in the program its result had its first argument's strides.
-HAS_STRIDES_OF_FIRST = "has_strides_of_first"
 
 _aten = torch.ops.aten
 Node = torch.fx.Node
@@ -127,7 +125,7 @@ class CallWriter:
         if form.target in _UNCERTAIN_LAYOUTS and not all(map(_is_contiguous, nodes_in([*args, *kwargs.values()]))):
             call = self.emit.call(_aten.clone.default, call, memory_format=torch.contiguous_format)
         elif args and isinstance(args[0], Node) and _is_first(form.returns):
-            call.meta[HAS_STRIDES_OF_FIRST] = True
+            note(call, has_strides_of_first=True)
         is_single = len(form.returns) == 1
         values = [call] if is_single else [self.emit.element(call, i) for i in range(len(form.returns))]
         self._write_results(node, given_args, given_kwargs, form.returns, values)
@@ -198,8 +196,8 @@ class CallWriter:
                 device=like.device,
             )
             part = self.emit.call(_aten.normal_functional.default, empty, drawn_mean, std, is_extra=False, **generator)
-            if part.meta.get(RANDOM_STATE) is not None:
-                part.meta[RANDOM_STATE] = part.meta[RANDOM_STATE], len(parts)
+            if (state := notes_of(part).random_state) is not None:
+                note(part, random_state=(state, len(parts)))
             parts.append(part)
         order = sorted(range(like.dim()), key=lambda d: -like.stride(d))
         drawn = self.emit.call(_aten.cat.default, parts)

@@ -11,6 +11,7 @@ from torch.fx.graph import CodeGen
 
 from refimpl._torch import pytree
 from refimpl.trace.make_fx import make_fx
+from refimpl.trace.notes import note
 
 Graphs = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
@@ -65,7 +66,7 @@ def joint_of(
     module.recompile()
     placeholders = [node for node in module.graph.nodes if node.op == "placeholder"]
     for position in mutated:
-        placeholders[position].meta["is_mutated_input"] = True
+        note(placeholders[position], is_mutated_input=True)
     return Joint(module=module, outputs=len(sample), primals=[*primals], tangents=tangents, mutated=mutated)
 
 

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from refimpl.aot.errors import IllegalPartition
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, verify_partition
 from refimpl.tests.joint_graphs import Graphs, Joint, calls, joint_of
+from refimpl.trace.notes import note
 
 aten = torch.ops.aten
 
@@ -157,7 +158,7 @@ def test_an_order_that_cannot_run(joint: Joint, graphs: Graphs) -> None:
 def test_a_mutated_input_that_is_saved_as_it_is(function: Any) -> None:
     joint = joint_of(function, torch.randn(3, 3))
     graphs = default_partition(joint.module, None, num_fwd_outputs=1)
-    joint.node("primals_1").meta["is_mutated_input"] = True
+    note(joint.node("primals_1"), is_mutated_input=True)
     assert "lies in the memory of primals_1, which is written to before the backward" in problems(joint, graphs)
 
 

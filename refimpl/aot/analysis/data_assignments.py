@@ -19,9 +19,9 @@ from refimpl.aot.analysis.history import history_of
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.geometry import extent_of
 from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS
+from refimpl.trace.notes import note
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 
-ASSIGNS_DATA = "assigns_data"  # in the meta of a `set_` that stands for `x.data = y`
 _NO_WRITES = frozenset(op._schema.name.partition("::")[2] for op in (*METADATA_OPS, *SET_OPS, *RESIZE_OPS)) | {
     "requires_grad_"
 }
@@ -149,6 +149,6 @@ def _assign(recording: RecordingMode | None, tensor: torch.Tensor, value: torch.
     node = recording.builder.call(
         torch.ops.aten.set_.source_Tensor, (recording.node_of(tensor), recording.node_of(value)), {}
     )
-    node.meta[ASSIGNS_DATA] = True
+    note(node, is_data_assignment=True)
     _SET_DATA(tensor, value)
     recording.track_result(tensor, node)

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from refimpl._torch import creation_of_view
-from refimpl.aot.analysis.data_assignments import ASSIGNS_DATA
 from refimpl.aot.analysis.history import has_custom_function, has_gradient_of_base, history_of, is_new_leaf
 from refimpl.aot.analysis.input_plan import base_of
 from refimpl.aot.analysis.metadata import Geometry, OutputInfo, OutputKind
@@ -20,6 +19,7 @@ from refimpl.aot.analysis.replay import replay_steps, whole_view
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import REINTERPRETING, AliasMap
 from refimpl.functionalize.schemas import SET_OPS
+from refimpl.trace.notes import notes_of
 from refimpl.trace.tracker import TrackerState
 
 Node = torch.fx.Node
@@ -128,7 +128,7 @@ class OutputAnalysisState:
     def assigns_data(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor came to where it is by `x.data = y`."""
         sets = [step.node for step in self.aliases.calls_to(self.node_of(tensor)) if step.node.target in SET_OPS]
-        return bool(sets) and ASSIGNS_DATA in sets[-1].meta
+        return bool(sets) and notes_of(sets[-1]).is_data_assignment
 
     def _note_sibling(self, result: Any, position: int) -> None:
         if not isinstance(result, torch.Tensor) or not self.replays or self._is_left_as_computed(result):
@@ -229,7 +229,7 @@ class OutputAnalysisState:
             base = self.aliases.base_of(node)
             return self.placeholders[base] in self.inference_slots if base in self.placeholders else True
         last = puts[-1]
-        if ASSIGNS_DATA in steps[last].node.meta:
+        if notes_of(steps[last].node).is_data_assignment:
             return self._is_inference(steps[last - 1].node if last else self.aliases.base_of(node))
         before = steps[last].node.args[0]
         assert isinstance(before, Node)

@@ -14,6 +14,7 @@ import torch
 
 from refimpl._torch import autograd_sequence_number, running_autograd_node
 from refimpl.errors import RefimplError
+from refimpl.trace.notes import note, notes_of
 
 IS_BACKWARD = "is_backward"
 
@@ -87,7 +88,6 @@ def _erase(graph: torch.fx.Graph, forget_tangents: Callable[[], None]) -> None:
     forget_tangents()
 
 
-_FIELD = "autograd_step"
 # Field of a forward node -> of the backward nodes it belongs to.
 _COPIED = {
     "stack_trace": "stack_trace",
@@ -103,16 +103,16 @@ _COPIED = {
 def note_autograd_step(node: torch.fx.Node, *, is_backward: bool) -> None:
     """Note on a recorded node the number of its autograd node: the last one given out, or the one of the node that runs."""
     if not is_backward:
-        node.meta[_FIELD] = autograd_sequence_number() - 1
+        note(node, autograd_step=autograd_sequence_number() - 1)
         return
     running = running_autograd_node()
     if running is not None:
-        node.meta[_FIELD] = running._sequence_nr()
+        note(node, autograd_step=running._sequence_nr())
 
 
 def step_number(node: torch.fx.Node) -> int | None:
     """The sequence number of the autograd node that a graph node was recorded for; gone once the provenance is copied."""
-    return node.meta.get(_FIELD)
+    return notes_of(node).autograd_step
 
 
 def copy_forward_provenance(graph: torch.fx.Graph) -> None:
@@ -122,9 +122,10 @@ def copy_forward_provenance(graph: torch.fx.Graph) -> None:
     """
     forward: dict[int, torch.fx.Node] = {}
     for node in graph.nodes:
-        step = node.meta.pop(_FIELD, None)
+        step = step_number(node)
         if step is None:
             continue
+        note(node, autograd_step=None)
         if node.meta.get("partitioner_tag") != "is_backward":
             forward.setdefault(step, node)  # ops after it with the number have no gradient
         elif step in forward:

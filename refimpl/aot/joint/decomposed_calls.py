@@ -16,6 +16,7 @@ import torch
 from refimpl._torch import FakeTensor, OpOverload, pytree, storage_key
 from refimpl.functionalize.aliases import DecomposedView, view_of
 from refimpl.trace.eager_facts import gives_new_tensors
+from refimpl.trace.notes import note, notes_of
 from refimpl.trace.recording_mode import RecordingMode
 
 
@@ -80,10 +81,6 @@ def _tensors_with_memory(values: Any) -> list[FakeTensor]:
     return [tensor for tensor in tensors if tensor.layout is torch.strided and not tensor.is_nested]
 
 
-# Entries of meta: numbers of uses; the call that gives it.
-LAYS_OUT, DECOMPOSED = "lays_out", "decomposed"
-
-
 @dataclass(frozen=True, slots=True)
 class Operand:
     """A tensor in a decomposed call: the node that has the number among its uses, and its value in the trace."""
@@ -116,11 +113,11 @@ def noted_layouts(recording: RecordingMode) -> Iterator[None]:
         tracked = recording.tracker.find(tensor)
         if tracked is None:
             return tensor
-        tracked.node.meta[LAYS_OUT] = (*tracked.node.meta.get(LAYS_OUT, ()), count)
+        note(tracked.node, operand_numbers=(*notes_of(tracked.node).operand_numbers, count))
         count += 1
         return Operand(count - 1, tensor)
 
-    def note(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+    def note_call(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         nonlocal count
         read = set(_nodes(recording, (args, kwargs)).values())
         found = _nodes(recording, result)
@@ -128,10 +125,10 @@ def noted_layouts(recording: RecordingMode) -> Iterator[None]:
             return
         given, named = pytree.tree_map_only(torch.Tensor, operand, (args, kwargs))
         for index, node in found.items():
-            node.meta[DECOMPOSED] = Decomposed(func, given, named, index)
+            note(node, decomposed_call=Decomposed(func, given, named, index))
 
     assert recording.on_decomposed is None
-    recording.on_decomposed = note
+    recording.on_decomposed = note_call
     try:
         yield
     finally:

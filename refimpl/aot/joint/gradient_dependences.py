@@ -16,8 +16,9 @@ import torch
 from refimpl.aot.analysis.history import has_custom_function, steps_behind
 from refimpl.aot.analysis.subclasses import build, dense_parts, layout_of
 from refimpl.aot.joint.backward import IS_BACKWARD, step_number
-from refimpl.aot.joint.sides import GIVEN_WITH, IS_GIVEN_FOR_SURE, is_tangent
+from refimpl.aot.joint.sides import is_tangent
 from refimpl.aot.joint.zero_gradients import is_made_as_zeros, zeros_of_zeros
+from refimpl.trace.notes import note, notes_of
 from refimpl.trace.recording_mode import RecordingMode
 from refimpl.trace.tracker import Tracked
 
@@ -236,19 +237,15 @@ def _read(graph: torch.fx.Graph, sources: dict[Any, int]) -> dict[Any, int]:
 
 # Which gradients require a gradient in eager mode: those that a backward computes of values that depend on the inputs.
 
-# In the meta of a node of the backward: it reads a tensor that requires a gradient.
-_READS_HISTORY = "reads_history"
-# And: it is part of the decomposition of an op whose result would require one.
-IS_DECOMPOSED = "is_decomposed_gradient"
 _DETACHED = frozenset({torch.ops.aten.detach.default, torch.ops.aten.detach_.default})
 
 
 def note_history(node: torch.fx.Node, recording: RecordingMode) -> None:
     """Note on a recorded node of the backward whether it reads a tensor that requires a gradient."""
     if any(tensor.requires_grad for tensor in recording.operands):
-        node.meta[_READS_HISTORY] = True
+        note(node, reads_history=True)
     if recording.decomposed is not None:
-        node.meta[IS_DECOMPOSED] = True
+        note(node, is_decomposed_gradient=True)
 
 
 def gradient_histories(
@@ -274,7 +271,7 @@ def gradient_histories(
             reads[node] = bits
         if not _is_differentiable(node):
             continue
-        if _READS_HISTORY in node.meta or not has_history.isdisjoint(sources):
+        if notes_of(node).reads_history or not has_history.isdisjoint(sources):
             histories |= bits
             if not bits:
                 has_history.add(node)
@@ -289,7 +286,7 @@ def gradient_histories(
 
 def _is_differentiable(node: torch.fx.Node) -> bool:
     """Whether a result has the history of what it is computed from."""
-    if IS_DECOMPOSED in node.meta:
+    if notes_of(node).is_decomposed_gradient:
         return True
     value = node.meta.get("val")
     is_number = isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
@@ -323,14 +320,14 @@ def note_constants(graph: torch.fx.Graph, outputs: Sequence[torch.Tensor]) -> No
     for node, steps in summands.items():
         with_all = [frozenset(i for i, numbers in enumerate(behind) if step in numbers) for step in steps]
         if all(with_all):
-            node.meta[GIVEN_WITH] = frozenset().union(*with_all)
-            node.meta[IS_GIVEN_FOR_SURE] = is_sure
+            note(node, given_with=frozenset().union(*with_all), is_given_for_sure=is_sure)
 
 
 def constants_behind(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[int]]:
     """Of every node of a backward graph: the tangents with which autograd surely produces the constants it is computed of."""
     behind: dict[torch.fx.Node, frozenset[int]] = {}
     for node in graph.nodes:
-        own = node.meta[GIVEN_WITH] if node.meta.get(IS_GIVEN_FOR_SURE) else frozenset()
-        behind[node] = own.union(*(behind[read] for read in node.all_input_nodes))
+        notes = notes_of(node)
+        own = notes.given_with if notes.is_given_for_sure else None
+        behind[node] = (own or frozenset()).union(*(behind[read] for read in node.all_input_nodes))
     return behind

@@ -17,6 +17,7 @@ from refimpl._torch import OpOverload, TorchDispatchMode, pytree
 from refimpl.aot.analysis.fake_arguments import unrelated_alias
 from refimpl.aot.analysis.subclasses import Layout, ProgramLayout, build, dense_parts, layout_of
 from refimpl.functionalize.aliases import AliasMap
+from refimpl.trace.notes import note, notes_of
 from refimpl.trace.recording_mode import RecordingMode
 from refimpl.trace.tracker import TrackerState
 
@@ -33,7 +34,7 @@ class OuterGraphMode(TorchDispatchMode):
     """Above the recording mode, which sees dense ops only. Mutable; one per trace.
 
     `graph` has a node for every op that the program calls, with wrappers and plain tensors alike; the dense nodes of
-    its result are in meta["dense"].
+    its result are in the notes.
     """
 
     supports_higher_order_operators = True
@@ -82,7 +83,7 @@ class OuterGraphMode(TorchDispatchMode):
         """A strong reference to the tensor would change what autograd does with it: a likeness is kept."""
         node.meta["val"] = _Likeness(tensor)
         found = [self.recording.tracker.find(part) for part in dense_parts(tensor) if isinstance(part, torch.Tensor)]
-        node.meta["dense"] = DenseNodes(layout_of(tensor), [t.node for t in found if t is not None])
+        note(node, dense=DenseNodes(layout_of(tensor), [t.node for t in found if t is not None]))
 
     def placeholder(self, value: Any) -> torch.fx.Node:
         """An input of the program."""
@@ -96,8 +97,9 @@ class OuterGraphMode(TorchDispatchMode):
     def track(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
         """Another tensor object for what a node stands for. A plain one is known to the dense graph too."""
         self.tracker.track(tensor, node)
-        if layout_of(tensor) is None and "dense" in node.meta:
-            self.recording.track(tensor, node.meta["dense"].nodes[0])
+        dense = notes_of(node).dense
+        if layout_of(tensor) is None and dense is not None:
+            self.recording.track(tensor, dense.nodes[0])
 
     def node_of(self, value: Any) -> Any:
         """As RecordingMode's, in this graph. A tensor that no op of the program gave is a part of a wrapper, or a constant."""
@@ -145,7 +147,7 @@ class OuterGraphMode(TorchDispatchMode):
 
     def value_of(self, node: torch.fx.Node) -> Any:
         """What stands for a node of this graph among the outputs of the dense graph."""
-        return self._numbers[node] if node in self._numbers else node.meta["dense"]
+        return self._numbers[node] if node in self._numbers else notes_of(node).dense
 
     def tangent(self, out: torch.Tensor) -> torch.Tensor:
         """Placeholders for an incoming gradient: of the class that the output wants, in dense tensors of their own."""

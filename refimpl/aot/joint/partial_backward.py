@@ -14,13 +14,10 @@ import torch
 
 from refimpl._torch import pytree
 from refimpl.aot.joint.decomposed_calls import (
-    DECOMPOSED,
-    LAYS_OUT,
     Decomposed,
     Operand,
 )
-from refimpl.aot.joint.gradient_dependences import IS_DECOMPOSED
-from refimpl.aot.joint.sides import GIVEN_WITH, IS_GIVEN_FOR_SURE, SYM_TYPES, is_tangent
+from refimpl.aot.joint.sides import SYM_TYPES, is_tangent
 from refimpl.errors import NotTracked
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
 from refimpl.functionalize.geometry import (
@@ -31,10 +28,10 @@ from refimpl.functionalize.geometry import (
 )
 from refimpl.functionalize.graph_pass import only_metadata
 from refimpl.functionalize.views import RESHAPES, ViewWriter
-from refimpl.functionalize.writes import HAS_STRIDES_OF_FIRST
 from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sym_node import SymNode
+from refimpl.trace.notes import notes_of
 
 _aten = torch.ops.aten
 # Beside pointwise operators: kernels that ask for no layout, and views that there are of any.
@@ -157,11 +154,15 @@ class _Pruning:
         self.new: dict[torch.fx.Node, torch.fx.Node] = {}
         tangents = [node for node in given.graph.nodes if is_tangent(node)]
         self.absent = {tangents[position] for position in missing}
-        noted = [(node, node.meta[GIVEN_WITH]) for node in given.graph.nodes if GIVEN_WITH in node.meta]
-        self.not_given = {node for node, positions in noted if positions <= set(missing)}
-        given_for_sure = [node for node, _ in noted if node.meta[IS_GIVEN_FOR_SURE]]
+        noted = [
+            (node, notes.given_with, notes.is_given_for_sure)
+            for node in given.graph.nodes
+            if (notes := notes_of(node)).given_with is not None
+        ]
+        self.not_given = {node for node, positions, _ in noted if positions <= set(missing)}
+        given_for_sure = [node for node, _, is_sure in noted if is_sure]
         self.reached = {*tangents, *given_for_sure} - self.absent - self.not_given
-        self.uses = {number: node for node in given.graph.nodes for number in node.meta.get(LAYS_OUT, ())}
+        self.uses = {number: node for node in given.graph.nodes for number in notes_of(node).operand_numbers}
 
     def module(self) -> torch.fx.GraphModule:
         for node in self.given.graph.nodes:
@@ -203,11 +204,11 @@ class _Pruning:
         """What a decomposed kernel gives, as it lays that out for the gradient that it reads now; and what a call gives that
         wrote into its argument, as that lies now."""
         first = node.args[0] if node.args else None  # what is kept of the forward has none, and lies as it does
-        if HAS_STRIDES_OF_FIRST in node.meta and isinstance(first, torch.fx.Node):
+        if notes_of(node).has_strides_of_first and isinstance(first, torch.fx.Node):
             written = self._read(first).meta["val"]
             is_whole = is_same_shape(written.shape, new.meta["val"].shape)
             return self.views.with_layout(new, written) if is_whole else new
-        call = node.meta.get(DECOMPOSED)
+        call = notes_of(node).decomposed_call
         return new if call is None else self._laid_out_by_operands(call, new)
 
     def _laid_out_by_operands(self, call: Decomposed, new: torch.fx.Node) -> torch.fx.Node:
@@ -260,7 +261,7 @@ class _Pruning:
 
 def _copied_to_be_viewed(node: torch.fx.Node) -> torch.fx.Node | None:
     """What a reshape copied, as its layout allowed no view. Kernels that were decomposed give no views."""
-    if node.target is not _aten._unsafe_view.default or IS_DECOMPOSED in node.meta:
+    if node.target is not _aten._unsafe_view.default or notes_of(node).is_decomposed_gradient:
         return None
     (copy, _) = node.args
     assert isinstance(copy, torch.fx.Node)

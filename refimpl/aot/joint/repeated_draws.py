@@ -15,7 +15,7 @@ import torch
 
 from refimpl.aot.errors import RandomStateRestored
 from refimpl.aot.op_facts import facts_of
-from refimpl.functionalize.schemas import RANDOM_STATE
+from refimpl.trace.notes import note, notes_of
 
 _FIRST = 0x5EED
 # What these draw follows from the state and the shape of the tensor they are given, not from what is in it.
@@ -50,7 +50,7 @@ def mark_draw(node: torch.fx.Node) -> None:
     if node.op != "call_function" or not facts_of(node.target).is_random or _has_own_generator(node):
         return
     state = torch.default_generator.initial_seed()
-    node.meta[RANDOM_STATE] = state
+    note(node, random_state=state)
     # A step of a full-period congruential generator: states of different seeds do not meet by counting.
     torch.default_generator.manual_seed((state * 6364136223846793005 + 1442695040888963407) % 2**63)
 
@@ -60,17 +60,18 @@ def merge_repeated_draws(graph_module: torch.fx.GraphModule) -> None:
 
     Raises RandomStateRestored for two ops that draw from one state, but not the same.
     """
-    draws = [node for node in graph_module.graph.nodes if node.meta.get(RANDOM_STATE) is not None and _is_draw(node)]
-    if len({node.meta[RANDOM_STATE] for node in draws}) == len(draws):
+    draws = [node for node in graph_module.graph.nodes if _draws_from(node) is not None]
+    if len({_draws_from(node) for node in draws}) == len(draws):
         return
     values = _Values()
     first: dict[Hashable, torch.fx.Node] = {}
     repeated: list[torch.fx.Node] = []
     for node in graph_module.graph.nodes:
         value = values.add(node)
-        if not _is_draw(node) or RANDOM_STATE not in node.meta:
+        state = _draws_from(node)
+        if state is None:
             continue
-        earlier = first.setdefault(node.meta[RANDOM_STATE], node)
+        earlier = first.setdefault(state, node)
         if earlier is node:
             continue
         if value == values.of[earlier]:
@@ -103,9 +104,9 @@ class _Values:
         if node.op != "call_function":
             return node.op, node
         facts = facts_of(node.target)
-        if facts.is_effectful or (facts.is_random and RANDOM_STATE not in node.meta):
+        state = notes_of(node).random_state if facts.is_random else None
+        if facts.is_effectful or (facts.is_random and state is None):
             return node
-        state = node.meta[RANDOM_STATE] if facts.is_random else None
         if facts.is_random and node.target.name() in _OF_SHAPE:  # type: ignore[union-attr]
             given = node.args[0].meta["val"]  # type: ignore[union-attr]
             return node.target, str((given.shape, given.dtype)), self._literal(node.args[1:]), str(node.kwargs), state
@@ -123,6 +124,11 @@ class _Values:
 
 def _is_draw(node: torch.fx.Node) -> bool:
     return node.op == "call_function" and facts_of(node.target).is_random
+
+
+def _draws_from(node: torch.fx.Node) -> Any:
+    """The noted state that a random op draws from; None for other nodes."""
+    return notes_of(node).random_state if _is_draw(node) else None
 
 
 def _draws_nothing(node: torch.fx.Node) -> bool:

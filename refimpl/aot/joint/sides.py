@@ -18,13 +18,10 @@ import torch
 from refimpl._torch import pytree
 from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.op_facts import OpFacts, facts_of, viewed_node
+from refimpl.trace.notes import notes_of
 
 SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 SCALAR_TYPES = (*SYM_TYPES, int, float, bool)
-# In the meta of a summand that reads no tangent: the positions of those that autograd gives it with, one of them or several.
-GIVEN_WITH = "given_with"
-# And that it is given with each of them: nothing in front of it is a backward of the user's, which may give no gradient.
-IS_GIVEN_FOR_SURE = "is_given_for_sure"
 NO_MERGES: Mapping[torch.fx.Node, torch.fx.Node] = {}
 
 
@@ -72,7 +69,7 @@ class JointGraph:
 
     def is_mutated_input(self, number: int) -> bool:
         """Whether the caller's tensor is written to after the forward and before the backward."""
-        return bool(self.nodes[number].meta.get("is_mutated_input"))
+        return notes_of(self.nodes[number]).is_mutated_input
 
     def numbers_of(self, outputs: Sequence[Any]) -> list[int]:
         """Numbers of the nodes among outputs."""

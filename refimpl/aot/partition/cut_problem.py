@@ -21,12 +21,10 @@ from refimpl.aot.op_facts import facts_of
 from refimpl.aot.partition.flow import INFINITE, FlowNetworkBuilder
 from refimpl.aot.partition.prices import RecomputePrices
 from refimpl.aot.partition.rules import Prices
+from refimpl.trace.notes import notes_of
 
 # Of these autograd keeps the number, and the tensor may be given another size.
 _OF_GEOMETRY = frozenset({f"aten::sym_{name}" for name in ("size", "stride", "numel", "storage_offset")})
-
-# In the meta of a placeholder: the program may write to it before the backward runs.
-IS_WRITABLE = "is_writable_input"
 
 
 def exposed_memory(joint: JointGraph) -> frozenset[int]:
@@ -39,7 +37,7 @@ def exposed_memory(joint: JointGraph) -> frozenset[int]:
     """
     results = {joint.owner[i] for i in joint.numbers_of(joint.forward_outputs)}
     exposed = {i for i in results if joint.nodes[i].op not in ("placeholder", "get_attr")}
-    exposed |= {i for i, node in enumerate(joint.nodes) if node.meta.get(IS_WRITABLE)}
+    exposed |= {i for i, node in enumerate(joint.nodes) if notes_of(node).is_writable_input}
     is_late: dict[torch.fx.Node, bool] = {}
 
     def kept(read: Iterable[torch.fx.Node]) -> list[int]:

@@ -17,6 +17,7 @@ from refimpl.aot.joint.sides import JointGraph, read_joint
 from refimpl.aot.partition.rules import asked_to_recompute, current_options
 from refimpl.aot.partition.split import plan_split, views_on_the_way, write_graphs
 from refimpl.aot.partition.verify import verify_partition
+from refimpl.trace.notes import notes_of
 
 
 def split_joint(
@@ -44,7 +45,7 @@ def split_joint(
     for node in nodes[:-1]:
         if node not in late:
             forward[node] = graph.node_copy(node, forward.__getitem__)
-    copies = {n: _clone(graph, forward[n]) if n.meta.get("is_mutated_input") else forward[n] for n in tensors}
+    copies = {n: _clone(graph, forward[n]) if notes_of(n).is_mutated_input else forward[n] for n in tensors}
     outputs = [forward.get(r, r) for r in returned[:num_fwd_outputs]]
     graph.output([*outputs, *(copies[n] for n in tensors), *(forward[n] for n in numbers)])
 

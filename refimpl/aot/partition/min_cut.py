@@ -15,11 +15,12 @@ from typing import Any
 import torch
 
 from refimpl.aot.compile_utils import equivalent_nodes
-from refimpl.aot.joint.sides import GIVEN_WITH, read_joint
+from refimpl.aot.joint.sides import read_joint
 from refimpl.aot.partition.cut_problem import CutProblem
 from refimpl.aot.partition.rules import OpKind, budget_of_graph, current_options, kind_of
 from refimpl.aot.partition.split import plan_split, without_derived_numbers, write_graphs
 from refimpl.aot.partition.verify import verify_partition
+from refimpl.trace.notes import notes_of
 
 
 def min_cut_rematerialization_partition(
@@ -55,7 +56,7 @@ def min_cut_rematerialization_partition(
 def _may_merge(earlier: torch.fx.Node, later: torch.fx.Node) -> bool:
     """A heavy op that the backward repeats is a checkpoint of the user's: merging would undo it. Constants that autograd gives
     with other incoming gradients are not the same."""
-    if earlier.meta.get(GIVEN_WITH) != later.meta.get(GIVEN_WITH):
+    if notes_of(earlier).given_with != notes_of(later).given_with:
         return False
     is_late = later.meta.get("partitioner_tag") == "is_backward"
     is_early = earlier.meta.get("partitioner_tag") != "is_backward"

@@ -20,6 +20,7 @@ from refimpl._torch import LazyGraphModule
 from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.joint.sides import SYM_TYPES, JointGraph, is_backward_seed, is_tangent
 from refimpl.aot.op_facts import viewed_node
+from refimpl.trace.notes import note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +224,8 @@ def _clone(writer: _GraphWriter, number: int, name: str) -> torch.fx.Node:
     """A copy made before anybody writes to the memory."""
     original = writer.written[number]
     clone = writer.graph.create_node("call_function", torch.ops.aten.clone.default, (original,), name=name)
-    clone.meta = {k: v for k, v in original.meta.items() if k != "is_mutated_input"}
+    clone.meta = dict(original.meta)
+    note(clone, is_mutated_input=False)
     return clone
 
 
@@ -231,7 +233,7 @@ def _write_backward(joint: JointGraph, split: Split, copied: dict[int, str]) -> 
     writer = _GraphWriter(joint)
     for i in (*split.scalars, *split.tensors, *split.objects):
         writer.placeholder(i, copied.get(i))
-        writer.written[i].meta.pop("is_mutated_input", None)
+        note(writer.written[i], is_mutated_input=False)
     for is_wanted in (is_tangent, is_backward_seed):
         for i, node in enumerate(joint.nodes):
             if is_wanted(node):

@@ -21,6 +21,7 @@ from refimpl.aot.compile_utils import equivalent_nodes
 from refimpl.aot.errors import IllegalPartition
 from refimpl.aot.joint.sides import SCALAR_TYPES, is_backward_seed, is_tangent
 from refimpl.aot.op_facts import facts_of, memory_owners
+from refimpl.trace.notes import notes_of
 
 _COPY_SUFFIX = "_saved"
 
@@ -182,9 +183,9 @@ class _Check:
                     yield f"the {kind} op {node.name} ({node.target}) runs {len(where)} times, but should run once"
 
     def _mutated_inputs(self) -> Iterator[str]:
-        if not any(n.meta.get("is_mutated_input") for n in self.joint.placeholders):
+        if not any(notes_of(n).is_mutated_input for n in self.joint.placeholders):
             return
-        mutated = {n.name for n in self.joint.placeholders if n.meta.get("is_mutated_input")}
+        mutated = {n.name for n in self.joint.placeholders if notes_of(n).is_mutated_input}
         owners = memory_owners(self.fw.nodes)
         for value in self.saved:
             if isinstance(value, torch.fx.Node) and not _is_scalar(value) and owners[value].name in mutated:

@@ -1,0 +1,72 @@
+"""Facts that one of our passes records on a node for a later one: a frozen record under one key of `node.meta`.
+
+Upstream's keys ("val", "stack_trace", "partitioner_tag", ...) stay beside it. `notes_of(node)` reads the record and
+`note(node, field=value)` changes it. A copy of a node starts with the same record.
+
+Counterpart: none; upstream's passes add keys of their own to `node.meta`
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+_KEY = "torch_oracle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notes:
+    """The facts about one node. A field that no pass has set has its default."""
+
+    # Any graph.
+    # Random op: the generator state that it draws from. Where one draw is split into several nodes, (state, index of the part).
+    random_state: Any = None
+    # Functional form of an in-place op: in the program its result had the strides of its first argument.
+    has_strides_of_first: bool = False
+    # `set_` that stands for `x.data = y`.
+    is_data_assignment: bool = False
+
+    # A joint graph while it is recorded.
+    # Sequence number of the autograd node that was created or was running when the node was recorded.
+    autograd_step: int | None = None
+    # Backward: it reads a tensor that requires a gradient.
+    reads_history: bool = False
+    # Backward: it is part of the decomposition of a kernel.
+    is_decomposed_gradient: bool = False
+    # Backward: the numbers of its uses as an operand of decomposed kernels.
+    operand_numbers: tuple[int, ...] = ()
+    # Backward: the decomposed kernel whose result it is, a `decomposed_calls.Decomposed`.
+    decomposed_call: Any = None
+    # Graph of calls on wrapper subclasses: the nodes of the plain tensors inside, an `outer_graph.DenseNodes`.
+    dense: Any = None
+
+    # A summand of gradients that depends on no tangent, such as the zeros that `sgn` gives.
+    # Positions of tangents: if one of them is given, autograd adds the summand.
+    given_with: frozenset[int] | None = None
+    # No backward of a custom function, which may return no gradient, comes before it.
+    is_given_for_sure: bool = False
+
+    # A placeholder of a joint graph.
+    # Mutated between the forward and the backward: the partitioner must not save it.
+    is_mutated_input: bool = False
+    # The program may mutate it before the backward runs.
+    is_writable_input: bool = False
+
+
+_NONE = Notes()
+
+
+def notes_of(node: torch.fx.Node) -> Notes:
+    """The record of a node; one of defaults if nothing was recorded."""
+    return node.meta.get(_KEY, _NONE)
+
+
+def note(node: torch.fx.Node, **changes: Any) -> None:
+    """Change fields of a node's record. Raises TypeError for a name that is no field of `Notes`."""
+    notes = replace(notes_of(node), **changes)
+    if notes == _NONE:
+        node.meta.pop(_KEY, None)
+    else:
+        node.meta[_KEY] = notes
