@@ -90,12 +90,7 @@ def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Modu
 
     Parameters and buffers are inputs of the graph, read at every call; gradients go to the original ones.
     """
-    named = parameters_and_buffers(mod)
-    if any(isinstance(value, FakeTensor) for value in named.values()):
-        raise BadParameter(
-            seen="Unexpected fake parameter or buffer of the module",
-            expected="parameters and buffers that are real tensors",
-        )
+    named = _real_state(mod)
     call = functional_call_of(mod, tuple(named))
 
     def functional(values: Sequence[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -142,17 +137,12 @@ def aot_module_simplified(
                 supported="the parameters that are named, and upstream's further ones where they are off",
                 do="leave it out",
             )
-    fake_inputs = mod.meta.get("fake_inputs") if isinstance(mod, torch.fx.GraphModule) else None
-    given = args
+    meta = mod.meta if isinstance(mod, torch.fx.GraphModule) else {}
+    fake_inputs, given = meta.get("fake_inputs"), args
     if fake_inputs is not None and len(fake_inputs) == len(args):
         args = fake_inputs
-    named = parameters_and_buffers(mod)
+    named = _real_state(mod)
     values = list(named.values())
-    if any(isinstance(value, FakeTensor) for value in values):
-        raise BadParameter(
-            seen="Unexpected fake parameter or buffer of the module",
-            expected="parameters and buffers that are real tensors",
-        )
     call = functional_call_of(mod, tuple(named))
     count = len(values)
 
@@ -164,13 +154,12 @@ def aot_module_simplified(
         fw_compiler, bw_compiler, partition_fn, decompositions, count, keep_inference_input_mutations, inference_compiler,
         dynamic=dynamic, enable_log=True,
     )  # fmt: skip
-    if isinstance(mod, torch.fx.GraphModule) and mod.meta.get("is_followed"):
-        config = replace(config, is_followed=True)
+    config = replace(config, is_followed=bool(meta.get("is_followed")))
     plain = None if any(isinstance(a, FakeTensor) for a in given) else [*values, *given]
     request = ProgramRequest(function=functional, args=[*values, *args], config=config, plain=plain)
     program = compile_program(request)
     compiled = program.call
-    input_guards = mod.meta.get("input_guards") if isinstance(mod, torch.fx.GraphModule) else None
+    input_guards = meta.get("input_guards")
     guard = None if input_guards is None or plain is None else memory_guard(program.program, plain)
     if input_guards is not None and guard is not None:
         input_guards.append(lambda inputs: guard([*values, *inputs]))
@@ -185,6 +174,17 @@ def aot_module_simplified(
 
 compiled_function = aot_function
 compiled_module = aot_module
+
+
+def _real_state(mod: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by name. Raises BadParameter for fake ones."""
+    named = parameters_and_buffers(mod)
+    if any(isinstance(value, FakeTensor) for value in named.values()):
+        raise BadParameter(
+            seen="Unexpected fake parameter or buffer of the module",
+            expected="parameters and buffers that are real tensors",
+        )
+    return named
 
 
 def _config(

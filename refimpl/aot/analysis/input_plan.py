@@ -10,7 +10,7 @@ share is written to.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -151,11 +151,25 @@ def plan_for(
     related = related_views(args, gets_history)
     if not duplicates and not aliases and not related:
         return trivial_plan(len(args))
-    changed = set(written)
     duplicate_of: dict[int, int] = {}
     for group in duplicates:
-        if merges_duplicates or (changed | set(reshaped)) & set(group):
+        if merges_duplicates or {*written, *reshaped} & set(group):
             duplicate_of.update(dict.fromkeys(group[1:], group[0]))
+    member_of = _members_of_bases(args, aliases, related, duplicate_of, set(written))
+    return _plan_of(args, duplicate_of, member_of)
+
+
+def _members_of_bases(
+    args: Sequence[Any],
+    aliases: Sequence[Sequence[int]],
+    related: Sequence[Sequence[int]],
+    duplicate_of: Mapping[int, int],
+    changed: Set[int],
+) -> dict[int, tuple[int, ...]]:
+    """Of every argument that is made of its base, all that are made of that base.
+
+    aliases, related: as `alias_groups` and `related_views` give them; changed: arguments whose data is written.
+    """
     member_of: dict[int, tuple[int, ...]] = {}
     for group in aliases:
         distinct = [p for p in group if p not in duplicate_of]
@@ -170,6 +184,12 @@ def plan_for(
         distinct = tuple(p for p in group if p not in duplicate_of)
         if _can_be_viewed(args, distinct):
             member_of.update(dict.fromkeys(distinct, distinct))
+    return member_of
+
+
+def _plan_of(
+    args: Sequence[Any], duplicate_of: Mapping[int, int], member_of: Mapping[int, tuple[int, ...]]
+) -> InputPlan:
     slots: list[Slot] = []
     slot_of: dict[tuple[int, ...], int] = {}
     arguments: list[Derived] = []

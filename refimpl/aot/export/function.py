@@ -100,9 +100,8 @@ def export_function(
     are symbols; None for "if fake arguments have a shape env". names: of the leading leaves, for errors.
     Integers are constants of the graph. Raises an ExportError for what would have to be done outside of the graph.
     """
-    kwargs = kwargs or {}
-    flat_fn, out_spec = create_tree_flattened_fn(func, args, kwargs)
-    leaves, in_spec = pytree.tree_flatten((args, kwargs))
+    flat_fn, out_spec = create_tree_flattened_fn(func, args, kwargs or {})
+    leaves, in_spec = pytree.tree_flatten((args, kwargs or {}))
     names = _checked_names(leaves, names)
     config = AOTConfig(
         decompositions=decompositions or {},
@@ -120,10 +119,9 @@ def export_function(
         check_exportable(traced, leaves, names, is_joint=trace_joint, has_tangents=not no_tangents)
         metadata.append(view_and_mutation_meta(traced, keep_input_mutations=keep_input_mutations))
 
-    wants_backward = None if trace_joint else False
-    program = functional_program(
-        ProgramRequest(function=flat_fn, args=leaves, config=config, wants_backward=wants_backward, check=check)
-    )
+    wants = None if trace_joint else False
+    request = ProgramRequest(function=flat_fn, args=leaves, config=config, wants_backward=wants, check=check)
+    program = functional_program(request)
     graph_module, num_forward_outputs = _with_outputs(program, keeps_mutations=keep_input_mutations)
     if program.replaced:
         raise MemoryBeyondInput([names[position] for group in program.replaced for position in group.members])
