@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, without_autocast
-from refimpl.aot.compile_utils import strip_overloads
+from refimpl._torch import FakeTensor, OpOverload, without_autocast
 from refimpl.aot.partition import min_cut_rematerialization_partition
 from refimpl.aot_entry_points import aot_function, aot_module
 from refimpl.trace.decompositions import get_decompositions
@@ -132,3 +131,14 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
         **kwargs,
     }
     return aot_module(fn, **config) if isinstance(fn, torch.nn.Module) else aot_function(fn, **config)
+
+
+def strip_overloads(gm: torch.fx.GraphModule) -> None:
+    """Call packets (aten.add) in place of overloads (aten.add.Tensor), in the module itself.
+
+    Counterpart: torch/_functorch/compile_utils.py strip_overloads
+    """
+    for node in gm.graph.nodes:
+        if isinstance(node.target, OpOverload):
+            node.target = node.target.overloadpacket
+    gm.recompile()

@@ -1,6 +1,6 @@
-"""Passes over graphs that compilers share: common subexpressions, targets without their overload.
+"""Common subexpressions: calls of a graph whose value an earlier call has.
 
-Counterpart: torch/_functorch/compile_utils.py fx_graph_cse, strip_overloads, get_aten_target
+Counterpart: torch/_functorch/compile_utils.py fx_graph_cse
 Differs: memory that some op writes to is never merged with other memory, upstream only looks at whether an op that writes stands
 between the two; randomness is read from tags; -0.0 and 0.0 are two constants.
 """
@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import OpOverload, pytree
 from refimpl.aot.op_facts import facts_of, memory_owners
 
 # Their values are what memory happened to hold, and making them costs nothing.
@@ -114,27 +113,3 @@ def _key_of(value: Any, merges: Merges) -> Any:
     except TypeError:
         return (kind, id(value))
     return (kind, value)
-
-
-def strip_overloads(gm: torch.fx.GraphModule) -> None:
-    """Call packets (aten.add) in place of overloads (aten.add.Tensor), in the module itself."""
-    for node in gm.graph.nodes:
-        if isinstance(node.target, OpOverload):
-            node.target = node.target.overloadpacket
-    gm.recompile()
-
-
-def get_aten_target(node: torch.fx.Node) -> Any:
-    """The packet of the overload that the node calls; its target as it is where that is none."""
-    return getattr(node.target, "overloadpacket", node.target)
-
-
-def get_placeholders(graph: torch.fx.Graph) -> list[torch.fx.Node]:
-    """The inputs, in order."""
-    return [node for node in graph.nodes if node.op == "placeholder"]
-
-
-def get_outputs(graph: torch.fx.Graph) -> list[Any]:
-    """What the graph returns, flat."""
-    output = next(node for node in reversed(graph.nodes) if node.op == "output")
-    return pytree.tree_leaves(output.args[0])
