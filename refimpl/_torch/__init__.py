@@ -33,6 +33,7 @@ from refimpl._torch.autograd import (
 )
 from refimpl._torch.dispatch import (
     PRE_DISPATCH_KEY,
+    DispatchMode,
     PreDispatchSlot,
     TorchDispatchMode,
     active_dispatch_modes,
@@ -138,6 +139,7 @@ __all__ = [
     "STACK_TRACE_ANCHORS",
     "UPSTREAM_SHAPE_ERRORS",
     "DataDependentOutputException",
+    "DispatchMode",
     "DynamicOutputShapeException",
     "FakeCacheBypass",
     "FakeCopyMode",

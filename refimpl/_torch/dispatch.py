@@ -18,6 +18,15 @@ from torch._subclasses.schema_check_mode import SchemaCheckMode as PreDispatchSl
 # Sees every call of an aten overload below autograd.
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
+
+class DispatchMode(TorchDispatchMode):
+    """A TorchDispatchMode whose handler torch does not wrap in torch._dynamo.disable, which would run dynamo's code."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
 # The dispatch keys of a tensor (layout, device, conjugation, negation, inference, autograd); `raw_repr()` is an int.
 tensor_keys: Any = torch._C._dispatch_keys
 
@@ -97,6 +106,7 @@ def is_functorch_wrapped(tensor: torch.Tensor) -> bool:
 
 __all__ = [
     "PRE_DISPATCH_KEY",
+    "DispatchMode",
     "PreDispatchSlot",
     "TorchDispatchMode",
     "active_dispatch_modes",

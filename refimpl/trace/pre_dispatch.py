@@ -39,10 +39,10 @@ from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import (
     PRE_DISPATCH_KEY,
+    DispatchMode,
     FakeTensorMode,
     HigherOrderOperator,
     PreDispatchSlot,
-    TorchDispatchMode,
     enter_autocast,
     exit_autocast,
     is_any_mode_active_but,
@@ -162,7 +162,7 @@ def _history_of(value: torch.Tensor) -> Any:
         return None
 
 
-class _RecordingBelowAutograd(TorchDispatchMode):
+class _RecordingBelowAutograd(DispatchMode):
     """An ordinary dispatch mode that records for a PreDispatchRecordingMode while that handles a call."""
 
     supports_higher_order_operators = True
@@ -170,10 +170,6 @@ class _RecordingBelowAutograd(TorchDispatchMode):
     def __init__(self, recording: PreDispatchRecordingMode) -> None:
         super().__init__()
         self._recording = recording
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # see RecordingMode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._recording.__torch_dispatch__(func, types, args, kwargs)

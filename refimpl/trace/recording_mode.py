@@ -20,12 +20,12 @@ import torch
 
 from refimpl._torch import (
     DataDependentOutputException,
+    DispatchMode,
     DynamicOutputShapeException,
     FakeTensor,
     FakeTensorMode,
     HigherOrderOperator,
     OpOverload,
-    TorchDispatchMode,
     active_dispatch_modes,
     has_no_dispatch_of_its_own,
     is_decomposed_by_autograd,
@@ -75,7 +75,7 @@ _METADATA_QUERIES = (torch.ops.aten.size.default, torch.ops.aten.stride.default,
 _DEVICE_QUERY = torch.ops.prim.device.default  # `tensor.device` while a mode is on; never recorded
 
 
-class RecordingMode(TorchDispatchMode):
+class RecordingMode(DispatchMode):
     """Records into `builder`. Only the innermost recording mode records: the ops of a nested trace are not in the outer graph."""
 
     supports_higher_order_operators = True
@@ -116,10 +116,6 @@ class RecordingMode(TorchDispatchMode):
         self._tracer_around: Any = None  # torch's proxy mode at entry; calls under another one belong to that one
         self._pauses = 0
         self._paused_by_entry: list[contextlib.AbstractContextManager[None]] = []
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # the base class would wrap __torch_dispatch__ in torch._dynamo.disable, which runs dynamo's code
 
     def __enter__(self) -> RecordingMode:
         if not self._paused_by_entry:

@@ -19,10 +19,10 @@ from typing import Any, cast
 import torch
 
 from refimpl._torch import (
+    DispatchMode,
     FakeTensor,
     FakeTensorMode,
     OpOverload,
-    TorchDispatchMode,
     WeakTensorKeyDictionary,
     inside_fake_kernel,
     registered_effect,
@@ -347,7 +347,7 @@ class _Nothing:
     """The output is None."""
 
 
-class CachingMode(TorchDispatchMode):
+class CachingMode(DispatchMode):
     """Serves ops that arrive below autograd from the cache, while a pre-dispatch trace runs a call above autograd."""
 
     def __init__(self, kernels: FakeKernelsState, tracker: TrackerState) -> None:
@@ -355,24 +355,16 @@ class CachingMode(TorchDispatchMode):
         self._kernels = kernels
         self._tracker = tracker
 
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # the base class would wrap __torch_dispatch__ in torch._dynamo.disable, which runs dynamo's code
-
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._kernels.run_below_autograd(func, args, kwargs or {}, self._tracker)
 
 
-class EagerLayoutsMode(TorchDispatchMode):
+class EagerLayoutsMode(DispatchMode):
     """Gives the results of ops on fake tensors, below autograd, the strides of eager's kernels."""
 
     def __init__(self, fake_mode: FakeTensorMode) -> None:
         super().__init__()
         self._kernels = FakeKernelsState(fake_mode, is_caching=False)
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # as CachingMode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._kernels.run_uncached(func, args, kwargs or {})
