@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload, pytree, storage_key, written_arguments
+from refimpl.trace.size_checks import hint_of
 
 _aten = torch.ops.aten
 _EXACT_LIMIT = 1 << 16  # a tensor of more elements is judged by its strides alone
@@ -54,11 +55,11 @@ def has_internal_overlap(value: torch.Tensor) -> bool:
         return False
     if any(type(stride) is int and stride == 0 for _, stride in dims):
         return True
-    if any(_hint(number) is None for dim in dims for number in dim):
+    if any(hint_of(number) is None for dim in dims for number in dim):
         return False
     reach: Any = 0  # offset of the last element that the inner dimensions reach
-    for size, stride in sorted(dims, key=lambda dim: _hint(dim[1])):
-        if not (_hint(stride) > _hint(reach) and bool(stride > reach)):
+    for size, stride in sorted(dims, key=lambda dim: hint_of(dim[1])):
+        if not (hint_of(stride) > hint_of(reach) and bool(stride > reach)):
             return not _is_apart(value)
         reach = reach + (size - 1) * stride
     return False
@@ -96,9 +97,4 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 def _is(size: Any, number: int) -> bool:
     """Whether a size equals the number; a guard if a symbolic size does in this call."""
-    return bool(_hint(size) == number and size == number)
-
-
-def _hint(number: Any) -> Any:
-    """The number's value in this call; None if it is unbacked."""
-    return number.node.hint if isinstance(number, torch.SymInt) else number
+    return bool(hint_of(size) == number and size == number)

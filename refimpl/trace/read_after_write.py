@@ -16,6 +16,7 @@ import torch
 
 from refimpl._torch import OpOverload, pytree, storage_key, written_arguments
 from refimpl.trace.internal_overlap import has_internal_overlap
+from refimpl.trace.size_checks import hint_of
 
 _aten = torch.ops.aten
 _NAMESPACES = ("aten", "prims")  # kernels of custom ops are not known
@@ -114,7 +115,7 @@ class _Places:
     def of(cls, tensor: torch.Tensor) -> _Places | None:
         """The bytes of a tensor, by the hints of symbolic sizes; None if a size is unbacked."""
         width = tensor.element_size()
-        offset, *numbers = (_hint(n) for n in (tensor.storage_offset(), *tensor.shape, *tensor.stride()))
+        offset, *numbers = (hint_of(n) for n in (tensor.storage_offset(), *tensor.shape, *tensor.stride()))
         if offset is None or None in numbers:
             return None
         dims = zip(numbers[: tensor.dim()], numbers[tensor.dim() :], strict=True)
@@ -143,8 +144,3 @@ def _is_sum(number: int, terms: list[tuple[int, int, int]]) -> bool:
     least, most = sum(s * a for s, a, _ in rest), sum(s * b for s, _, b in rest)
     first, last = max(low, -((most - number) // step)), min(high, (number - least) // step)
     return any(_is_sum(number - step * count, rest) for count in range(first, last + 1))
-
-
-def _hint(number: Any) -> Any:
-    """The number's value in this call; None if it is unbacked."""
-    return number.node.hint if isinstance(number, torch.SymInt) else number

@@ -30,7 +30,7 @@ def _slice_scatter(
         return
     shape = aten.slice.Tensor(x, dim, start, end, step).shape
     if len(source.shape) != len(shape) or any(map(operator.ne, source.shape, shape)):
-        found, expected = _numbers(source.shape), _numbers(shape)
+        found, expected = list(map(hint_of, source.shape)), list(map(hint_of, shape))
         raise RuntimeError(
             f"expected src to have a size equal to the slice of self. src size = {found}, slice size = {expected}"
         )
@@ -48,7 +48,7 @@ def _index_put(
     own = values.shape
     pairs = zip(reversed(own), reversed(shape), strict=False)
     if len(own) > len(shape) or not all(size == 1 or size == place for size, place in pairs):
-        found, expected = _numbers(own), _numbers(shape)
+        found, expected = list(map(hint_of, own)), list(map(hint_of, shape))
         raise RuntimeError(
             f"shape mismatch: value tensor of shape {found} cannot be broadcast to indexing result of shape {expected}"
         )
@@ -59,9 +59,9 @@ def is_known(number: Any) -> bool:
     return not isinstance(number, torch.SymInt) or number.node.has_hint()
 
 
-def _numbers(shape: Sequence[Any]) -> list[int]:
-    """The shape as ints: hints of symbolic sizes."""
-    return [number.node.hint if isinstance(number, torch.SymInt) else number for number in shape]
+def hint_of(number: Any) -> Any:
+    """The value of a number in this call: the hint of a symbolic one, None if it is unbacked."""
+    return number.node.hint if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)) else number
 
 
 _CHECKS: Mapping[Any, Callable[..., None]] = MappingProxyType(

@@ -19,7 +19,7 @@ import torch
 
 from refimpl._torch import FakeTensor, OpOverload, pytree, set_bits, storage_key, without_dispatch, written_arguments
 from refimpl.trace.float8_scalars import without_float8_scalars
-from refimpl.trace.size_checks import is_known
+from refimpl.trace.size_checks import hint_of, is_known
 
 _MOST_BYTES = 1 << 26  # a call on more bytes than this is not tried
 _NAMESPACES = ("aten", "prims")  # kernels of custom ops may do anything
@@ -119,7 +119,7 @@ class _Trial:
             leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, (torch.SymInt, torch.SymFloat))
         ]
         places = [number for tensor in tensors for number in (*tensor.shape, *tensor.stride(), tensor.storage_offset())]
-        if any(_number(value) is None for value in (*places, *numbers)):
+        if any(hint_of(value) is None for value in (*places, *numbers)):
             return None
         if sum(map(_bytes, (*tensors, *_results(func, args, kwargs)))) > _MOST_BYTES:
             return None
@@ -190,13 +190,8 @@ def _empty_like(leaf: Any) -> Any:
 def _bytes(tensor: torch.Tensor) -> int:
     count = tensor.dtype.itemsize
     for size in tensor.shape:
-        count *= _number(size) or 0
+        count *= hint_of(size) or 0
     return count
-
-
-def _number(value: Any) -> Any:
-    """A number's value in this call; None if it is unbacked."""
-    return value.node.hint if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) else value
 
 
 def _real(value: Any) -> Any:
@@ -213,11 +208,11 @@ def _real(value: Any) -> Any:
 
     def one(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor):
-            return _number(leaf)
+            return hint_of(leaf)
         if id(leaf) not in made:
-            sizes, strides = [_number(n) for n in leaf.shape], [_number(n) for n in leaf.stride()]
+            sizes, strides = [hint_of(n) for n in leaf.shape], [hint_of(n) for n in leaf.stride()]
             real = torch.empty(0, dtype=leaf.dtype, device=_device(leaf))
-            real.set_(memory[storage_key(leaf)].untyped_storage(), _number(leaf.storage_offset()), sizes, strides)
+            real.set_(memory[storage_key(leaf)].untyped_storage(), hint_of(leaf.storage_offset()), sizes, strides)
             set_bits(real, is_conj=leaf.is_conj(), is_neg=leaf.is_neg())
             made[id(leaf)] = real
         return made[id(leaf)]
@@ -233,10 +228,10 @@ def _extent(tensor: torch.Tensor) -> int:
     """Bytes from the beginning of the tensor's storage to the end of its last element."""
     reach = 0
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        if _number(size) == 0:
+        if hint_of(size) == 0:
             return 0
-        reach += (_number(size) - 1) * _number(stride)
-    return (_number(tensor.storage_offset()) + reach + 1) * tensor.dtype.itemsize
+        reach += (hint_of(size) - 1) * hint_of(stride)
+    return (hint_of(tensor.storage_offset()) + reach + 1) * tensor.dtype.itemsize
 
 
 @contextlib.contextmanager
