@@ -50,7 +50,7 @@ from refimpl.symbolic.fake_inputs import InputFaker
 from refimpl.symbolic.unbacked import fresh_bindings
 from refimpl.trace.composite_aliases import may_share_memory
 from refimpl.trace.constants import ConstantsState
-from refimpl.trace.fakes.kernels import FakeKernelsState
+from refimpl.trace.fakes.kernels import FakeKernelsState, append_tensors
 from refimpl.trace.fakes.known_shapes import known_result
 from refimpl.trace.fakes.zero_tensors import (
     MAKES_ZEROS,
@@ -147,9 +147,9 @@ class RecordingMode(DispatchMode):
 
     def _dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
         tensors: list[torch.Tensor] = []
-        _append_tensors(args, tensors)
+        append_tensors(args, tensors)
         if kwargs:
-            _append_tensors(kwargs, tensors)
+            append_tensors(kwargs, tensors)
         if self.options.lifts_constants and any(map(self._is_foreign, tensors)):
             return self._dispatch(func, *self._with_own_fakes((args, kwargs)))
         if self.outer is not None:
@@ -457,7 +457,7 @@ class RecordingMode(DispatchMode):
         for position, name in _written_arguments(func):
             written = args[position] if position < len(args) else kwargs.get(name)
             tensors: list[torch.Tensor] = []
-            _append_tensors(written, tensors)
+            append_tensors(written, tensors)
             for tensor in tensors:
                 tracked = self.tracker.find(tensor)
                 if tracked is None:  # tracked from now on: its value may now depend on the inputs
@@ -548,15 +548,3 @@ def _check_structure(func: OpOverload, rule: object, result: object) -> None:
 @functools.cache
 def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
     return written_arguments(func) if isinstance(func, OpOverload) else ()
-
-
-def _append_tensors(value: Any, tensors: list[torch.Tensor]) -> None:
-    """All tensors in an op's arguments, in order."""
-    if isinstance(value, torch.Tensor):
-        tensors.append(value)
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            _append_tensors(item, tensors)
-    elif type(value) is dict:
-        for item in value.values():
-            _append_tensors(item, tensors)

@@ -182,9 +182,8 @@ class FakeKernelsState:
         if not self._is_repeatable(func):
             return self._call(func, args, kwargs)
         tensors: list[torch.Tensor] = []
-        _append_tensors(args, tensors)
-        for value in kwargs.values():
-            _append_tensors(value, tensors)
+        append_tensors(args, tensors)
+        append_tensors(kwargs, tensors)
         return self._cached(func, args, kwargs, tensors, tracker, is_below=True)
 
     def _call(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -370,12 +369,16 @@ class EagerLayoutsMode(DispatchMode):
         return self._kernels.run_uncached(func, args, kwargs or {})
 
 
-def _append_tensors(value: Any, tensors: list[torch.Tensor]) -> None:
+def append_tensors(value: Any, tensors: list[torch.Tensor]) -> None:
+    """Append all tensors in an op's arguments, in order."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
     elif isinstance(value, (tuple, list)):
         for item in value:
-            _append_tensors(item, tensors)
+            append_tensors(item, tensors)
+    elif type(value) is dict:
+        for item in value.values():
+            append_tensors(item, tensors)
 
 
 def _call_key(func: Any, args: Any, kwargs: Any, signatures: list[Hashable]) -> tuple[Hashable, bool]:
