@@ -31,12 +31,6 @@ from refimpl.symbolic.operations import BINARY, ROUND, UNARY, Operation
 from refimpl.symbolic.polynomials import exact_quotient
 from refimpl.symbolic.protocols import NodeEnvironment
 
-SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-def is_symbolic_number(value: object) -> bool:
-    return isinstance(value, SYM_TYPES)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Origin:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -204,15 +204,12 @@ def _leaf(argument: str, path: str, words: tuple[str, ...], value: Any, spec: An
     name = f"{argument}{path}"
     leaf = InputLeaf(argument=argument, path=path, words=words, value=value)
     if isinstance(value, torch.Tensor):
-        policy = _policy(name, value, spec)
-        return InputLeaf(argument=argument, path=path, words=words, value=value, policy=policy)
+        return replace(leaf, policy=_policy(name, value, spec))
     if spec is None:
         return leaf
     if type(value) is int:
         number = _dim_spec(name, spec, value)
-        if number.policy != "STATIC":
-            return InputLeaf(argument=argument, path=path, words=words, value=value, number=number)
-        return leaf
+        return leaf if number.policy == "STATIC" else replace(leaf, number=number)
     raise _misfit(name, spec, f"None, for the input is a {type(value).__name__}")
 
 
