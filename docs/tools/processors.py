@@ -35,9 +35,8 @@ GRACE_S = 20.0  # that pytest has to end by itself when its time is over
 KNOWS_KERNELS: Mapping[str, str] = {
     "oracle.checking": "programs of users, judged",
     "oracle.judge": "the judge of values, random numbers and symmetries",
-    "oracle.reruns.magnitudes": "numbers beyond a dtype",
     "oracle.reruns.noise": "roundings that eager could have had",
-    "oracle.reruns.partial_sums": "sums that overflow in one order and not in another",
+    "oracle.reruns.overflows": "results that overflow by one kernel and not by another",
     "oracle.reruns.other_kernels": "eager by its other kernels",
     "refimpl.codegen.decompositions": "programs as kernels of our own, held against eager's",
     "refimpl.codegen.printing.error_bounds": "functions in kernels of our own",

@@ -21,11 +21,12 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from oracle.reruns.composite import call_parts, is_composite
 from oracle.reruns.kernel_facts import KernelFacts, facts_of, is_plain_float, own_errors
-from oracle.reruns.magnitudes import MAGNITUDES, with_open_magnitudes
-from oracle.reruns.partial_sums import (
+from oracle.reruns.overflows import (
     BACKWARD_OF_NORMS,
     LINEAR_SUMS,
+    MAGNITUDES,
     OF_ROWS,
+    with_open_magnitudes,
     with_open_overflows,
     with_open_parameter_gradients,
     with_open_rows,
@@ -81,7 +82,7 @@ class RoundingNoise(TorchDispatchMode):
 
     Zeros, infinities and NaN stay, but for the signs of zeros that were added up or chosen among zeros of both signs, and the
     signs of computed NaN: positive under seed 0, negative under seed 1, random under later seeds. Finite numbers stay finite, but
-    for sums that overflow in another order (`oracle.reruns.partial_sums`). The backward pass is perturbed too if it runs in the
+    for sums that overflow in another order (`oracle.reruns.overflows`). The backward pass is perturbed too if it runs in the
     mode.
 
     With `scale` 0 nothing is perturbed, but operators read and return copies as they do under noise.

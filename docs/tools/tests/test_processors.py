@@ -69,7 +69,7 @@ def test_files_are_chosen_by_what_they_import_also_through_modules_of_tests(tmp_
     files = {
         "direct": "from oracle.reruns.noise import RoundingNoise",
         "below": "from refimpl.trace.decompositions.promotion import cast",
-        "member": "from oracle.reruns import partial_sums",
+        "member": "from oracle.reruns import overflows",
         "other": "from oracle.noises import one; import torch",
         "through": "from oracle.tests.helper import one",
         "helper": "from oracle.tests.helper_of_helper import one",
@@ -88,7 +88,7 @@ def test_modules_that_choose_are_there_and_choose_tests() -> None:
         path = processors.ROOT / Path(*module.split("."))
         assert path.is_dir() or path.with_suffix(".py").is_file(), module
     chosen = {str(path.relative_to(processors.ROOT)) for path in processors.chosen_files()}
-    assert {"oracle/tests/test_partial_sums.py", "refimpl/tests/test_codegen_attention.py"} <= chosen
+    assert {"oracle/tests/test_overflows.py", "refimpl/tests/test_codegen_attention.py"} <= chosen
     assert len(chosen) > 40
 
 

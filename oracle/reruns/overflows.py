@@ -1,11 +1,13 @@
-"""Results of sums that overflow in one order of their terms and not in another, so that eager's value is not the only right one.
+"""Mark results that overflow or not, depending on rounding or the order of a sum: eager's value is not the only right one.
 
-Let P be the sum of an element's positive terms and N the sum of the magnitudes of its negative terms. A sum that starts with all
-positive terms has the partial sum P, one that starts with the negative terms -N. So if P exceeds the largest number, one order
-returns infinity; if N does too, another returns -infinity, and adding two accumulators returns NaN. Such an element is *open*:
-the functions here replace its NaN by infinity, and other values by NaN. No operator promises an order, nor that terms are not
-rounded before they are added. The operator is linear in its terms, so it computes P and N itself, in float64: applied to
-magnitudes it returns P + N, applied to the numbers P - N.
+Such an element is *open*. The functions here replace its value by another possible one.
+
+Sums: let P be the sum of an element's positive terms and N the sum of the magnitudes of its negative terms. A sum that starts
+with all positive terms has the partial sum P, one that starts with the negative terms -N. So if P exceeds the largest number, one
+order returns infinity; if N does too, another returns -infinity, and adding two accumulators returns NaN: NaN is then replaced by
+infinity, and other values by NaN. No operator promises an order, nor that terms are not rounded before they are added. The
+operator is linear in its terms, so it computes P and N itself, in float64: applied to magnitudes it returns P + N, applied to the
+numbers P - N.
 
 An infinite term decides the sum, unless the finite terms overflow to the other infinity first, which results in NaN. P and N are
 sums of the finite terms.
@@ -13,6 +15,12 @@ sums of the finite terms.
 For float64 results, P and N may exceed float64 too. So all inputs are scaled by a power of 2 first, which scales P and N by that
 power, or by its square where terms are products. P and N must then exceed the limit by a bound of their own rounding errors.
 float16 and bfloat16 are accumulated in float32.
+
+Magnitudes (`abs`, `sgn`, `hypot`) within a few roundings of the largest number may become that number or infinity. Eager's own
+kernels disagree there: for 36 complex numbers of the largest magnitude, its vector loop returns infinity for a third, its scalar
+loop for none. `sgn`, which divides by the magnitude, is then 0 and not of magnitude 1. An element is open if its magnitude in
+float64 (of scaled coordinates) is within `_MAGNITUDE_ROUNDINGS` of the largest number. That covers the operator's own roundings
+and the margin by which noise keeps numbers finite.
 """
 
 from __future__ import annotations
@@ -56,6 +64,9 @@ BACKWARD_OF_NORMS = frozenset(
 )
 # Dtypes of images, and the dtypes in which batch norm accumulates their statistics.
 _ADDED_UP = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
+MAGNITUDES = frozenset(["abs", "sgn", "hypot"])
+_MAGNITUDE_ROUNDINGS = 64
+_SHRUNK_COORDINATES = 0.25
 _FACTORS = ("alpha", "beta")  # names of number arguments that multiply terms
 
 
@@ -258,3 +269,43 @@ def _wide(args: Any, kwargs: dict[str, Any], scale: float, addend: int, of: str)
     if 0 <= addend < len(args):
         wide[addend] = one(args[addend], scale * scale)
     return tuple(wide), named
+
+
+def with_open_magnitudes(func: Any, args: Any, result: Any) -> Any:
+    """`result` of an operator of MAGNITUDES, with the other possible value where an element is open.
+
+    Applies to complex operands of `abs` and `sgn` and real ones of `hypot`, with coordinates of float32 or float64; otherwise
+    returns `result`.
+    """
+    name = func._schema.name.removeprefix("aten::")
+    coordinates = _coordinates(name, args, result)
+    if coordinates is None:
+        return result
+    dtype = coordinates[0].dtype
+    if dtype not in (torch.float32, torch.float64):
+        return result
+    limit = torch.finfo(dtype).max * _SHRUNK_COORDINATES
+    magnitude = torch.hypot(*(coordinate.double() * _SHRUNK_COORDINATES for coordinate in coordinates))
+    is_open = (magnitude - limit).abs() <= _MAGNITUDE_ROUNDINGS * torch.finfo(dtype).eps * limit
+    if not bool(is_open.any()):
+        return result
+    own = func(*args)
+    if name == "sgn":
+        direction = torch.complex(
+            *(coordinate.double() * _SHRUNK_COORDINATES / magnitude for coordinate in coordinates)
+        )
+        other = torch.where(own == 0, direction.to(own.dtype), 0.0)
+    else:
+        other = torch.where(own.isinf(), own.new_full((), torch.finfo(dtype).max), math.inf)
+    return torch.empty_like(result).copy_(torch.where(is_open, other, result))
+
+
+def _coordinates(name: str, args: Any, result: Any) -> tuple[torch.Tensor, torch.Tensor] | None:
+    if name == "hypot":
+        x, y = torch.broadcast_tensors(*(arg.detach() for arg in args[:2]))
+        return (x.to(result.dtype), y.to(result.dtype))
+    z = args[0].detach()
+    if not z.is_complex() or z.layout is not torch.strided:
+        return None
+    z = z.resolve_conj()
+    return z.real, z.imag

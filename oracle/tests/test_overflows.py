@@ -11,7 +11,7 @@ import torch
 
 from oracle.judge.values import GivenRuns, compare_values
 from oracle.reruns.noise import RoundingNoise
-from oracle.reruns.partial_sums import with_open_overflows
+from oracle.reruns.overflows import with_open_overflows
 
 LARGEST = torch.finfo(torch.float32).max
 LARGEST_DOUBLE = torch.finfo(torch.float64).max
