@@ -1,6 +1,6 @@
-"""Two arguments of one memory; the first is given a copy of it, and a write to the second arrives in the copy.
+"""Two arguments share memory; the first one's `data` is set to a copy of it, and a write to the second reaches the copy.
 
-Runtime: updates are copied to the arguments as they are in the end.
+Runtime: the epilogue writes updates to the arguments' final storage.
 """
 
 import torch

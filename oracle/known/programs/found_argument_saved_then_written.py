@@ -1,6 +1,6 @@
-"""`a.sin_()` of an argument: backward says that a value it saved was modified.
+"""`a.sin_()` of an argument: backward raises that a saved tensor was modified.
 
-Partitioner: the argument is saved in place of the copy that is made of it, and the epilogue writes it.
+Partitioner: the argument is saved instead of its copy, and the epilogue writes it.
 """
 
 import torch

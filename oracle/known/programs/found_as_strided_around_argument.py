@@ -1,6 +1,6 @@
-"""as_strided of a part of a tensor writes memory beside the part: raises.
+"""as_strided of a slice writes memory outside of the slice: raises.
 
-Functionalization: an argument's value holds the argument's elements, and no memory around them.
+Functionalization: an argument's functional value has the argument's elements only, not the rest of its storage.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """The real part of a conjugated argument that was written: raises.
 
-Functionalization: the wrapper says conjugated, its new value is not.
+Functionalization: the wrapper has the conjugate bit, and its new value has not.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""An argument is written, and then given the memory of another one: the write does not arrive in the memory it had.
+"""An argument is written, and then its `data` is set to another argument's: the write does not reach its first storage.
 
 Runtime epilogue: an argument that was set_ is only set_.
 """

@@ -1,4 +1,4 @@
-"""`a.data` is set to the memory it has, which is then written through a view: refused.
+"""`a.data` is set to a view of itself, through which it is then written: refused.
 
 Functionalization: memory that was given to set_ is frozen.
 """

@@ -1,4 +1,4 @@
-"""An in-place random operator on a value nobody reads still moves the generator."""
+"""An in-place random operator on an unused value still advances the generator."""
 
 import torch
 

@@ -1,6 +1,6 @@
 """A detached argument that is written with a value that has a gradient, and returned, has no gradient.
 
-Output aliases: what is returned is made again from the argument, and gets no tangent.
+Output aliases: the output is regenerated from the argument, and gets no tangent.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A leaf is written through a detached second argument, while a view of it is in use: an internal assert of autograd.
 
-Synthetic base, made from the memory: the leaf is made again as a view without a function to repeat it.
+Synthetic base: the leaf is regenerated as a view of the base, without a view function.
 """
 
 import torch

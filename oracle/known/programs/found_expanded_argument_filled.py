@@ -1,6 +1,6 @@
 """An expanded argument is filled with one number: refused.
 
-In-graph update: the new value is copied into all elements, those too that share a place.
+In-graph update: the new value is copied into all elements, also those that share memory.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """An in-place write to a float64 tensor without dims is lost.
 
-Capture, restarted for Python scalars: a write that nobody reads is taken for a use of a scalar argument.
+Capture, restarted for Python scalars: a write whose result is unused is taken for a use of a scalar argument.
 """
 
 import torch

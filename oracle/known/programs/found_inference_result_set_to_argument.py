@@ -1,6 +1,6 @@
 """A result of inference mode that is set to an argument's memory is returned as a normal tensor.
 
-Runtime: the result is made again as a view of the argument.
+Runtime: the result is regenerated as a view of the argument.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A write under no_grad through a second argument cuts the first one's gradient.
 
-Synthetic base: the hidden write is taken for one that autograd sees.
+Synthetic base: a write hidden from autograd is treated like one that autograd sees.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """An argument that is written and returned takes the place of another argument's update.
 
-Joint graph: outputs that are arguments are put in by position, and updates come first in the list.
+Joint graph: outputs that are arguments are inserted by position, and the list starts with updates.
 """
 
 import torch

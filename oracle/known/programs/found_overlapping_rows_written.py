@@ -1,6 +1,6 @@
 """One of two overlapping rows of an argument is written, and the other one read as it was before.
 
-Joint graph: the copy that stands for the argument has a place for each element.
+Joint graph: the argument's copy has separate memory for each element.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""A result that backward does not need is written after a graph break: backward says that a value it saved was modified.
+"""A result that backward does not need is written after a graph break: backward raises that a saved tensor was modified.
 
-Runtime: all results of a graph share one backward, which checks what it saved for any of them.
+Runtime: all results of a graph share one backward, which checks the saved tensors of all of them.
 """
 
 import torch

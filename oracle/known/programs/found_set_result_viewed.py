@@ -1,6 +1,6 @@
 """A 0-d result is given other memory and shape by set_, and viewed: raises.
 
-Functionalization: the view is made with the shape from before set_.
+Functionalization: the view is made with the shape before set_.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""A result is set to the memory of an argument that is written afterwards: it has memory of its own.
+"""A result's `data` is set to an argument that is written afterwards: the result does not share its memory.
 
 Functionalization: the result is not taken for an alias of the argument.
 """

@@ -1,6 +1,6 @@
 """A slice of a result is returned whose shape was changed in place afterwards: raises.
 
-Output aliases: the slice is made again from the result as it is in the end.
+Output aliases: the slice is regenerated from the final state of the result.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A view is squeezed in place, and expanded to its own shape and written: raises.
 
-Fake tensors: autograd repeats the view by its function, which knows nothing of the squeeze.
+Fake tensors: autograd replays the view function, which does not include the squeeze.
 """
 
 import torch

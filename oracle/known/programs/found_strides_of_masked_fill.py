@@ -1,6 +1,6 @@
 """masked_fill_ of a transposed result makes it contiguous.
 
-Functionalization: an in-place result takes the layout of the functional operator.
+Functionalization: the result of an in-place operator has the strides of the functional operator's result.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""A slice of a tensor is written and transposed in place: values arrive at other places of the tensor.
+"""A slice of a tensor is written and transposed in place: wrong elements of the tensor are written.
 
-Runtime epilogue: the argument takes the strides of the functional value, before values are copied to it.
+Runtime epilogue: the argument gets the strides of the functional value before the values are copied to it.
 """
 
 import torch

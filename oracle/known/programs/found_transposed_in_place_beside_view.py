@@ -1,6 +1,6 @@
 """A result is transposed in place after a column of it was taken: raises.
 
-Functionalization: the column is made again from the transposed result.
+Functionalization: the column is regenerated from the transposed result.
 """
 
 import torch

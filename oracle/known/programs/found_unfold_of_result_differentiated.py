@@ -1,6 +1,6 @@
 """The gradient of overlapping windows is wrong: `a.clone().unfold(0, 2, 1)`.
 
-Runtime: the incoming gradient is copied into the result's strides, where elements share a place.
+Runtime: the tangent is copied into a tensor with the result's strides, whose elements share memory.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""A write through unfold() with one window, whose elements all have a place of their own: refused as overlapping.
+"""A write through unfold() with one window, whose elements do not overlap: refused as overlapping.
 
 Functionalization: the inverse of unfold.
 """

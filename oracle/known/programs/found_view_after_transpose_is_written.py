@@ -1,6 +1,6 @@
 """A tensor is written through its transpose, and its flat view then cannot be made: raises.
 
-Functionalization: the base takes the layout of the functional operator's result.
+Functionalization: the base gets the strides of the functional operator's result.
 """
 
 import torch

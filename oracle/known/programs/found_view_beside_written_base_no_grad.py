@@ -1,6 +1,6 @@
 """A view of an argument is used under enable_grad after its base was written under no_grad: raises.
 
-Synthetic base: the view is made again under no_grad, and autograd forbids what eager's view allows.
+Synthetic base: the view is regenerated under no_grad, and autograd forbids the use that eager's view allows.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A leaf and a view of it are arguments, and the leaf is written under no_grad: refused.
 
-Synthetic base: arguments of one memory must all be leaves, or none.
+Synthetic base: of arguments that share memory, all must be leaves, or none.
 """
 
 import torch

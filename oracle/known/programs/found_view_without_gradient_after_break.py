@@ -1,6 +1,6 @@
 """A view of a leaf is made and written under no_grad, and read after a graph break: raises.
 
-Capture: the view is looked at with gradients enabled when the second graph takes it in.
+Capture: the second graph reads the view's metadata with gradients enabled.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""A view of an argument and the argument are both written; gradients are counted that nobody returns."""
+"""A view of an argument and the argument are both written; gradients are counted that are not returned."""
 
 import torch
 

@@ -1,6 +1,6 @@
-"""An argument is written under enable_grad, called under no_grad: what is computed from it loses its gradient.
+"""A call under no_grad writes an argument under enable_grad: results computed from it have no gradient.
 
-Analysis: gradients are taken to be off where the compiled function is called.
+Analysis: the whole program is taken to run in the grad mode of the call.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """addcdiv of complex numbers near the largest one: a number; eager's overflows.
 
-Capture: a + value * (b / c) in place of the operator.
+Capture: the operator is replaced by a + value * (b / c).
 """
 
 import torch

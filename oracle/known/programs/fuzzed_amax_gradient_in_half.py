@@ -1,6 +1,6 @@
 """The gradient of amax of a float16 product is NaN.
 
-Fusion: the greatest is not rounded as the elements are that it is compared with: none is equal, and 0 / 0.
+Fusion: the maximum and the elements compared with it are rounded differently, so none is equal, and 0 / 0 follows.
 """
 
 import torch

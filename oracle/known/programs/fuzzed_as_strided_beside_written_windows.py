@@ -1,6 +1,6 @@
 """A transposed result is written through unfold; an as_strided view of it made before then has other elements.
 
-Functionalization: the inverse of unfold is contiguous, and as_strided counts places in memory.
+Functionalization: the inverse of unfold is contiguous, and as_strided depends on the strides.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Under no_grad a transposed leaf is written through `as_strided`: an assertion of `as_strided_scatter`.
 
-Functionalization: the scatter refuses what requires a gradient and is not contiguous, also where nobody asks for a gradient.
+Functionalization: as_strided_scatter refuses a non-contiguous tensor that requires grad, even under no_grad.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """As_strided of a slice of a result reads the slice as if it were a copy, and beyond its end.
 
-Lowering of as_strided: the slice is made a buffer of its own, whose storage is not the result's.
+Lowering of as_strided: the slice becomes a separate buffer with another storage.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """The program catches the error of an as_strided that reads beyond the memory: the error reaches the caller.
 
-Fake tensors have no memory to be left, so that capture goes on as if there were no error.
+Fake tensors have no storage to exceed, so capture continues without the error.
 """
 
 import torch

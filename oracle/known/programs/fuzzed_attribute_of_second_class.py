@@ -1,6 +1,6 @@
 """Two classes have one object as an attribute of the same name; the second one's is replaced between the calls.
 
-Capture: an attribute is known by its name and its value's identity, so that the guard stands on the first class alone.
+Capture: attributes are identified by name and value, so the guard is on the first class only.
 """
 
 import torch

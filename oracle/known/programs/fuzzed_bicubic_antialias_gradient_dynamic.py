@@ -1,6 +1,6 @@
 """The gradient of antialiased bicubic interpolation with dynamic shapes: an internal assert.
 
-Joint graph: the backward operator is called with symbolic sizes where numbers are asked for.
+Joint graph: the backward operator gets symbolic sizes instead of integers.
 """
 
 import torch

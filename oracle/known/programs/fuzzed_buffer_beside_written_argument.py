@@ -1,6 +1,6 @@
 """A module counts in a buffer, and an argument with a gradient is written into another: the result is the buffer.
 
-Joint graph: outputs that are arguments are put in by position, as in found/output_among_updated_arguments.
+Joint graph: outputs that are arguments are inserted by position, as in found/output_among_updated_arguments.
 """
 
 import torch

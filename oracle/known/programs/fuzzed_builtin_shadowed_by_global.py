@@ -1,4 +1,4 @@
-"""A global with the name of a builtin is bound between the calls: what is compiled still calls the builtin."""
+"""A global with the name of a builtin is bound between the calls: the compiled code still calls the builtin."""
 
 import torch
 

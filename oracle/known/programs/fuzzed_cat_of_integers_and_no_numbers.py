@@ -1,6 +1,6 @@
 """Cat of integers and of an empty float tensor with a gradient: refused.
 
-Decomposition of cat: the empty tensor is left out, and integers are to have a gradient.
+Decomposition of cat: without the empty tensor, the result is an integer tensor that requires grad.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """`_foreach_add_([a, b], [b, a])` adds to both what they were before; eager adds one after the other.
 
-Functionalization: what a list operator reads is taken from before all its writes.
+Functionalization: a foreach operator's inputs are read before all of its writes.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """`_foreach_exp_([a, a])` is one exponential; eager takes two, one after the other.
 
-Functionalization: what a list operator reads is taken from before all its writes.
+Functionalization: a foreach operator's inputs are read before all of its writes.
 """
 
 import torch

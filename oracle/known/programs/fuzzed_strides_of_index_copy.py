@@ -1,6 +1,6 @@
 """Index_copy into a column of a result has the column's strides; eager's is contiguous.
 
-Post-grad: the copy is made in the column itself.
+Post-grad: the copy is removed, and the column itself is written.
 """
 
 import torch

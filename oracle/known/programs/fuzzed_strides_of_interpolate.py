@@ -1,6 +1,6 @@
 """Nearest interpolation along one dimension of a permuted tensor is permuted; eager's is contiguous.
 
-Decomposition of upsample_nearest1d: an index, which keeps the layout of what it reads.
+Decomposition of upsample_nearest1d: an index, which keeps its input's strides.
 """
 
 import torch

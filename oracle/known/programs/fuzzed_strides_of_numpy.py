@@ -1,4 +1,4 @@
-"""What NumPy computes from an array that overlaps itself is contiguous; compiled it keeps the order of the strides.
+"""NumPy's result from an array that overlaps itself is contiguous; compiled it keeps the order of the strides.
 
 Capture: NumPy's calls are torch's.
 """

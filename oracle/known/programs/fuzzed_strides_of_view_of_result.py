@@ -1,6 +1,6 @@
-"""A column of what was computed from a transposed tensor has the strides of a contiguous one's column.
+"""A column of a result computed from a transposed tensor has the strides of a contiguous tensor's column.
 
-Layout of values that are no outputs: a view of one that is returned has strides that follow from it.
+Layout of intermediate buffers: the returned view has strides that follow from its buffer's.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""A part of a transposed result is written and returned: it has strides of its own.
+"""A slice of a transposed result is written and returned: its strides differ from eager's.
 
-Layout of outputs: what is no view of an input is made dense.
+Layout of outputs: an output that is no view of an input becomes dense.
 """
 
 import torch

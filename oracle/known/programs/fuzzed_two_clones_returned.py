@@ -1,6 +1,6 @@
 """Two clones of one value are returned: one object twice.
 
-Post-grad: clones of a value that is not returned itself are removed, all of them.
+Post-grad: if a value itself is not returned, all of its clones are removed.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """The results of unbind_copy share their memory.
 
-The copies are left out: results are views of one buffer.
+The copies are removed, and the results are views of one buffer.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The mean of var_mean is written where a mask says; the variance is that about the new mean.
+"""The mean of var_mean is written under a mask; the variance is computed about the new mean.
 
 Post-grad: the write is made in place, in a mean that the variance still reads.
 """

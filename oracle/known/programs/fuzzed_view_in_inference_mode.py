@@ -1,6 +1,6 @@
 """A view of an argument is made in an inference_mode region of the program: an internal error.
 
-AOTAutograd: a view made there has no version counter, and is given one.
+AOTAutograd: a view made there has no version counter, and AOTAutograd sets one.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A view of an argument is made under no_grad, and a view of it outside: it has a gradient; eager gives none.
 
-Functionalization: the second view is made again from the argument.
+Functionalization: the second view is regenerated from the argument.
 """
 
 import torch

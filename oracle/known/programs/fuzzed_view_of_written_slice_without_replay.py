@@ -1,6 +1,6 @@
 """With view_replay_for_aliased_outputs off, a view of a slice that was written begins at the storage's first element.
 
-Output aliases: as_strided with the offset of the value that stands for the argument, which is 0.
+Output aliases: as_strided with the offset of the argument's functional value, which is 0.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""A view of an argument is made under enable_grad, called under no_grad: a leaf, whose gradient goes nowhere.
+"""A call under no_grad makes a view of an argument under enable_grad: the result is a leaf without a `grad_fn`.
 
-Runtime: views of arguments are made again in the mode of the call.
+Runtime: views of arguments are regenerated in the grad mode of the call.
 """
 
 import torch

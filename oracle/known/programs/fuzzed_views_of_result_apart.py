@@ -1,6 +1,6 @@
-"""Two parts of what was computed from a transposed tensor are returned: each has memory of its own.
+"""Two slices of a result computed from a transposed tensor are returned: they do not share memory.
 
-Layout of outputs: a view whose strides are not those that were expected is copied.
+Layout of outputs: a view with other strides than expected is copied.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Two arguments are views of one memory by two dtypes, one of them written: refused.
 
-Synthetic base: there is none of two dtypes.
+Synthetic base: not supported for views of two dtypes.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""zeta of an argument with a gradient, which nobody asks for: refused. Eager refuses its backward alone.
+"""zeta of an argument that requires grad is refused, even without a backward. Eager refuses only its backward.
 
 Joint graph: backward is traced in the first call, whether or not it is ever run.
 """

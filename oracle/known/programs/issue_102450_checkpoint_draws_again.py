@@ -1,6 +1,6 @@
 """A checkpointed function draws random numbers: backward draws other ones.
 
-Capture: what is checkpointed is one operator, which does not restore the generator. AOTAutograd's partitioner does.
+Capture: the checkpointed function is one operator, which does not restore the generator. AOTAutograd's partitioner does.
 """
 
 import torch

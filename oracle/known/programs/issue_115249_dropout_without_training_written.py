@@ -1,4 +1,4 @@
-"""`dropout(a, training=False)` is `a`: a write to it does not arrive there.
+"""`dropout(a, training=False)` is `a`: a write to it does not reach `a`.
 
 Decomposition of dropout: a clone.
 """

@@ -1,6 +1,6 @@
-"""A result that nobody differentiates has a derivative of infinity: backward gives NaN.
+"""A result that is not differentiated has an infinite derivative: the gradient is NaN.
 
-Runtime: results without a gradient get one of zeros, and 0 * inf is NaN.
+Runtime: results without a tangent get a tangent of zeros, and 0 * inf is NaN.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A result that only a branch reads is no result of the program: its parameter has a gradient of zeros; eager gives none.
 
-Runtime: a graph's backward takes zeros for the results that are not differentiated.
+Runtime: a graph's backward uses tangents of zeros for results that are not differentiated.
 """
 
 import torch

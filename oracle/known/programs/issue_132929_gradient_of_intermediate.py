@@ -1,6 +1,6 @@
 """`torch.autograd.grad(z, [y], allow_unused=True)` of two values of the program is None.
 
-Runtime: what is computed before the call of grad is one autograd node, in which z does not depend on y.
+Runtime: the graph before the call of grad is one autograd node, in which z does not depend on y.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""`as_strided` of a result that was given as `out=`: in the order of the values that were written, not of the memory.
+"""`as_strided` of a tensor passed as `out=` reads elements in the order of the new value's strides, not of its memory.
 
-Functionalization: the result takes the strides of what is written to it.
+Functionalization: the tensor gets the strides of the value that is written to it.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A slice that begins at an offset is written; as_strided then reads from its beginning, not the storage's.
 
-Functionalization: the value that stands for the argument has no offset.
+Functionalization: the argument's functional value has no offset.
 """
 
 import torch

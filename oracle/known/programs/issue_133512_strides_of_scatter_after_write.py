@@ -1,6 +1,6 @@
 """Select_scatter of a strided argument that was written has the strides of a contiguous one.
 
-Functionalization: an in-place result takes the layout of the functional operator.
+Functionalization: the result of an in-place operator has the strides of the functional operator's result.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Two arguments, one of them written, share their memory from the second call on: the other one is read as it was before.
 
-Guards: that arguments did not overlap is no guard.
+Guards: there is no guard that arguments do not overlap.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Fill_diagonal_ of a tensor that begins at an offset of its storage: raises.
 
-Functionalization: fill_diagonal_ is as_strided, by places in the storage.
+Functionalization: fill_diagonal_ becomes as_strided, with an offset into the storage.
 """
 
 import torch

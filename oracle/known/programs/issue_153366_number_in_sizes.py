@@ -1,6 +1,6 @@
 """`4 in x.shape` is False in the second call, whose size is 4: by then the size is symbolic.
 
-Capture: a constant is looked for among the constants of a container alone.
+Capture: a constant is searched only among the constants of a container.
 """
 
 import torch

@@ -1,4 +1,4 @@
-"""The same after a reset: what was compiled for arguments apart comes out of the cache on disk.
+"""After a reset, the graph compiled for separate arguments is loaded from the disk cache for arguments that share memory.
 
 AOTAutograd's cache: which arguments share memory is not in the key.
 """

@@ -1,6 +1,6 @@
 """conv_transpose2d of an image without a batch, with a gradient and dynamic shapes: fails to lower.
 
-Lowering: strides are sorted, and the truth value of a relation of symbols is asked for.
+Lowering: sorting strides needs the truth value of a relation of symbols.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """`x * 0` is 0 where x is infinite or NaN.
 
-Joint graph: products with the integer 0 are folded.
+Joint graph: products with the integer 0 are folded to 0.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A value and a view of it of the same shape are returned: one object twice.
 
-Passes that remove views without an effect.
+A pass removes views that change nothing.
 """
 
 import torch

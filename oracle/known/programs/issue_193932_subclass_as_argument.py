@@ -1,6 +1,6 @@
 """A subclass of Tensor that overrides nothing is an argument: raises TypeError.
 
-Runtime: a dispatch mode leaves the operator to the subclass, which has no handler; Inductor's kernels ask nobody.
+Runtime: a dispatch mode leaves the operator to the subclass, which has no handler. Inductor's kernels are not affected.
 """
 
 import torch

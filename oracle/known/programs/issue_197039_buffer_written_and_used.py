@@ -1,6 +1,6 @@
 """`self.steps.add_(1); return a * self.steps`: the gradient is that of steps + 2.
 
-Partitioner: the new value is computed again in backward, from the buffer, which has it by then.
+Partitioner: backward recomputes the new value from the buffer, which the call has already updated.
 """
 
 import torch

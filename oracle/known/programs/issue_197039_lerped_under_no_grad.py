@@ -1,6 +1,6 @@
-"""Tanh of an argument, which lerp_ writes under no_grad: the gradient of the new values.
+"""Tanh of an argument that lerp_ writes under no_grad: its gradient is that of the new values.
 
-Partitioner: tanh is computed again in backward, from the argument; without Inductor autograd refuses.
+Partitioner: backward recomputes tanh from the argument; without Inductor autograd refuses.
 """
 
 import torch

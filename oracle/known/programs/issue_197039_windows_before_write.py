@@ -1,6 +1,6 @@
-"""Windows of an argument are used before and after it is written under no_grad: the gradient is that of other values.
+"""Windows of an argument are used before and after it is written under no_grad: the gradient is that of the new values.
 
-Partitioner: what was computed before the write is computed again in backward, from the argument, which is written by then.
+Partitioner: backward recomputes values from the argument, which has been written since.
 """
 
 import torch

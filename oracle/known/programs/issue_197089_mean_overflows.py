@@ -1,6 +1,6 @@
 """The mean of var_mean overflows where eager's does not.
 
-Lowering of var_mean: running means in the tensor's dtype; eager adds up in double.
+Lowering of var_mean: running means in the tensor's dtype; eager accumulates in double.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Std and var overflow where eager's do not.
 
-Decomposition: squares in the tensor's dtype; eager adds up in double.
+Decomposition: squares in the tensor's dtype; eager accumulates in double.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """`f"{x.shape[0]:d}"` of a symbolic size: an internal error.
 
-Capture: the size reaches the format as a text.
+Capture: the size is passed to the format as text.
 """
 
 import torch

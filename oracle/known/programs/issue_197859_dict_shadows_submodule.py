@@ -1,4 +1,4 @@
-"""object.__setattr__ puts a module into __dict__, in front of the registered submodule."""
+"""object.__setattr__ stores a module in __dict__, which hides the registered submodule."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""slice_scatter makes a new tensor; zeroing its source afterwards must not reach it."""
+"""slice_scatter makes a new tensor, which must not change when its source is zeroed afterwards."""
 
 import torch
 

@@ -1,6 +1,6 @@
-"""Two overlapping arguments, the second written: a part of it is returned at the place it has in the base.
+"""Two overlapping arguments, the second one written: a returned slice of it has the wrong offset.
 
-Synthetic base: the part is made again from the base, without the argument's offset.
+Synthetic base: the slice is regenerated from the base without the argument's offset.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""Two arguments of one memory and other shapes, one written: a view of the other one raises IndexError.
+"""Two arguments share memory and have different shapes, one is written: a view of the other one raises IndexError.
 
-Synthetic base: the view is made again from the base, which has another shape than the argument.
+Synthetic base: the view is regenerated from the base, whose shape differs from the argument's.
 """
 
 import torch

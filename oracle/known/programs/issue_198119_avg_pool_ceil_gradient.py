@@ -1,6 +1,6 @@
-"""The gradient of avg_pool2d with ceil_mode: a window that stands over the edge is divided by the kernel's size, not its own.
+"""The gradient of avg_pool2d with ceil_mode: a window across the edge is divided by the kernel's size, not by its own.
 
-Lowering of avg_pool2d_backward; forward counts what is in the window.
+Lowering of avg_pool2d_backward; the forward counts the elements in the window.
 """
 
 import torch
