@@ -1,6 +1,6 @@
 """channel_shuffle with one group is a view of its argument; eager's is a copy.
 
-Decomposition of channel_shuffle: a reshape, which copies only what it must.
+Decomposition of channel_shuffle: a reshape, which returns a view if it can.
 """
 
 import torch

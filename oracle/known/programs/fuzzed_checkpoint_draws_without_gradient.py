@@ -1,6 +1,6 @@
-"""A checkpointed function draws random numbers, and nothing has a gradient: refused.
+"""A checkpointed function draws random numbers, and nothing requires grad: refused.
 
-Activation checkpointing: a pass for graphs that hold a backward of their own also sees graphs of inference.
+Activation checkpointing: a pass for graphs with their own backward is applied to inference graphs too.
 """
 
 import torch

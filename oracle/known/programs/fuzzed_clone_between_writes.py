@@ -1,4 +1,4 @@
-"""A part of an argument is written, the argument cloned and written again: the clone is what it is in the end.
+"""A slice of an argument is written, the argument cloned and written again: the clone has the argument's final values.
 
 Post-grad: no-op removal drops the clone, then the writes are made in place.
 """

@@ -1,4 +1,4 @@
-"""`a.clone()[:2].clone()` is a part of the argument's memory.
+"""`a.clone()[:2].clone()` shares the argument's memory.
 
 Post-grad: no-op removal drops both clones.
 """

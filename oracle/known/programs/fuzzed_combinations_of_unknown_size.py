@@ -1,6 +1,6 @@
 """Combinations with capture_dynamic_output_shape_ops: an internal error.
 
-Capture: a size that is not known yet is in no result.
+Capture: an unbacked symbol occurs in no output.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """`torch.linalg.cond(a, "fro")` with dynamic shapes: raises.
 
-Fake tensors: its kernel asks for numel(), which a symbolic size does not answer.
+Fake tensors: its meta kernel calls numel(), which fails with symbolic sizes.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Backward of `torch.complex(a, a).conj()`: raises.
 
-Joint graph: the gradient is read as real numbers, and is conjugated.
+Joint graph: view_as_real of a gradient with the conjugate bit.
 """
 
 import torch

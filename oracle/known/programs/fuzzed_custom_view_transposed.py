@@ -1,6 +1,6 @@
-"""A custom function returns a view of its argument, which is transposed: its backward is left out.
+"""A custom function returns a transposed view of its argument: its backward is skipped.
 
-Output aliases: the result is made again as a view of the argument.
+Output aliases: the result is regenerated as a view of the argument.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""`a.data` is read twice: two tensors in eager, one and the same object compiled.
+"""`a.data` is read twice: two tensors in eager, one object compiled.
 
-Dynamo keeps the attribute of an argument that it has read.
+Dynamo caches an argument's attribute after the first read.
 """
 
 import torch

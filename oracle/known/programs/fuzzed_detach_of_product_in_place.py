@@ -1,6 +1,6 @@
 """`detach_` of the product of a vector and a matrix: refused, as if it were a view.
 
-Capture: the fake product is made with one.
+Capture: the fake product is a view.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A result is written and detached in place beside a view of it: an internal assertion of autograd.
 
-Functionalization: the view is made again from the detached result.
+Functionalization: the view is regenerated from the detached result.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""A value's detached alias and a view of it are returned: the view is a leaf, whose gradient goes nowhere.
+"""A value's detached alias and a view of the value are returned: the view is a leaf, without a `grad_fn`.
 
-Output aliases: both are made again from one value, which counts as detached.
+Output aliases: both are regenerated from one value, which counts as detached.
 """
 
 import torch

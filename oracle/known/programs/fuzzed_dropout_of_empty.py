@@ -1,4 +1,4 @@
-"""Dropout of no elements is its argument; what is done to its shape in place does not arrive there.
+"""Dropout of no elements returns its argument; in-place changes of the result's shape do not reach the argument.
 
 Functionalization of dropout: a new value.
 """

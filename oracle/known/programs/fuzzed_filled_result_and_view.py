@@ -1,6 +1,6 @@
-"""A result is filled with 0 through a view, and both are returned: each has memory of its own.
+"""A result is filled with 0 through a view, and both are returned: they do not share memory.
 
-Joint graph: each is a constant, and constants are made anew.
+Joint graph: each is a constant with a new tensor.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""Backward of `_foreach_lerp_`: it says that a value it saved was modified.
+"""Backward of `_foreach_lerp_` raises that a saved tensor was modified.
 
-Capture: the operator is written in others, one of which saves what another one writes.
+Capture: the operator is decomposed, and one operator saves a tensor that another one writes.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""`_foreach_lerp_` of two pairs, one with a gradient: both results have one.
+"""`_foreach_lerp_` of two pairs, one of which requires grad: both results require grad.
 
-Capture: requires_grad of what a list operator has written.
+Capture: requires_grad of tensors that a foreach operator has written.
 """
 
 import torch

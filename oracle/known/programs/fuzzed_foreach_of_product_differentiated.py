@@ -1,6 +1,6 @@
-"""`_foreach_mul_` of the product of a vector and a matrix: a gradient as if it were not there.
+"""`_foreach_mul_` of the product of a vector and a matrix is ignored in the gradient.
 
-AOTAutograd: the product is a view there, and the write of a list operator to a view is not differentiated.
+AOTAutograd: the product is a view there, and a foreach operator's write to a view is not differentiated.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """`torch.func.grad` in inference mode: the result is an inference tensor; eager's is none.
 
-Runtime: results are made in the mode of the call.
+Runtime: results are made in the call's inference mode.
 """
 
 import torch

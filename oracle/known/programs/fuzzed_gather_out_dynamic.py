@@ -1,6 +1,6 @@
 """gather with out= and dynamic shapes: raises.
 
-Capture: the fake kernel asks for a number of elements that is symbolic.
+Capture: the meta kernel needs the number of elements, which is symbolic.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """A point outside of an image with an infinity at its edge: NaN; eager has 0.
 
-Decomposition of `grid_sampler_2d`: what lies outside is read from somewhere inside, and multiplied by 0.
+Decomposition of `grid_sampler_2d`: for a point outside, an element inside is read and multiplied by 0.
 """
 
 import torch

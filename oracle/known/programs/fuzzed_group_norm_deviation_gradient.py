@@ -1,7 +1,7 @@
-"""A gradient that arrives at the deviation of native_group_norm is lost in eager, unless one arrives at its mean too.
+"""The tangent of native_group_norm's deviation is ignored in eager, unless its mean has a tangent too.
 
-Eager's formula adds neither where one of the two does not arrive. Compiled, zeros arrive at a result that goes on after the
-graph, and the gradient is right.
+Eager's formula adds neither if one of the two is undefined. Compiled, a result that is used after the graph gets zeros, and the
+gradient is right.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """The gradient of hardsigmoid in double has eight digits in eager, sixteen compiled.
 
-Eager's kernel: a sixth as a number of single precision.
+Eager's kernel: 1/6 is a float32 constant.
 """
 
 import torch

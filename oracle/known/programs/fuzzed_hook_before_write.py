@@ -1,6 +1,6 @@
-"""An argument is given a hook, used, and written: the hook is not run. Without the write it is.
+"""A hook is registered on an argument that is used and written: the hook does not run. Without the write it does.
 
-Capture: the hook is registered when the graph has run, on the tensor that the argument is by then.
+Capture: the hook is registered after the graph has run, on the argument's new value.
 """
 
 import torch

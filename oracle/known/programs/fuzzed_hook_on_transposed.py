@@ -1,6 +1,6 @@
 """A hook on `a.mT` is not run; on `a.t()` it is.
 
-Dynamo makes the view once more where it is used: the hook stays with another object.
+Dynamo makes the view again where it is used, and the hook is on another object.
 """
 
 import torch

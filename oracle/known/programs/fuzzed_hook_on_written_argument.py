@@ -1,6 +1,6 @@
-"""An argument is written, then given a hook: the hook is not run.
+"""A hook is registered on an argument after it is written: the hook does not run.
 
-Functionalization: the hook stays with the old value, on which the result no longer depends.
+Functionalization: the hook is on the old value, on which the result does not depend.
 """
 
 import torch

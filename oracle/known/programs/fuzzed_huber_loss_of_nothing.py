@@ -1,4 +1,4 @@
-"""The mean huber_loss of no elements, with a gradient: raises ZeroDivisionError. Eager's is NaN, its gradient empty.
+"""The mean huber_loss of no elements that require grad: raises ZeroDivisionError. Eager's is NaN, its gradient empty.
 
 Decomposition of huber_loss_backward: 1 / a.numel().
 """

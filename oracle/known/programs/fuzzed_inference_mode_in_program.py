@@ -1,6 +1,6 @@
 """A result of an inference_mode region of the program is a normal tensor.
 
-Runtime: the region is traced, and nothing says so afterwards.
+Runtime: the region is traced, but outputs are made in the call's mode.
 """
 
 import torch

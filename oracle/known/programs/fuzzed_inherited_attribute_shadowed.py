@@ -1,6 +1,6 @@
-"""A class gets an attribute of its own between the calls, which it had from its base until then: the base's is used on.
+"""Between the calls, a class gets its own attribute instead of an inherited one: the inherited one is still used.
 
-Capture: the guard is on the attribute in the base; that the classes before it have none is no guard.
+Capture: the guard is on the base's attribute, without a guard that earlier classes in the MRO have none.
 """
 
 import torch

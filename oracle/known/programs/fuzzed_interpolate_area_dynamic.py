@@ -1,6 +1,6 @@
 """Area interpolation by a factor with dynamic shapes: fails to lower.
 
-Lowering of adaptive_avg_pool2d: the truth value of a relation of symbols.
+Lowering of adaptive_avg_pool2d: needs the truth value of a relation of symbols.
 """
 
 import torch

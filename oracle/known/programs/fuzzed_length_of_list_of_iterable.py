@@ -1,6 +1,6 @@
 """`len(list(items))` of an object that has `__iter__` and no `__len__`: an internal error.
 
-Guards: the length of the object is asked for.
+Guards: a guard calls `len` on the object.
 """
 
 import torch

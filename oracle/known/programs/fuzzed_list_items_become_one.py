@@ -1,4 +1,4 @@
-"""Two equal lists in a list become one object between the calls: `is` is answered as before."""
+"""Two equal lists in a list become one object between the calls: `is` has its old value."""
 
 import torch
 

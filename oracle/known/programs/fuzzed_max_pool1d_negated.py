@@ -1,4 +1,4 @@
-"""max_pool1d of a lazily negated tensor is that of the numbers without their sign in eager, and right compiled.
+"""max_pool1d of a tensor with the negative bit ignores the bit in eager, and is right compiled.
 
 Eager's kernel: it reads the memory of a contiguous tensor whose negative bit is set.
 """

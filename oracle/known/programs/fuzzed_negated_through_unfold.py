@@ -1,6 +1,6 @@
-"""Zeros are negated through `unfold`, and stay as they are; eager has -0.
+"""Zeros that are negated through `unfold` stay 0; in eager they become -0.
 
-Decomposition of `unfold_backward`, with which a write to the windows is brought back: it adds to zeros.
+Decomposition of `unfold_backward`, which writes the windows back to the base: it adds to zeros.
 """
 
 import torch

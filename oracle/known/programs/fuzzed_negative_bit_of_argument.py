@@ -1,4 +1,4 @@
-"""An argument whose negative bit is set is read without it."""
+"""An argument's negative bit is ignored."""
 
 import torch
 

@@ -1,6 +1,6 @@
 """The largest number of each column of no matrices, the dimension counted from the end: refused.
 
-Decomposition of vector_norm, which fake tensors take too: a negative dimension counts as an empty one.
+Decomposition of vector_norm, also for fake tensors: a negative dimension counts as an empty one.
 """
 
 import torch

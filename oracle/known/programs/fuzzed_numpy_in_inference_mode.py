@@ -1,6 +1,6 @@
-"""A global NumPy scalar or array is read in inference mode: a guard fails on the frame it was made for.
+"""A global NumPy scalar or array is read in inference mode: a guard fails right after it was made.
 
-Guards: the tensor that is made of it is not the same in inference mode and out of it.
+Guards: the tensor made from it differs between inference mode and normal mode.
 """
 
 import numpy as np

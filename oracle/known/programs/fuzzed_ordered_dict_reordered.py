@@ -1,4 +1,4 @@
-"""An OrderedDict that is iterated gets another order between the calls. (Of a plain dict that is noticed.)"""
+"""The order of an OrderedDict that is iterated changes between the calls. (For a plain dict there is a guard.)"""
 
 import collections
 

@@ -1,6 +1,6 @@
-"""An argument is transposed in place beside a write to its memory; what then takes it by `out=` has its numbers untransposed.
+"""An argument is transposed in place beside a write to its memory, and then passed as `out=`: the result is not transposed.
 
-Functionalization: a result given as `out=` takes the strides of what is written to it, and is read by those it had.
+Functionalization: a tensor passed as `out=` gets the strides of the new value, and is read with the old ones.
 """
 
 import torch

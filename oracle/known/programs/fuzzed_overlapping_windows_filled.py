@@ -1,6 +1,6 @@
 """Overlapping windows of an argument are filled with one number: refused.
 
-Functionalization: the inverse of unfold refuses every write to elements that share a place.
+Functionalization: the inverse of unfold refuses every write to elements that share memory.
 """
 
 import torch

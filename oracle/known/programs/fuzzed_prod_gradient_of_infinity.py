@@ -1,6 +1,6 @@
 """The gradient of prod of one infinite element is NaN in eager, and a number compiled.
 
-Joint graph: under fake tensors autograd takes another formula, without a division of the result by the element.
+Joint graph: with fake tensors autograd uses another formula, which does not divide the result by the element.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """With use_joint_graph_passes off, random numbers fail to lower.
 
-Lowering: the pass that replaces random operators is one of those that are off.
+Lowering: the pass that replaces random operators is off too.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""A tensor is squeezed in place, then asked for its rank: the answer is that of before.
+"""The rank of a tensor after `squeeze_` is that before it.
 
-Dynamo keeps what it knew of the shape when the tensor was made; here it takes the wrong branch, without an error.
+Dynamo caches the shape from when the tensor was made, and takes the wrong branch here, without an error.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""A result is written in place, then requires_grad_ of it: what the write returned requires none.
+"""`requires_grad_` of a result after an in-place write: the tensor that the write returned does not require grad.
 
-Functionalization: what the write returned is another value than what was written.
+Functionalization: the write returns another tensor than its argument.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""The same computation twice, of an operator with several results: the two results are one object, and have one memory.
+"""The same operator with several results is called twice: the two results are one object and share memory.
 
-Elimination of common subexpressions in the joint graph: it spares what is returned, not what is taken out of a tuple.
+Common subexpression elimination in the joint graph: it keeps nodes that are returned, but not those whose items are.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """rrelu of positive numbers in training draws random numbers; eager draws none.
 
-Decomposition of rrelu_with_noise: a number for each element, negative or not.
+Decomposition of rrelu_with_noise: draws a number for each element, negative or not.
 """
 
 import torch

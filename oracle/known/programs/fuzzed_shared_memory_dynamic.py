@@ -1,6 +1,6 @@
 """Two overlapping arguments with dynamic shapes, one of them written: an internal assert.
 
-Synthetic base: a storage of symbolic size.
+Synthetic base: a storage of symbolic size is not supported.
 """
 
 import torch

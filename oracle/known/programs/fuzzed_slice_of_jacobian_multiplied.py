@@ -1,6 +1,6 @@
-"""Every second column of a Jacobian by jacfwd, with dynamic shapes, times a row: elements from elsewhere in memory.
+"""Every second column of a Jacobian by jacfwd, with dynamic shapes, times a row: reads wrong elements.
 
-Lowering of the product: a place that depends on symbolic sizes.
+Lowering of the product: an index that depends on symbolic sizes.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """`slice_scatter` of a tensor whose rows overlap: eager's result overlaps like its argument, Inductor's lacks one of the values.
 
-Lowering of `slice_scatter`, into a result with the argument's strides. Neither is what a tensor of its own memory would hold.
+Lowering of `slice_scatter`, into a result with the argument's strides. Neither is right for a tensor without overlaps.
 """
 
 import torch

@@ -1,6 +1,6 @@
 """Stft with dynamic shapes: raises.
 
-Capture: the fake Fourier transform resizes its result, which it may not where sizes are symbolic.
+Capture: the meta kernel of the Fourier transform resizes its result, which symbolic sizes do not permit.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""A slice of what is also the argument of a convolution has strides of its own.
+"""A slice of a value that is also a convolution's input has other strides.
 
-Layout of values that are no outputs: the convolution's argument is made channels_last.
+Layout of intermediate buffers: the convolution's input is made channels_last.
 """
 
 import torch
