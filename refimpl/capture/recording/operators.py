@@ -32,13 +32,10 @@ from refimpl.capture.values import (
     ArrayValue,
     ConstantValue,
     NumberValue,
-    ObjectValue,
     SequenceValue,
-    SliceValue,
     TensorValue,
     Value,
 )
-from refimpl.capture.values.classes import is_a
 from refimpl.capture.values.hashing import CONSTANT_TYPES
 from refimpl.capture.values.value import UserRaise
 from refimpl.functionalize.geometry import has_symbols, is_row_major
@@ -74,7 +71,6 @@ SYMBOLIC_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _INDEXING: dict[Any, Callable[..., Any]] = {operator.getitem: get_item, operator.setitem: set_item}
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
-_LARGE = 2**63  # ints beyond are no arguments of torch's operators
 
 
 class OperatorState:
@@ -235,46 +231,11 @@ class OperatorState:
 
     def fake_of(self, value: Any, what: str) -> Any:
         """The argument of a call on fakes. Raises GraphBreak for values that no operator takes."""
-        value = self.see(value)
-        match value:
-            case TensorValue():
-                return value.fake
-            case ConstantValue():
-                if type(value.value) is int and not -_LARGE <= value.value < _LARGE:
-                    raise GraphBreak("not_a_graph_argument", what="int of more than 64 bits")
-                return value.value
-            case NumberValue():
-                return value.number
-            case SequenceValue() if value.class_ in (tuple, list, torch.Size):
-                items = [self.fake_of(item, what) for item in value.items]
-                return tuple(items) if value.class_ is torch.Size and _has_number(items) else value.class_(items)
-            case SliceValue():
-                return slice(*(self.fake_of(part, what) for part in value.parts))
-            case ObjectValue() if is_a(value.object, type):
-                return value.object
-            case _:
-                raise GraphBreak("not_a_graph_argument", what=value.kind)
+        return self.see(value).as_fake(self, what)
 
     def argument_of(self, value: Any) -> Any:
         """The same, for the node."""
-        value = self.see(value)
-        match value:
-            case TensorValue():
-                return value.node
-            case NumberValue():
-                return self.node_of(value)
-            case SequenceValue():
-                return (
-                    value.class_([self.argument_of(item) for item in value.items])
-                    if value.class_ is not torch.Size
-                    else (tuple(self.argument_of(item) for item in value.items))
-                )
-            case SliceValue():
-                return slice(*(self.argument_of(part) for part in value.parts))
-            case ObjectValue():
-                return value.object
-            case _:
-                return value.value
+        return self.see(value).as_argument(self)
 
 
 def _has_tensor(result: Any) -> bool:

@@ -23,6 +23,7 @@ from refimpl.capture.values.hashing import CONSTANT_KEYS
 from refimpl.capture.values.value import Value, raising, unsupported
 
 _MOST_ELEMENTS = 4096
+_LARGE = 2**63  # ints beyond are no arguments of torch's operators
 _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
@@ -138,6 +139,14 @@ class ConstantValue(Value):
     def exhausted(self) -> str:
         return repr(type(self.value)()) if type(self.value) in (str, bytes) else "range(0)"
 
+    def as_fake(self, state: Any, what: str) -> Any:
+        if type(self.value) is int and not -_LARGE <= self.value < _LARGE:
+            raise GraphBreak("not_a_graph_argument", what="int of more than 64 bits")
+        return self.value
+
+    def as_argument(self, state: Any) -> Any:
+        return self.value
+
 
 class NumberValue(Value):
     """A number that depends on sizes: a symbolic number and the node that gives it, once there is one."""
@@ -189,6 +198,12 @@ class NumberValue(Value):
         if self.node is not None and not is_known:
             return emitter.named(self, emitter.output(self.node))
         return repr(bool(self.number))
+
+    def as_fake(self, state: Any, what: str) -> Any:
+        return self.number
+
+    def as_argument(self, state: Any) -> Any:
+        return state.node_of(self)
 
 
 def is_number(value: Value) -> bool:

@@ -114,7 +114,9 @@ class NativeIteratorValue(AnyIteratorValue):
         super().__init__()
         self.class_ = class_
         self.generator = generator
-        self.recipe = recipe  # of the generator's variables: the expression that makes it; see `lazy_iterators.py`
+        self.recipe = (
+            recipe  # of the generator's variables: the expression that makes it; see `rules/lazy_iterators.py`
+        )
 
     @property
     def kind(self) -> str:

@@ -470,6 +470,12 @@ class ObjectValue(ProgramObject):
     def rebuilt(self, emitter: Any) -> str:
         return emitter.constant(self.object)
 
+    def as_fake(self, state: Any, what: str) -> Any:
+        return self.object if self.is_class else super().as_fake(state, what)
+
+    def as_argument(self, state: Any) -> Any:
+        return self.object
+
 
 class FunctionObjectValue(Value):
     """An instance of a class of `torch.autograd.Function`, which is good for nothing but its class's attributes."""

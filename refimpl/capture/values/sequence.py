@@ -245,6 +245,19 @@ class SequenceValue(Value):
     def exhausted(self) -> str:
         return "[]" if self.class_ is list else "()"
 
+    # ------------------------------------------------------------------------------------------ arguments of operators
+
+    def as_fake(self, state: Any, what: str) -> Any:
+        if self.class_ not in (tuple, list, torch.Size):
+            return super().as_fake(state, what)
+        items = [state.fake_of(item, what) for item in self.items]
+        has_symbols = self.class_ is torch.Size and any(isinstance(item, torch.SymInt) for item in items)
+        return tuple(items) if has_symbols else self.class_(items)
+
+    def as_argument(self, state: Any) -> Any:
+        items = [state.argument_of(item) for item in self.items]
+        return tuple(items) if self.class_ is torch.Size else self.class_(items)
+
 
 class DequeValue(SequenceValue):
     """A deque."""
@@ -307,6 +320,12 @@ class SliceValue(Value):
 
     def rebuilt(self, emitter: Any) -> str:
         return emitter.named(self, f"slice({emitter.listed(self.parts)})")
+
+    def as_fake(self, state: Any, what: str) -> Any:
+        return slice(*(state.fake_of(part, what) for part in self.parts))
+
+    def as_argument(self, state: Any) -> Any:
+        return slice(*(state.argument_of(part) for part in self.parts))
 
 
 # ---------------------------------------------------------------------------------------------- what containers share

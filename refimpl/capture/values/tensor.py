@@ -214,6 +214,12 @@ class TensorValue(Value):
             emitter.line(f"{name}.__setstate__({iterator.position})")
         return name
 
+    def as_fake(self, state: Any, what: str) -> Any:
+        return self.fake
+
+    def as_argument(self, state: Any) -> Any:
+        return self.node
+
 
 def _operator(domain: Any, function: Any, left: Value, right: Value) -> Value:
     for operand in (left, right):

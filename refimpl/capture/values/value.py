@@ -227,6 +227,16 @@ class Value:
             emitter.line(f"{name}.__setstate__({iterator.position})")
         return name
 
+    # ------------------------------------------------------------------------------------------ arguments of operators
+
+    def as_fake(self, state: Any, what: str) -> Any:
+        """The argument of a call of torch on fakes. what: the operator."""
+        raise GraphBreak("not_a_graph_argument", what=self.kind)
+
+    def as_argument(self, state: Any) -> Any:
+        """The same, for the node."""
+        raise GraphBreak("not_a_graph_argument", what=self.kind)
+
 
 class UnreadValue(Value):
     """An object that nobody has looked at: there is no guard on it."""
