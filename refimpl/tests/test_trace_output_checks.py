@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import refimpl
 from refimpl.trace.decompositions import decomposition_table
-from refimpl.trace.refusals.outputs import check_outputs
+from refimpl.trace.refusals.mutations import check_mutations
 
 _INDEX = torch.tensor([0, 2])
 
@@ -129,7 +129,7 @@ def test_outputs_within_an_operator_that_are_resized_are_where_it_put_them():
 
 
 @pytest.mark.parametrize("decompositions", [{}, dict(decomposition_table)], ids=["whole", "decomposed"])
-def test_a_fake_kernel_that_stumbles_over_a_size_of_zero_raises_eagers_error(decompositions):
+def test_a_fake_kernel_that_stumbles_over_a_size_of_zero_raises_eager_error(decompositions):
     def program(x):
         return torch.nn.functional.interpolate(x, size=3)
 
@@ -173,6 +173,6 @@ def test_the_trial_on_real_tensors_is_hidden_from_every_mode() -> None:
     with FakeTensorMode(), _SeesCalls() as mode:
         x, out = torch.empty(3, dtype=torch.float64), torch.empty((), dtype=torch.float64)
         mode.seen.clear()
-        check_outputs(_aten.amax.out, (x, [0]), {"out": out})
+        check_mutations(_aten.amax.out, (x, [0]), {"out": out})
     assert _aten.zeros.default not in mode.seen
     assert _aten.set_.source_Storage_storage_offset not in mode.seen

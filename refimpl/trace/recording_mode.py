@@ -66,7 +66,7 @@ from refimpl.trace.options import TraceOptions
 from refimpl.trace.provenance import preserved_meta_writer
 from refimpl.trace.proxies import PythonKeyTracer
 from refimpl.trace.read_after_write import reads_what_it_writes
-from refimpl.trace.refusals.outputs import check_outputs, eagers_error
+from refimpl.trace.refusals.mutations import check_mutations, eager_error
 from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
 from refimpl.trace.tracker import ObjectTrackerState, TrackerState
 
@@ -347,7 +347,7 @@ class RecordingMode(DispatchMode):
         rule = self.options.decompositions.get(func)
         if rule is not None:
             if self._kernels is not None and not self._has_values:
-                check_outputs(func, args, kwargs)  # a rule has no checks of overlapping memory
+                check_mutations(func, args, kwargs)  # a rule has no checks of overlapping memory
             if updates_overlapping_elements(func, args, kwargs) or reads_what_it_writes(func, args, kwargs):
                 result = NotImplemented  # a rule computes all elements before it writes the first
             else:
@@ -417,7 +417,7 @@ class RecordingMode(DispatchMode):
         try:
             if self._kernels is None or self._has_values:
                 return func(*args, **kwargs)
-            check_outputs(func, args, kwargs)
+            check_mutations(func, args, kwargs)
             result = known_result(func, args, kwargs)
             if result is not NotImplemented:
                 return self._kernels.with_eager_strides(func, args, kwargs, result)
@@ -427,7 +427,7 @@ class RecordingMode(DispatchMode):
         except DynamicOutputShapeException as error:
             raise DynamicShapeInTrace(func) from error
         except TypeError as error:  # fake kernels raise it for sizes of 0, in checks that use a size as a bool
-            expected = eagers_error(func, args, kwargs)
+            expected = eager_error(func, args, kwargs)
             if expected is None:
                 raise
             raise expected from error

@@ -26,7 +26,7 @@ _NAMESPACES = ("aten", "prims")  # kernels of custom ops may do anything
 _EAGERS_ERRORS = (RuntimeError, IndexError, ValueError, TypeError)
 
 
-def check_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_mutations(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises eager's error about a tensor that the call writes to. Symbolic sizes count with their hints."""
     written = _written_tensors(func, args, kwargs)
     if not written:
@@ -35,7 +35,7 @@ def check_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
     if not is_out and not repeats and not _is_shared(written, args, kwargs):
         return
     trial = _Trial.of(func, args, kwargs)
-    is_known = trial is not None and trial.raises_eagers_error()
+    is_known = trial is not None and trial.raises_eager_error()
     if is_out and repeats and not is_known:
         raise RuntimeError(
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
@@ -43,7 +43,7 @@ def check_outputs(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
         )
 
 
-def eagers_error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+def eager_error(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
     """The exception that eager raises for these arguments; None if it raises none or cannot be tried."""
     if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES:
         return None
@@ -131,7 +131,7 @@ class _Trial:
             warnings.simplefilter("ignore")
             return self._run(self._func, *_real(self._given))
 
-    def raises_eagers_error(self) -> bool:
+    def raises_eager_error(self) -> bool:
         """Raise eager's error if a written tensor is its cause. Returns True if the call succeeds, False for other errors."""
         with without_dispatch(), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
