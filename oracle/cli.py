@@ -1,6 +1,6 @@
-"""The command line: assembled from the entry points of group `torch_oracle.commands`, so that lower packages know no upper one.
+"""The command line, assembled from entry points of the group `torch_oracle.commands`, so that this module imports no command.
 
-A command's module is imported when the command is called. The list of commands reads their docstrings and imports none.
+A command's module is imported when the command is called. The list of commands is made from docstrings in their source.
 
 Exit codes: 0 clean, 1 findings, 2 usage or environment, 3 internal error.
 """
@@ -26,7 +26,7 @@ from oracle.isolate import IsolateError
 
 COMMAND_GROUP = "torch_oracle.commands"
 _NAME = "torch-oracle"
-# click's base of all usage errors; typer brings its own click since 0.26 and names only the leaves of it
+# Click's base class of usage errors. Since 0.26 typer vendors click and exports only the subclasses.
 _CommandLineError = cast(
     "type[typer.BadParameter]", next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
 )
@@ -45,7 +45,7 @@ def build_app() -> TyperGroup:
 
 
 class _InstalledCommand(TyperCommand):
-    """A command by its entry point: its first sentence comes from the source, its options with the module, once it is called."""
+    """A command known by its entry point. Its help is read from the source; calling it imports its module with the options."""
 
     def __init__(self, point: EntryPoint) -> None:
         super().__init__(point.name, help=inspect.cleandoc(_docstring(point)), rich_markup_mode=None)
@@ -54,7 +54,7 @@ class _InstalledCommand(TyperCommand):
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         app = typer.Typer(
             add_completion=False,
-            rich_markup_mode=None,  # or "[subjects.NAME]" in a help text is taken for markup
+            rich_markup_mode=None,  # otherwise "[subjects.NAME]" in a help text is taken for markup
             pretty_exceptions_enable=False,
         )
         app.command(self._point.name)(self._point.load())
@@ -62,7 +62,7 @@ class _InstalledCommand(TyperCommand):
 
 
 def _docstring(point: EntryPoint) -> str:
-    """What the command does, without importing its module where that is a file with the function in it."""
+    """The command's docstring, read from its source file; its module is imported only if that does not define the function."""
     spec = find_spec(point.module)
     if spec is not None and spec.origin is not None and spec.origin.endswith(".py"):
         for node in ast.parse(Path(spec.origin).read_bytes()).body:
@@ -77,12 +77,12 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line of `torch-oracle`; returns the exit code."""
+    """Run a command line of `torch-oracle` and return the exit code."""
     return run_app(build_app, arguments, name=_NAME)
 
 
 def run_app(make_app: Callable[[], Any], arguments: list[str], *, name: str) -> int:
-    """Run one command line; returns the exit code. The process edge: every error becomes a message and a code here."""
+    """Run a command line and return the exit code. This is the process edge, where errors become messages and exit codes."""
     err = Console(stderr=True, soft_wrap=True)
     try:
         result = make_app().main(args=arguments, prog_name=name, standalone_mode=False)
