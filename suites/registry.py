@@ -11,7 +11,6 @@ from types import ModuleType
 import suites.exports
 import suites.features
 import suites.models
-import suites.mutations
 import suites.opinfo
 import suites.regressions
 from oracle.errors import UsageError
@@ -45,16 +44,23 @@ def _entry(module: ModuleType) -> SuiteEntry:
 
 SUITES: dict[str, SuiteEntry] = {
     entry.name: entry
-    for entry in map(
-        _entry, (suites.opinfo, suites.models, suites.features, suites.regressions, suites.mutations, suites.exports)
-    )
+    for entry in map(_entry, (suites.opinfo, suites.models, suites.features, suites.regressions, suites.exports))
 }
 
 
+REPLACED = {
+    "mutations": "`torch-oracle fuzz --focus views` draws such programs"
+}  # suites that are no more -> what does their work
+
+
 def find_suite(name: str) -> SuiteEntry:
-    """Raises UsageError with near matches for an unknown name."""
+    """Raises UsageError for an unknown name, with near matches or what has taken its place."""
     if name in SUITES:
         return SUITES[name]
+    if name in REPLACED:
+        raise UsageError(
+            seen=f"suite {name!r}, which is no more", expected=f"one of {', '.join(SUITES)}", do=REPLACED[name]
+        )
     near = difflib.get_close_matches(name, SUITES, n=1)
     raise UsageError(
         seen=f"suite {name!r}",

@@ -21,6 +21,7 @@ from oracle.subjects.refimpl import RefimplCapture
 from oracle.subjects.registry import resolve
 from oracle.subjects.start_up import load_warm
 from oracle.verdict import Verdict
+from suites.steady import DRAWN_OF_ALL
 
 Progress = Callable[[str], None]
 _GUARD_WIDTH = 1000  # characters of a line of guards: those on modules print all that is in them
@@ -61,10 +62,11 @@ def run_case(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
 
 def draw(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Task function: {"seed": n, "numbers": [n, ...]} -> {"programs": [Program, ...]}."""
-    drawn = [
-        to_program(draw_program(RandomDraw(f"{payload['seed']}/{number}"), Settings()), name=f"drawn/{number}")
-        for number in payload["numbers"]
-    ]
+    drawn = []
+    for number in payload["numbers"]:
+        settings = Settings(focus="all" if number < DRAWN_OF_ALL else "views")
+        program = draw_program(RandomDraw(f"{payload['seed']}/{number}"), settings)
+        drawn.append(to_program(program, name=f"drawn/{number}"))
     return {"programs": [program.to_json() for program in drawn]}
 
 

@@ -64,17 +64,6 @@ def test_every_regression_runs_once_on_the_rung_it_first_goes_wrong_on(planned: 
     assert first_rung("control/reduction_order") == "inductor"
 
 
-def test_mutations_of_the_default_sweep_are_the_first_of_each_theme(planned: tuple[PlannedCase, ...]) -> None:
-    suite = load_suite("mutations")
-    first = {
-        group: [found.program for found, _ in zip(suite.programs(Selection(), group), range(5), strict=False)]
-        for group in ("views", "random")
-    }
-    for group, programs in first.items():
-        own = [case.program for case in planned if case.suite == "mutations" and case.group == group]
-        assert own == [program.to_json() for program in programs]
-
-
 def test_models_and_exports_are_the_quick_ones(planned: tuple[PlannedCase, ...]) -> None:
     for suite in ("models", "exports"):
         tags = [case.tags for case in planned if case.suite == suite]

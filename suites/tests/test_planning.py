@@ -169,7 +169,6 @@ SELECTIONS = {
     "models": Selection(match=("t*",)),
     "features": Selection(),
     "regressions": Selection(),
-    "mutations": Selection(match=("views", "out"), max_samples=3),
     "exports": Selection(tags=("inside",)),
 }
 
