@@ -15,12 +15,12 @@ from oracle.judge.tolerance import TABLE
 from oracle.judge.values import GivenRuns, compare_values
 from oracle.judge.witnesses import (
     Around,
-    Asked,
     Beyond,
     Fp64,
     LoudNoise,
     Noise,
     OtherKernel,
+    Question,
     Single,
     TypicalError,
     Whole,
@@ -33,15 +33,15 @@ ROW = TABLE[torch.float32]
 EPS, TINY = ROW.eps, ROW.tiny
 
 
-def asked(eager: Sequence[Any], truth: Sequence[Any] | None = None, dtype: torch.dtype = torch.float32) -> Asked:
+def asked(eager: Sequence[Any], truth: Sequence[Any] | None = None, dtype: torch.dtype = torch.float32) -> Question:
     """All elements of a tensor with these numbers."""
     flat, row = torch.tensor(eager, dtype=dtype), TABLE[dtype]
     wide = None if truth is None else torch.tensor(truth, dtype=torch.float64)
     whole = Whole(eager=flat, row=row, atol=row.atol, truth=wide)
-    return Asked(at=torch.arange(len(eager)), eager=widen(flat), whole=whole)
+    return Question(at=torch.arange(len(eager)), eager=widen(flat), whole=whole)
 
 
-def held(witness: Witness, question: Asked, answers: Sequence[Any]) -> list[bool]:
+def held(witness: Witness, question: Question, answers: Sequence[Any]) -> list[bool]:
     """Of an answer for each element, whether the witness admits it."""
     dtype = torch.complex128 if question.eager.is_complex() else torch.float64
     return witness.admitted(question).holds(torch.tensor(answers, dtype=dtype)).tolist()
@@ -335,7 +335,7 @@ def test_what_is_typical_of_a_large_tensor_is_read_off_a_sample() -> None:
     moving = Noise(ROW, [eager + torch.where(is_asked, 2**-5, 0.125)], ROW.k, lends=True)
     for witness, truth, furthest in ((TypicalError(ROW), eager.double() + 0.25, 10.25), (moving, None, 9.0)):
         whole = Whole(eager=eager, row=ROW, atol=ROW.atol, truth=truth)
-        question = Asked(at=torch.tensor([7]), eager=torch.tensor([8.0]).double(), whole=whole)
+        question = Question(at=torch.tensor([7]), eager=torch.tensor([8.0]).double(), whole=whole)
         assert held(witness, question, [furthest - 0.01]) == [True]
         assert held(witness, question, [furthest + 0.01]) == [False]
 

@@ -43,8 +43,9 @@ def parse(arguments: list[str]) -> None:
     """Raise unless the command line takes these arguments; a command by itself only has to exist. Nothing is run."""
     app = build_app()
     context = app.make_context("torch-oracle", list(arguments), resilient_parsing=False)
-    name, command, rest = app.resolve_command(context, list(arguments))  # pyright: ignore[reportAttributeAccessIssue]
+    name, command, rest = app.resolve_command(context, list(arguments))
     if rest:
+        assert command is not None
         command.make_context(name, rest, parent=context)
 
 
