@@ -101,7 +101,8 @@ def _homes() -> dict[str, tuple[str, str]]:
 def __getattr__(name: str) -> Any:
     if name in __all__:
         module, attribute = _homes()[name]
-        return getattr(import_module(module), attribute)
+        found = globals()[name] = getattr(import_module(module), attribute)
+        return found
     if not name.startswith("__") and find_spec(f"refimpl.{name}") is not None:
         return import_module(f"refimpl.{name}")  # so `refimpl.export.export` needs no import of its own
     raise AttributeError(f"module 'refimpl' has no attribute {name!r}")

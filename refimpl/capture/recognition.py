@@ -148,8 +148,8 @@ def treatment(function: Any) -> Treatment:
 
 
 def names_of(module: ModuleType, name: str) -> dict[str, Any]:
-    """What a module has. Operators are bound into torch.ops and its namespaces when they are first asked for."""
-    if type(module).__module__ == type(torch.ops).__module__:
+    """The attributes of a module. Those of torch.ops, of its namespaces and of refimpl are bound when they are first read."""
+    if type(module).__module__ == type(torch.ops).__module__ or module.__name__ == "refimpl":
         getattr(module, name, None)
     return vars(module)
 

@@ -227,6 +227,16 @@ def test_dtypes_are_refused_that_the_kernel_refuses(what: str, dtype: torch.dtyp
     assert eager_facts.refuses_dtypes(func, args, {}) is is_refused
 
 
+def test_a_number_that_a_kernel_refuses_says_nothing_of_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eager_facts, "_REFUSED", {})
+    with pytest.raises(RuntimeError, match="negative"):
+        aten.pow.Tensor_Scalar(_PLACES, -1)
+    for exponent in (-1, 2):
+        assert not eager_facts.refuses_dtypes(aten.pow.Tensor_Scalar, (_PLACES, exponent), {})
+    for number, is_refused in ((True, True), (1, False), (1.0, False)):
+        assert eager_facts.refuses_dtypes(aten.rsub.Scalar, (_SQUARE, number), {}) is is_refused
+
+
 def test_sizes_that_a_kernel_refuses_say_nothing_of_dtypes() -> None:
     with pytest.raises(RuntimeError):
         aten.addmv.default(torch.ones(3), torch.ones(2, 5), torch.ones(3))

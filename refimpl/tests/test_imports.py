@@ -45,8 +45,8 @@ def test_a_name_loads_the_parts_it_needs() -> None:
         ("RefimplError", []),
         ("make_fx", ["refimpl.trace"]),
         ("aot_function", ["refimpl.aot", "refimpl.functionalize"]),
-        ("compile_aot", ["refimpl.backends"]),
-        ("compile", ["refimpl.capture"]),
+        ("compile_aot", []),
+        ("compile", ["refimpl.backends", "refimpl.capture"]),
         ("export", ["refimpl.export"]),
     ]
 

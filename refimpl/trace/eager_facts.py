@@ -156,7 +156,7 @@ def _refuses(func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> bool:
     if torch.Tag.pointwise not in func.tags and any(map(_has_fractions, dtypes)):
         pairs = zip(dtypes, is_index, strict=True)
         dtypes = [torch.int64 if dtype in _NARROW and not may_be_any else dtype for dtype, may_be_any in pairs]
-    if _runs(func, args, kwargs, stand_ins, dtypes):
+    if _runs(func, *_with_ones(func, args, kwargs, keeps_types=True), stand_ins, dtypes):
         return False
     kinds = [torch.float32 if _has_fractions(dtype) else torch.int64 for dtype in dtypes]
     others = (
@@ -165,7 +165,29 @@ def _refuses(func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> bool:
         [torch.int64 if index else torch.float32 for index in is_index],
         [torch.int64] * len(tensors),
     )
-    return any(_runs(func, args, kwargs, stand_ins, other) for other in others if other != dtypes)
+    ones = _with_ones(func, args, kwargs, keeps_types=False)
+    return any(_runs(func, *ones, stand_ins, other) for other in others)
+
+
+def _with_ones(func: Any, args: Any, kwargs: Any, *, keeps_types: bool) -> tuple[Any, Any]:
+    """The arguments with ones for numbers that are operands: a kernel may refuse a number for its type (`True - x`) or its value.
+
+    Only the type is asked about here. keeps_types: ones of the numbers' types, else integers.
+    """
+    names = [argument.name for argument in func._schema.arguments]
+    numbers = {argument.name for argument in func._schema.arguments if "number" in str(argument.type)}
+
+    def one(name: str, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [one(name, item) for item in value]
+        if name not in numbers or value is None or isinstance(value, torch.Tensor):
+            return value
+        if keeps_types and isinstance(value, (bool, float, complex)):
+            return value if isinstance(value, bool) else type(value)(1)
+        return 1
+
+    given = [one(name, value) for name, value in zip(names, args, strict=False)]
+    return given, {name: one(name, value) for name, value in kwargs.items()}
 
 
 def _has_fractions(dtype: torch.dtype) -> bool:

@@ -28,7 +28,7 @@ PAGES = sorted(
 )
 BLOCKS = {page: blocks_of((ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
 WITH_CODE = [page for page in PAGES if any(block.language in ("python", "console", "toml") for block in BLOCKS[page])]
-DOCTESTS = ("docs/walkthrough.md", "docs/export.md", "docs/codegen.md")  # run by tests of their own
+DOCTESTS = ("docs/walkthrough.md", "docs/emulator.md", "docs/export.md", "docs/codegen.md")  # run by tests of their own
 CHECKED = "2.13."  # the torch whose output the documents print
 
 
