@@ -8,16 +8,14 @@ Counterpart: none; upstream's passes add keys of their own to `node.meta`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 _KEY = "torch_oracle"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notes:
+class Notes(NamedTuple):  # twice as fast to change as a frozen dataclass, and every node of a joint graph changes it
     """The facts about one node. A field that no pass has set has its default."""
 
     # Any graph.
@@ -64,8 +62,8 @@ def notes_of(node: torch.fx.Node) -> Notes:
 
 
 def note(node: torch.fx.Node, **changes: Any) -> None:
-    """Change fields of a node's record. Raises TypeError for a name that is no field of `Notes`."""
-    notes = replace(notes_of(node), **changes)
+    """Change fields of a node's record. Raises ValueError, or TypeError from Python 3.13 on, for a name that is no field."""
+    notes = notes_of(node)._replace(**changes)
     if notes == _NONE:
         node.meta.pop(_KEY, None)
     else:
