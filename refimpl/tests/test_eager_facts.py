@@ -227,6 +227,19 @@ def test_dtypes_are_refused_that_the_kernel_refuses(what: str, dtype: torch.dtyp
     assert eager_facts.refuses_dtypes(func, args, {}) is is_refused
 
 
+@pytest.mark.parametrize("order", [("mean", "sum"), ("sum", "mean")], ids="-".join)
+def test_a_dtype_that_one_reduction_refuses_is_not_refused_by_another(
+    order: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eager_facts, "_REFUSED", {})
+    mask = _SQUARE[0] > 0
+    with pytest.raises(RuntimeError, match="not implemented for 'Bool'"):
+        aten.scatter_reduce.two(mask, 0, _PLACES, mask, "mean")
+    for reduction in order:
+        args = mask, 0, _PLACES, mask, reduction
+        assert eager_facts.refuses_dtypes(aten.scatter_reduce.two, args, {}) is (reduction == "mean")
+
+
 def test_a_number_that_a_kernel_refuses_says_nothing_of_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eager_facts, "_REFUSED", {})
     with pytest.raises(RuntimeError, match="negative"):

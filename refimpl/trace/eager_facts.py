@@ -139,7 +139,7 @@ def refuses_dtypes(func: Any, args: Any, kwargs: Any) -> bool:
 def _kind_of(leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype, leaf.dim()
-    return leaf if isinstance(leaf, (torch.dtype, bool)) else type(leaf)
+    return leaf if isinstance(leaf, (torch.dtype, bool, str)) else type(leaf)
 
 
 def _refuses(func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> bool:
