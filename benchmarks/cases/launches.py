@@ -11,7 +11,7 @@ import torch
 from benchmarks.harness import Case, Side, benchmark
 from refimpl.codegen.kernel import Kernel
 from refimpl.codegen.levels.device import DeviceLevel
-from refimpl.tests.launch_graphs import NothingLevel, graph_of, launch_nothing
+from refimpl.tests.codegen.launch_graphs import NothingLevel, graph_of, launch_nothing
 
 
 class _Compiled:

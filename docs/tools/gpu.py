@@ -58,7 +58,7 @@ def parts(output: Path, tables: Path, *, is_cpu: bool) -> list[Part]:
     python = sys.executable
 
     def tests(name: str, minutes: float, *files: str, narrow: str = "") -> Part:
-        paths = tuple(f"refimpl/tests/test_codegen_{file}.py" for file in files)
+        paths = tuple(f"refimpl/tests/codegen/test_{file}.py" for file in files)
         chosen = ("-m", "not gpu and not slow", "-k", narrow) if is_cpu else ("-m", "gpu")
         return Part(name=name, minutes=minutes, command=(python, "-m", "pytest", "-q", *chosen, *paths))
 
@@ -99,7 +99,13 @@ def parts(output: Path, tables: Path, *, is_cpu: bool) -> list[Part]:
 
     ours = "triton" if is_cpu else "triton[level=device]"
     quick, only_models = "eager,ours,inductor", ("--only", "model: ")
-    errors = (python, "-m", "refimpl.tests.function_errors", "--csv", str(tables / "codegen-function-errors.csv"))
+    errors = (
+        python,
+        "-m",
+        "refimpl.tests.codegen.function_errors",
+        "--csv",
+        str(tables / "codegen-function-errors.csv"),
+    )
     return [
         tests("tests-kernels", 3, "levels", narrow="launches"),
         tests("tests-programs", 4, "programs", "contractions", narrow="softmax"),

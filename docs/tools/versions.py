@@ -31,9 +31,9 @@ PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 # What each rung of the reference implementation promises, gradients and graphs, and the judge; none of suites and campaigns,
 # whose tables are of one torch.
 TESTS = (
-    "oracle/tests/test_judge_*.py", "oracle/tests/test_noise.py", "refimpl/tests/test_aot_*.py",
-    "refimpl/tests/test_contracts_*.py", "refimpl/tests/test_functionalize*.py", "refimpl/tests/test_make_fx.py",
-    "refimpl/tests/test_partition*.py",
+    "oracle/tests/test_judge_*.py", "oracle/tests/test_noise.py", "refimpl/tests/aot/test_*.py",
+    "refimpl/tests/contracts/test_*.py", "refimpl/tests/functionalize/test_*.py", "refimpl/tests/trace/test_make_fx.py",
+    "refimpl/tests/partition/test_*.py",
 )  # fmt: skip
 TESTS_MINUTES = 30.0
 SUBJECTS = ("dynamo", "aot_eager_decomp_partition", "refimpl.capture", "refimpl.aot")

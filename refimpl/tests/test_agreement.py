@@ -9,7 +9,7 @@ import torch
 
 from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.tests.agreement import assert_agrees
-from refimpl.tests.test_aot_function import in_place, siblings, two_arguments
+from refimpl.tests.aot.test_function import in_place, siblings, two_arguments
 
 
 def _wrong(change: Any) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from refimpl.tests.programs import EXAMPLES
+from refimpl.tests.trace.programs import EXAMPLES
 
 PACKAGE = Path(refimpl.__file__).parent
 DOOR = PACKAGE / "_torch"
@@ -120,7 +120,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 FakeTensorMode()
 loaded_by_torch = set(sys.modules)
 import refimpl
-import refimpl.tests.programs as programs
+import refimpl.tests.trace.programs as programs
 from pathlib import Path
 
 root = Path(torch.__file__).parent

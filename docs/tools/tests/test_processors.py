@@ -88,7 +88,7 @@ def test_modules_that_choose_are_there_and_choose_tests() -> None:
         path = processors.ROOT / Path(*module.split("."))
         assert path.is_dir() or path.with_suffix(".py").is_file(), module
     chosen = {str(path.relative_to(processors.ROOT)) for path in processors.chosen_files()}
-    assert {"oracle/tests/test_overflows.py", "refimpl/tests/test_codegen_attention.py"} <= chosen
+    assert {"oracle/tests/test_overflows.py", "refimpl/tests/codegen/test_attention.py"} <= chosen
     assert len(chosen) > 40
 
 

@@ -3,7 +3,7 @@
 Bounds of libdevice's functions are those that NVIDIA documents for the functions of the same names in CUDA (CUDA C++ Programming
 Guide, Mathematical Functions, standard functions in single and double precision): the largest differences of wide tests that are
 not exhaustive. Half types are computed in float32 and rounded once more, which is right for the operations of IEEE 754 that
-float32 has enough bits for, and off by an ulp at most for the others. `python -m refimpl.tests.function_errors` measures.
+float32 has enough bits for, and off by an ulp at most for the others. `python -m refimpl.tests.codegen.function_errors` measures.
 """
 
 from __future__ import annotations

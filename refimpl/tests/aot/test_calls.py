@@ -1,0 +1,489 @@
+"""Compiled ahead of time: what a program captures, asks of autograd, sees of its arguments, and how often it is compiled."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl._torch import FakeTensorMode
+from refimpl.aot_entry_points import aot_function, aot_module_simplified
+from refimpl.pipeline import compile_aot
+from refimpl.tests.agreement import assert_agrees
+from refimpl.tests.aot.test_function import two_arguments
+
+
+def test_captured_tensor_gets_its_gradient() -> None:
+    weight = torch.randn(3, 4, requires_grad=True)
+
+    def program(x: Any, y: Any) -> Any:
+        return (x * weight).sin() + y
+
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    program(x, y).sum().backward()
+    expected = weight.grad
+    weight.grad = None
+    compile_aot(program)(x, y).sum().backward()
+    torch.testing.assert_close(weight.grad, expected)
+
+
+def test_captured_module_gets_its_gradients_and_buffers() -> None:
+    def run(compile_it: bool) -> tuple[Any, Any, Any]:
+        torch.manual_seed(1)
+        norm = torch.nn.BatchNorm1d(4)
+
+        def program(x: Any) -> Any:
+            return norm(x).relu()
+
+        fn = compile_aot(program) if compile_it else program
+        x = torch.randn(8, 4)
+        fn(x)
+        fn(x).sum().backward()
+        return norm.weight.grad, norm.running_mean, norm.num_batches_tracked
+
+    for expected, actual in zip(run(False), run(True), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
+def test_captured_tensor_is_written() -> None:
+    total = torch.zeros(3)
+
+    def program(x: Any) -> Any:
+        total.add_(x)
+        return total * 2
+
+    compiled = compile_aot(program)
+    compiled(torch.ones(3))
+    result = compiled(torch.ones(3))
+    assert total.tolist() == [2.0, 2.0, 2.0]
+    assert not total.requires_grad
+    assert result.tolist() == [4.0, 4.0, 4.0]
+
+
+def test_captured_tensor_that_is_an_argument_too() -> None:
+    shared = torch.ones(3, requires_grad=True)
+
+    def program(x: Any) -> Any:
+        return x * shared
+
+    compile_aot(program)(shared).sum().backward()
+    assert shared.grad is not None
+    assert shared.grad.tolist() == [2.0, 2.0, 2.0]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_module_agrees_with_eager(dynamic: bool) -> None:
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.BatchNorm1d(6), torch.nn.GELU(), torch.nn.Linear(6, 2))
+    twin = copy.deepcopy(module)
+    compiled = compile_aot(twin, dynamic=dynamic, partition="min_cut")
+    for size in (5, 7):
+        x = torch.randn(size, 4)
+        expected, actual = module(x), compiled(x)
+        torch.testing.assert_close(actual, expected)
+        expected.square().sum().backward()
+        actual.square().sum().backward()
+    for (name, a), (_, b) in zip(module.named_parameters(), twin.named_parameters(), strict=True):
+        torch.testing.assert_close(b.grad, a.grad, msg=name)
+    for (name, a), (_, b) in zip(module.named_buffers(), twin.named_buffers(), strict=True):
+        torch.testing.assert_close(b, a, msg=name)
+
+
+def test_dynamic_compiles_once_for_sizes_that_its_guards_admit() -> None:
+    compiled_graphs = []
+
+    def backend(graph_module: Any, example_inputs: Any) -> Any:
+        compiled_graphs.append(graph_module)
+        return graph_module
+
+    def program(x: Any, n: int) -> Any:
+        if x.shape[0] > 10:
+            return x * n
+        return x.view(-1) + n
+
+    compiled = compile_aot(program, backend=backend, dynamic=True)
+    for size, n, count in ((4, 5, 1), (6, 5, 1), (12, 5, 2), (20, 5, 2), (1, 5, 3), (6, 7, 4)):
+        x = torch.randn(size, 3)
+        torch.testing.assert_close(compiled(x, n), program(x, n))
+        assert len(compiled_graphs) == count, f"{len(compiled_graphs)} graphs at {size}, but should be {count}"
+
+
+def test_gradient_asked_for_inside_of_the_program() -> None:
+    def view_of_input(x: Any, y: Any) -> Any:
+        v = x.view(-1)
+        v.requires_grad_(True)
+        return v, x * 2
+
+    def input_itself(x: Any, y: Any) -> Any:
+        x.requires_grad_(True)
+        return (x * y).sin(), x
+
+    def intermediate(x: Any, y: Any) -> Any:
+        z = (x * y).requires_grad_()
+        return z, x * 2
+
+    for program in (view_of_input, input_itself, intermediate):
+        expected_in, actual_in = [[torch.ones(3, 4), torch.ones(3, 4)] for _ in range(2)]
+        expected, actual = program(*expected_in), compile_aot(program)(*actual_in)
+        for a, b in zip([*expected, *expected_in], [*actual, *actual_in], strict=True):
+            assert (a.requires_grad, a.is_leaf) == (b.requires_grad, b.is_leaf), program.__name__
+            torch.testing.assert_close(b, a)
+    _, x = compile_aot(input_itself)(torch.ones(3), torch.full((3,), 2.0))
+    assert x.is_leaf
+
+
+def test_gradient_of_an_input_that_the_program_makes_a_leaf() -> None:
+    def program(x: Any, y: Any) -> Any:
+        x.requires_grad_(True)
+        return (x * y).sin()
+
+    gradients = []
+    for fn in (program, compile_aot(program)):
+        x, y = torch.ones(3), torch.full((3,), 2.0)
+        fn(x, y).sum().backward()
+        gradients.append(x.grad)
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_gradient_that_the_graph_lacks_is_refused() -> None:
+    class Double(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (x * 2,)
+
+    compiled = aot_module_simplified(Double(), (torch.ones(3),), lambda gm, _: gm)
+    with pytest.raises(AssertionError, match="input 0 that does not require grad"):
+        compiled(torch.ones(3, requires_grad=True))
+    with torch.no_grad():
+        assert compiled(torch.ones(3, requires_grad=True))[0].tolist() == [2.0, 2.0, 2.0]
+
+
+def test_gradient_that_ends_inside_of_the_program_is_refused() -> None:
+    def program(x: Any) -> Any:
+        return x.clone().requires_grad_() * 2
+
+    with pytest.raises(NotImplementedError, match="a leaf"):
+        compile_aot(program)(torch.ones(3))
+
+
+def test_program_sees_that_two_arguments_are_one() -> None:
+    def program(x: Any, y: Any) -> Any:
+        assert x is y
+        y.resize_(4)
+        assert x.shape == y.shape
+        return x * 2
+
+    compiled = compile_aot(program)
+    x = torch.arange(6.0)
+    assert compiled(x, x).tolist() == [0.0, 2.0, 4.0, 6.0]
+    assert x.shape == (4,)
+
+
+def test_duplicates_that_nothing_writes_to_are_placeholders_of_their_own() -> None:
+    counts = []
+
+    def compiler(graph_module: Any, example_inputs: Any) -> Any:
+        counts.append(len(example_inputs))
+        return graph_module
+
+    compiled = aot_function(lambda x, y: x * y, compiler)
+    x, y = torch.ones(3), torch.full((3,), 2.0)
+    assert compiled(x, x).tolist() == [1.0, 1.0, 1.0]
+    assert compiled(x, y).tolist() == [2.0, 2.0, 2.0]
+    assert counts == [2]
+
+
+@pytest.mark.parametrize("partition", ["default", "min_cut"])
+def test_graphs_print_with_lines_of_the_program(partition: Any) -> None:
+    printed = []
+
+    def backend(graph_module: Any, example_inputs: Any) -> Any:
+        printed.append(graph_module.print_readable(print_output=False))
+        return graph_module
+
+    def program(x: Any) -> Any:
+        x[0].mul_(2)  # a write
+        return x.sin()  # a result
+
+    x = torch.ones(3, 4, requires_grad=True)
+    compiled = compile_aot(program, backend=backend, partition=partition, record_stack_traces=True)
+    compiled(x.clone()).sum().backward()
+    forward, backward = printed
+    assert "x[0].mul_(2)  # a write" in forward
+    assert "return x.sin()  # a result" in forward
+    assert "return x.sin()  # a result" in backward, "a backward node has the line of its forward op"
+
+
+def test_captured_fake_tensor_is_refused() -> None:
+    mode = FakeTensorMode()
+    captured, argument = mode.from_tensor(torch.ones(3)), mode.from_tensor(torch.ones(3, requires_grad=True))
+
+    class Add(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            return (x + captured,)
+
+    with pytest.raises(AssertionError, match="Unexpected fake"):
+        aot_module_simplified(Add(), (argument,), lambda gm, _: gm)
+
+
+def _gradients(fn: Any, make: Callable[[], list[torch.Tensor]], used: int) -> list[Any]:
+    leaves = make()
+    results = fn(*[leaf * 1 for leaf in leaves])
+    try:
+        return list(torch.autograd.grad(results[used].sum(), leaves, allow_unused=True))
+    except RuntimeError as error:
+        return [str(error)[:60]]
+
+
+def _leaves() -> list[torch.Tensor]:
+    return [torch.full((2, 3), 0.5, requires_grad=True), torch.full((2, 3), 2.0, requires_grad=True)]
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_gradient_is_none_where_no_used_output_depends_on_the_argument(used: int) -> None:
+    def program(x: Any, y: Any) -> Any:
+        y.zero_()
+        return x * 2, x.sin() + y
+
+    expected, actual = (_gradients(fn, _leaves, used) for fn in (program, compile_aot(program)))
+    assert [g is None for g in expected] == [g is None for g in actual]
+    for a, b in zip(expected, actual, strict=True):
+        if a is not None:
+            torch.testing.assert_close(b, a)
+
+
+@pytest.mark.parametrize("used", [0, 1, 2])
+def test_gradient_that_eager_refuses_is_refused_and_others_are_not(used: int) -> None:
+    def program(x: Any, y: Any) -> Any:
+        kept = x.exp()
+        squared = kept * kept
+        kept.add_(1)  # what the product has saved
+        return x * 3, squared, y.cos()
+
+    expected, actual = (_gradients(fn, _leaves, used) for fn in (program, compile_aot(program)))
+    assert len(expected) == len(actual)
+    for a, b in zip(expected, actual, strict=True):
+        if isinstance(a, torch.Tensor):
+            torch.testing.assert_close(b, a)
+        else:
+            assert a == b
+
+
+def _expanded() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    base = torch.arange(6.0)
+    return [base], [base.add(1).expand(2, 6), torch.ones(6)]
+
+
+def _windows() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    base = torch.arange(6.0)
+    return [base], [base.as_strided((3, 4), (1, 1)), torch.ones(3, 4)]
+
+
+def fill(x: Any, y: Any) -> Any:
+    x.fill_(3)
+    return x * y
+
+
+@pytest.mark.parametrize("make", [_expanded, _windows], ids=["expanded", "windows"])
+def test_argument_whose_elements_share_memory_is_written(make: Any) -> None:
+    assert_agrees(fill, make)
+
+
+def test_results_lie_as_in_eager_mode_whatever_the_backend_returns() -> None:
+    def backend(graph_module: Any, example_inputs: Any) -> Any:
+        def run(*args: Any) -> Any:
+            outs = graph_module(*args)
+            return [o.t().contiguous().t() if isinstance(o, torch.Tensor) and o.dim() == 2 else o for o in outs]
+
+        return run
+
+    def program(x: Any, y: Any) -> Any:
+        z = x * y
+        return x + y, z.view(-1), z.t()
+
+    for requires_grad in (False, True):
+        assert_agrees(program, lambda r=requires_grad: two_arguments(r), backend=backend)
+
+
+def assigns_data_of_argument(x: Any, y: Any) -> Any:
+    x.data = y.detach() * 2
+    return x + 1
+
+
+def assigns_data_of_intermediate(x: Any, y: Any) -> Any:
+    z = x * y
+    z.data = x.detach()[0]
+    return z * 2, y
+
+
+def assigns_data_of_another(x: Any, y: Any) -> Any:
+    z = y.detach().clone()
+    z.data = x.detach()
+    z.add_(1)
+    return z, y * 2
+
+
+@pytest.mark.parametrize(
+    "program",
+    [assigns_data_of_argument, assigns_data_of_intermediate, assigns_data_of_another],
+    ids=lambda p: p.__name__,
+)
+def test_data_is_assigned(program: Any) -> None:
+    assert_agrees(program, lambda: two_arguments(requires_grad=False))
+
+
+def random_on_transposed(x: Any, y: Any) -> Any:
+    x.t().uniform_()
+    z = (x * y).t().contiguous().t()
+    z.add_(1).normal_()
+    z[:, 1:].t().bernoulli_(0.5)
+    return x * 2, z
+
+
+def test_random_numbers_are_drawn_in_the_order_of_memory() -> None:
+    assert_agrees(random_on_transposed, lambda: two_arguments(requires_grad=False))
+
+
+def detaches_argument(x: Any, y: Any) -> Any:
+    x.mul_(2)
+    x.detach_()
+    return x + 1, x * y
+
+
+def only_detaches(x: Any, y: Any) -> Any:
+    x.detach_()
+    return x * y
+
+
+@pytest.mark.parametrize("program", [detaches_argument, only_detaches], ids=lambda p: p.__name__)
+def test_argument_that_is_detached_in_place(program: Any) -> None:
+    assert_agrees(program, two_arguments)
+
+
+def foreach_copies_what_it_has_written(x: Any, y: Any) -> Any:
+    a, b = x * 2, y * 3
+    torch._foreach_copy_([a, b], [b, a])
+    return a, b
+
+
+def test_foreach_reads_what_it_has_written() -> None:
+    assert_agrees(foreach_copies_what_it_has_written, lambda: two_arguments(requires_grad=False))
+
+
+def foreach_writes_views(x: Any, y: Any) -> Any:
+    a, b = (x * 2).t(), y.exp()
+    torch._foreach_mul_([a, b.view(-1)], [y.t(), x.view(-1)])
+    torch._foreach_exp_([a])
+    return a, b
+
+
+def test_histories_of_views_that_foreach_writes_are_made_anew() -> None:
+    assert_agrees(foreach_writes_views, two_arguments)
+
+
+def writes_beyond_the_argument(x: Any, y: Any) -> Any:
+    x.as_strided((2, 2), (3, 1), 0).zero_()
+    return y + 1
+
+
+def test_memory_beyond_an_argument_is_written() -> None:
+    memory = []
+
+    def make() -> Any:
+        memory.append(torch.arange(12.0))
+        return [], [memory[-1][4:8], torch.ones(3)]
+
+    assert_agrees(writes_beyond_the_argument, make)
+    assert all(torch.equal(m, memory[0]) for m in memory), "what is beside the argument is written as in eager mode"
+
+
+def reads_beside_the_argument(x: Any, y: Any) -> Any:
+    x.mul_(2)
+    return y.as_strided((3,), (2,), 1) * 1  # begins in the memory of x
+
+
+def test_memory_of_another_argument_is_read_as_written() -> None:
+    def make() -> Any:
+        memory = torch.arange(8.0)
+        return [], [memory[:4], memory[4:]]
+
+    assert_agrees(reads_beside_the_argument, make)
+
+
+def writes_one_copy_of_a_row(x: Any, factor: Any) -> Any:
+    x[:1].reshape(2, -1).fill_(2)
+    return x * factor
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize("has_history", [False, True])
+def test_all_copies_of_an_expanded_row_are_written(is_dynamic: bool, has_history: bool) -> None:
+    def make() -> Any:
+        leaf = torch.arange(4.0).requires_grad_(has_history)
+        base = leaf * 1 if has_history else leaf
+        return [leaf] if has_history else [], [base.expand(2, 4), torch.tensor(3.0)]
+
+    assert_agrees(writes_one_copy_of_a_row, make, dynamic=is_dynamic)
+
+
+def writes_to_a_part_of_a_part(x: Any, factor: Any) -> Any:
+    part = x[:, 1:]
+    part[0].mul_(factor)
+    return part * 1
+
+
+def writes_a_part_that_is_read_otherwise(x: Any, factor: Any) -> Any:
+    pairs = torch.view_as_complex(x[0].view(-1, 2))
+    pairs.mul_(factor)
+    return x + factor
+
+
+@pytest.mark.parametrize("program", [writes_to_a_part_of_a_part, writes_a_part_that_is_read_otherwise])
+def test_parts_of_overlapping_rows_are_written(program: Any) -> None:
+    for size, stride in [((2, 4), (2, 1)), ((2, 2), (1, 1)), ((3, 2), (0, 1))]:
+        assert_agrees(
+            program,
+            lambda size=size, stride=stride: ([], [torch.arange(12.0).as_strided(size, stride), torch.tensor(3.0)]),
+        )
+
+
+@pytest.mark.parametrize(("first", "second"), [(0.0, -0.0), (1.0, math.nan), (1, True)])
+def test_numbers_that_are_equal_and_differ_are_compiled_for_each(first: float, second: float) -> None:
+    compiled = compile_aot(lambda x, number: (number, x * number))
+    for number in (first, second, first):
+        returned, scaled = compiled(torch.ones(2), number)
+        assert (type(returned), repr(returned)) == (type(number), repr(number))
+        assert repr(scaled) == repr(torch.ones(2) * number)
+
+
+def test_a_number_that_comes_again_is_not_compiled_again() -> None:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, examples: Any) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    compiled = compile_aot(lambda x, number: x * number, backend=keep)
+    for number in (math.nan, -math.nan, float("nan"), complex(1.0, 0.0), complex(1.0, -0.0), complex(1.0, 0.0)):
+        compiled(torch.ones(2), number)
+    assert len(graphs) == 3
+
+
+@pytest.mark.parametrize("partition", ["default", "min_cut"])
+@pytest.mark.parametrize("write", [lambda y: y.view(2, -1)[:, 1:].neg_(), lambda y: y.unfold(0, 2, 3).neg_()])
+def test_sizes_of_the_forward_are_not_read_from_incoming_gradients(write: Any, partition: Any) -> None:
+    """A tangent is as long as the result: twice as long as the argument, which no tensor is before the result is made."""
+
+    def program(x: Any) -> Any:
+        y = torch.cat([x, x])
+        write(y)
+        return y
+
+    def make() -> Any:
+        x = torch.arange(1.0, 5.0, requires_grad=True)
+        return [x], [x]
+
+    assert_agrees(program, make, dynamic=True, partition=partition)

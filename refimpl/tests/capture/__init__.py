@@ -1,0 +1,1 @@
+"""Tests of capture: bytecode, values, guards, graph breaks."""

@@ -1,0 +1,167 @@
+"""Tests of objects whose class derives from dict: made in a segment, found there, and what may not be done to those."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.tests.capture.capturing import MODES, captured_with, same
+
+
+class Registry(dict[Any, Any]):
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(str(key), value)
+
+    def get(self, key: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return super().get(str(key)) or {}
+
+
+class Counting(dict[Any, Any]):
+    reads = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        self.reads += 1
+        return super().__getitem__(key)
+
+
+@dataclasses.dataclass
+class Output(OrderedDict[Any, Any]):
+    loss: Any = None
+    logits: Any = None
+
+    def __post_init__(self) -> None:
+        for entry in dataclasses.fields(self):
+            value = self.__dict__.get(entry.name)
+            if value is not None:
+                self[entry.name] = value
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(key) if isinstance(key, str) else tuple(self[name] for name in self.keys())[key]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("loss", "logits") and value is not None:
+            super().__setitem__(name, value)
+        super().__setattr__(name, value)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        super().__setattr__(key, value)
+
+
+REGISTRY = Registry()
+REGISTRY["a"] = {"scale": 3.0}
+
+
+def made(x: Any) -> Any:
+    output = Output(logits=x * 2)
+    output.loss = output.logits.sum()
+    return output
+
+
+def used(x: Any) -> Any:
+    output = Output(x + 1, x * 2)
+    names = list(output)
+    return output[0], output["logits"], len(output), "loss" in output, names, bool(output), list(output.keys())
+
+
+def found(x: Any) -> Any:
+    scale = REGISTRY.get("a").get("scale", 1.0)
+    return x * scale, REGISTRY.get("b"), "a" in REGISTRY, len(REGISTRY), list(REGISTRY)
+
+
+def plain(x: Any) -> Any:
+    counting = Counting(a=x, b=2)
+    counting["c"] = counting["a"] + counting["b"]
+    del counting["b"]
+    return counting, counting.reads, dict(counting.items()), counting.pop("a") is x
+
+
+def attributes(x: Any) -> Any:
+    counting = Counting()
+    counting.name = "n"  # type: ignore[attr-defined]
+    seen = dict(counting.__dict__)
+    counting.other = 1  # type: ignore[attr-defined]
+    return x + 1, seen, "other" in counting.__dict__, counting.__dict__["name"]
+
+
+PROGRAMS: list[Callable[..., Any]] = [made, used, found, plain, attributes]
+
+
+def parts(value: Any) -> Any:
+    """What `same` compares of an object: class, items in order and attributes."""
+    if isinstance(value, tuple):
+        return tuple(parts(item) for item in value)
+    if isinstance(value, dict) and type(value) is not dict:
+        return type(value).__name__, list(OrderedDict.items(value) if isinstance(value, OrderedDict) else dict.items(value)), (
+            vars(value)
+        )  # fmt: skip
+    return value
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_the_object_is_what_it_is(program: Callable[..., Any], mode: str) -> None:
+    x = torch.arange(3.0)
+    captured, recorder, options = captured_with(program, breaks_at=MODES[mode])
+    for _ in range(2):
+        assert same(parts(captured(x)), parts(program(x)))
+    if MODES[mode] is None:
+        assert not options.breaks, [str(reason) for reason in options.breaks]
+        assert len(recorder.graphs) == 1
+
+
+def test_what_is_inside_is_guarded() -> None:
+    x = torch.ones(2)
+    captured, recorder, _ = captured_with(found)
+    try:
+        assert captured(x)[0][0] == 3
+        REGISTRY["a"] = {"scale": 5.0}
+        assert captured(x)[0][0] == 5
+        REGISTRY["c"] = {}
+        assert captured(x)[3] == 2
+    finally:
+        dict.clear(REGISTRY)
+        REGISTRY["a"] = {"scale": 3.0}
+    assert len(recorder.graphs) == 3
+
+
+def changes(x: Any, registry: Any) -> Any:
+    registry["b"] = x + 1
+    return x * len(registry)
+
+
+def test_one_that_was_there_is_changed_by_cpython() -> None:
+    x = torch.ones(2)
+    captured, _, _ = captured_with(changes)
+    for _ in range(2):
+        ours, theirs = Registry(a=1), Registry(a=1)
+        assert same(captured(x, ours), changes(x, theirs))
+        assert same(dict(ours), dict(theirs))
+
+
+def reads_attributes(x: Any, holder: Any) -> Any:
+    scale = holder.__dict__.get("scale", 1)
+    holder.count = holder.count + 1
+    return x * scale, holder.__dict__["count"]
+
+
+class Holder:
+    def __init__(self, scale: int) -> None:
+        self.scale = scale
+        self.count = 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_attributes_read_as_a_dict_are_those_of_now(mode: str) -> None:
+    x = torch.ones(2)
+    captured, _, _ = captured_with(reads_attributes, breaks_at=MODES[mode])
+    ours, theirs = Holder(3), Holder(3)
+    for _ in range(3):
+        assert same(captured(x, ours), reads_attributes(x, theirs))
+    ours.scale = theirs.scale = 4
+    assert same(captured(x, ours), reads_attributes(x, theirs))

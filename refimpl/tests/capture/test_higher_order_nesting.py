@@ -1,0 +1,178 @@
+"""Tests of operators that take functions, checkpoints and autograd.Function in one another, in loops and modules."""
+
+# pyright: reportIncompatibleMethodOverride=false
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
+
+import refimpl
+from refimpl._torch import hop_map
+from refimpl.tests.capture.capturing import captured_with
+
+map_over: Any = hop_map
+
+
+class Tripled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any, by: Any) -> Any:
+        ctx.save_for_backward(x)
+        ctx.by = by
+        return x * by
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return gradient * ctx.by + 0 * x + 1, None
+
+
+class Recomputed(torch.autograd.Function):
+    """Its forward branches and checkpoints, and its backward branches."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        y = torch.cond(x.sum() > 0, torch.sin, lambda z: z * 3, (x,))
+        ctx.save_for_backward(x, y)
+        return checkpoint(torch.exp, y, use_reentrant=False)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        x, y = ctx.saved_tensors
+        return torch.cond(x.sum() > 0, lambda g: g * 2 + y, lambda g: g - x, (gradient,))
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.calls: list[int] = []
+
+    def forward(self, x: Any) -> Any:
+        y = self.linear(x)
+        self.calls = [*self.calls, len(self.calls)]
+        for scale in (1.0, 2.0):
+            y = Tripled.apply(y, scale)
+        return y
+
+
+def function_in_checkpoint(x: Any) -> Any:
+    return checkpoint(lambda y: Tripled.apply(y.sin(), 3.0).cos(), x, use_reentrant=False)
+
+
+def checkpoint_in_cond(x: Any) -> Any:
+    def sure(y: Any) -> Any:
+        return checkpoint(lambda z: z.sin().exp(), y, use_reentrant=False)
+
+    return torch.cond(x.sum() > 0, sure, lambda y: y.cos(), (x,))
+
+
+def function_in_cond(x: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda y: Tripled.apply(y, 2.0), lambda y: y * 5, (x,))
+
+
+def cond_in_checkpoint(x: Any) -> Any:
+    def inner(y: Any) -> Any:
+        return torch.cond(y.sum() > 0, torch.sin, torch.cos, (y,)) * x
+
+    return checkpoint(inner, x * 2, use_reentrant=False)
+
+
+def all_in_function(x: Any) -> Any:
+    return Recomputed.apply(x * 2)
+
+
+def function_of_map(x: Any) -> Any:
+    first = x[0] * 2
+    return Tripled.apply(map_over(lambda y: y.sin() * first, x), 2.0)
+
+
+def in_loop(x: Any) -> Any:
+    found = []
+    for by in range(3):
+        x = Tripled.apply(x, float(by + 1))
+        found.append(checkpoint(torch.sin, x, use_reentrant=False))
+    return found, {"last": x}
+
+
+def in_generator(x: Any) -> Any:
+    def parts() -> Any:
+        for by in (2.0, 3.0):
+            yield Tripled.apply(x, by)
+
+    return sum(checkpoint(lambda: list(parts()), use_reentrant=False))
+
+
+def with_effects_around(x: Any) -> Any:
+    state = {"count": 0}
+    y = checkpoint(lambda z: z.sin() * state["count"], x, use_reentrant=False)
+    state["count"] += 1
+    z = checkpoint(lambda z: z.sin() * state["count"], x, use_reentrant=False)
+    return y + z, state
+
+
+def breaking_between(x: Any) -> Any:
+    y = Tripled.apply(x, 2.0)
+    torch._dynamo.graph_break()
+    return checkpoint(torch.sin, y, use_reentrant=False)
+
+
+PROGRAMS: list[Callable[..., Any]] = [
+    function_in_checkpoint, checkpoint_in_cond, function_in_cond, cond_in_checkpoint, all_in_function, function_of_map, in_loop,
+    in_generator, with_effects_around, breaking_between,
+]  # fmt: skip
+
+
+def observed(function: Callable[..., Any], x: torch.Tensor) -> list[Any]:
+    x = x.clone().requires_grad_()
+    found = tree_leaves(function(x))
+    total: Any = sum((leaf * leaf).sum() for leaf in found if isinstance(leaf, torch.Tensor))
+    return [*found, *torch.autograd.grad(total, x)]
+
+
+def check_equal(left: list[Any], right: list[Any]) -> None:
+    assert len(left) == len(right)
+    for a, b in zip(left, right, strict=True):
+        if isinstance(a, torch.Tensor):
+            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
+        else:
+            assert a == b
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_values_and_gradients_are_those_of_eager(program: Callable[..., Any], backend: str) -> None:
+    is_whole = program is not breaking_between
+    captured = refimpl.compile(program, backend=backend, fullgraph=is_whole)
+    for x in (torch.tensor([0.3, 0.2, 0.5]), torch.tensor([-0.3, 0.2, -0.5]), torch.tensor([0.1, -0.2, 0.3])):
+        check_equal(observed(captured, x), observed(program, x))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_in_a_module_that_keeps_count(backend: str) -> None:
+    torch.manual_seed(0)
+    blocks = [Block(), Block()]
+    blocks[1].load_state_dict(blocks[0].state_dict())
+    captured = refimpl.compile(blocks[1], backend=backend, fullgraph=True)
+    for _ in range(3):
+        x = torch.randn(2, 3)
+        results = [run(x) for run in (blocks[0], captured)]
+        for result in results:
+            result.sum().backward()
+        torch.testing.assert_close(*results)
+        torch.testing.assert_close(*(block.linear.weight.grad for block in blocks))
+        assert blocks[0].calls == blocks[1].calls
+
+
+def test_the_graph_prints_as_python_with_lines_of_the_program() -> None:
+    captured, recorder, _ = captured_with(all_in_function, fullgraph=True)
+    captured(torch.ones(3, requires_grad=True))
+    (graph,) = recorder.graphs
+    body = graph.get_submodule("fwd_body_0")
+    assert "torch.ops.higher_order.cond" in body.code  # pyright: ignore[reportOperatorIssue]
+    nodes = [node for node in body.graph.nodes if node.op == "call_function"]  # pyright: ignore
+    assert any("in forward" in node.meta.get("stack_trace", "") for node in nodes)

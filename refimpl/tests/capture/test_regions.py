@@ -1,0 +1,150 @@
+"""Tests of regions in another state of torch: autocast and inference mode, whole, open at a break, left by an exception."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from refimpl.backends import aot_eager
+from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.compile import with_options
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.pipeline import compile_aot
+from refimpl.tests.capture.capturing import MODES, captured_with, same
+
+
+def casts(x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        with torch.autocast("cpu", enabled=False):
+            z = x @ x
+    return y, z, x @ x, torch.is_autocast_enabled("cpu")
+
+
+def infers(x: Any) -> Any:
+    with torch.inference_mode():
+        y = x * 2
+        with torch.inference_mode(False):
+            z = x * 3
+    return y, z.requires_grad, x * 4
+
+
+def breaks_inside(x: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = x @ x
+        torch._dynamo.graph_break()
+        z = y @ x
+    return z, x @ x
+
+
+def raises_inside(x: Any) -> Any:
+    y = x
+    try:
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+            y = x @ x
+            raise KeyError("inside")
+    except KeyError:
+        return y, x @ x, torch.is_inference_mode_enabled()
+
+
+def helper(x: Any) -> Any:
+    with torch.cpu.amp.autocast():
+        return x @ x
+
+
+def returns_inside(x: Any) -> Any:
+    return helper(x), x @ x
+
+
+PROGRAMS = [casts, infers, breaks_inside, raises_inside, returns_inside]
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_the_state_is_that_of_the_region(program: Callable[..., Any], mode: str) -> None:
+    x = torch.randn(3, 3)
+    captured, recorder, options = captured_with(program, breaks_at=MODES[mode])
+    for _ in range(2):
+        assert same(captured(x), program(x))
+        assert not torch.is_autocast_enabled("cpu")
+        assert not torch.is_inference_mode_enabled()
+    if MODES[mode] is None and program is not breaks_inside:
+        assert not options.breaks
+        assert len(recorder.graphs) == 1
+
+
+def fails_when_run(x: Any, index: Any) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.inference_mode():
+        return (x @ x)[index]
+
+
+def test_an_error_of_the_data_leaves_the_state_as_it_was() -> None:
+    x = torch.randn(3, 3)
+    before = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
+    captured, recorder, _ = captured_with(fails_when_run)
+    assert captured(x, torch.tensor([1])).dtype == torch.bfloat16
+    with pytest.raises(IndexError):
+        captured(x, torch.tensor([7]))
+    assert len(recorder.graphs) == 1
+    assert not torch.is_autocast_enabled("cpu")
+    assert not torch.is_inference_mode_enabled()
+    assert torch.autocast_increment_nesting() == before
+    torch.autocast_decrement_nesting()
+
+
+def test_a_trace_that_is_given_up_in_a_region_leaves_no_mode_behind() -> None:
+    def program(x: Any) -> Any:
+        y = x.expand(1, -1, 1)
+        with torch.no_grad():
+            y.sum(-1).squeeze_(0)  # geometry that changes in place: traced once more
+        return y
+
+    x = torch.ones(1, 1, requires_grad=True)
+    result = with_options(program, CaptureOptions(backend=aot_eager))(x)
+    assert type(result.grad_fn) is type(program(x).grad_fn)
+
+
+def made_and_viewed(x: Any) -> Any:
+    view, made = x[::2], x * 2
+    facts = (x.requires_grad, x.is_leaf, x.is_inference(), view.requires_grad, view.is_leaf, made.requires_grad)
+    return facts, made
+
+
+@pytest.mark.parametrize("kind", ["leaf", "leaf with gradient", "result", "view", "view of a result"])
+def test_in_inference_mode_tensors_are_what_they_are_and_views_require_a_gradient_as_they_do(kind: str) -> None:
+    def program(x: Any) -> Any:
+        with torch.inference_mode():
+            return made_and_viewed(x)[0]
+
+    x = torch.ones(3, requires_grad=kind not in ("leaf", "view"))
+    x = {"result": x * 1, "view": x.view(3), "view of a result": (x * 1).view(3)}.get(kind, x)
+    assert captured_with(program)[0](x) == program(x)
+    with torch.inference_mode():
+        assert captured_with(program)[0](x) == program(x)
+        assert captured_with(made_and_viewed)[0](x)[0] == made_and_viewed(x)[0]
+
+
+def leaves_inference_mode(x: Any) -> Any:
+    with torch.inference_mode(False):
+        z = x * 3
+        part = z[1:]
+    return z, part, z + 1
+
+
+def test_a_region_without_inference_mode_has_gradients_in_inference_mode_too() -> None:
+    def observed(function: Callable[..., Any], x: Any) -> Any:
+        with torch.inference_mode():
+            results = function(x)
+        facts = [(r.tolist(), r.requires_grad, r.is_inference(), r._is_view()) for r in results]
+        return facts, torch.autograd.grad(results[1].sum(), x)[0].tolist()
+
+    x = torch.ones(3, requires_grad=True)
+    captured = with_options(leaves_inference_mode, CaptureOptions(backend=aot_eager))
+    assert observed(captured, x) == observed(leaves_inference_mode, x)
+    with torch.inference_mode(), pytest.raises(UnsupportedByRefimpl, match="inference mode"):
+        compile_aot(leaves_inference_mode)(x)

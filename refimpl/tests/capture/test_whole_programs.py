@@ -1,0 +1,202 @@
+"""Programs that have to be one graph: what strict export met in features and models that capture stopped at."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from types import MethodType
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+import refimpl
+from refimpl.export import export
+from refimpl.tests.capture.capturing import same
+
+
+class Doubling:
+    """A data descriptor."""
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self.slot = f"_{name}"
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else getattr(instance, self.slot)
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        setattr(instance, self.slot, value * 2)
+
+
+class Holder:
+    value = Doubling()
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def descriptor(x: torch.Tensor) -> Any:
+    holder = Holder(x)
+    holder.value = holder.value + 1
+    return holder.value, sorted(vars(holder))
+
+
+class Scaled(Doubling):
+    """The same, which on the class gives a number."""
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return getattr(instance, self.slot, 1) * 1.5
+
+
+class ScaledHolder(Holder):
+    value = Scaled()
+
+
+class InheritedHolder(ScaledHolder):
+    pass
+
+
+def descriptor_that_hides_on_the_class(x: torch.Tensor) -> Any:
+    holder = InheritedHolder(x)
+    return holder.value + ScaledHolder(x + 1).value
+
+
+def added(self: Any, x: torch.Tensor) -> torch.Tensor:
+    return self.value + x
+
+
+def bound_by_hand(x: torch.Tensor) -> torch.Tensor:
+    return MethodType(added, Holder(x))(x)
+
+
+def cause_of_an_error(x: torch.Tensor) -> Any:
+    try:
+        try:
+            raise IndexError("three")
+        except IndexError as error:
+            raise RuntimeError("outer") from error
+    except RuntimeError as error:
+        first = type(error.__cause__).__name__
+    try:
+        raise ValueError from None
+    except ValueError as error:
+        second = error.__cause__
+    try:
+        raise KeyError from ValueError
+    except KeyError as error:
+        third = type(error.__cause__).__name__
+    return x + 1, first, second, third
+
+
+WEIGHTS = torch.nn.ParameterList(torch.nn.Parameter(torch.randn(3, 3)) for _ in range(3))
+
+
+def sliced_parameters(x: torch.Tensor) -> Any:
+    for weight in WEIGHTS[:2]:
+        x = x @ weight
+    return x, len(WEIGHTS[1:])
+
+
+def items_of_a_tensor(x: torch.Tensor) -> Any:
+    counts = x.abs().round().to(torch.int64) + 1
+    total = sum(counts.tolist())
+    return torch.ones(total), [[float(item) * 2 for item in row] for row in counts.reshape(3, 1).tolist()]
+
+
+@contextlib.contextmanager
+def level(names: list[str], name: str) -> Iterator[int]:
+    names.append(name)
+    try:
+        yield len(names)
+    finally:
+        names.append(f"not {name}")
+
+
+def exit_stack(x: torch.Tensor) -> Any:
+    names: list[str] = []
+    with contextlib.ExitStack() as stack:
+        for name in ("a", "b"):
+            x = x + stack.enter_context(level(names, name))
+    return x, names
+
+
+@dataclasses.dataclass(slots=True)
+class Pair:
+    first: Any
+    second: Any = 1
+
+
+class Slotted:
+    __slots__ = ("x", "y")
+
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+def slots(x: torch.Tensor) -> Any:
+    pair, slotted = Pair(x), Slotted(x)
+    pair.second = x + 1
+    told = []
+    try:
+        slotted.z = 3  # pyright: ignore[reportAttributeAccessIssue]
+    except AttributeError:
+        told.append("no such slot")
+    try:
+        told.append(slotted.y)
+    except AttributeError:
+        slotted.y = x * 2
+    try:
+        vars(slotted)
+    except TypeError:
+        told.append("no dict")
+    return pair.first + pair.second, slotted.y, told, hasattr(slotted, "y"), hasattr(slotted, "__dict__")
+
+
+def a_tree(x: torch.Tensor) -> Any:
+    leaves, spec = pytree.tree_flatten({"a": [x, x + 1], "b": (x * 2, torch.float32)})
+    return pytree.tree_unflatten(leaves[::-1], spec), spec.num_leaves
+
+
+PROGRAMS = (
+    descriptor,
+    descriptor_that_hides_on_the_class,
+    bound_by_hand,
+    cause_of_an_error,
+    sliced_parameters,
+    items_of_a_tensor,
+    exit_stack,
+    slots,
+    a_tree,
+)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_a_program_is_one_graph_and_gives_what_eager_gives(program: Callable[[Any], Any]) -> None:
+    captured = refimpl.compile(program, fullgraph=True)
+    for x in (torch.tensor([1.0, 2.0, 0.0]), torch.tensor([0.0, 3.0, 5.0])):
+        assert same(captured(x), program(x))
+
+
+def test_the_truth_of_a_tensor_is_a_result() -> None:
+    class Truth(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return x + 1, bool(x.sum() > 0), float(x.shape[0])
+
+    program = export(Truth(), (torch.ones(3),), strict=True).module()
+    assert [program(torch.full((3,), value))[1] for value in (1.0, -1.0)] == [True, False]
+
+
+def test_a_long_tensor_is_not_read_item_by_item() -> None:
+    captured = refimpl.compile(lambda x: sum(x.tolist()), fullgraph=True)
+    with pytest.raises(Exception, match=r"Tensor.tolist\(\) reads a value out of a tensor"):
+        captured(torch.ones(1000))
+
+
+def test_an_operator_is_called_by_a_name_that_nobody_has_asked_for() -> None:
+    with torch.library._scoped_library("refimpl_bound_late", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+        captured = refimpl.compile(lambda x: torch.ops.refimpl_bound_late.twice(x) + 1, fullgraph=True)
+        assert torch.equal(captured(torch.ones(3)), torch.full((3,), 3.0))

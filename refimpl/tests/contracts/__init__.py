@@ -1,0 +1,1 @@
+"""Tests of the contracts (docs/contracts.md) that no test of a room shows."""

@@ -1,0 +1,1 @@
+"""Tests of export, archives and unflattened modules."""

@@ -1,0 +1,394 @@
+"""Sizes that may vary: what can be said of them, what is refused, and which inputs an exported program then takes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.errors import BadParameter
+from refimpl.export import Dim, ShapesCollection, dims, export, register_dataclass
+from refimpl.export.errors import InputMismatch
+from refimpl.tests.export.modules import Containers, Shifted
+
+MODES = pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
+
+
+class Branching(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.shape[0] > 5 else x - 1
+
+
+class Doubling(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class Adding(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
+class Paired(nn.Module):
+    """Takes sizes of which the first is a multiple of 4."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] % 4 == 0)
+        return x.view(x.shape[0] // 4, 4).sum(1)
+
+
+class Outer(nn.Module):
+    """Takes sizes of which the third is the product of the others: no Dim says so."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return (x[:, None] * y[None, :]).reshape(-1) + z
+
+
+def ranges(program: Any) -> list[tuple[float, float]]:
+    return [(bounds.lower, bounds.upper) for bounds in program.range_constraints.values()]
+
+
+# ---------------------------------------------------------------------------------------------------------------- Dims
+
+
+def test_dims_have_names_bounds_and_arithmetic() -> None:
+    dx = Dim("dx", min=2, max=8)
+    derived = 2 * dx + 1
+    assert (dx.__name__, dx.min, dx.max) == ("dx", 2, 8)
+    assert (str(derived), derived.min, derived.max) == ("2*dx + 1", 5, 17)
+    assert [dim.__name__ for dim in dims("a", "b", max=4)] == ["a", "b"]
+    assert repr(Dim("n")) == "Dim('n')"
+    assert repr(Dim.DYNAMIC(min=3)) == "DimHint(DYNAMIC, min=3)"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: Dim("x", min=4, max=3), "inconsistent min=4, max=3"),
+        (lambda: Dim("1x"), "the name '1x'(.|\n)*an identifier of Python"),
+        (lambda: Dim("x", min=-1), "a size"),
+        (lambda: Dim.STATIC(min=2), "Dim.STATIC"),
+    ],
+)
+def test_dims_refuse_what_no_size_is(wrong: Any, message: str) -> None:
+    with pytest.raises(BadParameter, match=message):
+        wrong()
+
+
+@pytest.mark.parametrize("wrong", [lambda d: d * -1, lambda d: d * 2.5, lambda d: d + d, lambda d: 3 - d])
+def test_dims_refuse_other_than_increasing_linear_functions(wrong: Any) -> None:
+    with pytest.raises(NotImplementedError, match="with integers a > 0 and b"):
+        wrong(Dim("d"))
+
+
+# -------------------------------------------------------------------------------------------------------- what is said
+
+
+@MODES
+def test_a_named_size_varies_within_its_bounds(strict: bool) -> None:
+    program = export(
+        Doubling(), (torch.ones(5, 3),), dynamic_shapes={"x": {0: Dim("n", min=3, max=100)}}, strict=strict
+    )
+    assert ranges(program) == [(3, 100)]
+    module = program.module()
+    assert module(torch.ones(100, 3)).shape == (100, 3)
+    for rows in (2, 101):
+        with pytest.raises(InputMismatch, match=r"x.size\(\)\[0\]"):
+            module(torch.ones(rows, 3))
+
+
+@MODES
+def test_sizes_of_one_name_are_one_size(strict: bool) -> None:
+    n = Dim("n")
+    program = export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes={"x": {0: n}, "y": {0: n}}, strict=strict)
+    assert len(program.range_constraints) == 1
+    assert program.module()(torch.ones(9), torch.ones(9)).tolist() == [2.0] * 9
+    with pytest.raises(InputMismatch, match=r"y.size\(\)\[0\]"):
+        program.module()(torch.ones(9), torch.ones(8))
+
+
+@MODES
+def test_a_derived_size_follows_its_root(strict: bool) -> None:
+    n = Dim("n", min=2, max=10)
+    program = export(
+        Shifted(), (torch.ones(4), torch.ones(5)), dynamic_shapes={"x": {0: n}, "y": {0: n + 1}}, strict=strict
+    )
+    assert program.module()(torch.ones(7), torch.ones(8)).shape == (7,)
+    with pytest.raises(InputMismatch):
+        program.module()(torch.ones(7), torch.ones(7))
+
+
+def test_only_a_derived_size_is_enough_to_read_its_root() -> None:
+    n = Dim("n", min=2, max=10)
+    program = export(Doubling(), (torch.ones(9),), dynamic_shapes={"x": {0: 2 * n + 1}})
+    assert program.module()(torch.ones(21)).shape == (21,)
+    for size in (8, 23):
+        with pytest.raises(InputMismatch):
+            program.module()(torch.ones(size))
+
+
+@MODES
+def test_auto_is_what_the_program_allows(strict: bool) -> None:
+    said = {"x": {0: Dim.AUTO}, "y": {0: Dim.AUTO}}
+    program = export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=said, strict=strict)
+    assert program.module()(torch.ones(6), torch.ones(6)).shape == (6,)
+    with pytest.raises(InputMismatch):
+        program.module()(torch.ones(6), torch.ones(5))
+    fixed = export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=({0: Dim.AUTO}, None), strict=strict)
+    assert fixed.range_constraints == {}
+
+
+@MODES
+def test_dynamic_is_a_promise(strict: bool) -> None:
+    with pytest.raises(UserError, match="is always 4") as raised:
+        export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=({0: Dim.DYNAMIC}, None), strict=strict)
+    assert raised.value.error_type is UserErrorType.CONSTRAINT_VIOLATION
+
+
+def test_an_integer_may_vary_where_python_runs() -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+            return x * n
+
+    program = export(Scaled(), (torch.ones(2), 3), dynamic_shapes={"x": None, "n": Dim.DYNAMIC})
+    assert program.module()(torch.ones(2), 7).tolist() == [7.0, 7.0]
+    with pytest.raises(InputMismatch, match="an int"):
+        program.module()(torch.ones(2), 2.5)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"pair": ({0: Dim.AUTO}, [{0: Dim.AUTO}]), "rest": ((Dim.AUTO,),), "last": [Dim.AUTO], "deep": {"k": {0: Dim.AUTO}}},
+        {
+            "pair": ({0: Dim.AUTO}, [{0: Dim.AUTO}]), "rest": [{0: Dim.AUTO}],
+            "named": {"last": {0: Dim.AUTO}, "deep": {"k": {0: Dim.AUTO}}},
+        },
+    ],
+    ids=["beside", "below"],
+)  # fmt: skip
+@MODES
+def test_sizes_are_said_in_containers_and_of_keywords(said: Any, strict: bool) -> None:
+    t = torch.ones(3)
+    inputs = ((t, [t + 1]), t + 2), {"last": t + 3, "deep": {"k": t + 4}}
+    program = export(Containers(), *inputs, dynamic_shapes=said, strict=strict)
+    t = torch.ones(7)
+    args, kwargs = ((t, [t + 1]), t + 2), {"last": t + 3, "deep": {"k": t + 4}}
+    torch.testing.assert_close(program.module()(*args, **kwargs), Containers()(*args, **kwargs))
+
+
+@dataclass
+class Batch:
+    x: torch.Tensor
+    y: torch.Tensor
+
+
+class OfBatch(nn.Module):
+    def forward(self, batch: Batch) -> Batch:
+        return Batch(batch.x + batch.y, batch.x)
+
+
+@pytest.fixture(scope="module")
+def _batch_is_a_container() -> None:
+    register_dataclass(Batch)
+
+
+@pytest.mark.usefixtures("_batch_is_a_container")
+@pytest.mark.parametrize("spec", [[{0: Dim("n")}] * 2, {"x": [Dim("n")], "y": [Dim("n")]}], ids=["list", "fields"])
+def test_dataclasses_are_containers(spec: Any) -> None:
+    program = export(OfBatch(), (Batch(torch.ones(3), torch.ones(3)),), dynamic_shapes={"batch": spec})
+    assert list(program.graph_signature.user_inputs) == ["batch_x", "batch_y"]
+    result = program.module()(Batch(torch.ones(5), torch.ones(5)))
+    assert isinstance(result, Batch)
+    assert result.x.tolist() == [2.0] * 5
+
+
+@MODES
+def test_shapes_may_be_said_tensor_by_tensor(strict: bool) -> None:
+    shapes, x = ShapesCollection(), torch.ones(4)
+    shapes[x] = {0: Dim("n")}
+    program = export(Doubling(), (x,), dynamic_shapes=shapes, strict=strict)
+    assert program.module()(torch.ones(7)).shape == (7,)
+
+
+def test_a_collection_refuses_two_shapes_of_one_tensor_and_tensors_that_are_no_inputs() -> None:
+    shapes, x = ShapesCollection(), torch.ones(4)
+    shapes[x] = {0: Dim.AUTO}
+    with pytest.raises(BadParameter, match="do not match"):
+        shapes[x] = {0: Dim.STATIC}
+    with pytest.raises(BadParameter, match="non-tensor"):
+        shapes["x"] = {0: Dim.AUTO}  # type: ignore[index]
+    with pytest.raises(UserError, match="not among the inputs"):
+        shapes.dynamic_shapes(Doubling(), (torch.ones(4),))
+
+
+# --------------------------------------------------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"x": {0: Dim("n")}}, "top-level keys must be the arg names"),
+        (({0: Dim("n")},), "one entry for each of the arguments"),
+        ({"x": [Dim("n"), None], "y": None}, "one entry for each of the 1 dimensions"),
+        ({"x": {3: Dim("n")}, "y": None}, "and 3 is none of them"),
+        ({"x": {0: "n"}, "y": None}, "Unexpected dimension 'n'"),
+        ({"x": {0: 7}, "y": None}, "does not match input size of 4"),
+        (Dim("n"), "`dynamic_shapes` is a Dim"),
+        ({"x": {0: Dim("n", max=3)}, "y": None}, "not in range"),
+    ],
+)
+@MODES
+def test_shapes_that_do_not_fit_the_inputs_are_refused(said: Any, message: str, strict: bool) -> None:
+    with pytest.raises(UserError, match=message):
+        export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=said, strict=strict)
+
+
+@MODES
+def test_a_branch_on_a_promised_size_is_refused_with_what_to_say_instead(strict: bool) -> None:
+    with pytest.raises(UserError, match="Suggested fixes:\n  n = Dim\\('n', min=6\\)") as raised:
+        export(Branching(), (torch.ones(8),), dynamic_shapes={"x": {0: Dim("n")}}, strict=strict)
+    assert "if x.shape[0] > 5" in str(raised.value)
+    program = export(Branching(), (torch.ones(8),), dynamic_shapes={"x": {0: Dim("n", min=6)}}, strict=strict)
+    assert program.module()(torch.ones(6)).tolist() == [2.0] * 6
+
+
+@MODES
+def test_a_multiple_is_suggested_as_a_derived_size(strict: bool) -> None:
+    with pytest.raises(UserError, match="n = 4\\*_n"):
+        export(Paired(), (torch.ones(8),), dynamic_shapes={"x": {0: Dim("n")}}, strict=strict)
+    root = Dim("_n", max=100)
+    program = export(Paired(), (torch.ones(8),), dynamic_shapes={"x": {0: 4 * root}}, strict=strict)
+    assert program.module()(torch.ones(12)).tolist() == [4.0, 4.0, 4.0]
+    with pytest.raises(InputMismatch):
+        program.module()(torch.ones(13))
+
+
+class Computing(nn.Module):
+    """Computes a number from the size of its input."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.function(x.shape[0])
+
+
+@MODES
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.sym_float,
+        torch.sym_sqrt,
+        lambda n: torch.sym_int(n * 1.5),
+        lambda n: torch.sym_max(n, 5) + torch.sym_min(n, 5),
+        lambda n: torch.sym_sum([n, 3, n]),
+        lambda n: math.floor(n / 2) - math.ceil(n / 3),
+    ],
+    ids=["float", "sqrt", "int", "max", "sum", "floor"],
+)
+def test_numbers_computed_from_sizes_vary(function: Callable[[Any], Any], strict: bool) -> None:
+    module = Computing(function)
+    program = export(module, (torch.ones(4, 2),), dynamic_shapes=({0: Dim("n")},), strict=strict)
+    for size in (2, 5, 9):
+        assert torch.equal(program.module()(torch.ones(size, 2)), module(torch.ones(size, 2)))
+
+
+class Stepped(nn.Module):
+    """Takes x of 3n - 1 elements from 5 to 36, and y and z that have one and three more."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] < 5 or x.shape[0] > 36 or y.shape[0] % 3:
+            return x
+        return x + y[1:] + z[3:]
+
+
+class Even(nn.Module):
+    """Takes 4n + 2 elements, which it asks for twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if (x.shape[0] + 2) % 4 or (3 * x.shape[0]) % 6:
+            return x
+        return x.reshape(-1, 2)
+
+
+def suggested(error: pytest.ExceptionInfo[UserError]) -> dict[str, Any]:
+    """What the suggested fixes define when they are run as Python."""
+    made: dict[str, Any] = {}
+    for line in str(error.value).partition("Suggested fixes:\n")[2].splitlines():
+        exec(line.strip(), {"Dim": Dim, **made}, made)
+    return made
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("module", "sizes", "fixes"),
+    [
+        (Stepped(), (11, 12, 14), ["_a = Dim('_a', max=12)", "a = 3*_a - 1", "b = 3*_a", "c = 3*_a + 2"]),
+        (Even(), (10,), ["_a = Dim('_a')", "a = 4*_a - 2"]),
+    ],
+)
+def test_suggested_fixes_suffice(module: nn.Module, sizes: tuple[int, ...], fixes: list[str], strict: bool) -> None:
+    names = ["a", "b", "c"][: len(sizes)]
+    examples = tuple(torch.ones(size) for size in sizes)
+    with pytest.raises(UserError, match="Suggested fixes:") as error:
+        export(module, examples, dynamic_shapes=tuple({0: Dim(name)} for name in names), strict=strict)
+    assert [line.strip() for line in str(error.value).partition("fixes:\n")[2].splitlines()] == fixes
+    found = suggested(error)
+    program = export(module, examples, dynamic_shapes=tuple({0: found[name]} for name in names), strict=strict)
+    larger = tuple(torch.ones(found[name].fn(7)) for name in names)
+    assert torch.equal(program.module()(*larger), module(*larger))
+
+
+@MODES
+def test_two_definitions_of_a_dim_are_named(strict: bool) -> None:
+    one, other = Dim("n", min=3), Dim("n", max=12)
+    message = re.escape("different definitions Dim('n', min=3) and Dim('n', max=12) for the same symbolic dimension")
+    with pytest.raises(UserError, match=message):
+        export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=({0: one}, {0: other}), strict=strict)
+
+
+@MODES
+def test_a_derived_size_has_a_range_of_its_own(strict: bool) -> None:
+    n, m = Dim("n", min=3, max=6), Dim("m", min=4, max=8)
+    examples = (torch.ones(4), torch.ones(9), torch.ones(5))
+    program = export(Apart(), examples, dynamic_shapes=({0: n}, {0: 2 * n + 1}, {0: m}), strict=strict)
+    bounds = sorted((found.lower, found.upper) for found in program.range_constraints.values())
+    assert bounds == [(3, 6), (4, 8), (7, 13)]
+
+
+class Apart(nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x + 1, y + 1, z + 1
+
+
+@MODES
+def test_what_no_dim_says_is_checked_at_every_call(strict: bool) -> None:
+    a, b, c = dims("a", "b", "c")
+    said = ({0: a}, {0: b}, {0: c})
+    program = export(Outer(), (torch.ones(3), torch.ones(4), torch.ones(12)), dynamic_shapes=said, strict=strict)
+    assert program.module()(torch.ones(2), torch.ones(5), torch.ones(10)).shape == (10,)
+    with pytest.raises(InputMismatch, match="Guard failed"):
+        program.module()(torch.ones(2), torch.ones(5), torch.ones(11))
+
+
+@MODES
+def test_one_tensor_at_two_places_is_two_inputs(strict: bool) -> None:
+    class Writing(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.add_(1)
+            return x * y
+
+    t = torch.ones(3)
+    program = export(Writing(), (t, t), strict=strict)
+    assert list(program.graph_signature.user_inputs) == ["x", "y"]
+    assert program.module()(torch.ones(3), torch.full((3,), 5.0)).tolist() == [10.0] * 3
+    assert t.tolist() == [1.0] * 3  # exporting writes to nothing

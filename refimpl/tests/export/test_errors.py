@@ -1,0 +1,62 @@
+"""What export says where a program cannot be exported: in the user's terms, with the user's line."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from refimpl.capture.public.errors import UserError
+from refimpl.export import Dim, export
+
+strict_or_not = pytest.mark.parametrize("strict", [False, True])
+
+
+class Loops(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x.sum()
+        for row in x.nonzero():  # as many as there are
+            total = total + row.sum()
+        return total
+
+
+class Branches(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cos() if x.nonzero().shape[0] > 2 else x.sin()  # by data
+
+
+class Reads(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 6:  # by a size
+            return x + 1
+        return x - 1
+
+
+@strict_or_not
+@pytest.mark.parametrize(("module", "line"), [(Loops(), "as many as there are"), (Branches(), "by data")])
+def test_control_flow_that_depends_on_data_is_named_by_its_line(
+    module: torch.nn.Module, line: str, strict: bool
+) -> None:
+    with pytest.raises(UserError, match="Could not guard on data-dependent") as caught:
+        export(module, (torch.tensor([2, 3, 5]),), strict=strict)
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    number = next(number for number, text in enumerate(lines, 1) if text.endswith(f"# {line}"))
+    assert re.search(rf"{Path(__file__).name}(:{number} in|\", line {number}, in) forward", str(caught.value))
+
+
+@strict_or_not
+def test_a_size_that_is_asked_for_is_named_by_its_line(strict: bool) -> None:
+    with pytest.raises(UserError, match=r"test_errors.py:\d+ in forward: if x.shape\[0\] > 6:  # by a size"):
+        export(Reads(), (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=3)},), strict=strict)
+
+
+class Combines(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.combinations(x)  # by a mask whose count it does not give
+
+
+def test_numbers_that_no_result_gives_are_refused() -> None:
+    with pytest.raises(UserError, match="with an unbacked symbol that is not in its result"):
+        export(Combines(), (torch.ones(3),))

@@ -1,0 +1,390 @@
+"""What the module of an exported program does when it is called: the same as the original, for the inputs it was made for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export import export
+from refimpl.export.errors import InputMismatch, StructureMismatch
+from refimpl.tests.export.modules import Assigning, Containers, EverythingModule, Mutating, Normalised
+
+MODES = pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
+GRAPHS = pytest.mark.parametrize("table", ["none", "empty", "default"])
+
+
+def exported(module: nn.Module, *args: Any, strict: bool = False, table: str = "none", **kwargs: Any) -> nn.Module:
+    program = export(module, args, kwargs, strict=strict)
+    if table != "none":
+        program = program.run_decompositions({} if table == "empty" else None)
+    return program.module()
+
+
+@MODES
+@GRAPHS
+def test_results_are_the_original_s(strict: bool, table: str) -> None:
+    module = EverythingModule()
+    runnable = exported(module, torch.randn(2, 3), 3, mask=torch.ones(4), strict=strict, table=table)
+    x, mask = torch.randn(2, 3), torch.randn(4)
+    expected, actual = module(x, 3, mask=mask), runnable(x, 3, mask=mask)
+    torch.testing.assert_close(actual["y"], expected["y"])
+    assert (actual["factor"], actual["nothing"]) == (3, None)
+
+
+@MODES
+@GRAPHS
+def test_writes_to_buffers_and_inputs_happen_at_every_call(strict: bool, table: str) -> None:
+    module, original = Mutating(), Mutating()
+    runnable = exported(module, torch.ones(3), strict=strict, table=table)
+    assert module.calls.item() == 0  # exporting has called nothing
+    for _ in range(2):
+        x, same = torch.randn(3), torch.zeros(3)
+        same.copy_(x)
+        torch.testing.assert_close(runnable(x), original(same))
+        torch.testing.assert_close(x, same)
+    assert runnable.get_buffer("calls").item() == 2
+    assert runnable.get_buffer("calls") is module.calls
+
+
+@MODES
+@GRAPHS
+def test_what_forward_assigns_to_a_buffer_is_written_to_it(strict: bool, table: str) -> None:
+    module = Assigning()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("warnings.warn", lambda *args, **kwargs: None)
+        runnable = exported(module, torch.ones(3), strict=strict, table=table)
+    assert (module.count, module.state.tolist()) == (0, [0.0] * 3)
+    assert runnable(torch.ones(3)).tolist() == [2.0] * 3
+    assert runnable(torch.ones(3)).tolist() == [4.0] * 3
+    assert runnable.get_buffer("state").tolist() == [2.0] * 3
+
+
+@MODES
+def test_an_assigned_buffer_that_is_returned_is_the_buffer(strict: bool) -> None:
+    class Returning(nn.Module):
+        state: torch.Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("state", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.state = self.state + x
+            return self.state
+
+    runnable = exported(Returning(), torch.ones(3), strict=strict)
+    assert runnable(torch.ones(3)) is runnable.get_buffer("state")
+    assert runnable(torch.ones(3)).tolist() == [2.0] * 3
+
+
+@MODES
+@pytest.mark.parametrize("training", [True, False])
+@GRAPHS
+def test_running_statistics_are_updated_as_in_eager(strict: bool, training: bool, table: str) -> None:
+    torch.manual_seed(0)
+    module, original = Normalised().train(training), Normalised().train(training)
+    original.load_state_dict(module.state_dict())
+    runnable = exported(module, torch.randn(5, 3), strict=strict, table=table)
+    for _ in range(2):
+        x = torch.randn(5, 3)
+        torch.testing.assert_close(runnable(x), original(x))
+    for name, buffer in original.named_buffers():
+        torch.testing.assert_close(runnable.get_buffer(name), buffer)
+        assert not runnable.get_buffer(name).requires_grad
+
+
+@MODES
+def test_gradients_reach_the_original_s_parameters(strict: bool) -> None:
+    module = Normalised()
+    runnable = exported(module, torch.randn(5, 3), strict=strict)
+    x = torch.randn(5, 3)
+    runnable(x).square().sum().backward()
+    actual = [p.grad for p in module.parameters()]
+    module.zero_grad()
+    module.norm.reset_running_stats()
+    module(x).square().sum().backward()
+    torch.testing.assert_close(actual, [p.grad for p in module.parameters()])
+
+
+def test_a_computed_input_may_be_written_to() -> None:
+    class Writing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x.mul_(2)
+            return x.sin()
+
+    leaf = torch.ones(3, requires_grad=True)
+    runnable = exported(Writing(), leaf * 1)
+    runnable(leaf * 3).sum().backward()
+    torch.testing.assert_close(leaf.grad, torch.full((3,), 6.0).cos() * 6)
+
+
+@MODES
+def test_regions_without_gradients_have_none(strict: bool) -> None:
+    class Partly(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            with torch.no_grad():
+                y = x * 2
+            return x * y, y
+
+    x = torch.tensor([3.0], requires_grad=True)
+    result, inner = exported(Partly(), torch.ones(1, requires_grad=True), strict=strict)(x)
+    assert not inner.requires_grad
+    result.backward()
+    assert x.grad is not None
+    assert x.grad.item() == 6.0
+
+
+@MODES
+def test_autocast_regions_cast(strict: bool) -> None:
+    class Cast(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                return x @ x
+
+    module = Cast()
+    x = torch.randn(3, 3)
+    for table in ("none", "empty", "default"):
+        actual = exported(module, torch.ones(3, 3), strict=strict, table=table)(x)
+        assert actual.dtype is torch.bfloat16
+        torch.testing.assert_close(actual, module(x))
+
+
+def test_arguments_go_by_position_or_by_name_as_in_forward() -> None:
+    class Three(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+            return x + 2 * y + 4 * z
+
+    t = torch.ones(2)
+    program = export(Three(), (t,), {"z": t, "y": t})
+    for call in (lambda m: m(t, y=t * 2, z=t), lambda m: m(t, z=t, y=t * 2), lambda m: m(x=t, y=t * 2, z=t)):
+        assert call(program.module()).tolist() == [9.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "kind"),
+    [
+        ((torch.ones(3), 3), {"mask": torch.ones(4)}, InputMismatch),
+        ((torch.ones(2, 4), 3), {"mask": torch.ones(4)}, InputMismatch),
+        ((torch.ones(2, 3).double(), 3), {"mask": torch.ones(4)}, InputMismatch),
+        ((torch.ones(2, 3), 4), {"mask": torch.ones(4)}, InputMismatch),
+        ((torch.ones(2, 3), 3.0), {"mask": torch.ones(4)}, InputMismatch),
+        ((torch.ones(2, 3), True), {"mask": torch.ones(4)}, InputMismatch),
+        ((torch.ones(2, 3), 3), {"mask": 1}, InputMismatch),
+        ((torch.ones(2, 3), 3), {"mask": [torch.ones(4)]}, StructureMismatch),
+        ((torch.ones(2, 3), 3), {}, StructureMismatch),
+        ((torch.ones(2, 3), 3), {"mask": torch.ones(4), "more": 1}, StructureMismatch),
+        ((torch.ones(2, 3), 3, torch.ones(4), 1), {}, StructureMismatch),
+    ],
+)
+def test_inputs_of_another_kind_are_refused(args: Any, kwargs: Any, kind: type[Exception]) -> None:
+    runnable = exported(EverythingModule(), torch.ones(2, 3), 3, mask=torch.ones(4))
+    with pytest.raises(kind, match="what to do"):
+        runnable(*args, **kwargs)
+
+
+def test_more_positional_arguments_than_exported_are_refused() -> None:
+    t = torch.ones(2)
+    program = export(Containers(), ((t, [t]), t), {"last": t, "deep": {"k": t}})
+    with pytest.raises(StructureMismatch):
+        program.module()((t, [t]), t, t, last=t, deep={"k": t})
+
+
+def test_checks_can_be_left_out() -> None:
+    program = export(Normalised().eval(), (torch.ones(2, 3),))
+    with pytest.raises(InputMismatch):
+        program.module()(torch.ones(5, 3))
+    assert program.module(check_guards=False)(torch.ones(5, 3)).shape == (5, 4)
+
+
+def test_inputs_that_share_memory_are_refused_where_updates_come_last() -> None:
+    class Writing(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            x.add_(1)
+            return y * 2
+
+    program = export(Writing(), (torch.ones(2), torch.ones(2)))
+    t = torch.ones(2)
+    assert program.module()(t, t).tolist() == [4.0, 4.0]  # the graph writes where the program does
+    with pytest.raises(InputMismatch, match="share memory"):
+        program.run_decompositions({}).module()(t, t)
+
+
+@GRAPHS
+def test_updates_do_not_see_each_other(table: str) -> None:
+    class Swapping(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                old = x.clone()
+                x.copy_(y.t())
+                y.copy_(old)
+            return x + y
+
+    x = torch.arange(4.0).view(2, 2).requires_grad_()
+    y = torch.full((2, 2), 7.0)
+    exported(Swapping(), torch.ones(2, 2, requires_grad=True), torch.ones(2, 2), table=table)(x, y)
+    assert x.tolist() == [[7.0, 7.0], [7.0, 7.0]]
+    assert y.tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
+class BranchChecked(nn.Module):
+    """Reads a number in a branch, and bounds it there."""
+
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        def yes(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            size: Any = n.item()
+            torch._check(size >= 1)
+            torch._check(size <= 4)
+            return x * x.new_ones(size).sum()
+
+        return torch.cond(x.sum() > 0, yes, lambda x, n: x - 1, (x, n))
+
+
+class Selecting(nn.Module):
+    """Has a size that depends on values, and bounds it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x[x > 0]
+        torch._check(y.shape[0] < 3)
+        return y * 2
+
+
+@MODES
+def test_assertions_of_a_branch_are_in_the_branch(strict: bool) -> None:
+    runnable = exported(BranchChecked(), torch.ones(3), torch.tensor(3), strict=strict)
+    assert runnable(torch.ones(3), torch.tensor(4)).tolist() == [4.0] * 3
+    assert runnable(-torch.ones(3), torch.tensor(9)).tolist() == [-2.0] * 3
+    with pytest.raises(RuntimeError, match="Runtime assertion"):
+        runnable(torch.ones(3), torch.tensor(9))
+
+
+@MODES
+def test_assertions_of_one_branch_are_not_the_other_s(strict: bool) -> None:
+    class OneChecked(nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            def no(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+                size: Any = n.item()
+                torch._check_is_size(size)
+                torch._check(size <= 4, lambda: f"not {size}")
+                return x + size
+
+            return torch.cond(x.sum() > 0, lambda x, n: x * n.item(), no, (x, n))
+
+    runnable = exported(OneChecked(), torch.ones(3), torch.tensor(3), strict=strict)
+    assert runnable(torch.ones(3), torch.tensor(9)).tolist() == [9.0] * 3
+    assert runnable(-torch.ones(3), torch.tensor(3)).tolist() == [2.0] * 3
+    for wrong in (-1, 5):
+        with pytest.raises(RuntimeError, match="Runtime assertion"):
+            runnable(-torch.ones(3), torch.tensor(wrong))
+
+
+def test_strict_export_refuses_assertions_that_it_would_lose() -> None:
+    class Sized(nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x, n: x * x.new_ones(n.item() + 2).sum(), lambda x, n: x - 1, (x, n))
+
+    with pytest.raises(UnsupportedByRefimpl, match="strict=False"):
+        export(Sized(), (torch.ones(3), torch.tensor(3)), strict=True)
+
+
+@MODES
+def test_sizes_that_depend_on_values_are_checked(strict: bool) -> None:
+    runnable = exported(Selecting(), torch.tensor([1.0, -1.0, 2.0, -2.0]), strict=strict)
+    assert runnable(torch.tensor([1.0, -1.0, -2.0, -2.0])).tolist() == [2.0]
+    with pytest.raises(RuntimeError, match="Runtime assertion"):
+        runnable(torch.ones(4))
+
+
+def test_an_operator_that_raises_and_is_caught_is_not_in_the_graph() -> None:
+    class Trying(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            try:
+                y = x.view(-1, 7)
+            except RuntimeError:
+                y = x * 2
+            return y + 1
+
+    program = export(Trying(), (torch.ones(8),))
+    assert [str(node.target) for node in program.graph.nodes if node.op == "call_function"] == [
+        "aten.mul.Tensor",
+        "aten.add.Tensor",
+    ]
+    assert program.module()(torch.ones(8)).tolist() == [3.0] * 8
+
+
+@MODES
+def test_values_read_at_run_time_are_checked(strict: bool) -> None:
+    class Read(nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            size: Any = n.item()
+            torch._check(size >= 1)
+            torch._check(size <= 5)
+            return x.new_ones(size) + x.sum()
+
+    program = export(Read(), (torch.ones(2), torch.tensor(3)), strict=strict)
+    assert [(bounds.lower, bounds.upper) for bounds in program.range_constraints.values()] == [(1, 5)]
+    for runnable in (program.module(), program.run_decompositions({}).module()):
+        assert runnable(torch.ones(2), torch.tensor(5)).shape == (5,)
+        with pytest.raises(RuntimeError, match="u0 <= 5"):
+            runnable(torch.ones(2), torch.tensor(6))
+
+
+def test_assertions_come_before_what_relies_on_them() -> None:
+    class Late(nn.Module):
+        def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+            size: Any = n.item()
+            torch._check(size <= 5)
+            x.add_(size)
+            return x
+
+    program = export(Late(), (torch.ones(2), torch.tensor(3)))
+    x = torch.ones(2)
+    with pytest.raises(RuntimeError, match="Runtime assertion"):
+        program.module()(x, torch.tensor(6))
+    assert x.tolist() == [1.0, 1.0]
+
+
+@MODES
+def test_an_exported_module_can_be_exported_again(strict: bool) -> None:
+    module = Normalised().eval()
+    first = export(module, (torch.randn(4, 3),))
+    again = export(first.module(), (torch.randn(4, 3),), strict=strict)
+    assert [str(spec) for spec in again.graph_signature.input_specs] == [
+        str(spec) for spec in first.graph_signature.input_specs
+    ]
+    x = torch.randn(4, 3)
+    torch.testing.assert_close(again.module()(x), module(x))
+
+
+@MODES
+def test_functions_of_operators_are_part_of_the_program(strict: bool) -> None:
+    class Choosing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.full((2,), 3.0))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x * self.w, lambda x: x - self.w, (x,))
+
+    module = Choosing()
+    for table in ("none", "empty", "default"):
+        runnable = exported(module, torch.ones(2), strict=strict, table=table)
+        for x in (torch.ones(2), -torch.ones(2)):
+            torch.testing.assert_close(runnable(x), module(x))
+
+
+def test_the_mode_is_that_of_the_export() -> None:
+    runnable = exported(Normalised().eval(), torch.randn(4, 3))
+    with pytest.raises(NotImplementedError, match="train"):
+        runnable.train()
+    with pytest.raises(NotImplementedError, match="eval"):
+        runnable.eval()
+
+
+def test_a_program_is_not_called_itself() -> None:
+    program = export(Normalised(), (torch.randn(4, 3),))
+    with pytest.raises(RuntimeError, match=r"call the module that its `module\(\)` returns"):
+        program(torch.randn(4, 3))

@@ -1,0 +1,1 @@
+"""Tests of the partitioners and of passes over joint graphs."""

@@ -1,0 +1,1 @@
+"""Tests of symbolic sizes: expressions, guards, the shape environment."""
