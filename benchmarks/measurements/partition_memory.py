@@ -21,7 +21,7 @@ from benchmarks.measurements.frame import options_of, shown
 from benchmarks.models import Graphs, JointProgram, Model, all_models, joint_program, run_graphs, split
 from refimpl.aot.partition import partition_options, saved_bytes
 from refimpl.aot.partition.memory import peak_bytes
-from refimpl.aot.partition.rules import Prices
+from refimpl.aot.partition.recomputation import Prices
 
 
 def run_twice_count(graphs: Graphs) -> int:

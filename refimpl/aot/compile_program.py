@@ -38,7 +38,7 @@ from refimpl.aot.runtime.graph_call import (
     with_flat_bases,
     with_traced_strides,
 )
-from refimpl.aot.runtime.kept_values import Keeping, keeping_of
+from refimpl.aot.runtime.saved_values import SavedValuesPlan, plan_saved_values
 from refimpl.aot.runtime.subclass_call import WrapperTangents, with_wrapped_gradients, with_wrapped_slots
 from refimpl.aot.runtime.wrapper import runtime_wrapper
 from refimpl.symbolic.errors import NewGuard
@@ -70,7 +70,7 @@ class CompiledGraphs:
     partitioned: PartitionedProgram
     forward: BoxedCall
     backward: BackwardGraphs | None
-    keeping: Keeping | None
+    saving: SavedValuesPlan | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ def compile_graphs(partitioned: PartitionedProgram, config: AOTConfig) -> Compil
     is_training = bool(partitioned.analysis.differentiable)
     # A backward with symbols is compiled now, and before the forward: what a compiler learns of a symbol is known to both then.
     backward = BackwardGraphs(partitioned, config) if is_training else None
-    keeping = None if backward is None else backward.keeping(partitioned)
+    saving = None if backward is None else backward.saving(partitioned)
     compiler = config.fw_compiler if is_training else config.inference_compiler or config.fw_compiler
     assert compiler is not None
     with graph_being_compiled(config.aot_id, "forward" if is_training else "inference"):
@@ -149,7 +149,7 @@ def compile_graphs(partitioned: PartitionedProgram, config: AOTConfig) -> Compil
     forward = with_flat_bases(forward, program.replaced)
     if program.traced.layout is not None:
         forward = with_wrapped_slots(forward, program.traced.layout)
-    return CompiledGraphs(partitioned=partitioned, forward=forward, backward=backward, keeping=keeping)
+    return CompiledGraphs(partitioned=partitioned, forward=forward, backward=backward, saving=saving)
 
 
 def wrap(graphs: CompiledGraphs, request: ProgramRequest) -> CompiledProgram:
@@ -167,7 +167,7 @@ def wrap(graphs: CompiledGraphs, request: ProgramRequest) -> CompiledProgram:
             dependences=partitioned.dependences,
             histories=partitioned.histories,
             wrapper_tangents=None if layout is None else WrapperTangents(analysis, layout, traced.example_tangents),
-            keeping=graphs.keeping,
+            saving=graphs.saving,
         )
     compiled = runtime_wrapper(
         analysis,
@@ -240,7 +240,7 @@ class BackwardGraphs:
         self._parts: dict[frozenset[int], Callable[[], BoxedCall]] = {}
         self._lock = threading.Lock()
 
-    def keeping(self, partitioned: PartitionedProgram) -> Keeping | None:
+    def saving(self, partitioned: PartitionedProgram) -> SavedValuesPlan | None:
         """What is kept of what the forward saves, and until when. None where there are no parts, and autograd does it."""
         graph_module, analysis = self._graph_module, self._analysis
         if graph_module is None:
@@ -248,7 +248,9 @@ class BackwardGraphs:
         if analysis.freed_together == (frozenset({0}),):  # one result, whose values go with its backward
             return None
         divisible = is_divisible(graph_module)
-        return keeping_of(partitioned.forward, graph_module, partitioned.num_outputs, analysis, is_divisible=divisible)
+        return plan_saved_values(
+            partitioned.forward, graph_module, partitioned.num_outputs, analysis, is_divisible=divisible
+        )
 
     def __call__(self, missing: frozenset[int]) -> BoxedCall:
         if not missing:

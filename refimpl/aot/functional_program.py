@@ -20,8 +20,8 @@ from refimpl.aot.analysis.subclasses import dense_count
 from refimpl.aot.analysis.trace_needs import NeedsMore, TraceNeeds
 from refimpl.aot.in_graph_mutations import with_flat_writes
 from refimpl.aot.joint.gradient_dependences import gradient_dependences, gradient_histories
-from refimpl.aot.joint.graph import FlatFunction, JointOptions, TracedProgram, TraceInputs, trace_program
 from refimpl.aot.joint.repeated_draws import merge_repeated_draws
+from refimpl.aot.joint.trace import FlatFunction, JointOptions, TracedProgram, TraceInputs, trace_program
 from refimpl.aot.options import AOTConfig, current_settings
 from refimpl.aot.rng import RandomStates, functionalize_random
 from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from refimpl.aot.partition import min_cut_rematerialization_partition
-from refimpl.aot.partition.rules import Prices, current_options, partition_options
+from refimpl.aot.partition.recomputation import Prices, current_options, partition_options
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.remade_attention import attention_made_again, without_tags
 

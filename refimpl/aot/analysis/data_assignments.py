@@ -14,8 +14,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import swap_tensor_impl
+from refimpl.aot.analysis.autograd_graph import history_of
 from refimpl.aot.analysis.fake_arguments import with_history
-from refimpl.aot.analysis.history import history_of
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.geometry import extent_of
 from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS

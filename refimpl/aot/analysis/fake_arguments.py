@@ -2,7 +2,7 @@
 
 Counterpart: torch/_functorch/aot_autograd.py construct_fake_mode, process_inputs
 Differs: no view relation and no history is taken over from the real tensor. What a program can see of these is made anew
-inside of the trace (refimpl.aot.joint.graph), where gradients belong to the program.
+inside of the trace (refimpl.aot.joint.trace), where gradients belong to the program.
 """
 
 from __future__ import annotations

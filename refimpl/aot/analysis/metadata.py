@@ -168,7 +168,7 @@ class ProgramAnalysis:
     given_unread: tuple[frozenset[int], ...] = ()
     # For backwards of the user's that may give more than zeros of zeros: the tangents that autograd calls each for, if not all
     adding: tuple[frozenset[int], ...] = ()
-    # Per tangent, those whose backward cannot run once its own has run for good (history.freed_together)
+    # Per tangent, those whose backward cannot run once its own has run for good (autograd_graph.freed_together)
     freed_together: tuple[frozenset[int], ...] = ()
     flat_writes: tuple[FlatWrite, ...] = ()
     # Positions of what owns its memory for autograd, results and bases of views, whatever the graph has put it into.

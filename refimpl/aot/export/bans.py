@@ -25,7 +25,7 @@ from refimpl.aot.export_errors import (
     TangentWanted,
     WrittenConstant,
 )
-from refimpl.aot.joint.graph import TracedProgram
+from refimpl.aot.joint.trace import TracedProgram
 from refimpl.aot.options import current_settings
 from refimpl.functionalize.aliases import AliasMap
 

@@ -23,7 +23,7 @@ from refimpl.aot.export_errors import MemoryBeyondInput
 from refimpl.aot.functional_call import create_tree_flattened_fn
 from refimpl.aot.functional_program import FunctionalProgram, ProgramRequest, functional_program
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
-from refimpl.aot.joint.graph import TracedProgram
+from refimpl.aot.joint.trace import TracedProgram
 from refimpl.aot.options import AOTConfig
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.options import DecompositionTable

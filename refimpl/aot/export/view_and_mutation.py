@@ -17,7 +17,7 @@ import torch
 
 from refimpl.aot.analysis.metadata import InputInfo, OutputInfo, OutputKind
 from refimpl.aot.functional_program import ProgramRequest, functional_program
-from refimpl.aot.joint.graph import TracedProgram
+from refimpl.aot.joint.trace import TracedProgram
 from refimpl.aot.options import AOTConfig
 
 

@@ -133,6 +133,21 @@ def copy_forward_provenance(graph: torch.fx.Graph) -> None:
             node.meta.update({name: origin[field] for field, name in _COPIED.items() if origin.get(field)})
 
 
+def is_tangent(node: torch.fx.Node) -> bool:
+    """Placeholder of an incoming gradient."""
+    return _is_input_named(node, "tangents")
+
+
+def is_backward_seed(node: torch.fx.Node) -> bool:
+    """Placeholder of the seed or offset of the backward's own random numbers."""
+    return _is_input_named(node, "bwd_seed", "bwd_base_offset")
+
+
+def _is_input_named(node: torch.fx.Node, *words: str) -> bool:
+    """Inputs of a joint graph are told apart by words in their names, as everywhere in this family of compilers."""
+    return node.op == "placeholder" and any(word in str(node.target) for word in words)
+
+
 def backward_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     """The nodes of a joint graph that depend on tangents, or were recorded while gradients were computed.
 

@@ -23,8 +23,8 @@ from refimpl._torch import (
     pytree,
     running_autograd_node,
 )
-from refimpl.aot.analysis.history import history_of, steps_behind
-from refimpl.aot.joint.gradient_layouts import eager_layouts
+from refimpl.aot.analysis.autograd_graph import history_of, steps_behind
+from refimpl.aot.joint.gradient_formulas import eager_layouts
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.function_layouts import is_pooled_without_gradient, laid_out
 from refimpl.trace.tracker import TrackerState

@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.analysis.history import has_custom_function, steps_behind
+from refimpl.aot.analysis.autograd_graph import has_custom_function, steps_behind
 from refimpl.aot.analysis.subclasses import build, dense_parts, layout_of
-from refimpl.aot.joint.backward import IS_BACKWARD, step_number
-from refimpl.aot.joint.sides import is_tangent
+from refimpl.aot.joint.backward import IS_BACKWARD, is_tangent, step_number
 from refimpl.aot.joint.zero_gradients import is_made_as_zeros, zeros_of_zeros
 from refimpl.trace.notes import note, notes_of
 from refimpl.trace.recording_mode import RecordingMode

@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from refimpl._torch import pytree
+from refimpl.aot.joint.backward import is_tangent
 from refimpl.aot.joint.decomposed_calls import (
     Decomposed,
     Operand,
 )
-from refimpl.aot.joint.sides import SYM_TYPES, is_tangent
 from refimpl.errors import NotTracked
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
 from refimpl.functionalize.geometry import (
@@ -32,6 +32,7 @@ from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sym_node import SymNode
 from refimpl.trace.notes import notes_of
+from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 _aten = torch.ops.aten
 # Beside pointwise operators: kernels that ask for no layout, and views that there are of any.
@@ -104,7 +105,7 @@ def is_divisible(backward: torch.fx.GraphModule) -> bool:
 
 
 def _is_number(node: torch.fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), SYM_TYPES)
+    return isinstance(node.meta.get("val"), SYMBOLIC_TYPES)
 
 
 def _summand_left(node: torch.fx.Node, absent: Collection[torch.fx.Node]) -> torch.fx.Node | None:

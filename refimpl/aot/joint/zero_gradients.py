@@ -10,10 +10,10 @@ from collections.abc import Collection
 import torch
 
 from refimpl._torch import FakeTensor, without_fake_mode
-from refimpl.aot.joint.sides import SYM_TYPES
 from refimpl.aot.op_facts import facts_of
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.recording_mode import paused_recordings
+from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 # Which of the tensors that they read have to be zeros: one; the first; all; those at some positions.
 _ONE = frozenset({
@@ -75,7 +75,7 @@ def is_made_as_zeros(node: torch.fx.Node) -> bool:
 
 def _is_zeros(node: torch.fx.Node, zeros: Collection[torch.fx.Node]) -> bool:
     name, args = _name(node), node.args
-    tensors = [one for one in node.all_input_nodes if not isinstance(one.meta.get("val"), SYM_TYPES)]
+    tensors = [one for one in node.all_input_nodes if not isinstance(one.meta.get("val"), SYMBOLIC_TYPES)]
     if name in _ONE:
         return any(one in zeros for one in tensors)
     if name in _FIRST or name.endswith(("_backward", "_backward_data")):

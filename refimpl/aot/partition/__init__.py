@@ -5,7 +5,7 @@ from __future__ import annotations
 from refimpl.aot.partition.default import default_partition
 from refimpl.aot.partition.memory import SavedBytes, saved_bytes
 from refimpl.aot.partition.min_cut import min_cut_rematerialization_partition
-from refimpl.aot.partition.rules import PartitionOptions, partition_options
+from refimpl.aot.partition.recomputation import PartitionOptions, partition_options
 from refimpl.aot.partition.verify import verify_partition
 
 __all__ = [

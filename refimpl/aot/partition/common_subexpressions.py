@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from refimpl.aot.op_facts import facts_of, memory_owners
+from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 # Their values are what memory happened to hold, and making them costs nothing.
 _UNINITIALISED = (
@@ -23,7 +24,6 @@ _UNINITIALISED = (
     "aten::new_empty_strided",
     "aten::empty_like",
 )
-_SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 Merges = dict[torch.fx.Node, torch.fx.Node]
 MayMerge = Callable[[torch.fx.Node, torch.fx.Node], bool]
@@ -106,7 +106,7 @@ def _key_of(value: Any, merges: Merges) -> Any:
         return (dict, *[(k, _key_of(v, merges)) for k, v in value.items()])
     if isinstance(value, slice):
         return (slice, *[_key_of(v, merges) for v in (value.start, value.stop, value.step)])
-    if isinstance(value, _SYM_TYPES):
+    if isinstance(value, SYMBOLIC_TYPES):
         return (kind, id(value.node))
     try:
         hash(value)

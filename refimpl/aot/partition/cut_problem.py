@@ -16,11 +16,12 @@ from typing import Any
 import torch
 
 from refimpl.aot.errors import UnsplittableJointGraph
-from refimpl.aot.joint.sides import JointGraph, is_tangent
+from refimpl.aot.joint.backward import is_tangent
 from refimpl.aot.op_facts import facts_of
-from refimpl.aot.partition.flow import INFINITE, FlowNetworkBuilder
-from refimpl.aot.partition.prices import RecomputePrices
-from refimpl.aot.partition.rules import Prices
+from refimpl.aot.partition.flow_network import INFINITE, FlowNetworkBuilder
+from refimpl.aot.partition.joint_graph import JointGraph
+from refimpl.aot.partition.recomputation import Prices
+from refimpl.aot.partition.recompute_prices import RecomputePrices
 from refimpl.trace.notes import notes_of
 
 # Of these autograd keeps the number, and the tensor may be given another size.

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from refimpl.aot.joint.backward import IS_BACKWARD
-from refimpl.aot.joint.sides import JointGraph, read_joint
-from refimpl.aot.partition.rules import asked_to_recompute, current_options
+from refimpl.aot.partition.joint_graph import JointGraph, read_joint
+from refimpl.aot.partition.recomputation import asked_to_recompute, current_options
 from refimpl.aot.partition.split import plan_split, views_on_the_way, write_graphs
 from refimpl.aot.partition.verify import verify_partition
 from refimpl.trace.notes import notes_of

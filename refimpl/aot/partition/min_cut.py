@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.joint.sides import read_joint
 from refimpl.aot.partition.common_subexpressions import equivalent_nodes
 from refimpl.aot.partition.cut_problem import CutProblem
-from refimpl.aot.partition.rules import OpKind, budget_of_graph, current_options, kind_of
+from refimpl.aot.partition.joint_graph import read_joint
+from refimpl.aot.partition.recomputation import OpKind, budget_of_graph, current_options, kind_of
 from refimpl.aot.partition.split import plan_split, without_derived_numbers, write_graphs
 from refimpl.aot.partition.verify import verify_partition
 from refimpl.trace.notes import notes_of

@@ -18,9 +18,11 @@ from torch.fx.node import map_arg
 
 from refimpl._torch import LazyGraphModule
 from refimpl.aot.errors import UnsplittableJointGraph
-from refimpl.aot.joint.sides import SYM_TYPES, JointGraph, is_backward_seed, is_tangent
+from refimpl.aot.joint.backward import is_backward_seed, is_tangent
 from refimpl.aot.op_facts import viewed_node
+from refimpl.aot.partition.joint_graph import JointGraph
 from refimpl.trace.notes import note
+from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,14 +135,14 @@ def _symbol_of(value: Any) -> Any:
 
 
 def _symbols_in(value: Any) -> set[Any]:
-    if isinstance(value, SYM_TYPES):
+    if isinstance(value, SYMBOLIC_TYPES):
         return set(value.node.expr.free_symbols)
     if not isinstance(value, torch.Tensor):
         return set()
     numbers: list[Any] = list(value.shape)
     if value.layout is torch.strided and not value.is_nested:
         numbers += [*value.stride(), value.storage_offset()]
-    return {symbol for n in numbers if isinstance(n, SYM_TYPES) for symbol in n.node.expr.free_symbols}
+    return {symbol for n in numbers if isinstance(n, SYMBOLIC_TYPES) for symbol in n.node.expr.free_symbols}
 
 
 def write_graphs(

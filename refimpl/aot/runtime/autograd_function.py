@@ -15,12 +15,12 @@ from typing import Any
 import torch
 
 from refimpl._torch import function_of, has_saved_tensors_hooks, is_any_autocast_enabled, without_autocast
-from refimpl.aot.analysis.history import history_of
+from refimpl.aot.analysis.autograd_graph import history_of
 from refimpl.aot.analysis.metadata import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
 from refimpl.aot.runtime.eager_calls import in_memory, is_memoryless, refuse_dual, refuse_nan
 from refimpl.aot.runtime.graph_call import BoxedCall, coerce_tangent, zeros_like_later
-from refimpl.aot.runtime.kept_values import Keeping, KeptValuesState
+from refimpl.aot.runtime.saved_values import SavedValuesPlan, SavedValuesState
 from refimpl.aot.runtime.subclass_call import WrapperTangents
 
 DifferentiableCall = Callable[[list[Any], list[Any]], tuple[torch.Tensor, ...]]
@@ -40,7 +40,7 @@ class CompiledTraining:
         dependences: Sequence[frozenset[int]] = (),
         histories: Sequence[frozenset[int]] = (),
         wrapper_tangents: WrapperTangents | None = None,
-        keeping: Keeping | None = None,
+        saving: SavedValuesPlan | None = None,
     ) -> None:
         """get_backward: compiles the backward graph, if that is not done yet, for tangents of which those at the given positions
         are zeros that nobody has computed.
@@ -48,14 +48,14 @@ class CompiledTraining:
         None, as in eager mode.
         histories: of each gradient, the tangents with which it has a derivative itself, which is refused: only eager mode has it.
         wrapper_tangents: given where wrapper subclasses are among the outputs.
-        keeping: given where parts of the backward differ in what they need or free.
+        saving: given where parts of the backward differ in what they need or free.
         """
         self.forward = forward
         self.get_backward = get_backward
         self.dependences = dependences
         self.histories = histories
         self.wrapper_tangents = wrapper_tangents
-        self.keeping = keeping
+        self.saving = saving
         self.count = analysis.num_forward_outputs
         self.differentiable = analysis.differentiable
         self.gradients = analysis.gradients
@@ -70,7 +70,7 @@ class CompiledTraining:
         self.expected_needs = tuple(
             [info.requires_grad and i not in self.unreached for i, info in enumerate(analysis.inputs)]
         )
-        has_parts = keeping is not None and keeping.has_parts
+        has_parts = saving is not None and saving.has_parts
         self.parts = PartsState(analysis, dependences) if has_parts else None
 
     def __call__(self, holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
@@ -88,14 +88,14 @@ class CompiledTraining:
         return Compiled.apply(self, holder, _origins_of(slots) if self.has_histories else [], *slots)
 
     def _run_in_parts(self, holder: list[Any], slots: list[Any], parts: Sequence[Part]) -> tuple[torch.Tensor, ...]:
-        assert self.keeping is not None
+        assert self.saving is not None
         with torch.no_grad():
             outs = self.forward(list(slots))
         saved = outs[self.count :]
         saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
         holder += outs[: self.count]
         results = self.returned_of(outs, slots)
-        kept = KeptValuesState(saved_tensors, self.keeping, slots)
+        kept = SavedValuesState(saved_tensors, self.saving, slots)
         call = _CallInParts(
             numbers=[v for v in saved if not isinstance(v, torch.Tensor)],
             likes=[zeros_like_later(t) for t in results],
@@ -159,7 +159,7 @@ class CompiledTraining:
 
     def _saved_of(self, call: Any, arrived: Collection[int]) -> Sequence[torch.Tensor | None]:
         """The saved tensors. Autograd raises where any backward has run for good, unless it was one of a part."""
-        if self.keeping is None:
+        if self.saving is None:
             return call.saved_tensors
         saved = () if call.kept.is_divided else call.saved_tensors
         read = arrived
@@ -217,7 +217,7 @@ class Compiled(_Step):
         saved = outs[training.count :]
         ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
         saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
-        if training.keeping is None:
+        if training.saving is None:
             ctx.save_for_backward(*saved_tensors)
         holder += outs[: training.count]
         ctx.set_materialize_grads(False)
@@ -227,8 +227,8 @@ class Compiled(_Step):
         returned = training.returned_of(outs, slots)
         if training.is_partial:
             ctx.likes = [zeros_like_later(t) for t in returned]
-        if training.keeping is not None:
-            ctx.kept = KeptValuesState(saved_tensors, training.keeping, slots)
+        if training.saving is not None:
+            ctx.kept = SavedValuesState(saved_tensors, training.saving, slots)
             ctx.save_for_backward(*ctx.kept.others(saved_tensors))
         needs = ctx.needs_input_grad[3:]
         if training.dependences and needs != training.expected_needs:
@@ -277,7 +277,7 @@ class _CallInParts:
 
     numbers: list[Any]
     likes: list[Callable[[], torch.Tensor]]
-    kept: KeptValuesState
+    kept: SavedValuesState
     refused: list[torch.Tensor]
     """Tensors that autograd refuses to save."""
     origins: list[torch.Tensor]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 
 import refimpl
-from refimpl.aot.partition.rules import Prices, partition_options
+from refimpl.aot.partition.recomputation import Prices, partition_options
 from refimpl.backends.partition import partition_for_kernels
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions

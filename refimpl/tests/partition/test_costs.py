@@ -9,10 +9,10 @@ import networkx
 import pytest
 import torch
 
-from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, rules
-from refimpl.aot.partition.flow import FlowNetworkBuilder
+from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, recomputation
+from refimpl.aot.partition.flow_network import FlowNetworkBuilder
 from refimpl.aot.partition.memory import bytes_of, peak_bytes
-from refimpl.aot.partition.rules import OpKind, kind_of
+from refimpl.aot.partition.recomputation import OpKind, kind_of
 from refimpl.tests.partition.joint_graphs import Joint, joint_of
 from refimpl.trace.make_fx import make_fx
 
@@ -116,13 +116,13 @@ def test_an_op_of_a_users_library_runs_once() -> None:
 
 
 def test_tables_name_each_op_once() -> None:
-    tables = [names for _, names in rules._TABLES]
+    tables = [names for _, names in recomputation._TABLES]
     assert sum(map(len, tables)) == len(frozenset().union(*tables))
 
 
 def test_tables_name_ops_that_exist() -> None:
     """Ops come and go with versions of torch: nearly all must be there."""
-    names = [name for _, table in rules._TABLES for name in table]
+    names = [name for _, table in recomputation._TABLES for name in table]
     missing = [name for name in names if not hasattr(aten, name) and not hasattr(prims, name)]
     assert len(missing) <= 3, sorted(missing)
 

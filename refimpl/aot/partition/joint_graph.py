@@ -17,11 +17,12 @@ import torch
 
 from refimpl._torch import pytree
 from refimpl.aot.errors import UnsplittableJointGraph
+from refimpl.aot.joint.backward import is_backward_seed, is_tangent
 from refimpl.aot.op_facts import OpFacts, facts_of, viewed_node
 from refimpl.trace.notes import notes_of
+from refimpl.trace.symbols import SYMBOLIC_TYPES
 
-SYM_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
-SCALAR_TYPES = (*SYM_TYPES, int, float, bool)
+SCALAR_TYPES = (*SYMBOLIC_TYPES, int, float, bool)
 NO_MERGES: Mapping[torch.fx.Node, torch.fx.Node] = {}
 
 
@@ -78,21 +79,6 @@ class JointGraph:
     def resolve(self, node: torch.fx.Node) -> torch.fx.Node:
         """The node that computes the value."""
         return self.merges.get(node, node)
-
-
-def is_tangent(node: torch.fx.Node) -> bool:
-    """Placeholder of an incoming gradient."""
-    return _is_input_named(node, "tangents")
-
-
-def is_backward_seed(node: torch.fx.Node) -> bool:
-    """Placeholder of the seed or offset of the backward's own random numbers."""
-    return _is_input_named(node, "bwd_seed", "bwd_base_offset")
-
-
-def _is_input_named(node: torch.fx.Node, *words: str) -> bool:
-    """Inputs of a joint graph are told apart by words in their names, as everywhere in this family of compilers."""
-    return node.op == "placeholder" and any(word in str(node.target) for word in words)
 
 
 def read_joint(

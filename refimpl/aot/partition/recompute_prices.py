@@ -1,7 +1,7 @@
 """What it costs to run one node of a joint graph in the backward once more, in bytes.
 
 Counterpart: torch/_functorch/partitioners.py should_ban_recomputation, estimate_runtime
-Differs: a price, not a ban; see refimpl.aot.partition.rules.
+Differs: a price, not a ban; see refimpl.aot.partition.recomputation.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from refimpl.aot.joint.sides import JointGraph
-from refimpl.aot.partition.flow import INFINITE
+from refimpl.aot.partition.flow_network import INFINITE
+from refimpl.aot.partition.joint_graph import JointGraph
 from refimpl.aot.partition.memory import bytes_of, hint_of
-from refimpl.aot.partition.rules import (
+from refimpl.aot.partition.recomputation import (
     SLOW_POINTWISE_OPS,
     OpKind,
     Prices,

@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, PlainCodeGen, without_saved_tensors_hooks
+from refimpl.aot.analysis.autograd_graph import freed_together, is_new_leaf
 from refimpl.aot.analysis.captured_inputs import CapturedInputsMode
 from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_unseen
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
-from refimpl.aot.analysis.history import freed_together, is_new_leaf
 from refimpl.aot.analysis.input_mutations import (
     Start,
     geometry_change_of,

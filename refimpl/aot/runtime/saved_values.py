@@ -14,14 +14,14 @@ import torch
 from refimpl._torch import has_saved_tensors_hooks, keeps_autograd_graph
 from refimpl.aot.analysis.metadata import ProgramAnalysis
 from refimpl.aot.errors import FreedGraph, StaleValue
+from refimpl.aot.joint.backward import is_tangent
 from refimpl.aot.joint.partial_backward import tangents_behind
-from refimpl.aot.joint.sides import is_tangent
 from refimpl.aot.op_facts import memory_owners
 from refimpl.functionalize.geometry import has_symbols
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class SavedValuesPlan:
     """What is looked at for each part of a backward."""
 
     needs: tuple[frozenset[int] | None, ...]
@@ -36,14 +36,14 @@ class Keeping:
     """Whether sizes are symbols: a compiler may read them of any value, also of one whose elements are not needed."""
 
 
-def keeping_of(
+def plan_saved_values(
     forward: torch.fx.GraphModule,
     backward: torch.fx.GraphModule,
     num_outputs: int,
     analysis: ProgramAnalysis,
     *,
     is_divisible: bool,
-) -> Keeping | None:
+) -> SavedValuesPlan | None:
     """None where autograd does it: all that is saved is kept until any backward has run for good, and needed by each of them.
 
     num_outputs: how many outputs of the forward are not saved values; is_divisible: whether there are backwards of parts, that do
@@ -59,7 +59,7 @@ def keeping_of(
     if any(together != everything for together in analysis.freed_together):
         has_parts = is_divisible and not any(analysis.given_unread)
         needs = tuple([by if by and has_parts else everything for by in readers])
-        return Keeping(
+        return SavedValuesPlan(
             needs=needs,
             freed_together=analysis.freed_together,
             is_divided=True,
@@ -77,7 +77,7 @@ def keeping_of(
     needs = tuple([by if seen and 0 < len(by) < count else None for by, seen in zip(readers, is_seen, strict=True)])
     if all(by is None for by in needs):
         return None
-    return Keeping(
+    return SavedValuesPlan(
         needs=needs, freed_together=analysis.freed_together, is_divided=False, has_parts=False, has_symbols=False
     )
 
@@ -114,7 +114,7 @@ def _is_tensor(node: Any) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptValue:
+class SavedValue:
     """One such value of one call."""
 
     index: int  # among the saved tensors
@@ -128,24 +128,24 @@ class KeptValue:
             raise StaleValue(self.tensor, self.version)
 
 
-class KeptValuesState:
+class SavedValuesState:
     """Of one call, until its backward has run for good."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor], keeping: Keeping, slots: Sequence[Any]) -> None:
+    def __init__(self, tensors: Sequence[torch.Tensor], saving: SavedValuesPlan, slots: Sequence[Any]) -> None:
         """Hooks on saved tensors see all of them, and switch off autograd's check: then nothing is kept here."""
         given = set(map(id, slots))
         has_hooks = has_saved_tensors_hooks()
-        self.is_divided = keeping.is_divided and not has_hooks
-        self._freed_together = keeping.freed_together
-        self._has_symbols = keeping.has_symbols
+        self.is_divided = saving.is_divided and not has_hooks
+        self._freed_together = saving.freed_together
+        self._has_symbols = saving.has_symbols
         self._sizes: dict[int, torch.Tensor] = {}  # of values that are not kept any more, where their sizes may be read
         self._freed: frozenset[int] = frozenset()  # incoming gradients whose backward cannot run any more
         self._count = len(tensors)
-        self._values: list[KeptValue] = []
-        for index, (tensor, needed_by) in enumerate(zip(tensors, keeping.needs, strict=True)):
+        self._values: list[SavedValue] = []
+        for index, (tensor, needed_by) in enumerate(zip(tensors, saving.needs, strict=True)):
             if needed_by is None or tensor.is_inference() or has_hooks:
                 continue
-            kept = KeptValue(
+            kept = SavedValue(
                 index=index,
                 tensor=tensor if id(tensor) in given else tensor.detach(),  # a result holds this call
                 version=tensor._version,
