@@ -1,8 +1,8 @@
-"""The backward half of the joint trace: incoming gradients, and autograd run on them while it is recorded.
+"""The backward half of the joint trace: placeholders for tangents, and autograd run on them while it is recorded.
 
 Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py create_joint
-Differs: what autograd refuses (a value that was saved and then written to, an op without derivative) is kept for those outputs
-whose gradient needs it, and raised when such a gradient is asked for, as in eager mode. The other outputs keep theirs.
+Differs: if autograd raises for an output (a saved tensor was modified, an operator has no derivative), the error is raised when a
+gradient of that output is computed, as in eager. The other outputs keep their gradients.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ IS_BACKWARD = "is_backward"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backward:
-    """Gradients of the targets in order, None for a target that no output depends on. `outputs` are the indices of the outputs
-    that have incoming gradients, `refused` those that autograd refuses, with what it raised."""
+    """gradients: of the targets in order; None for a target that no output depends on.
+    outputs: indices of the outputs that have tangents.
+    refused: indices of the outputs that autograd raised for, with the error."""
 
     gradients: tuple[torch.Tensor | None, ...]
     outputs: tuple[int, ...]
@@ -36,15 +37,16 @@ def trace_backward(
     make_tangent: Callable[[torch.Tensor], torch.Tensor] | None,
     forget_tangents: Callable[[], None],
 ) -> Backward:
-    """Record the gradients of `targets`. `make_tangent` makes an incoming gradient for an output; None where it is 1.
+    """Record the gradients of `targets`.
 
-    `forget_tangents` removes all that were made. Nodes recorded meanwhile must be marked as backward by the caller. Raises what
-    refimpl raises.
+    make_tangent: makes the tangent of an output; None if the output is a scalar whose tangent is 1.
+    forget_tangents: removes all tangents made so far. The caller marks recorded nodes as backward.
+    Errors of refimpl are raised; errors of autograd are recorded in the result.
     """
     found = _attempt(outputs, targets, make_tangent)
     if not isinstance(found, Exception):
         return Backward(gradients=found, outputs=tuple(range(len(outputs))), refused=())
-    if make_tangent is None:  # one gradient is wanted as a whole
+    if make_tangent is None:  # there is one output
         _erase(graph, forget_tangents)
         everything = tuple((index, found) for index in range(len(outputs)))
         return Backward(gradients=(None,) * len(targets), outputs=(), refused=everything)
@@ -72,7 +74,7 @@ def _attempt(
 ) -> tuple[torch.Tensor | None, ...] | Exception:
     tangents = [None if make_tangent is None else make_tangent(output) for output in outputs]
     try:
-        # The graph of autograd is kept for the next attempt; fake tensors hold no data.
+        # Autograd's graph is kept for the next attempt; fake tensors hold no data.
         return torch.autograd.grad(outputs, targets, tangents, allow_unused=True, retain_graph=True)
     except RefimplError:
         raise
@@ -81,14 +83,14 @@ def _attempt(
 
 
 def _erase(graph: torch.fx.Graph, forget_tangents: Callable[[], None]) -> None:
-    """Removes what was recorded of a backward. Attributes stay: the trace knows them by their nodes."""
+    """Erase the recorded nodes of a backward, but not `get_attr` nodes, which the trace may use again."""
     for node in reversed(list(graph.nodes)):
         if node.op == "call_function" and node.meta.get("partitioner_tag") == IS_BACKWARD:
             graph.erase_node(node)
     forget_tangents()
 
 
-# Field of a forward node -> of the backward nodes it belongs to.
+# Key of `meta` of a forward node -> key under which its backward nodes get the same value.
 _COPIED = {
     "stack_trace": "stack_trace",
     "nn_module_stack": "fwd_nn_module_stack",
@@ -96,12 +98,12 @@ _COPIED = {
 }
 
 
-# Nodes of the backward carry the stack trace of the forward op whose gradient they compute. The two are matched by the sequence
-# number that autograd gives each of its nodes.
+# A backward node carries the stack trace of the forward node whose gradient it computes. Both were recorded for autograd nodes of
+# the same sequence number.
 
 
 def note_autograd_step(node: torch.fx.Node, *, is_backward: bool) -> None:
-    """Note on a recorded node the number of its autograd node: the last one given out, or the one of the node that runs."""
+    """Note on a recorded node the sequence number of the autograd node that was last created, or that runs in the backward."""
     if not is_backward:
         note(node, autograd_step=autograd_sequence_number() - 1)
         return
@@ -111,12 +113,12 @@ def note_autograd_step(node: torch.fx.Node, *, is_backward: bool) -> None:
 
 
 def step_number(node: torch.fx.Node) -> int | None:
-    """The sequence number of the autograd node that a graph node was recorded for; gone once the provenance is copied."""
+    """The sequence number of the autograd node that a graph node was recorded for; None after `copy_forward_provenance`."""
     return notes_of(node).autograd_step
 
 
 def copy_forward_provenance(graph: torch.fx.Graph) -> None:
-    """Copy stack traces and module stacks of forward nodes to their backward nodes, when the trace is finished.
+    """Copy stack traces and module stacks of forward nodes to their backward nodes, at the end of a trace.
 
     Counterpart: torch/_functorch/_aot_autograd/utils.py copy_fwd_metadata_to_bw_nodes
     """
@@ -127,24 +129,24 @@ def copy_forward_provenance(graph: torch.fx.Graph) -> None:
             continue
         note(node, autograd_step=None)
         if node.meta.get("partitioner_tag") != "is_backward":
-            forward.setdefault(step, node)  # ops after it with the number have no gradient
+            forward.setdefault(step, node)  # later nodes of the same number created no autograd node
         elif step in forward:
             origin = forward[step].meta
             node.meta.update({name: origin[field] for field, name in _COPIED.items() if origin.get(field)})
 
 
 def is_tangent(node: torch.fx.Node) -> bool:
-    """Placeholder of an incoming gradient."""
+    """Whether the node is the placeholder of a tangent."""
     return _is_input_named(node, "tangents")
 
 
 def is_backward_seed(node: torch.fx.Node) -> bool:
-    """Placeholder of the seed or offset of the backward's own random numbers."""
+    """Whether the node is the placeholder of a seed or offset for random numbers of the backward."""
     return _is_input_named(node, "bwd_seed", "bwd_base_offset")
 
 
 def _is_input_named(node: torch.fx.Node, *words: str) -> bool:
-    """Inputs of a joint graph are told apart by words in their names, as everywhere in this family of compilers."""
+    """The kind of a placeholder is known by its name, as upstream's partitioners expect."""
     return node.op == "placeholder" and any(word in str(node.target) for word in words)
 
 

@@ -1,4 +1,4 @@
-"""What a trace remembers of calls that it decomposes: which views the program called, and how results of kernels are laid out.
+"""What a trace records of calls before it decomposes them: the view ops of the program, and kernels whose strides matter later.
 
 Counterpart: none; upstream's traces for metadata run without decompositions
 """
@@ -21,10 +21,10 @@ from refimpl.trace.recording_mode import RecordingMode
 
 
 class DecomposedViewsState:
-    """The views that the program called, before they were decomposed: autograd knows a view by its call. Of one recording.
+    """The view ops that the program called, before their decomposition. Autograd remakes a view by its original op.
 
-    Also the tensors that a decomposition returns as views where the program called no view: for autograd these own their memory.
-    `record` is called with every op that was decomposed, the innermost first.
+    Also the tensors that a decomposition returns as views although the program called no view op: for autograd these own their
+    memory. One per recording. `record` is called with every op that was decomposed, the innermost first.
     """
 
     def __init__(self, recording: RecordingMode) -> None:
@@ -34,22 +34,22 @@ class DecomposedViewsState:
 
     @property
     def calls(self) -> Mapping[torch.fx.Node, DecomposedView]:
-        """By the node that is the view."""
+        """Keys are the nodes of the views."""
         return MappingProxyType(self._calls)
 
     @property
     def owners(self) -> frozenset[torch.fx.Node]:
-        """What decompositions gave for new tensors, and what `own` was told of."""
+        """Nodes of new tensors that decompositions returned as views, and those `own` was called with."""
         return frozenset(self._owners)
 
     def own(self, tensor: torch.Tensor) -> None:
-        """The tensor is in memory of its own in eager mode."""
+        """Record that the tensor owns its memory in eager."""
         tracked = self._recording.tracker.find(tensor)
         if tracked is not None:
             self._owners.add(tracked.node)
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        """`result` is what a decomposition gave for a call."""
+        """`result`: what the decomposition returned for the call."""
         alias = view_of(func)
         if alias is None:
             self._record_owners(args, kwargs, result)
@@ -83,7 +83,7 @@ def _tensors_with_memory(values: Any) -> list[FakeTensor]:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A tensor in a decomposed call: the node that has the number among its uses, and its value in the trace."""
+    """A tensor argument of a decomposed call. `number` is in `operand_numbers` of its node; `value` is its fake tensor."""
 
     number: int
     value: torch.Tensor
@@ -91,7 +91,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True)
 class Decomposed:
-    """A call, with operands in the place of tensors that are nodes. `index`: which of its results this one is."""
+    """A decomposed call, with an Operand for every tensor that has a node. `index`: which of its results the noted node is."""
 
     func: OpOverload
     args: tuple[Any, ...]
@@ -101,10 +101,10 @@ class Decomposed:
 
 @contextlib.contextmanager
 def noted_layouts(recording: RecordingMode) -> Iterator[None]:
-    """Note on the nodes of a backward which kernels were decomposed, with their operands.
+    """Within, note on nodes of the backward the kernel of whose decomposition they are the result, with its operands.
 
-    In the graph the layout of such a kernel's result is a constant, or what parts of the kernel make of their operands. Where
-    only some of the tangents arrive, the whole kernel is asked again, as its operands may have other layouts then.
+    In the graph, the strides of such a result are constants, or follow from parts of the kernel. If only some of the tangents
+    arrive, operands may have other strides, and the whole kernel says which strides its result then has.
     """
     count = 0
 
@@ -136,7 +136,7 @@ def noted_layouts(recording: RecordingMode) -> Iterator[None]:
 
 
 def _nodes(recording: RecordingMode, values: Any) -> dict[int, torch.fx.Node]:
-    """Of the tensors that have one, by place among the leaves."""
+    """The nodes of the tensors that have one, by position among the leaves."""
     leaves = enumerate(pytree.tree_leaves(values))
     tracked = ((at, recording.tracker.find(leaf)) for at, leaf in leaves if isinstance(leaf, torch.Tensor))
     return {at: found.node for at, found in tracked if found is not None}

@@ -1,7 +1,9 @@
-"""Functions that a program calls in a trace: eager's results where Python kernels or fake kernels give others; refused calls.
+"""A function mode that gives calls of a traced program eager's results where Python or fake kernels give others.
+
+It also refuses calls that a graph cannot represent: `detach_` of a tensor with views, `retain_grad` of a non-leaf.
 
 Counterpart: none; torch's traces keep the results of the Python kernels (torch/_decomp/decompositions.py dropout, _rnn_helper),
-which have other copies, strides, random numbers and gradients than eager's.
+whose copies, strides, random numbers and gradients differ from eager's.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _OPERATOR_OF_MODE = MappingProxyType(
         ("trilinear", 5): _aten.upsample_trilinear3d.default,
     }
 )
-# The operators as a program calls them itself.
+# The same operators in every form in which a program may call them.
 INTERPOLATIONS = tuple(
     call
     for operator in _OPERATOR_OF_MODE.values()
@@ -59,9 +61,9 @@ _FUNCTIONAL_ATTENTION = torch.nn.functional.scaled_dot_product_attention
 _ATTENTION = (_FUNCTIONAL_ATTENTION, torch.nn.functional.multi_head_attention_forward)
 _TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
 _STFT = (torch.stft, torch.Tensor.stft)
-_CENTER = 5  # the place of this argument
+_CENTER = 5  # position of the argument `center`
 _OPERATORS = frozenset(
-    {  # whose kernels in Python count labels behind the end, and lay gradients out otherwise
+    {  # their Python kernels read labels after the end marker, and give gradients other strides
         torch.nn.functional.multi_margin_loss,
         torch.nn.functional.multilabel_margin_loss,
         torch.ops.aten.multi_margin_loss,
@@ -82,15 +84,16 @@ _STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1", "MedianBackward0", "Nanmedi
 
 
 class EagerResultsMode(TorchFunctionMode):
-    """Dropout that drops nothing gives its argument back, which Python kernels copy, and dropout that drops everything draws no
-    numbers, also within attention; between recurrent layers something is dropped.
+    """Gives calls of torch functions eager's results.
 
-    Strides are those of refimpl.trace.function_layouts. What `stft` takes its frames of is memory, so that the elements of an
-    expanded tensor share one gradient. `tensor_split` reads numbers of a tensor. Interpolation and margin losses are operators.
+    Dropout: with p=0 the result is the argument itself, and with p=1 no random numbers are drawn, also inside attention. Recurrent
+    layers apply dropout between layers. `stft` with center=False views memory, so that the elements of an expanded tensor share
+    one gradient. `tensor_split` reads the numbers in its tensor of indices. Interpolation and margin losses stay one operator.
+    Strides are those of refimpl.trace.function_layouts.
 
-    on_own: called with results that own their memory in eager mode, and are views for fake tensors.
-    Raises UnsupportedByRefimpl for `detach_` of a tensor with views, which are looked for in the trace's `tracker`: in eager mode
-    a view has no history any more if the base was written to after the view was made, and the view's history not read since.
+    on_own: called with results that own their memory in eager and are views in a trace.
+    tracker: of the trace; it knows the views of a tensor. `detach_` of a tensor with views raises UnsupportedByRefimpl: whether
+    a view keeps its history in eager depends on when its `grad_fn` was last read.
     """
 
     def __init__(self, on_own: Callable[[torch.Tensor], None], tracker: TrackerState) -> None:
@@ -132,7 +135,7 @@ class EagerResultsMode(TorchFunctionMode):
 
 
 def _is_computed(func: Any, args: Any, result: Any) -> bool:
-    """Whether eager mode's kernels give memory where those in Python, or those for tensors without data, end in a view."""
+    """Whether eager's kernel returns a new tensor where the Python or fake kernel returns a view."""
     if func is _FUNCTIONAL_ATTENTION and isinstance(result, torch.Tensor):
         return result.device.type == "cpu"
     if func in _PRODUCTS and len(args) == 2:
@@ -146,19 +149,19 @@ def _differentiated(outputs: Any = (), *_: Any, **named: Any) -> list[torch.Tens
 
 
 def _has_one(args: Any, kwargs: Any) -> bool:
-    """Whether a probability may be 1."""
+    """Whether some argument, perhaps the dropout probability, is 1."""
     return any(type(value) in (int, float) and value == 1 for value in (*args, *kwargs.values()))
 
 
 def _in_order(args: Any, kwargs: Any) -> tuple[Any, ...]:
-    """The arguments of torch.dropout, whose names are its own."""
+    """The arguments of torch.dropout by position."""
     return (*args, *(kwargs[name] for name in ("input", "p", "train")[len(args) :]))
 
 
 def _with_numbers(
     input: Any, places: Any = None, *others: Any, tensor_indices_or_sections: Any = None, **named: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of `tensor_split` with numbers in place of a tensor, whose memory a kernel in C++ would read."""
+    """Arguments of `tensor_split` with numbers in place of the tensor of indices: the C++ kernel would read its memory."""
     given = tensor_indices_or_sections if places is None else places
     if isinstance(given, torch.Tensor) and given.dtype is torch.int64 and given.dim() < 2:
         given = given.item() if given.dim() == 0 else [place.item() for place in given.unbind()]
@@ -166,8 +169,10 @@ def _with_numbers(
 
 
 def _by_places(value: Any) -> Any:
-    """A tensor as a view of its memory, of which every place has one gradient, and which that is laid out as; a contiguous one
-    is left as it is."""
+    """An `as_strided` view of the tensor, so that elements in one place share one gradient, with the tensor's strides.
+
+    A contiguous tensor is returned unchanged.
+    """
     if not isinstance(value, torch.Tensor) or value.is_contiguous():
         return value
     return value.as_strided(value.shape, value.stride(), value.storage_offset())
@@ -175,7 +180,7 @@ def _by_places(value: Any) -> Any:
 
 @contextlib.contextmanager
 def eager_gradients(outputs: Sequence[torch.Tensor]) -> Iterator[None]:
-    """To be entered around the recording of a backward from these."""
+    """Within, a backward from these outputs is recorded with eager's gradients."""
     steps = steps_behind(outputs)
     has_extrema = any(step.name() in _STEPS_OF_EXTREMA for step in steps)
     with eager_layouts(steps), _EagerGradientsMode() if has_extrema else contextlib.nullcontext():
@@ -183,8 +188,10 @@ def eager_gradients(outputs: Sequence[torch.Tensor]) -> Iterator[None]:
 
 
 class _EagerGradientsMode(TorchDispatchMode):
-    """The gradient of the largest element, or of the median, is filled into row-major zeros where it belongs, so that the others
-    get none even if it is not finite; only on CUDA, and for tensors without data anywhere, autograd multiplies it by the mask."""
+    """Fills the gradient of `x.max()`, `x.min()` or `x.median()` into contiguous zeros, as eager does on the CPU.
+
+    On CUDA, and for fake tensors on any device, autograd multiplies it by a mask, which makes nan of an infinite gradient.
+    """
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -203,12 +210,12 @@ def _is_masked_gradient(mask: Any, gradient: Any) -> bool:
     return is_mask and running is not None and running.name() in _STEPS_OF_EXTREMA
 
 
-# Interpolation as one operator, as in eager mode. torch's Python kernels, which traces with symbolic sizes use, compute
-# differences of neighbours instead: these overflow where no weighted sum of them does.
+# Interpolation stays one operator, as in eager. torch's Python kernels, which traces with symbolic sizes use, compute differences
+# of neighbours, which overflow where eager's weighted sums do not.
 
 
 class PythonKernelsBelowAutogradMode(TorchDispatchMode):
-    """Skips the Python kernel that an operator has for autograd (in two dimensions), but not the one that is its fake kernel."""
+    """Runs an operator without its Python kernel for autograd, but with the Python kernel that is its fake kernel."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -228,11 +235,10 @@ def interpolation_by_operator(
     recompute_scale_factor: bool | None = None,
     antialias: bool = False,
 ) -> Any:
-    """The result of torch.nn.functional.interpolate by the operator; None for other modes, and for arguments that do not fit.
+    """The result of torch.nn.functional.interpolate as one operator; None for other modes, and for arguments that do not fit.
 
-    Counterpart: none; torch/_decomp/decompositions.py _upsample_linear_vec, upsample_bicubic2d_default, _upsample_nearest are
-    what is corrected
-    Differs: in two dimensions the Python kernels are the operators' own; they are not called.
+    Counterpart: none; takes the place of torch/_decomp/decompositions.py _upsample_linear_vec, upsample_bicubic2d_default,
+    _upsample_nearest
     """
     operator = _OPERATOR_OF_MODE.get((mode, input.dim())) if isinstance(input, torch.Tensor) else None
     is_nearest = mode.startswith("nearest")
@@ -256,11 +262,11 @@ def interpolation_by_operator(
         return operator(input, sizes, *([] if is_nearest else [bool(align_corners)]), *factors)
 
 
-# Dropout as eager mode has it, where torch's Python kernels, which traces with symbolic sizes take, have another.
+# Dropout as in eager. torch's Python kernels, which traces with symbolic sizes use, differ.
 
 
 def sure_dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """The result where chance has no part in it, else None."""
+    """The result of dropout where it is deterministic (p is 0 or 1, not training, an empty input), else None."""
     if not isinstance(input, torch.Tensor) or not 0 <= p <= 1:
         return None
     if not training or p == 0 or _is_empty(input):
@@ -277,7 +283,7 @@ def _is_empty(tensor: torch.Tensor) -> bool:
 
 
 class SureDropoutMode(TorchDispatchMode):
-    """Dropout that drops everything draws no numbers: around functions that do not call its kernel by name."""
+    """Lets dropout with p=1 draw no random numbers, inside functions that call its kernel themselves."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -290,10 +296,10 @@ class SureDropoutMode(TorchDispatchMode):
 
 
 def by_layers(func: Any, args: Sequence[Any]) -> Any:
-    """The result of torch.lstm and its like. The Python kernels of several layers drop nothing between them.
+    """The result of torch.lstm and its like, one layer at a time: the Python kernels apply no dropout between layers.
 
     args: (input, hidden, params, has_biases, layers, p, training, is_two_way, by_batch), as torch.nn.LSTM gives them. Hidden
-    states are (layers * directions, batch, size). A packed sequence, whose sizes are data, is left to the kernel.
+    states are (layers * directions, batch, size). A packed sequence is left to the kernel: its sizes are data.
     """
     if not isinstance(args[3], bool):
         return func(*args)
@@ -318,10 +324,10 @@ def by_layers(func: Any, args: Sequence[Any]) -> Any:
 
 
 class ScalarMasksMode(TorchFunctionMode):
-    """`x[mask] = y` with a mask that is one bool, as a choice between `y` and what `x` holds.
+    """`x[mask] = y`, where the mask is a 0-dimensional bool tensor, recorded as `x.copy_(torch.where(mask, y, x))`.
 
-    Python's indexing asks such a mask for its value, which a trace does not know. What cannot be assigned to such a place is left
-    to Python's indexing, which says why.
+    Python's indexing reads the value of such a mask, which a trace does not know. A `y` of another dtype or device is left to
+    Python's indexing, which raises the error.
     Counterpart: none; torch's dynamo sees such an assignment before Python's indexing reads the mask
     """
 
@@ -346,8 +352,8 @@ def _without_leading_ones(value: torch.Tensor, rank: int) -> torch.Tensor:
     return value
 
 
-# Calls that a graph cannot follow. After `detach_` of a base its views keep their histories, and a view that is made again from
-# the base has none. A result that retains its gradient adds up all its uses, and the graph does not see those after the call.
+# Calls that a graph cannot represent. After `detach_` of a base its views keep their history, but views remade from the base
+# have none. The retained gradient of a result sums over all its uses, and the graph does not see uses after the call.
 
 
 def _refuse_detached_base(base: torch.Tensor, tracker: TrackerState) -> None:
@@ -355,21 +361,21 @@ def _refuse_detached_base(base: torch.Tensor, tracker: TrackerState) -> None:
         raise UnsupportedByRefimpl(
             seen="detach_() of a tensor with a history, and with views that have it too",
             supported="detach_() of tensors without views",
-            do="use detach(), or compile what comes before apart",
+            do="use detach(), or compile the code before it separately",
         )
 
 
 def _is_made_in_program(tensor: torch.Tensor) -> bool:
-    """Whether it has a history that the program made, or wrote: one that is longer than an argument's."""
+    """Whether its history was made by the program, and not only by the caller."""
     step: Any = history_of(tensor)
     return step is not None and not getattr(function_of(step), "begins_history", False)
 
 
 def refuse_retained(values: Iterable[Any]) -> None:
-    """Raises UnsupportedByRefimpl where a result or argument with a history retains its gradient. Leaves have theirs anyway."""
+    """Raises UnsupportedByRefimpl for a non-leaf result or argument that retains its gradient."""
     if any(isinstance(value, torch.Tensor) and value.retains_grad for value in values):
         raise UnsupportedByRefimpl(
             seen="retain_grad() of a tensor with a history, in the program",
-            supported="retain_grad() of leaves, and of results behind the call",
-            do="capture the program, which breaks the graph there, or return the tensor and compile what comes behind apart",
+            supported="retain_grad() of leaves, and of results after the call",
+            do="use refimpl.compile, which breaks the graph there, or return the tensor and compile what follows separately",
         )

@@ -1,6 +1,6 @@
-"""Which tangents each gradient depends on, and with which of them it is a constant, or requires a gradient itself.
+"""Which tangents each gradient depends on, and for which tangents it is a constant or requires a gradient itself.
 
-Counterpart: none; torch's aot_autograd gives zeros where eager mode gives None
+Counterpart: none; torch's aot_autograd returns zeros where eager returns None
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from refimpl.trace.tracker import Tracked
 def gradient_dependences(
     joint: torch.fx.GraphModule, tangents: Sequence[torch.fx.Node], first_gradient: int, num_gradients: int
 ) -> tuple[frozenset[int], ...]:
-    """Of every gradient that the joint graph returns, the indices of the tangents it is computed from."""
+    """For every gradient that the joint graph returns, the indices of the tangents it is computed from."""
     bits = _read(joint.graph, {node: 1 << index for index, node in enumerate(tangents)})
     returned: Any = joint.graph.output_node().args[0]
     gradients = returned[first_gradient : first_gradient + num_gradients]
@@ -36,21 +36,25 @@ def gradient_dependences(
 
 
 class AnswersState:
-    """What backwards of the user's gave when they were recorded: they may have effects, and are called once."""
+    """What the backwards of custom torch.autograd.Functions returned when they were recorded.
+
+    They may have side effects, so that each is called once. A later question is answered from the record.
+    """
 
     def __init__(self, find: Callable[[torch.Tensor], Tracked | None], constants: torch.nn.Module) -> None:
         self._find = find
         self._constants = constants  # of the graph
-        self._found: dict[Any, tuple[tuple[Any, ...], Any]] = {}  # by step: what arrived, and what it returned
-        self._read: dict[Any, list[set[int]]] = {}  # by step: what arrived that each gradient is computed of
-        self._is_partial = False  # gradients may arrive at some of the outputs
-        self._of_tangents: set[torch.fx.Node] = set()  # of those up to `_last`
+        # Keys are autograd nodes.
+        self._found: dict[Any, tuple[tuple[Any, ...], Any]] = {}  # the gradients it got, and what it returned
+        self._read: dict[Any, list[set[int]]] = {}  # for each returned gradient, the gradients it is computed from
+        self._is_partial = False  # there are several outputs, some of which may get no gradient
+        self._of_tangents: set[torch.fx.Node] = set()  # nodes up to `_last` that depend on tangents
         self._last: torch.fx.Node | None = None
-        self._adding: list[Any] = []  # steps that may give something else than zeros where zeros arrive
+        self._adding: list[Any] = []  # autograd nodes that may return something else than zeros for zeros
 
     @contextlib.contextmanager
     def recorded(self, outputs: Iterable[torch.Tensor]) -> Iterator[None]:
-        """Within, the backwards behind these outputs are called and remembered."""
+        """Within, custom backwards behind these outputs are called, and what they return is recorded."""
         behind = list(outputs)
         self._is_partial = len(behind) > 1
         with _called_instead(steps_behind(behind), self._ask):
@@ -58,12 +62,12 @@ class AnswersState:
 
     @contextlib.contextmanager
     def given_again(self, steps: Iterable[Any]) -> Iterator[None]:
-        """Within, these known steps give what they gave, but what was computed of what does not arrive alone."""
+        """Within, these autograd nodes return what was recorded, with None for gradients of missing tangents alone."""
         with _called_instead(steps, self._answer):
             yield
 
     def adding(self, outputs: Sequence[torch.Tensor]) -> tuple[frozenset[int], ...]:
-        """For backwards that may give more than zeros where zeros arrive: the outputs in front of each, if not all are."""
+        """For every backward that may return something else than zeros for zeros: the outputs it is behind, if not all."""
         if not self._adding:
             return ()
         behind = [set(steps_behind([output])) for output in outputs]
@@ -71,7 +75,10 @@ class AnswersState:
         return tuple(dict.fromkeys(one for one in found if 0 < len(one) < len(outputs)))
 
     def known_steps(self, graph: torch.fx.Graph) -> set[Any]:
-        """The steps whose gradients are computed of what arrives, or zeros: of no other can one output's part be told."""
+        """The autograd nodes whose returned gradients are computed from the gradients they got, or are zeros.
+
+        Only for these does the record say what they return for the gradient of one output.
+        """
         sources: dict[Any, int] = {}
         first, total = {}, 0
         for step, (gradients, _) in self._found.items():
@@ -105,8 +112,10 @@ class AnswersState:
         return returned
 
     def _tied(self, returned: Any, gradients: Sequence[Any]) -> Any:
-        """The same, where what is not computed of what arrives, and is not zeros, reads that without using it: autograd gives it
-        where anything arrives, and calls the backward nowhere else."""
+        """The returned gradients, with an artificial dependence on the incoming ones for those that are constants but not zeros.
+
+        Autograd returns such a constant if any gradient arrives, and does not call the backward otherwise.
+        """
         arrived = [part for gradient in gradients for part in _tensors_of(gradient) if self._arrives(part)]
         told: torch.Tensor | None = None
         found: list[Any] = []
@@ -120,12 +129,12 @@ class AnswersState:
         return tuple(found) if isinstance(returned, tuple) else found[0]
 
     def _constants_of(self, value: Any) -> list[int]:
-        """By id, the dense tensors of a value that are not made as zeros."""
+        """The ids of the dense tensors of a value that are not created as zeros."""
         tensors = [(part, self._find(part)) for part in _tensors_of(value) if part.layout is torch.strided]
         return [id(part) for part, one in tensors if one is None or not is_made_as_zeros(one.node)]
 
     def _arrives(self, tensor: torch.Tensor) -> bool:
-        """Whether it is computed of incoming gradients: zeros in the place of one that there is none of are not."""
+        """Whether it is computed from tangents. Zeros that autograd created for a missing gradient are not."""
         tracked = self._find(tensor)
         if tracked is None:
             return False
@@ -149,7 +158,7 @@ class AnswersState:
 
 
 def _never(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
-    """False, of what the gradients are: one element of each where there is one for sure."""
+    """A tensor that is False and depends on all gradients: on one element of each that certainly has one."""
     with torch.no_grad():
         odd: torch.Tensor | None = None
         for gradient in gradients:
@@ -162,7 +171,7 @@ def _never(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def _tensors_of(value: Any) -> list[torch.Tensor]:
-    """A tensor; of a wrapper subclass those that are zeros in zeros like it: not its integers."""
+    """The tensor, or the dense tensors of a wrapper subclass that `zeros_like` would fill: those that are not of integers."""
     parts = [part for part in dense_parts(value) if isinstance(part, torch.Tensor)]
     return [part for part in parts if part.is_floating_point() or part.is_complex()]
 
@@ -177,9 +186,9 @@ def _as_tuple(returned: Any) -> tuple[Any, ...]:
 
 @contextlib.contextmanager
 def _called_instead(steps: Iterable[Any], call: Callable[..., Any]) -> Iterator[None]:
-    """Autograd looks up `apply` of a step of the user's when it runs it."""
+    """Within, autograd calls `call(step, ...)` in place of the backward of a custom function."""
     custom = [step for step in steps if has_custom_function(step, 1)]
-    for step in custom:
+    for step in custom:  # autograd looks `apply` up when it runs the node
         step.apply = functools.partial(call, step)
     try:
         yield
@@ -196,10 +205,10 @@ def given_unread(
     node_of: Callable[[torch.Tensor], Any],
     answers: AnswersState,
 ) -> tuple[frozenset[int], ...]:
-    """Of every gradient, the indices of the tangents that autograd gives one for without reading them: that of `x ** 0` is zeros.
+    """For every gradient, the tangents that autograd needs for it but does not read: the gradient of `x ** 0` is zeros.
 
-    gradients: of which leaf each is, and what was recorded for it; answers: of the backwards of the user's, which are not called
-    again. To be called while nothing is recorded.
+    gradients: pairs of a leaf and its recorded gradient; answers: the record of custom backwards, which are not called again.
+    Recording must be paused.
     """
     parts = [(index, part) for index, tangent in enumerate(tangents) for part in _tensors_of(tangent)]
     bits = _read(graph, {node_of(part): 1 << index for index, part in parts})
@@ -223,7 +232,7 @@ def given_unread(
 
 
 def _read(graph: torch.fx.Graph, sources: dict[Any, int]) -> dict[Any, int]:
-    """By node, the bits of the sources it is computed from."""
+    """For every node, the bits of the sources it is computed from."""
     bits = dict(sources)
     for node in graph.nodes:
         if node.op == "call_function":
@@ -234,7 +243,7 @@ def _read(graph: torch.fx.Graph, sources: dict[Any, int]) -> dict[Any, int]:
     return bits
 
 
-# Which gradients require a gradient in eager mode: those that a backward computes of values that depend on the inputs.
+# Which gradients require a gradient in eager: those that the backward computes from values that depend on the inputs.
 
 _DETACHED = frozenset({torch.ops.aten.detach.default, torch.ops.aten.detach_.default})
 
@@ -250,14 +259,16 @@ def note_history(node: torch.fx.Node, recording: RecordingMode) -> None:
 def gradient_histories(
     joint: torch.fx.GraphModule, tangents: Sequence[torch.fx.Node], first_gradient: int, num_gradients: int
 ) -> tuple[frozenset[int], ...]:
-    """Of every gradient that the joint graph returns, the indices of the tangents whose arrival lets it require a gradient in
-    eager mode, also if they themselves do not: what is computed with them reads values that do.
+    """For every gradient that the joint graph returns, the tangents that make it require a gradient in eager.
 
-    Counterpart: none; upstream asks whether saved tensors require gradients, and of what a compiled forward has made none does
+    They do so even if they require none themselves, because the nodes that read them also read values that do: the gradient of
+    `x ** 2` is `2 * x * tangent`.
+
+    Counterpart: none; upstream asks whether saved tensors require gradients, but those a compiled forward computed never do
     """
     reads = {node: 1 << index for index, node in enumerate(tangents)}
     found: dict[torch.fx.Node, int] = {}
-    has_history: set[torch.fx.Node] = set()  # that no tangent has a part in
+    has_history: set[torch.fx.Node] = set()  # nodes that require a gradient and depend on no tangent
     for node in joint.graph.nodes:
         if node.op != "call_function":
             continue
@@ -284,7 +295,7 @@ def gradient_histories(
 
 
 def _is_differentiable(node: torch.fx.Node) -> bool:
-    """Whether a result has the history of what it is computed from."""
+    """Whether the result requires a gradient if an argument does."""
     if notes_of(node).is_decomposed_gradient:
         return True
     value = node.meta.get("val")
@@ -296,10 +307,10 @@ _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor)
 
 
 def note_constants(graph: torch.fx.Graph, outputs: Sequence[torch.Tensor]) -> None:
-    """Note on gradients that are constants, as the zeros of `sgn`, which tangents must arrive before autograd produces them.
+    """Note on gradients that are constants, such as the zeros of `sgn`, the tangents one of which autograd needs to produce them.
 
-    The graph does not tell: it adds them to gradients computed of other tangents. outputs: the results that the backward begins
-    at. To be called before provenance is copied.
+    The graph does not show it: it adds them to gradients computed from other tangents. outputs: where the backward starts. To be
+    called before `copy_forward_provenance`.
     """
     of_tangents: set[torch.fx.Node] = set()
     constants: dict[torch.fx.Node, set[int | None]] = {}  # of the backward: numbers of the steps that make them
@@ -323,7 +334,7 @@ def note_constants(graph: torch.fx.Graph, outputs: Sequence[torch.Tensor]) -> No
 
 
 def constants_behind(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[int]]:
-    """Of every node of a backward graph: the tangents with which autograd surely produces the constants it is computed of."""
+    """For every node of a backward graph, the tangents for which autograd certainly produces the constants it depends on."""
     behind: dict[torch.fx.Node, frozenset[int]] = {}
     for node in graph.nodes:
         notes = notes_of(node)

@@ -1,8 +1,8 @@
-"""Gradients whose formula takes another way under a dispatch mode than in eager mode, laid out as eager mode's.
+"""Backward formulas that autograd replaces under a dispatch mode: here the trace records eager's values and strides.
 
-There autograd writes into memory that is like an argument, or, for a product without zeros among its factors, divides by them;
-in a trace it joins results of operators instead. Which way a product takes is known only when it runs: the numbers are that
-way's, the layout is the common one's.
+In eager, `masked_select` and a few others write their gradient into a `zeros_like` of the argument, and `prod` divides by its
+factors unless one of them is 0. Under a dispatch mode, autograd composes other operators instead. Whether a factor of `prod` is
+0 is known only at run time, so the graph computes eager's values with `torch.where`; its strides are those of the quotient.
 
 Counterpart: none; torch's traces give strides of their own there, and have products of the other factors only
 """
@@ -21,16 +21,16 @@ from refimpl._torch import is_functorch_wrapped
 from refimpl.trace.layouts.elementwise import Layout, elementwise_strides, empty_like_strides
 from refimpl.trace.size_checks import is_known
 
-# Gradients of products, by the way that eager mode takes: whether any factor is 0 decides there, and is an operator in a
-# trace. Products of the other factors, which are all that autograd records under a dispatch mode, are finite where a
-# quotient is not.
+# Under a dispatch mode autograd multiplies the other factors, which stays finite where eager's quotient does not.
 
 Gradients = tuple[torch.Tensor | None, ...]
 
 
 def eager_product(step: Any, gradients: Gradients, incoming: Gradients) -> Gradients:
-    """The gradient of `prod`: a quotient if nothing is 0; else the recorded one, or zeros where a product over all dimensions has
-    two factors of 0 and no further gradient is asked for."""
+    """The gradient of `prod`: a quotient if no factor is 0, else the recorded gradient.
+
+    If a product over all dimensions has two factors of 0, the gradient is zeros unless it is to be differentiated again.
+    """
     x, result = saved(step, "self"), saved(step, "result")
     recorded, gradient = gradients[0], incoming[0]
     if x is None or result is None or recorded is None or gradient is None or x.dim() == 0 or is_functorch_wrapped(x):
@@ -41,7 +41,7 @@ def eager_product(step: Any, gradients: Gradients, incoming: Gradients) -> Gradi
         result, gradient = result.unsqueeze(dim), gradient.unsqueeze(dim)
     zeros = x == 0
     has_zeros = zeros.any()
-    if torch.is_grad_enabled():  # what is not taken is made of ones, all of it: its own gradients are numbers then
+    if torch.is_grad_enabled():  # the branch not taken computes with ones, so that its own gradient is finite
         flat, along = (x.reshape(-1), 0) if dim is None else (x, dim)
         others = _products_of_others(torch.where(has_zeros, flat, 1), along).view(x.shape)
         recorded = torch.where(has_zeros, gradient, 0) * others.conj()
@@ -58,9 +58,11 @@ def eager_product(step: Any, gradients: Gradients, incoming: Gradients) -> Gradi
 
 
 def eager_running_products(step: Any, gradients: Gradients, incoming: Gradients) -> Gradients:
-    """The gradient of `cumprod`: sums divided by the factors, along a dimension up to the first factor of 0; up to the second
-    one, that of the first alone; zeros behind. Where a further gradient is asked for, sums if nothing is 0, else the recorded
-    one."""
+    """The gradient of `cumprod` along its dimension.
+
+    Before the first factor of 0 it is a sum divided by the factor; at that factor it is the product of the others; after it, 0.
+    If the gradient is to be differentiated again: the sums if no factor is 0, else the recorded gradient.
+    """
     x, result = saved(step, "self"), saved(step, "result")
     recorded, gradient = gradients[0], incoming[0]
     if x is None or result is None or recorded is None or gradient is None or is_functorch_wrapped(x):
@@ -93,7 +95,7 @@ def _sums_from_behind(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _products_of_others(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """By element, the product of all others along a dimension."""
+    """For every element, the product of all other elements along a dimension."""
     one, count = x.new_ones(()).expand_as(x.narrow(dim, 0, 1)), x.shape[dim] - 1
     before = torch.cat([one, x.narrow(dim, 0, count)], dim).cumprod(dim)
     behind = torch.cat([x.narrow(dim, 1, count), one], dim).flip(dim).cumprod(dim).flip(dim)
@@ -101,24 +103,24 @@ def _products_of_others(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def saved(step: Any, name: str) -> torch.Tensor | None:
-    """What a step keeps, unless hooks have packed it."""
+    """A saved tensor of an autograd node; None if hooks have packed it."""
     kept = getattr(step, f"_raw_saved_{name}")
     is_packed = getattr(kept, "unpack_hook", None) is not None  # not every torch tells
     return None if is_packed or not isinstance(kept.data, torch.Tensor) else kept.data
 
 
 def signed(dim: int) -> int:
-    """A dimension that autograd keeps: negative ones as unsigned numbers."""
+    """A saved dimension as a signed integer. Autograd shows negative ones as unsigned 64-bit integers."""
     return dim - (1 << 64) if dim >> 63 else dim
 
 
-Strides = tuple[int, ...] | None  # None where it is to be left as it is
+Strides = tuple[int, ...] | None  # None: keep the recorded strides
 Rule = Callable[[Any, Gradients, Gradients], Sequence[Strides]]
 
 
 @contextlib.contextmanager
 def eager_layouts(steps: Iterable[Any]) -> Iterator[None]:
-    """To be entered around a backward that runs these steps of autograd."""
+    """Within, these autograd nodes return gradients with eager's values and strides."""
     known = [(step, _RULES[step.name()]) for step in steps if step.name() in _RULES]
     handles = [step.register_hook(functools.partial(_laid_out, step, rule)) for step, rule in known]
     try:
@@ -144,7 +146,7 @@ def _in_layout(gradient: torch.Tensor | None, strides: Strides) -> torch.Tensor 
 
 
 def _of_selection(step: Any, gradients: Gradients, incoming: Gradients) -> Sequence[Strides]:
-    """As `zeros_like` of the argument; where the mask is larger, that was summed up, which leaves no trace of it."""
+    """Those of `zeros_like(argument)`; unknown if the mask is larger, since autograd then sums the gradient."""
     left: list[Strides] = [None] * len(gradients)
     x, mask = saved(step, "self"), saved(step, "mask")
     if x is None or mask is None or not all(map(is_known, (*x.shape, *mask.shape))):
@@ -155,7 +157,7 @@ def _of_selection(step: Any, gradients: Gradients, incoming: Gradients) -> Seque
 
 
 def _of_product(step: Any, gradients: Gradients, incoming: Gradients) -> Sequence[Strides]:
-    """As `incoming * (result / x)`."""
+    """Those of `tangent * (result / x)`."""
     x, result, gradient = saved(step, "self"), saved(step, "result"), incoming[0]
     if x is None or result is None or gradient is None or x.dim() == 0:
         return (None,) * len(gradients)
@@ -168,7 +170,7 @@ def _of_product(step: Any, gradients: Gradients, incoming: Gradients) -> Sequenc
 
 
 def _of_running_products(step: Any, gradients: Gradients, incoming: Gradients) -> Sequence[Strides]:
-    """As row-major sums divided by the argument; along a size of 1 the gradient goes on as it is."""
+    """Those of contiguous sums divided by the argument. Along a dimension of size 1 the tangent is returned unchanged."""
     x = saved(step, "self")
     if x is None or x.dim() == 0 or x.numel() == 0 or x.shape[signed(step._saved_dim)] == 1:
         return (None,) * len(gradients)
@@ -178,7 +180,7 @@ def _of_running_products(step: Any, gradients: Gradients, incoming: Gradients) -
 
 
 def _with_dim(x: torch.Tensor, dim: int | None, count: int) -> Layout:
-    """The layout, with a size of 1 where a dimension of so many was dropped."""
+    """The shape and strides with a dimension of size 1 put back at `dim`. `count`: the number of dimensions with it."""
     shape, strides = tuple(x.shape), tuple(x.stride())
     if dim is None:
         return shape, strides
@@ -187,7 +189,7 @@ def _with_dim(x: torch.Tensor, dim: int | None, count: int) -> Layout:
 
 
 def _of_reflections(step: Any, gradients: Gradients, incoming: Gradients) -> Sequence[Strides]:
-    """As `zeros_like` of what holds the reflections; what they are applied to is left."""
+    """Those of `zeros_like` of the arguments that hold the reflections; unknown for the matrix they are applied to."""
     is_product = step.name() == "LinalgHouseholderProductBackward0"
     arguments = [saved(step, name) for name in (("input", "tau") if is_product else ("self", "input2"))]
     strides = [None if x is None else empty_like_strides(tuple(x.shape), x.stride()) for x in arguments]

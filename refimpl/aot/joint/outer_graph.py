@@ -1,8 +1,8 @@
-"""What a program does to wrapper subclasses, as the program wrote it: the graph behind views, aliases and writes of wrappers.
+"""A graph of the ops that a program calls on wrapper subclasses. It tells which wrappers are views, aliases or written to.
 
 Counterpart: none; upstream functionalizes wrappers as they are (FunctionalTensor around a wrapper)
-Differs: two graphs of one run. The dense graph is what is compiled; this one is read to find out what the outputs are, and never
-runs. View ops found in it make an alias again at run time, on wrappers.
+Differs: one run records two graphs. The dense graph, of the plain tensors inside wrappers, is compiled. This one is only analysed:
+its view ops are called again at run time, on wrappers, to remake aliases.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from refimpl.trace.tracker import TrackerState
 
 
 class DenseNodes:
-    """A value of which only its nodes in the dense graph are known."""
+    """The nodes in the dense graph of a value, and how they make up the value."""
 
     def __init__(self, layout: Layout, nodes: Sequence[torch.fx.Node]) -> None:
         self.layout = layout
@@ -31,10 +31,9 @@ class DenseNodes:
 
 
 class OuterGraphMode(TorchDispatchMode):
-    """Above the recording mode, which sees dense ops only. Mutable; one per trace.
+    """Records `graph`, with a node for every op that the program calls on wrappers or plain tensors. One per trace.
 
-    `graph` has a node for every op that the program calls, with wrappers and plain tensors alike; the dense nodes of
-    its result are in the notes.
+    It runs before the recording mode, which sees dense ops only. The notes of a node name the dense nodes of its result.
     """
 
     supports_higher_order_operators = True
@@ -80,7 +79,7 @@ class OuterGraphMode(TorchDispatchMode):
                     self._track_result(item, element)
 
     def _describe(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
-        """A strong reference to the tensor would change what autograd does with it: a likeness is kept."""
+        """Keeps a description of the tensor, because a reference to it would change what autograd does with it."""
         node.meta["val"] = _Likeness(tensor)
         found = [self.recording.tracker.find(part) for part in dense_parts(tensor) if isinstance(part, torch.Tensor)]
         note(node, dense=DenseNodes(layout_of(tensor), [t.node for t in found if t is not None]))
@@ -95,14 +94,14 @@ class OuterGraphMode(TorchDispatchMode):
         return node
 
     def track(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
-        """Another tensor object for what a node stands for. A plain one is known to the dense graph too."""
+        """Track another tensor object as the node's value, for a plain tensor also in the dense graph."""
         self.tracker.track(tensor, node)
         dense = notes_of(node).dense
         if layout_of(tensor) is None and dense is not None:
             self.recording.track(tensor, dense.nodes[0])
 
     def node_of(self, value: Any) -> Any:
-        """As RecordingMode's, in this graph. A tensor that no op of the program gave is a part of a wrapper, or a constant."""
+        """Like RecordingMode.node_of, in this graph. A tensor that no op returned is inside a wrapper, or a constant."""
         if isinstance(value, torch.Tensor):
             tracked = self.tracker.find(value)
             if tracked is not None:
@@ -126,7 +125,7 @@ class OuterGraphMode(TorchDispatchMode):
     # ------------------------------------------------------------------------------------- what the joint trace asks for
 
     def slots_of(self, slots: Sequence[Any], primals: Sequence[Any]) -> list[Any]:
-        """What the dense graph's inputs are, with the wrappers there are among the slots."""
+        """The values of the slots: the wrappers themselves, and the dense graph's inputs for all others."""
         values: list[Any] = []
         first = 0
         for slot in slots:
@@ -146,11 +145,11 @@ class OuterGraphMode(TorchDispatchMode):
         return False
 
     def value_of(self, node: torch.fx.Node) -> Any:
-        """What stands for a node of this graph among the outputs of the dense graph."""
+        """The output of the dense graph for a node of this graph."""
         return self._numbers[node] if node in self._numbers else notes_of(node).dense
 
     def tangent(self, out: torch.Tensor) -> torch.Tensor:
-        """Placeholders for an incoming gradient: of the class that the output wants, in dense tensors of their own."""
+        """A tangent of the class that the output asks for, with a new placeholder for every dense tensor in it."""
         coerce = getattr(out, "__coerce_tangent_metadata__", None)
         like = out if coerce is None or layout_of(out) is None else coerce()
         layout = layout_of(like)
@@ -164,13 +163,13 @@ class OuterGraphMode(TorchDispatchMode):
         return build(layout, parts)
 
     def forget_tangents(self) -> None:
-        """Those made so far are not in the graph any more."""
+        """Count tangents from 0 again: those made so far were erased."""
         self._num_tangents = 0
 
     def flattened(
         self, slots: Sequence[Any], outputs: Sequence[Any], gradients: Sequence[Any], tangents: Sequence[Any]
     ) -> list[Any]:
-        """The outputs of the dense graph; notes how they are put together again."""
+        """The outputs of the dense graph. Sets `layout`, which says how wrappers are rebuilt from them."""
         dense: list[Any] = []
         output_layouts = [_append(value, dense) for value in outputs]
         gradient_layouts = [_append(value, dense) for value in gradients]
@@ -190,7 +189,7 @@ _ARGUMENTS = (
 
 
 class _Likeness:
-    """Sizes of a tensor, without the tensor."""
+    """The sizes, strides, dtype and device of a tensor, without the tensor."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.shape = tensor.shape

@@ -1,7 +1,7 @@
-"""The backward for the incoming gradients that arrive: what would be computed of the others alone is not, as in eager mode.
+"""The backward graph for some of the tangents: as in eager, it does not run what depends on missing tangents alone.
 
-Counterpart: none; torch's aot_autograd puts zeros in their place
-Differs: a zero is not nothing. It is nan where a derivative is infinite, and a backward of the user's may add to it.
+Counterpart: none; torch's aot_autograd replaces missing tangents by zeros
+Differs: zeros give other results: nan where a derivative is infinite, or what a custom backward adds to them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from refimpl.trace.notes import notes_of
 from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 _aten = torch.ops.aten
-# Beside pointwise operators: kernels that ask for no layout, and views that there are of any.
+# Besides pointwise operators: kernels that accept inputs of any layout, and views of any layout.
 _OF_ANY_LAYOUT = RESHAPES | {
     _aten.expand.default,
     _aten.permute.default,
@@ -61,13 +61,13 @@ _OF_ANY_LAYOUT = RESHAPES | {
     _aten.bmm.default,
     _aten.cat.default,
 }
-# The same, in every overload; what they give is laid out by what they read.
+# The same, in every overload; the strides of their results follow those of their inputs.
 _PACKETS_OF_ANY_LAYOUT = frozenset({
-    # pointwise, which no tag says
+    # pointwise without the tag
     _aten.elu_backward, _aten.hardshrink_backward, _aten.hardsigmoid_backward, _aten.hardswish_backward,
     _aten.hardtanh_backward, _aten.leaky_relu_backward, _aten.log_sigmoid_backward, _aten.mish_backward,
     _aten.rrelu_with_noise_backward, _aten.softplus_backward, _aten.softshrink_backward, _aten._prelu_kernel_backward,
-    # elements in other places, and writes of some elements
+    # permutations of elements, and writes to some elements
     _aten.channel_shuffle, _aten.constant_pad_nd, _aten.diagonal, _aten.flip, _aten.pixel_shuffle, _aten.pixel_unshuffle,
     _aten.roll, _aten.rot90, _aten.copy, _aten.diagonal_scatter, _aten.index, _aten.index_add, _aten.index_copy, _aten.index_fill,
     _aten.index_put, _aten.put,
@@ -78,14 +78,16 @@ _PACKETS_OF_ANY_LAYOUT = frozenset({
     _aten._upsample_nearest_exact3d_backward, _aten.upsample_linear1d_backward, _aten.upsample_bilinear2d_backward,
     _aten.upsample_trilinear3d_backward, _aten.upsample_bicubic2d_backward, _aten._upsample_bilinear2d_aa_backward,
     _aten._upsample_bicubic2d_aa_backward,
-    # sums of waves, and numbers read as others
+    # Fourier transforms, and views as another dtype
     _aten._fft_c2c, _aten._fft_c2r, _aten._fft_r2c, _aten._conj, _aten.view_as_real,
 })  # fmt: skip
 
 
 def tangents_behind(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[int]]:
-    """Of every node of a backward graph, the positions of the incoming gradients that it is computed from. Numbers are of none:
-    where a gradient does not arrive there are zeros of its sizes."""
+    """For every node of a backward graph, the positions of the tangents it depends on.
+
+    Numbers depend on none: if a tangent is missing, its sizes are still known.
+    """
     behind: dict[torch.fx.Node, frozenset[int]] = {}
     count = 0
     for node in graph.nodes:
@@ -100,7 +102,7 @@ def tangents_behind(graph: torch.fx.Graph) -> dict[torch.fx.Node, frozenset[int]
 
 
 def is_divisible(backward: torch.fx.GraphModule) -> bool:
-    """Not where numbers are symbols of another tool's, whose guards a part could add to unseen."""
+    """Whether all symbolic sizes are refimpl's. In another tool's shape env a part could add guards that nobody checks."""
     return all(isinstance(node.meta["val"].node, SymNode) for node in backward.graph.nodes if _is_number(node))
 
 
@@ -109,7 +111,7 @@ def _is_number(node: torch.fx.Node) -> bool:
 
 
 def _summand_left(node: torch.fx.Node, absent: Collection[torch.fx.Node]) -> torch.fx.Node | None:
-    """The one summand of a sum that is not absent, where it is like the sum."""
+    """The other summand of an `add` of which one is absent, if it has the sum's dtype and shape; else None."""
     if node.target is not _aten.add.Tensor or node.kwargs or len(node.args) != 2:
         return None
     left = [arg for arg in node.args if arg not in absent]
@@ -122,10 +124,10 @@ def _summand_left(node: torch.fx.Node, absent: Collection[torch.fx.Node]) -> tor
 
 
 def without_tangents(backward: torch.fx.GraphModule, missing: Collection[int]) -> torch.fx.GraphModule | None:
-    """A copy of the backward graph that reads none of the tangents at `missing`; gradients of those alone are None.
+    """A copy of the backward graph without the tangents at `missing`; gradients that depend on these alone are None.
 
-    Where what is computed of them meets what is not, a sum has one summand less, and any other operator reads zeros.
-    What follows has the strides that the summand gives it. None where it is not divisible, or only for some sizes.
+    Where a node also reads other values, an `add` is replaced by its other summand, and any other operator reads zeros. The nodes
+    after it get the strides that follow from that summand. Returns None if the graph is not divisible, or only for some sizes.
     """
     if not is_divisible(backward):
         return None
@@ -139,8 +141,10 @@ def without_tangents(backward: torch.fx.GraphModule, missing: Collection[int]) -
 
 @contextlib.contextmanager
 def without_new_guards(graph_module: torch.fx.GraphModule) -> Iterator[None]:
-    """Within, a guard on the symbols of the graph raises NewGuard. For what is done after the first call: guards are read before
-    it. Symbols of another tool's are let alone."""
+    """Within, a new guard on the graph's symbols raises NewGuard. After the first call it would come too late to be checked.
+
+    Symbols of another tool's shape env are not watched.
+    """
     fake_mode = fake_mode_of(graph_module.graph)
     shape_env = None if fake_mode is None else fake_mode.shape_env
     with shape_env.error_on_new_guards() if isinstance(shape_env, ShapeEnv) else contextlib.nullcontext():
@@ -191,7 +195,7 @@ class _Pruning:
         return None if value is None or value in self.absent else self.new[value]
 
     def _copied(self, node: torch.fx.Node) -> torch.fx.Node:
-        """A kernel that may ask for the layout which the trace had gets that layout."""
+        """A copy of the node. Inputs get the strides of the trace unless the kernel is known to accept any layout."""
         read = self._read if _takes_any_layout(node.target) else self._read_as_traced
         args, kwargs = map_nodes(node.args, read), map_nodes(node.kwargs, read)
         copied = _copied_to_be_viewed(node)
@@ -202,9 +206,12 @@ class _Pruning:
         return self._laid_out(node, self.emit.copy(node, args, kwargs))
 
     def _laid_out(self, node: torch.fx.Node, new: torch.fx.Node) -> torch.fx.Node:
-        """What a decomposed kernel gives, as it lays that out for the gradient that it reads now; and what a call gives that
-        wrote into its argument, as that lies now."""
-        first = node.args[0] if node.args else None  # what is kept of the forward has none, and lies as it does
+        """The result with the strides that eager's kernel gives it for the inputs that there are now.
+
+        The result of an in-place operator has the strides of its first argument. That of a decomposed kernel has those which the
+        whole kernel gives.
+        """
+        first = node.args[0] if node.args else None  # a placeholder has no arguments, and keeps its strides
         if notes_of(node).has_strides_of_first and isinstance(first, torch.fx.Node):
             written = self._read(first).meta["val"]
             is_whole = is_same_shape(written.shape, new.meta["val"].shape)
@@ -213,7 +220,7 @@ class _Pruning:
         return new if call is None else self._laid_out_by_operands(call, new)
 
     def _laid_out_by_operands(self, call: Decomposed, new: torch.fx.Node) -> torch.fx.Node:
-        """As the kernel lays it out, in one step, for the operands that there are now."""
+        """With the strides that the undecomposed kernel gives for the operands that there are now."""
         now: dict[int, torch.Tensor] = {}
         for operand in pytree.tree_leaves((call.args, call.kwargs)):
             node = self.uses.get(operand.number) if isinstance(operand, Operand) else None
@@ -223,11 +230,11 @@ class _Pruning:
             return new
         args, kwargs = pytree.tree_map_only(Operand, lambda o: now.get(o.number, o.value), (call.args, call.kwargs))
         result = pytree.tree_leaves(self.emit.run(call.func, args, kwargs))[call.index]
-        is_result = is_same_shape(new.meta["val"].shape, result.shape)  # and no step that another pass took for it
+        is_result = is_same_shape(new.meta["val"].shape, result.shape)  # another pass may have merged nodes into it
         return self.views.with_layout(new, result) if is_result else new
 
     def _is_traced(self, node: Any) -> bool:
-        """Whether the new value has the layout of the given one."""
+        """Whether the new value has the size, strides and offset that the node had in the trace."""
         given, new = node.meta.get("val"), self._read(node).meta.get("val")
         if not isinstance(given, torch.Tensor) or not isinstance(new, torch.Tensor):
             return True
@@ -238,13 +245,13 @@ class _Pruning:
         return new if self._is_traced(node) else self.views.with_layout(new, node.meta["val"])
 
     def _number(self, node: torch.fx.Node) -> Any:
-        """The same, or where it is a size of what is not computed, read elsewhere."""
+        """A copy of a number's node; if it is the size of a tensor that is not computed, the same number from elsewhere."""
         if all(read in self.new for read in node.all_input_nodes):
             return self.emit.copy(node, *map_nodes((node.args, dict(node.kwargs)), self.new.__getitem__))
         return self.emit.number(node.meta["val"])
 
     def _read(self, node: torch.fx.Node) -> torch.fx.Node:
-        """The new node; zeros, made where they are first read, for one that is computed of what does not arrive."""
+        """The new node, or zeros if it depends on missing tangents alone."""
         if node not in self.new:
             self.new[node] = self._zeros(node.meta["val"])
         return self.new[node]
@@ -261,7 +268,7 @@ class _Pruning:
 
 
 def _copied_to_be_viewed(node: torch.fx.Node) -> torch.fx.Node | None:
-    """What a reshape copied, as its layout allowed no view. Kernels that were decomposed give no views."""
+    """The tensor that a `reshape` copied because its strides allow no view; None if the node is not such a reshape."""
     if node.target is not _aten._unsafe_view.default or notes_of(node).is_decomposed_gradient:
         return None
     (copy, _) = node.args

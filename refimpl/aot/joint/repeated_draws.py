@@ -1,9 +1,9 @@
-"""Random ops that draw from a state of the generator which an earlier op has drawn from: both draw one value.
+"""Merges random ops that draw from the same generator state, such as a dropout that a checkpoint runs a second time.
 
-Counterpart: upstream has none: its joint trace leaves the program's hooks on saved tensors out, and with them checkpoints
-Differs: a checkpoint inside of a program runs in the trace. It restores the generator's state before it computes forward ops a
-second time; that is Python, and no graph has it. Fake random ops leave the generator alone, so the trace moves it by hand,
-and a mark on each op says which state it drew from.
+Counterpart: upstream has none: its joint trace leaves out the program's hooks on saved tensors, and with them checkpoints
+Differs: a checkpoint of the program runs in the trace. It restores the generator's state in Python before it runs forward ops a
+second time, which no graph shows. Fake random ops leave the generator unchanged, so the trace advances it, and notes on every
+random op the state it draws from.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from refimpl.aot.op_facts import facts_of
 from refimpl.trace.notes import note, notes_of
 
 _FIRST = 0x5EED
-# What these draw follows from the state and the shape of the tensor they are given, not from what is in it.
+# What these draw depends on the state and on the shape and dtype of their tensor, but not on its elements.
 _OF_SHAPE = frozenset(
     {
         "aten::bernoulli.p",
@@ -41,12 +41,12 @@ _SAME_VALUE = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.def
 
 
 def start_draws() -> None:
-    """Within a fork of the random state: brings the generator into a state that no program will seed it with."""
+    """Seed the generator with a state that no program uses. To be called within torch.random.fork_rng."""
     torch.default_generator.manual_seed(_FIRST)
 
 
 def mark_draw(node: torch.fx.Node) -> None:
-    """Notes on a random op which state of the default generator it draws from, and moves that on."""
+    """Note on a random op the state of the default generator it draws from, and advance the generator."""
     if node.op != "call_function" or not facts_of(node.target).is_random or _has_own_generator(node):
         return
     state = torch.default_generator.initial_seed()
@@ -56,9 +56,9 @@ def mark_draw(node: torch.fx.Node) -> None:
 
 
 def merge_repeated_draws(graph_module: torch.fx.GraphModule) -> None:
-    """In a functional graph: an op that draws what an earlier one drew is replaced by it.
+    """Replace every random op of a functional graph by an earlier one that draws the same numbers.
 
-    Raises RandomStateRestored for two ops that draw from one state, but not the same.
+    Raises RandomStateRestored for two ops that draw different numbers from one state.
     """
     draws = [node for node in graph_module.graph.nodes if _draws_from(node) is not None]
     if len({_draws_from(node) for node in draws}) == len(draws):
@@ -85,14 +85,14 @@ def merge_repeated_draws(graph_module: torch.fx.GraphModule) -> None:
 
 
 class _Values:
-    """Numbers nodes so that equal numbers mean equal values. Mutable: grows node by node, in program order."""
+    """Numbers nodes so that equal numbers mean equal values. Nodes are added in program order."""
 
     def __init__(self) -> None:
         self.of: dict[torch.fx.Node, int] = {}
         self._numbers: dict[Hashable, int] = {}
 
     def add(self, node: torch.fx.Node) -> int:
-        """The number of a node whose arguments have theirs."""
+        """The number of a node whose arguments are numbered."""
         if node.target in _SAME_VALUE:
             number = self.of[node.args[0]]  # type: ignore[index]
         else:
@@ -132,7 +132,7 @@ def _draws_from(node: torch.fx.Node) -> Any:
 
 
 def _draws_nothing(node: torch.fx.Node) -> bool:
-    """Attention is a random op even where it drops nothing."""
+    """Whether it is attention without dropout, which is a random op all the same."""
     return _argument(node, "dropout_p") == 0
 
 

@@ -2,9 +2,9 @@
 
 Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py fn_prepped_for_autograd, create_joint;
 collect_metadata_analysis.py run_functionalized_fw_and_collect_metadata
-Differs: one trace. The program runs with its own in-place ops on tensors whose autograd is the real one, so that gradients of
-mutation are autograd's own; writes and views leave the graph afterwards (refimpl.functionalize). What aliases what and what is
-written is read off the same trace.
+Differs: one trace. The program's own in-place ops run on tensors with autograd, so that autograd itself differentiates mutation.
+Writes and views are removed from the graph afterwards (refimpl.functionalize). The same trace tells which tensors are aliases
+and which are written to.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ FlatFunction = Callable[..., Sequence[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedProgram:
-    """The graph's placeholders are the plan's slots, then tangents. It returns forward outputs, then gradients."""
+    """A joint graph and its analysis. Placeholders: the plan's slots, then tangents. Outputs: the forward's, then gradients."""
 
     graph_module: torch.fx.GraphModule
     analysis: ProgramAnalysis
@@ -78,33 +78,33 @@ class TracedProgram:
     example_inputs: tuple[Any, ...]
     example_tangents: tuple[Any, ...]
     fake_mode: FakeTensorMode
-    layout: ProgramLayout | None = None  # of wrappers among inputs and outputs, where there are any
-    captured: tuple[torch.Tensor, ...] = ()  # tensors of closures and globals: placeholders after the plan's slots
+    layout: ProgramLayout | None = None  # of wrapper subclasses among inputs and outputs; None if there are none
+    captured: tuple[torch.Tensor, ...] = ()  # tensors of closures and globals: their placeholders follow the plan's slots
 
     def dense_slots(self, slots: Sequence[Any]) -> list[Any]:
         """The values of the graph's placeholders."""
         return list(slots) if self.layout is None else self.layout.dense_inputs(slots)
 
     def dense_positions(self, slot: int) -> Sequence[int]:
-        """Of the placeholders for one slot."""
+        """The positions of the placeholders for one slot."""
         return (slot,) if self.layout is None else self.layout.dense_positions(slot)
 
     @property
     def num_dense_slots(self) -> int:
-        """Of the placeholders for slots."""
+        """The number of placeholders for slots."""
         return len(self.analysis.inputs) if self.layout is None else dense_count(self.layout.inputs)
 
     @property
     def num_dense_outputs(self) -> int:
-        """Of the forward graph."""
+        """The number of outputs of the forward graph."""
         return self.analysis.num_forward_outputs if self.layout is None else self.layout.num_dense_outputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceInputs:
-    """What the slots of the plan hold: the caller's values, and fake tensors for the tensors among them.
+    """The values of the plan's slots: the caller's, and the same with fake tensors.
 
-    A trace changes the fake tensors: every trace gets new ones."""
+    A trace changes the fake tensors, so that every trace needs new ones."""
 
     plan: InputPlan
     values: tuple[Any, ...]
@@ -117,7 +117,7 @@ class JointOptions:
     """trace: options of the tracer.
     wants_backward: whether gradients are traced; None for "if anything has one".
     has_tangents: False where the one differentiable output is a scalar whose tangent is 1.
-    keeps_captured: tensors of closures and globals are constants of the graph, as an exported one has them."""
+    keeps_captured: tensors of closures and globals become constants of the graph, as in an exported graph."""
 
     trace: TraceOptions
     wants_backward: bool | None = None
@@ -130,14 +130,14 @@ def trace_program(
 ) -> TracedProgram:
     """Trace `function(*arguments)`, which returns a flat sequence, together with its backward.
 
-    Raises NeedsMore where the program needs more of the trace than `needs`; whatever the program raises goes through.
+    Raises NeedsMore if the program needs more than `needs` of the trace. Errors of the program are not caught.
     """
     state = _JointTraceState(function, inputs, options, needs)
 
     def run(primals: list[Any]) -> list[Any]:
         return state.run(primals)
 
-    if hasattr(function, "_orig_mod"):  # the module whose calls the trace notes
+    if hasattr(function, "_orig_mod"):  # the trace notes calls of its submodules
         run._orig_mod = function._orig_mod  # type: ignore[attr-defined]
     trace_options = replace(options.trace, uses_python_kernels=needs.python_kernels)
     try:
@@ -153,7 +153,7 @@ def trace_program(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Gradients:
-    """What the trace recorded of the backward; the default is that of a program without one."""
+    """What the trace recorded of the backward; empty by default, for a program without one."""
 
     backward: Backward | None = None
     by_leaf: tuple[torch.Tensor | None, ...] = ()
@@ -169,7 +169,7 @@ class _Gradients:
 
 
 class _JointTraceState:
-    """Runs inside of the trace. Mutable; one per trace."""
+    """Runs a program and its backward inside a trace, and analyses them. One per trace."""
 
     def __init__(self, function: FlatFunction, inputs: TraceInputs, options: JointOptions, needs: TraceNeeds) -> None:
         values = inputs.values
@@ -191,11 +191,11 @@ class _JointTraceState:
         )
         self._assignments: DataAssignmentsMode | None = None
         self._is_in_backward = False
-        self._enables_gradients = False  # anywhere, also where they were enabled before
+        self._enables_gradients = False  # whether the program ran any op in grad mode
         self._forward = ForwardOutputsState()
 
     def run(self, primals: list[Any]) -> list[Any]:
-        """The program and its backward, recorded; what the graph returns."""
+        """Record the program and its backward. Returns the outputs of the graph."""
         self._watch_recording()
         self._prepare_inputs(primals)
         arguments, derived = self._make_arguments()
@@ -213,14 +213,14 @@ class _JointTraceState:
         return [*self._forward.values, *gradients.returned]
 
     def traced(self, graph_module: torch.fx.GraphModule) -> TracedProgram:
-        """The finished trace, whose graph `graph_module` is."""
+        """The result of the trace that recorded `graph_module`."""
         graph = graph_module.graph
         graph.set_codegen(PlainCodeGen())
         copy_forward_provenance(graph)
         assert self.analysis is not None
         if not self.analysis.has_backward:
             _rename_placeholders(graph, "arg{}_1")
-        elif self.analysis.refused:  # names of what was erased are not given again
+        elif self.analysis.refused:  # fx does not use names of erased placeholders again
             first = dense_count([layout_of(leaf) for leaf in self.leaves])
             _rename_placeholders(graph, "tangents_{}", first=first, start=1)
         graph_module.recompile()
@@ -245,20 +245,20 @@ class _JointTraceState:
         self._decomposed = DecomposedViewsState(self.recording)
         self.recording.on_decomposed = self._decomposed.record
         self.recording.on_moved = refuse_unseen if self.needs.assignments else self._need_assignments
-        for tensor, tracked in self.recording.tracker.items():  # placeholders, tracked before anybody watched
+        for tensor, tracked in self.recording.tracker.items():  # placeholders were tracked before the callbacks were set
             self.recording.track(tensor, tracked.node)
 
     def _need_assignments(self, moved: torch.Tensor) -> NoReturn:
         raise NeedsMore(replace(self.needs, assignments=True))
 
     def _need_captured(self, tensor: torch.Tensor) -> NoReturn:
-        """Raises UnexpectedFake for a tensor without data, which is no constant of the program."""
+        """Raises UnexpectedFake for a fake tensor: it has no data, and cannot become an input."""
         if isinstance(tensor, FakeTensor):
             raise UnexpectedFake(tensor)
         raise NeedsMore(replace(self.needs, captured_tensors=True))
 
     def _make_arguments(self) -> tuple[list[Any], list[tuple[int, torch.Tensor, Start]]]:
-        """The program's arguments; of those that are views of an input, also the position and how they start."""
+        """The program's arguments; for those that are views of an input, also their position and state before the program."""
         with self._outer_recording(), self._mode_of_views():
             arguments = [
                 view_of_base(self._inputs[d.slot], d) if d.geometry is not None else self._inputs[d.slot]
@@ -355,7 +355,7 @@ class _JointTraceState:
         return results
 
     def _run_function(self, arguments: list[Any]) -> list[Any]:
-        self._enables_gradients = False  # making views of bases is not the program's
+        self._enables_gradients = False  # views of bases were not made by the program
         if self.captured is None:
             self.recording.on_captured = None if self.options.keeps_captured else self._need_captured
             with self._outer_recording():
@@ -422,7 +422,7 @@ class _JointTraceState:
         return infos, changes, outputs
 
     def _mode_of_views(self) -> contextlib.AbstractContextManager[Any]:
-        """Arguments have become views of what they view with gradients, in whatever mode the program is called."""
+        """Arguments that are views of a base are made in grad mode, also if the program is called in no_grad mode."""
         has_views = any(derived.geometry for derived in self.plan.arguments)
         if not has_views or torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             return contextlib.nullcontext()
@@ -450,11 +450,11 @@ class _JointTraceState:
         return self.recording.tracker.find(tensor) is not None
 
     def input_at(self, position: int) -> Any:
-        """What the program sees of a slot."""
+        """The tensor that the program gets for a slot."""
         return self._inputs[position]
 
     def add_captured(self, fake: torch.Tensor, *, is_leaf: bool) -> Any:
-        """A placeholder for a tensor that the program takes from around it; returns what the program is to see of it."""
+        """Add a placeholder for a tensor of a closure or global. Returns the tensor that the program uses in its place."""
         with paused_recordings():
             number = sum(n.op == "placeholder" for n in self.builder.graph.nodes) + 1
             node = self.builder.late_placeholder(f"primals_{number}", fake)
@@ -468,7 +468,7 @@ class _JointTraceState:
     def _add_input(self, leaf: Any, is_leaf: bool) -> Any:
         value = self._program_input(leaf, is_leaf)
         if self.needs.remade_views and len(self.leaves) < len(self.is_view) and self.is_view[len(self.leaves)]:
-            value = self._as_view(value)  # of which as_strided_ shows another part, and the rest is there as before
+            value = self._as_view(value)  # `as_strided_` of a view changes its geometry, and the base keeps all its elements
         self.leaves.append(leaf)
         self._inputs.append(value)
         self._starts.append(Start.of(value) if isinstance(value, torch.Tensor) else None)
@@ -476,10 +476,10 @@ class _JointTraceState:
         return value
 
     def _program_input(self, leaf: Any, is_leaf: bool) -> Any:
-        """What the program sees of a slot: a leaf, or a tensor with a history, as the real one is."""
+        """The tensor that the program gets for a slot: a leaf, or a tensor with a history, like the caller's."""
         if not isinstance(leaf, torch.Tensor) or is_leaf or not leaf.requires_grad or torch.is_inference_mode_enabled():
             return leaf
-        with paused_recordings(), torch.enable_grad():  # the program may switch gradients on
+        with paused_recordings(), torch.enable_grad():  # the program may enable grad mode itself
             inner = with_history(leaf)
             tracked = self._known.tracker.find(leaf)
             if tracked is not None:
@@ -542,7 +542,7 @@ class _JointTraceState:
         return replace(mutation, numbers=numbers)
 
     def _left_places(self) -> dict[int, torch.Tensor]:
-        """Recorded: what an epilogue writes before it gives an input the geometry that the program gave it."""
+        """Views of the memory of inputs whose geometry changes: the epilogue writes it before it changes the geometry."""
         if self.outer is not None:
             return {}
         pairs = enumerate(zip(self._inputs, self._starts, strict=True))
@@ -550,7 +550,7 @@ class _JointTraceState:
         for i, (tensor, start) in pairs:
             if start is None:
                 continue
-            if i in self._put:  # the memory it was in, which is what the placeholder gives
+            if i in self._put:  # its old memory is that of the placeholder
                 placeholder = self._placeholders[i]
                 memory = views[i] = unrelated_alias(placeholder.meta["val"])
                 self._known.track(memory, placeholder)
@@ -559,7 +559,7 @@ class _JointTraceState:
         return {i: view for i, view in views.items() if view is not None}
 
     def _put_inputs(self) -> set[int]:
-        """Inputs that the program has put elsewhere, by `set_` or `x.data = y`; that may be in the same storage."""
+        """Inputs whose memory the program replaced by `set_` or `x.data = y`, perhaps by other memory of the same storage."""
         if not any(node.target in SET_OPS for node in self.builder.graph.nodes):
             return set()
         aliases = AliasMap(self.builder.graph, enlarges=True)
@@ -576,12 +576,12 @@ class _JointTraceState:
         return bool(self._aliases.writes_to(self._placeholders[position]))
 
     def _backward(self) -> Backward | None:
-        """None if there is none."""
+        """Record the backward. None if no output has a gradient, or none is wanted."""
         targets = [leaf for leaf in self.leaves if _has_gradient(leaf)]
         outputs = list(self._forward.differentiable.values())
         if outputs and not targets:
             raise UnsupportedByRefimpl(
-                seen="a result whose gradient ends at a tensor that the program itself has made a leaf of",
+                seen="a result whose gradient ends at a leaf that the program itself creates",
                 supported="gradients that end at arguments and captured tensors",
                 do="pass that tensor as an argument",
             )
@@ -601,7 +601,7 @@ class _JointTraceState:
             self._is_in_backward = False
 
     def _tangent(self, out: torch.Tensor) -> torch.Tensor:
-        """A placeholder for an incoming gradient: like the output, dense."""
+        """A placeholder for a tangent, with the strides of a dense tensor like the output."""
         with paused_recordings(), torch.no_grad():
             if self.outer is not None:
                 tangent = self.outer.tangent(out)
@@ -624,7 +624,7 @@ class _JointTraceState:
 
 
 def _accumulated(leaf: Any) -> tuple[int, int] | None:
-    """Says whether the gradient that a leaf holds is another one, or was added to."""
+    """Identifies the gradient that a leaf holds: another value means that it was replaced or accumulated into."""
     if not isinstance(leaf, torch.Tensor) or not leaf.is_leaf or leaf.grad is None:
         return None
     return id(leaf.grad), version_of(leaf.grad)
@@ -635,7 +635,7 @@ def _has_gradient(leaf: Any) -> bool:
 
 
 def _rename_placeholders(graph: torch.fx.Graph, pattern: str, *, first: int = 0, start: int = 0) -> None:
-    """From the placeholder at `first` on, with numbers from `start` on."""
+    """Rename the placeholders from the one at `first` on, with numbers from `start` on."""
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
     for number, node in enumerate(placeholders[first:], start):
         node.name = node.target = pattern.format(number)
@@ -643,7 +643,7 @@ def _rename_placeholders(graph: torch.fx.Graph, pattern: str, *, first: int = 0,
 
 @contextlib.contextmanager
 def _surroundings() -> Iterator[None]:
-    """Compiling leaves the random state alone, runs backward in this thread, and no hook on saved tensors sees fake ones."""
+    """Within, the random state is restored afterwards, backward runs in this thread, and hooks on saved tensors are off."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng(devices=[]))
         start_draws()

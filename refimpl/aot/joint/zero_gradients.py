@@ -1,6 +1,7 @@
-"""Which calls of a backward give zeros of zeros, so that zeros may stand for gradients that do not arrive.
+"""Which nodes of a backward return zeros if their inputs are zeros, so that zeros may replace a missing tangent.
 
-Counterpart: none; torch's aot_autograd puts zeros in their place, and what a backward of the user's adds to them arrives
+Counterpart: none; torch's aot_autograd replaces a missing tangent by zeros even where the backward of a custom
+torch.autograd.Function then adds something to them
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.recording_mode import paused_recordings
 from refimpl.trace.symbols import SYMBOLIC_TYPES
 
-# Which of the tensors that they read have to be zeros: one; the first; all; those at some positions.
+# Operators whose result is zeros if one of their tensors is; if the first is; if all are; if those at the given positions are.
 _ONE = frozenset({
     "mul", "mm", "bmm", "mv", "dot", "vdot", "matmul", "outer", "convolution",
 })  # fmt: skip
@@ -38,7 +39,7 @@ _AT = {"copy": (1,), "where": (1, 2), "index_put": (0, 2), "scatter_add": (0, 3)
 def zeros_of_zeros(
     last: torch.fx.Node, sources: Collection[torch.fx.Node], constants: torch.nn.Module
 ) -> set[torch.fx.Node]:
-    """The sources, and of the nodes behind `last` those that are zeros for sure where the sources are, and the rest is finite."""
+    """The sources, and the nodes after `last` that are certainly zeros if the sources are, and all other values are finite."""
     found, node = set(sources), last.next
     while node.op != "root":
         is_zeros = node.op == "call_function" and _is_zeros(node, found)
@@ -56,15 +57,18 @@ def _is_constant_zeros(value: object) -> bool:
 
 
 def refuse_zeros(adding: Collection[frozenset[int]], absent: Collection[int]) -> None:
-    """To be called where zeros stand for the incoming gradients at `absent`. Raises UnsupportedByRefimpl where autograd calls a
-    backward of the user's for these alone that may add to them; `adding` is ProgramAnalysis.adding."""
+    """Raises UnsupportedByRefimpl if zeros may not replace the tangents at `absent`.
+
+    They may not where autograd would call a custom backward for these tangents alone that may return something else than zeros.
+    adding: ProgramAnalysis.adding.
+    """
     if any(one.issubset(absent) for one in adding):
         raise UnsupportedByRefimpl(
-            seen="a torch.autograd.Function whose backward may give something else than zeros for zeros, at whose results no "
-            "gradient arrives, in a graph whose backward cannot be divided: tensors in it are wrapper subclasses, "
-            "sizes in it symbols of another tool's, or it orders effects",
-            supported="such functions beside plain tensors, and backwards that multiply what arrives",
-            do="let gradients arrive at all results of the graph",
+            seen="a torch.autograd.Function whose results get no gradient and whose backward may return something else than zeros "
+            "for zeros, in a graph whose backward cannot be divided: it has wrapper subclasses, symbolic sizes of another "
+            "tool, or ordered effects",
+            supported="such functions in graphs of plain tensors, and backwards that multiply the gradient they get",
+            do="use all results of the graph in the loss",
         )
 
 
@@ -94,5 +98,5 @@ def _is_zeros(node: torch.fx.Node, zeros: Collection[torch.fx.Node]) -> bool:
 
 
 def _name(node: torch.fx.Node) -> str:
-    """Without namespace and overload; of what writes in place, that of what it computes."""
+    """The operator's name without namespace, overload and the underscore of in-place operators."""
     return "" if node.op != "call_function" else facts_of(node.target).name.removeprefix("aten::").removesuffix("_")
