@@ -14,7 +14,7 @@ from torch import fx
 from refimpl._torch import set_grad_enabled
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
-from refimpl.capture.recording.effects import EffectLog
+from refimpl.capture.state.side_effects import SideEffects
 from refimpl.capture.values import (
     ConstantValue,
     FoundIteratorValue,
@@ -110,7 +110,7 @@ class Emitter:
                 self._lines += [f"for _ in range({iterator.position}): next({name})"] if iterator.position else []
                 self._lines += [f"next({name}, None)"] if iterator.is_exhausted else []
 
-    def effects(self, log: EffectLog) -> None:
+    def effects(self, log: SideEffects) -> None:
         """Lines that do to the objects that were there before what the segment did to their values."""
         for value in log.contents():
             name = self.expression(value)

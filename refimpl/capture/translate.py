@@ -26,10 +26,10 @@ from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
 from refimpl.capture.public.running import running
 from refimpl.capture.rebuild import Emitter
-from refimpl.capture.recording.wrapping import CaptureState
 from refimpl.capture.segment import Resumption, Segment
-from refimpl.capture.symbolic.domain import SymbolicDomain
-from refimpl.capture.values import ErrorValue, UnreadValue
+from refimpl.capture.state.capture_state import CaptureState
+from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+from refimpl.capture.values import ErrorValue, LazyValue
 from refimpl.capture.values.polyfills import is_polyfill
 from refimpl.errors import BadParameter
 from refimpl.symbolic.stacks import interpreting
@@ -226,7 +226,7 @@ class _Attempt:
             code=frame.code, slots=[_unread(value, SlotSource(0, i, name)) for i, (value, name) in
                                     enumerate(zip(frame.slots, frame.code.slots, strict=True))],
             globals=frame.globals, builtins=frame.builtins, offset=frame.offset, then=frame.then,
-            stack=[UnreadValue(value, StackSource(0, i)) for i, value in enumerate(frame.stack)],
+            stack=[LazyValue(value, StackSource(0, i)) for i, value in enumerate(frame.stack)],
         )  # fmt: skip
         self._unbound = frozenset(i for i, value in enumerate(frame.slots) if value is UNBOUND) if frame.offset else ()
         self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.base, forced, breaks_at)
@@ -273,7 +273,7 @@ class _Attempt:
             if slot in clears:
                 self.state.guard(GuardKind.ID, source, UNBOUND)
             elif self.base.slots[slot] is UNBOUND:
-                self.base.slots[slot] = UnreadValue(UNBOUND, source)
+                self.base.slots[slot] = LazyValue(UNBOUND, source)
 
     def _ended(self, result: Callable[[Emitter], str], reason: GraphBreak | None) -> _Ended:
         emitter = Emitter()
@@ -349,4 +349,4 @@ def _without_module(compiled: Callable[..., Any], graph_module: fx.GraphModule) 
 
 
 def _unread(value: Any, source: SlotSource) -> Any:
-    return UNBOUND if value is UNBOUND else UnreadValue(value, source)
+    return UNBOUND if value is UNBOUND else LazyValue(value, source)

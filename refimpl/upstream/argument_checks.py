@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl.capture.values import ArrayValue, ConstantValue, NumberValue, UnreadValue, Value
+from refimpl.capture.values import ArrayValue, ConstantValue, LazyValue, NumberValue, Value
 
 Keywords = Mapping[str, Any]
 _PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
@@ -20,8 +20,8 @@ _PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 def _all(args: Iterable[Any], kwargs: Keywords) -> Iterator[Any]:
     for value in (*args, *kwargs.values()):
-        assert not isinstance(value, UnreadValue), (
-            f"{value.way} was not looked at\n  expected: values that state.see gave"
+        assert not isinstance(value, LazyValue), (
+            f"{value.source} was not looked at\n  expected: values that state.realize gave"
         )
         yield value
 

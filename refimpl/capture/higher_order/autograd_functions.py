@@ -22,7 +22,7 @@ from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSour
 from refimpl.capture.higher_order.graph_functions import autograd_function_apply
 from refimpl.capture.higher_order.subgraphs import SubGraph, come_out, one_instruction, run_body
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.rules.rules import Rule
+from refimpl.capture.rules.rule_table import Rule
 from refimpl.capture.values import (
     ConstantValue,
     InstanceValue,
@@ -43,7 +43,7 @@ _ONCE = once_differentiable(lambda ctx: None).__code__
 
 
 def _apply(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    function = domain.state.see(args[0])
+    function = domain.state.realize(args[0])
     class_ = function.object if isinstance(function, ObjectValue) else None
     forward = _static(class_, "forward")
     if forward is None or kwargs:
@@ -51,7 +51,7 @@ def _apply(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
     kept = KeptSource(class_, class_.__qualname__)  # pyright: ignore[reportOptionalMemberAccess]
     way = AttributeSource(kept, "forward")
     has_setup = getattr(class_, "setup_context") is not _FUNCTION.setup_context
-    given = [domain.state.see(arg) for arg in args[1:]]
+    given = [domain.state.realize(arg) for arg in args[1:]]
     if has_setup:
         given += _defaults(domain, forward, len(given), way)
     for arg in given:
@@ -103,9 +103,9 @@ def _defaults(domain: Any, forward: FunctionType, count: int, way: Source) -> li
 
 def _outputs_of(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """What `forward` gives. An argument that it gives back comes out as another tensor, but for one that it says it writes to."""
-    result, given = domain.state.see(args[0]), [domain.state.see(arg) for arg in domain.elements(args[1])]
-    written = domain.state.see(args[2]).attributes.get("dirty_tensors")
-    dirty = [] if written is None else [domain.state.see(item) for item in written.items]
+    result, given = domain.state.realize(args[0]), [domain.state.realize(arg) for arg in domain.elements(args[1])]
+    written = domain.state.realize(args[2]).attributes.get("dirty_tensors")
+    dirty = [] if written is None else [domain.state.realize(item) for item in written.items]
     parts = _parts(domain, result)
     for index, part in enumerate(parts):
         is_given = isinstance(part, TensorValue) and any(part is arg for arg in given)
@@ -116,7 +116,7 @@ def _outputs_of(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
 
 def _parts(domain: Any, result: Value) -> list[Any]:
     is_tuple = isinstance(result, SequenceValue) and result.class_ is tuple
-    return [domain.state.see(part) for part in result.items] if is_tuple else [result]  # pyright: ignore
+    return [domain.state.realize(part) for part in result.items] if is_tuple else [result]  # pyright: ignore
 
 
 class _Application:
@@ -215,7 +215,7 @@ class _Application:
         found = self._context.attributes.get(name)
         if found is None:
             return []
-        return [self._state.see(item) for item in found.items if not self._domain.is_none(item)]
+        return [self._state.realize(item) for item in found.items if not self._domain.is_none(item)]
 
     def _saved_tensors(self) -> list[TensorValue]:
         saved = self._said("saved_tensors")
@@ -333,7 +333,7 @@ def _apply_again(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[s
         raise GraphBreak("call_of_native_code", what="autograd_function_apply")
     settings = {name: domain.constant_of(value, "autograd_function_apply") for name, value in kwargs.items()}
     graphs = []
-    for value in map(state.see, [args[0], *domain.elements(args[1])]):
+    for value in map(state.realize, [args[0], *domain.elements(args[1])]):
         if not isinstance(value, ObjectValue) or not is_a(value.object, fx.GraphModule):
             unsupported("autograd_function_apply", value)
         if value.source is not None:

@@ -31,7 +31,7 @@ class Body:
         self.what = what
         given = [function, SequenceValue(tuple, [*args])]
         result = run_body(domain, self.graph, polyfills.called, given, what=what)
-        self.leaves, self.tree = flatten(result, domain.state.see)
+        self.leaves, self.tree = flatten(result, domain.state.realize)
 
     def check(self, *, may_have_ints: bool = False) -> None:
         """Breaks where a leaf is no tensor, or shares memory with another one of the function's."""
@@ -177,9 +177,9 @@ class _Differentiated(torch.autograd.Function):
 Tree = tuple[Any, ...]  # of a leaf: empty; else the class, what is said of the container, and the trees in it
 
 
-def flatten(value: Any, see: Callable[[Any], Any]) -> tuple[list[Any], Tree]:
+def flatten(value: Any, realize: Callable[[Any], Any]) -> tuple[list[Any], Tree]:
     """The leaves, in order, and the tree."""
-    value = see(value)
+    value = realize(value)
     match value:
         case SequenceValue() if value.class_ in (tuple, list) or is_named_tuple(value.class_):
             note, parts = len(value.items), value.items
@@ -190,7 +190,7 @@ def flatten(value: Any, see: Callable[[Any], Any]) -> tuple[list[Any], Tree]:
             parts = [part for _, part in value.items.values()]
         case _:
             return [value], ()
-    found = [flatten(part, see) for part in parts]
+    found = [flatten(part, realize) for part in parts]
     return [leaf for leaves, _ in found for leaf in leaves], (value.class_, note, tuple(tree for _, tree in found))
 
 

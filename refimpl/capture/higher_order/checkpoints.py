@@ -19,7 +19,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.higher_order.graph_functions import activation_checkpoint
 from refimpl.capture.higher_order.subgraphs import SubGraph, come_out, one_instruction, run_body
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.rules.rules import Rule
+from refimpl.capture.rules.rule_table import Rule
 from refimpl.capture.values import ConstantValue, ObjectValue, SequenceValue, TensorValue, Value, polyfills
 
 _WHAT = "torch.utils.checkpoint.checkpoint"
@@ -41,7 +41,7 @@ def _checkpoint(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
         name: domain.constant_of(named.pop(name), _WHAT) if name in named else value
         for name, value in _SETTINGS.items()
     }
-    context = domain.state.see(named.pop("context_fn", ObjectValue(checkpointing.noop_context_fn)))
+    context = domain.state.realize(named.pop("context_fn", ObjectValue(checkpointing.noop_context_fn)))
     is_plain = isinstance(context, ObjectValue) and context.object is checkpointing.noop_context_fn
     if not args or is_reentrant is not False or settings.pop("debug") is not False or not is_plain:
         raise GraphBreak("call_of_native_code", what=f"{_WHAT} that is reentrant or has contexts of its own")

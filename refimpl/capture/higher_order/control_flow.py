@@ -34,7 +34,7 @@ from refimpl.capture.higher_order.bodies import (
 from refimpl.capture.higher_order.graph_functions import differentiable_scan
 from refimpl.capture.higher_order.subgraphs import SubGraph, one_instruction
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.rules.rules import Rule
+from refimpl.capture.rules.rule_table import Rule
 from refimpl.capture.values import (
     ConstantValue,
     NumberValue,
@@ -62,7 +62,7 @@ def _cond(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
     given = _bound(
         "torch.cond", ("pred", "true_fn", "false_fn", "operands"), args, kwargs, operands=SequenceValue(tuple, [])
     )
-    pred, true_fn, false_fn, operands = map(domain.state.see, given)
+    pred, true_fn, false_fn, operands = map(domain.state.realize, given)
     if isinstance(pred, NumberValue):
         pred = domain.state.specialised(pred)
     if isinstance(pred, ConstantValue):
@@ -108,7 +108,7 @@ def _map(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
     """`map(f, xs, *args)`."""
     if len(args) < 2 or kwargs:
         raise GraphBreak("op_raises_on_fake", what="map", error="TypeError")
-    xs, tree = flatten(args[1], domain.state.see)
+    xs, tree = flatten(args[1], domain.state.realize)
     count = _leading_size("map", xs)
     with one_instruction(domain):
         graph = SubGraph(domain.state.graph)
@@ -129,8 +129,8 @@ def _map(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
 def _while_loop(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`while_loop(cond_fn, body_fn, carried_inputs)`."""
     cond_fn, body_fn, carried = _bound("while_loop", ("cond_fn", "body_fn", "carried_inputs"), args, kwargs)
-    leaves, tree = flatten(carried, domain.state.see)
-    if not isinstance(domain.state.see(carried), SequenceValue):
+    leaves, tree = flatten(carried, domain.state.realize)
+    if not isinstance(domain.state.realize(carried), SequenceValue):
         raise GraphBreak("op_raises_on_fake", what="while_loop", error="RuntimeError")
     with one_instruction(domain):
         around = domain.state.graph
@@ -194,10 +194,10 @@ def _scan(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
     combine_fn, init, xs = _bound("scan", ("combine_fn", "init", "xs"), args, known)
     dim = domain.constant_of(kwargs.get("dim", ConstantValue(0)), "scan")
     is_reversed = domain.constant_of(kwargs.get("reverse", ConstantValue(False)), "scan")
-    carried, carried_tree = flatten(init, domain.state.see)
-    elements, tree = flatten(xs, domain.state.see)
+    carried, carried_tree = flatten(init, domain.state.realize)
+    elements, tree = flatten(xs, domain.state.realize)
     if not carried or not elements or type(dim) is not int or type(is_reversed) is not bool:
-        unsupported("scan", domain.state.see(xs))
+        unsupported("scan", domain.state.realize(xs))
     with one_instruction(domain):
         dim += elements[0].fake.dim() if dim < 0 and isinstance(elements[0], TensorValue) else 0
         elements = [_to_front(domain, element, dim, is_reversed) for element in elements]

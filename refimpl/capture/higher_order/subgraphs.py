@@ -24,8 +24,8 @@ from refimpl.capture.interpreter.frame import FrameState, Then
 from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
-from refimpl.capture.recording.graph import SegmentGraph
-from refimpl.capture.recording.reachable import Snapshot, leaves
+from refimpl.capture.state.graph import SegmentGraph
+from refimpl.capture.state.snapshot import Snapshot, leaves
 from refimpl.capture.values import ErrorValue, NumberValue, TensorValue, Value
 from refimpl.capture.values.polyfills import is_polyfill
 
@@ -222,7 +222,7 @@ def run_body(
         changed = "the state of torch"
     if changed is not None:
         raise GraphBreak("effect_in_branch", what=what, kind=changed)
-    return domain.state.see(outcome.value)
+    return domain.state.realize(outcome.value)
 
 
 def come_out(graph: SubGraph, result: Any) -> list[TensorValue | NumberValue]:

@@ -21,7 +21,7 @@ from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
-from refimpl.capture.rules.rules import Rule, Rules, wrong
+from refimpl.capture.rules.rule_table import Rule, RuleTable, wrong
 from refimpl.capture.values import (
     ArrayValue,
     CellValue,
@@ -42,7 +42,7 @@ from refimpl.capture.values.classes import finds_plainly, is_a
 from refimpl.capture.values.super import super_value
 from refimpl.capture.values.value import raising, unsupported
 
-BUILTIN_RULES = Rules()
+BUILTIN_RULES = RuleTable()
 _LEGACY_TENSOR_TYPE = type(torch.FloatTensor)  # its classes know the tensors of one dtype and device
 
 
@@ -56,10 +56,10 @@ def _isinstance(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
     kinds = _classes(domain, args[1])
     special = [kind for kind in kinds if _has_own_check(kind)]
     if not special:
-        return ConstantValue(issubclass(domain.state.see(args[0]).class_of(), tuple(kinds)))
+        return ConstantValue(issubclass(domain.state.realize(args[0]).class_of(), tuple(kinds)))
     if any(_is_users(kind) or _is_users(type(kind)) or isinstance(kind, _LEGACY_TENSOR_TYPE) for kind in special):
         raise GraphBreak("call_of_native_code", what="isinstance")
-    value = domain.state.see(args[0])
+    value = domain.state.realize(args[0])
     match value:
         case TensorValue():
             return ConstantValue(isinstance(value.fake if _asks_for_mark(kinds) else torch.empty(0), tuple(kinds)))
@@ -98,7 +98,7 @@ def _issubclass(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
 
 
 def _classes(domain: Any, value: Any) -> list[type]:
-    value = domain.state.see(value)
+    value = domain.state.realize(value)
     if isinstance(value, SequenceValue):
         return [class_ for item in value.items for class_ in _classes(domain, item)]
     if isinstance(value, ObjectValue) and is_a(value.object, type):
@@ -117,12 +117,12 @@ def _is_users(class_: Any) -> bool:
 def _type(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise GraphBreak("call_of_native_code", what="type")
-    return ObjectValue(domain.state.see(args[0]).class_of())
+    return ObjectValue(domain.state.realize(args[0]).class_of())
 
 
 @BUILTIN_RULES.of(builtins.callable)
 def _callable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    value = domain.state.see(args[0])
+    value = domain.state.realize(args[0])
     if isinstance(value, (FunctionValue, MethodValue, NativeMethodValue)):
         return ConstantValue(True)
     return ConstantValue(callable(value.object) if isinstance(value, ObjectValue) else False)
@@ -130,7 +130,7 @@ def _callable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
 
 @BUILTIN_RULES.of(builtins.next)
 def _next(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    iterator = domain.state.see(args[0]) if 1 <= len(args) <= 2 and not kwargs else None
+    iterator = domain.state.realize(args[0]) if 1 <= len(args) <= 2 and not kwargs else None
     if isinstance(iterator, InstanceValue):
         if len(args) > 1:
             return domain.enter_polyfill(polyfills.next_by, args)
@@ -180,7 +180,7 @@ if hasattr(sys, "exception"):  # 3.11
 
 @BUILTIN_RULES.of(MethodType)
 def _method(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    seen = [domain.state.see(arg) for arg in args]
+    seen = [domain.state.realize(arg) for arg in args]
     is_function = (
         len(seen) == 2
         and not kwargs
@@ -220,7 +220,7 @@ def _hasattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 @BUILTIN_RULES.of(builtins.setattr)
 def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "setattr")
-    target = domain.state.see(args[0])
+    target = domain.state.realize(args[0])
     is_object = isinstance(target, InstanceValue) and not issubclass(target.class_, torch.nn.Module)
     setter = domain.special(target, "__setattr__") if is_object else None
     if setter is not None:
@@ -232,7 +232,7 @@ def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 
 @BUILTIN_RULES.of(object.__getattribute__)
 def _object_getattribute(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    found = domain.state.see(args[0]) if len(args) == 2 and not kwargs else None
+    found = domain.state.realize(args[0]) if len(args) == 2 and not kwargs else None
     name = domain.constant_of(args[1], "__getattribute__")
     if type(name) is not str or not isinstance(found, ObjectValue) or found.source is None:
         raise GraphBreak("call_of_native_code", what="object.__getattribute__")
@@ -243,7 +243,7 @@ def _object_getattribute(domain: Any, frame: FrameState, args: list[Any], kwargs
 
 @BUILTIN_RULES.of(torch.nn.Module.__getattr__)
 def _module_getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    module = domain.state.see(args[0]) if len(args) == 2 and not kwargs else None
+    module = domain.state.realize(args[0]) if len(args) == 2 and not kwargs else None
     name = domain.constant_of(args[1], "__getattr__")
     if type(name) is not str or not isinstance(module, ObjectValue):
         raise GraphBreak("call_of_native_code", what="Module.__getattr__")
@@ -252,7 +252,7 @@ def _module_getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dic
 
 @BUILTIN_RULES.of(object.__setattr__)
 def _object_setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    made = domain.state.see(args[0]) if len(args) == 3 and not kwargs else None
+    made = domain.state.realize(args[0]) if len(args) == 3 and not kwargs else None
     name = domain.constant_of(args[1], "__setattr__") if isinstance(made, InstanceValue) else None
     if made is None or type(name) is not str or made.set_plainly(domain, name, args[2]) is not None:
         raise GraphBreak("call_of_native_code", what="object.__setattr__")
@@ -286,7 +286,7 @@ def _print(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
 
 def _number_rule(class_: type) -> Rule:
     def convert(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        seen = [domain.state.see(arg) for arg in args]
+        seen = [domain.state.realize(arg) for arg in args]
         if class_ is bool and len(seen) == 1 and not isinstance(seen[0], TensorValue):
             truth = domain.truth(seen[0])
             return ConstantValue(truth) if type(truth) is bool else domain.enter_polyfill(polyfills.truth_of, [seen[0]])
@@ -330,7 +330,7 @@ def _format(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
 
 @BUILTIN_RULES.of(builtins.abs)
 def _abs(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else wrong("abs")
+    value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else wrong("abs")
     if isinstance(value, TensorValue):
         return domain.state.operator(torch.abs, [value], {})
     if isinstance(value, ArrayValue):
@@ -352,9 +352,9 @@ _ELSEWHERE = ("__wrapped__", "__signature__", "__text_signature__")
 
 @BUILTIN_RULES.of(inspect.signature)
 def _signature(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    given = domain.state.see(args[0]) if len(args) == 1 and not kwargs else None
+    given = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
     function = given.function if isinstance(given, MethodValue) else given
-    function = domain.state.see(function)
+    function = domain.state.realize(function)
     if not isinstance(function, ObjectValue) or not is_a(function.object, FunctionType):
         raise GraphBreak("call_of_native_code", what="inspect.signature")
     plain = function.object

@@ -21,7 +21,7 @@ from refimpl.capture.bytecode.normalize import normalize
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.recognition import defined_in
-from refimpl.capture.rules.rules import Rules
+from refimpl.capture.rules.rule_table import RuleTable
 from refimpl.capture.values import (
     ConstantValue,
     DictValue,
@@ -42,7 +42,7 @@ from refimpl.capture.values.program_object import dict_base, is_native_method, p
 from refimpl.capture.values.region import region_of
 from refimpl.capture.values.value import unsupported
 
-CLASS_RULES = Rules()
+CLASS_RULES = RuleTable()
 _INIT_OF_FUNCTION = in_mro(torch.autograd.Function, "__init__")  # says that making one is deprecated
 # Without arguments their `__new__` is that of `object`.
 _WITH_PLAIN_NEW = (torch.no_grad, torch.enable_grad)
@@ -124,9 +124,9 @@ def _is_plain(class_: type, plain_new: Any = object.__new__) -> bool:
 
 def begin_module(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A call of `torch.nn.Module.__init__`."""
-    module = domain.state.see(args[0]) if args else None
+    module = domain.state.realize(args[0]) if args else None
     if len(args) != 1 or kwargs or not isinstance(module, InstanceValue):
-        unsupported("torch.nn.Module.__init__", domain.state.see(args[0]))
+        unsupported("torch.nn.Module.__init__", domain.state.realize(args[0]))
     module.begin_module(domain)
     return ConstantValue(None)
 
@@ -146,7 +146,7 @@ def is_module_init(function: Any) -> bool:
 
 @CLASS_RULES.of(BUILD_CLASS)
 def _build_class(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    body, name, *bases = [domain.state.see(arg) for arg in args]
+    body, name, *bases = [domain.state.realize(arg) for arg in args]
     if kwargs or len(bases) > 1 or not isinstance(body, FunctionValue) or not isinstance(name, ConstantValue):
         _refuse("keywords, or several bases")
     for base in bases:
@@ -160,7 +160,7 @@ def _build_class(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[s
         _refuse("a body that does more than to define names")
     for read in _DECORATORS:
         if read in body.code.co_names:
-            found = domain.state.see(domain.load_global(frame, read))
+            found = domain.state.realize(domain.load_global(frame, read))
             if not isinstance(found, ObjectValue) or found.object is not getattr(builtins, read):
                 _refuse(f"another {read}")
     return UnmadeClassValue(body, name.value, bases)

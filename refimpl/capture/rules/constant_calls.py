@@ -21,7 +21,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, CachedCallSource, KeptSource, Source
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.rules.rules import Rule, Rules
+from refimpl.capture.rules.rule_table import Rule, RuleTable
 from refimpl.capture.values import (
     ConstantValue,
     DictValue,
@@ -35,7 +35,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.classes import is_a, is_named_tuple
 
-CONSTANT_RULES = Rules()
+CONSTANT_RULES = RuleTable()
 CACHED = type(functools.lru_cache(repr))
 
 
@@ -50,7 +50,7 @@ for _callable in (torch.finfo, torch.iinfo, torch.device, bytes, dispatch_modes_
 
 @CONSTANT_RULES.of(builtins.hash)
 def _hash(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else None
+    value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
     if isinstance(value, (InstanceValue, ObjectValue)) and domain.special(value, "__hash__") is not None:
         return domain.call_special(value, "__hash__", [])
     if not isinstance(value, (ConstantValue, SequenceValue)):
@@ -60,7 +60,7 @@ def _hash(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 def getter(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any], source: Any = None) -> Value:
     """A call of `operator.itemgetter`, `attrgetter` or `methodcaller`."""
-    plain: list[Value] = [domain.state.see(arg) for arg in args]
+    plain: list[Value] = [domain.state.realize(arg) for arg in args]
     given: list[Value]
     if not args or (kwargs and class_ is not operator.methodcaller):
         raise GraphBreak("op_raises_on_fake", what=class_.__name__, error="TypeError")
@@ -96,7 +96,7 @@ def _deepcopy(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
 
 def _copied(domain: Any, value: Any, made: dict[Any, Value]) -> Value:
     """A deep copy of containers of constants, in which what was one object is one."""
-    value = domain.state.see(value)
+    value = domain.state.realize(value)
     if value in made:
         return made[value]
     match value:
@@ -110,7 +110,7 @@ def _copied(domain: Any, value: Any, made: dict[Any, Value]) -> Value:
             return copied
         case SequenceValue() if value.class_ is tuple:
             items = [_copied(domain, item, made) for item in value.items]
-            is_same = all(a is domain.state.see(b) for a, b in zip(items, value.items, strict=True))
+            is_same = all(a is domain.state.realize(b) for a, b in zip(items, value.items, strict=True))
             made[value] = value if is_same else SequenceValue(tuple, items)
             return made[value]
         case DictValue() if value.class_ in (dict, OrderedDict):
@@ -124,7 +124,7 @@ def _copied(domain: Any, value: Any, made: dict[Any, Value]) -> Value:
 
 @CONSTANT_RULES.of(tuple.__new__)
 def _tuple_new(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    class_ = domain.state.see(args[0]) if len(args) == 2 and not kwargs else None
+    class_ = domain.state.realize(args[0]) if len(args) == 2 and not kwargs else None
     if not isinstance(class_, ObjectValue) or not (class_.object is tuple or is_named_tuple(class_.object)):
         raise GraphBreak("call_of_native_code", what="tuple.__new__")
     if domain.runs_code(args[1]):
@@ -135,7 +135,7 @@ def _tuple_new(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str
 
 @CONSTANT_RULES.of(polyfills.constant_only)
 def _constant_only(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    result, cached = domain.state.see(args[0]), domain.state.see(args[2])
+    result, cached = domain.state.realize(args[0]), domain.state.realize(args[2])
     if _changes(domain) != domain.constant_of(args[1], "a count"):
         raise GraphBreak("call_of_native_code", what="a function behind a cache that does more than give something")
     plain, named = (domain.constant_of(arg, "an argument") for arg in args[3:5])
@@ -157,7 +157,7 @@ def _way_to(function: ObjectValue) -> Source:
 
 def _is_same_constant(domain: Any, value: Any, kept: Any) -> bool:
     """Whether what the cache holds is a constant, and what the function gives now."""
-    match value := domain.state.see(value):
+    match value := domain.state.realize(value):
         case SequenceValue() if value.class_ is tuple and type(kept) is tuple and len(kept) == len(value.items):
             return all(_is_same_constant(domain, item, part) for item, part in zip(value.items, kept, strict=True))
         case ConstantValue():
@@ -189,7 +189,7 @@ def member_of(domain: Any, class_value: ObjectValue, args: list[Any], kwargs: di
     class_: Any = class_value.object
     if len(args) != 1 or kwargs or type(class_).__call__ is not EnumMeta.__call__ or class_.__new__ is not Enum.__new__:
         raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
-    given = domain.state.see(args[0])
+    given = domain.state.realize(args[0])
     if isinstance(given, ObjectValue) and type(given.object) is class_:
         return given
     member = class_._value2member_map_.get(domain.hash_key(given))

@@ -23,7 +23,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
 from refimpl.capture.rules import iterator_polyfills
 from refimpl.capture.rules.lazy_iterators import callable_iterator
-from refimpl.capture.rules.rules import Rule, Rules, wrong
+from refimpl.capture.rules.rule_table import Rule, RuleTable, wrong
 from refimpl.capture.values import (
     ConstantValue,
     DefaultDictValue,
@@ -48,7 +48,7 @@ from refimpl.capture.values.sequence import in_order
 from refimpl.capture.values.set import make_set
 from refimpl.capture.values.value import raising
 
-ITERABLE_RULES = Rules()
+ITERABLE_RULES = RuleTable()
 
 
 def _nothing() -> Value:
@@ -62,7 +62,7 @@ def _set_rule(class_: type) -> Rule:
     def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) > 1:
             wrong(class_.__name__)
-        return domain.set_of(class_, domain.state.see(args[0])) if args else make_set(domain, class_, [])
+        return domain.set_of(class_, domain.state.realize(args[0])) if args else make_set(domain, class_, [])
 
     return make
 
@@ -94,7 +94,7 @@ def _ordered_dict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[
 
 @ITERABLE_RULES.of(defaultdict)
 def _defaultdict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    factory = domain.state.see(args[0]) if args else _nothing()
+    factory = domain.state.realize(args[0]) if args else _nothing()
     if isinstance(factory, ConstantValue) and factory.value is not None:
         wrong("defaultdict")
     return _filled(domain, DefaultDictValue({}, factory), args[1:], kwargs, "defaultdict")
@@ -123,7 +123,7 @@ def _list(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 def _tuple(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) > 1:
         wrong("tuple")
-    value = domain.state.see(args[0]) if args else None
+    value = domain.state.realize(args[0]) if args else None
     if isinstance(value, SequenceValue) and value.class_ is tuple:
         return value
     return SequenceValue(tuple, domain.elements(value) if args else [])
@@ -132,7 +132,7 @@ def _tuple(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
 @ITERABLE_RULES.of(torch.Size)
 def _size(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     items = domain.elements(args[0]) if len(args) == 1 and not kwargs else wrong("Size")
-    for item in map(domain.state.see, items):
+    for item in map(domain.state.realize, items):
         if not isinstance(item, NumberValue) and not (isinstance(item, ConstantValue) and type(item.value) is int):
             wrong("Size")
     return SequenceValue(torch.Size, items)
@@ -143,7 +143,7 @@ def _size(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 @ITERABLE_RULES.of(polyfills.same)
 def _same(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    left, right = map(domain.state.see, args)
+    left, right = map(domain.state.realize, args)
     is_one = left is right or (
         isinstance(left, ObjectValue) and isinstance(right, ObjectValue) and left.object is right.object
     )
@@ -152,7 +152,7 @@ def _same(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 @ITERABLE_RULES.of(polyfills.failed)
 def _failed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    raising(domain.state.see(args[0]).object)
+    raising(domain.state.realize(args[0]).object)
 
 
 @ITERABLE_RULES.of(polyfills.ordered)
@@ -163,7 +163,7 @@ def _ordered(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 
 def _in_any_order(domain: Any, value: Any) -> list[Value]:
     """The elements; of a set in any order, where the result does not depend on it."""
-    value = domain.state.see(value)
+    value = domain.state.realize(value)
     found = value.sortable_elements() if isinstance(value, SetValue) else None
     return domain.elements(value) if found is None else found
 
@@ -206,7 +206,7 @@ def _extremum(function: Any, polyfill: Any) -> Rule:
             return kwargs["default"]
         if not items:
             raising(ValueError)
-        seen = [domain.state.see(item) for item in items]
+        seen = [domain.state.realize(item) for item in items]
         if any(isinstance(item, TensorValue) for item in seen) and domain.is_none(key) and len(items) > 1:
             return _extremum_of_tensors(domain, function, seen)
         if domain.is_none(key) and all(isinstance(item, ConstantValue) for item in seen):
@@ -231,9 +231,12 @@ def _sum(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
     if not args or len(given) > 1 or kwargs.keys() - {"start"}:
         wrong("sum")
     start = given[0] if given else ConstantValue(0)
-    if isinstance(domain.state.see(start), ConstantValue) and type(domain.state.see(start).value) in (str, bytes):
+    if isinstance(domain.state.realize(start), ConstantValue) and type(domain.state.realize(start).value) in (
+        str,
+        bytes,
+    ):
         raising(TypeError)
-    items = domain.state.see(args[0])
+    items = domain.state.realize(args[0])
     if isinstance(items, SetValue) and {type(key) for key in items.real} <= {int, bool}:
         items = SequenceValue(list, [*items.values.values()])
     return domain.enter_polyfill(polyfills.total, [items, start])
@@ -251,7 +254,7 @@ def _all(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
 
 @ITERABLE_RULES.of(builtins.reversed)
 def _reversed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    value = domain.state.see(args[0]) if len(args) == 1 and not kwargs else wrong("reversed")
+    value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else wrong("reversed")
     match value:
         case SequenceValue() if value.class_ is list:
             iterator = ReversedValue(value)
@@ -282,7 +285,7 @@ def _iter(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 def _partial(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not args:
         wrong("partial")
-    function = domain.state.see(args[0])
+    function = domain.state.realize(args[0])
     if type(function) is PartialValue:
         return PartialValue(function.function, [*function.args, *args[1:]], {**function.keywords, **kwargs})
     if isinstance(function, (ConstantValue, SequenceValue, DictValue, SetValue, TensorValue)):
@@ -293,7 +296,7 @@ def _partial(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 @ITERABLE_RULES.of(functools.update_wrapper)
 def _update_wrapper(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     named = dict(zip(("wrapper", "wrapped", "assigned", "updated"), args, strict=False)) | kwargs
-    wrapper, wrapped = (domain.state.see(named.get(name, _nothing())) for name in ("wrapper", "wrapped"))
+    wrapper, wrapped = (domain.state.realize(named.get(name, _nothing())) for name in ("wrapper", "wrapped"))
     for name, usual in (("assigned", functools.WRAPPER_ASSIGNMENTS), ("updated", functools.WRAPPER_UPDATES)):
         if name in named and domain.constant_of(named[name], name) != usual:
             raise GraphBreak("call_of_native_code", what="update_wrapper")

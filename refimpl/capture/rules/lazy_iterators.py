@@ -13,7 +13,7 @@ from typing import Any
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.rules import iterator_polyfills as steps
-from refimpl.capture.rules.rules import Rule, Rules, wrong
+from refimpl.capture.rules.rule_table import Rule, RuleTable, wrong
 from refimpl.capture.values import (
     CombinedIteratorValue,
     ConstantValue,
@@ -28,7 +28,7 @@ from refimpl.capture.values import (
     polyfills,
 )
 
-ITERATOR_RULES = Rules()
+ITERATOR_RULES = RuleTable()
 _MOST_COMBINATIONS = 4096
 _NOTHING = ConstantValue(None)
 
@@ -62,7 +62,7 @@ class _Variables:
 
 
 def _is_iterator(domain: Any, value: Any) -> bool:
-    value = domain.state.see(value)
+    value = domain.state.realize(value)
     if isinstance(value, InstanceValue):
         return domain.special(value, "__next__") is not None
     return value.is_iterator

@@ -15,11 +15,11 @@ from refimpl._torch import set_grad_enabled, torch_checks
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import numpy_interop as interop
-from refimpl.capture.rules.rules import Rule, Rules, wrong
+from refimpl.capture.rules.rule_table import Rule, RuleTable, wrong
 from refimpl.capture.values import ArrayValue, ConstantValue, NumberValue, ObjectValue, TensorValue, Value
 from refimpl.capture.values.array import numpy_node, tensor_of_array
 
-TORCH_RULES = Rules()
+TORCH_RULES = RuleTable()
 
 
 @TORCH_RULES.of(set_grad_enabled)
@@ -33,12 +33,12 @@ def _set_grad_enabled(domain: Any, frame: FrameState, args: list[Any], kwargs: d
 
 @TORCH_RULES.of(torch.is_tensor)
 def _is_tensor(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return ConstantValue(isinstance(domain.state.see(args[0]), TensorValue))
+    return ConstantValue(isinstance(domain.state.realize(args[0]), TensorValue))
 
 
 def _check_rule(function: Any) -> Rule:
     def checked(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        asked = domain.state.see(args[0]) if args else None
+        asked = domain.state.realize(args[0]) if args else None
         is_known = len(args) <= 2 and set(kwargs) <= {"message"}
         if isinstance(asked, NumberValue) and is_known:
             return domain.state.operator(function, [asked], {})
@@ -67,7 +67,7 @@ def call_numpy(domain: Any, function: Any, args: Sequence[Any], kwargs: dict[str
 
 @TORCH_RULES.of(torch.from_numpy)
 def _from_numpy(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    array = domain.state.see(args[0]) if len(args) == 1 and not kwargs else None
+    array = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
     if not isinstance(array, ArrayValue):
         raise GraphBreak("call_of_native_code", what="torch.from_numpy")
     return tensor_of_array(domain, array)
@@ -75,7 +75,7 @@ def _from_numpy(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
 
 @TORCH_RULES.of(torch.as_tensor)
 def _as_tensor(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    array = domain.state.see(args[0]) if args else None
+    array = domain.state.realize(args[0]) if args else None
     if isinstance(array, ArrayValue):
         return _from_numpy(domain, frame, args, kwargs)
     return domain.state.operator(torch.as_tensor, args, kwargs)

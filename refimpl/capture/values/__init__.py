@@ -15,7 +15,7 @@ from refimpl.capture.values.sequence import DequeValue, SequenceValue, SliceValu
 from refimpl.capture.values.set import SetValue
 from refimpl.capture.values.super import SuperValue
 from refimpl.capture.values.tensor import TensorValue
-from refimpl.capture.values.value import UnreadValue, Value
+from refimpl.capture.values.value import LazyValue, Value
 
 __all__ = [
     "ArrayValue",
@@ -36,6 +36,7 @@ __all__ = [
     "GetterValue",
     "InstanceValue",
     "IteratorValue",
+    "LazyValue",
     "MethodValue",
     "NativeIteratorValue",
     "NativeMethodValue",
@@ -51,6 +52,5 @@ __all__ = [
     "TensorValue",
     "TracebackValue",
     "UnmadeClassValue",
-    "UnreadValue",
     "Value",
 ]

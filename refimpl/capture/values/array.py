@@ -141,7 +141,7 @@ class ArrayValue(Value):
 
 def array_operator(domain: Any, function: Callable[..., Any], operands: Sequence[Any]) -> Value:
     """A function of `operator` of which an operand is an array."""
-    seen = [domain.state.see(operand) for operand in operands]
+    seen = [domain.state.realize(operand) for operand in operands]
     if len(seen) == 2 and _is_tensor_with_number(function, *seen):
         return domain.state.operator(function, [seen[0], _as_tensor(seen[1])], {})
     for operand in seen:
@@ -204,7 +204,7 @@ def numpy_node(
 
 def _numpy_argument(domain: Any, value: Any) -> Value:
     """An argument, looked at, and what is in it. Breaks for what is neither array, constant, dtype nor one of them."""
-    value = domain.state.see(value)
+    value = domain.state.realize(value)
     match value:
         case ArrayValue() | ConstantValue() | NumberValue() | SliceValue():
             return value

@@ -50,7 +50,7 @@ class NativeMethodValue(Value):
         self.name = name
 
     def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return domain.state.see(self.receiver).call_method(domain, frame, self.name, args, kwargs)
+        return domain.state.realize(self.receiver).call_method(domain, frame, self.name, args, kwargs)
 
     def rebuilt(self, emitter: Any) -> str:
         return emitter.named(self, f"getattr({emitter.expression(self.receiver)}, {self.name!r})")

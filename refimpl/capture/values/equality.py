@@ -27,7 +27,7 @@ _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 
 def same_or_equal(domain: Any, left: Any, right: Any) -> bool | None:
     """`left is right or left == right`, as containers compare their parts; None where code of the user's has to be run."""
-    left, right = domain.state.see(left), domain.state.see(right)
+    left, right = domain.state.realize(left), domain.state.realize(right)
     if left is right:
         return True
     if isinstance(left, NumberValue) or isinstance(right, NumberValue):

@@ -67,7 +67,9 @@ class ErrorValue(InstanceValue):
             case "__init__":
                 self.args = list(args)
                 return ConstantValue(None)
-            case "with_traceback" if domain.is_none(args[0]) or isinstance(domain.state.see(args[0]), TracebackValue):
+            case "with_traceback" if domain.is_none(args[0]) or isinstance(
+                domain.state.realize(args[0]), TracebackValue
+            ):
                 return self
             case "__str__" if not args:
                 return self._message(domain)

@@ -77,7 +77,7 @@ class FunctionValue(Value):
             case "defaults":
                 self.defaults = value
             case "kwdefaults":
-                self.keyword_defaults = domain.state.see(value)
+                self.keyword_defaults = domain.state.realize(value)
             case "annotations":
                 self.annotations = value
             case "closure":

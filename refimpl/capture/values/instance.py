@@ -200,7 +200,7 @@ class InstanceValue(ProgramObject):
 
     def _set_in_module(self, domain: Any, name: str, attribute: Value) -> None:
         """`torch.nn.Module.__setattr__`: modules and buffers go into tables."""
-        new = domain.state.see(attribute)
+        new = domain.state.realize(attribute)
         parameters, buffers, modules = (self._table(table) for table in _TABLES)
         key = domain.hash_key(ConstantValue(name))
         is_parameter = isinstance(new, TensorValue) and isinstance(new.fake, torch.nn.Parameter)

@@ -127,7 +127,7 @@ class DictValue(Value):
 
     def missing(self, domain: Any, key: Value) -> Any:
         """What `__missing__` gives."""
-        raise UserRaise(KeyError, [domain.state.see(key)])
+        raise UserRaise(KeyError, [domain.state.realize(key)])
 
     def set_item(self, domain: Any, key: Value, item: Any) -> None:
         self.put(domain, domain.known_key(key), item)
@@ -143,7 +143,7 @@ class DictValue(Value):
 
     def put(self, domain: Any, key: Any, value: Value) -> None:
         """`self[key] = value`. Keys that are equal are one: the first key stays, the last value counts."""
-        key = domain.state.see(key)
+        key = domain.state.realize(key)
         hashed = domain.hash_key(key)
         domain.state.effects.will_change(self)
         self.items[hashed] = (self.items[hashed][0] if hashed in self.items else key, value)
@@ -345,7 +345,7 @@ def _pop(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, An
         return receiver.items.pop(key)[1]
     if len(args) > 1:
         return args[1]
-    raise UserRaise(KeyError, [domain.state.see(args[0])])
+    raise UserRaise(KeyError, [domain.state.realize(args[0])])
 
 
 def _is_last(domain: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
@@ -373,7 +373,7 @@ def _move_to_end(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict
         raising(AttributeError)
     key, is_last = domain.hash_key(args[0]), _is_last(domain, args[1:], kwargs)
     if key not in receiver.items:
-        raise UserRaise(KeyError, [domain.state.see(args[0])])
+        raise UserRaise(KeyError, [domain.state.realize(args[0])])
     domain.state.effects.will_change(receiver)
     moved = receiver.items.pop(key)
     rest = dict(receiver.items)

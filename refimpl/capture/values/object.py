@@ -355,7 +355,7 @@ class ObjectValue(ProgramObject):
 
     def _may_write_of_module(self, domain: Any, module: torch.nn.Module, name: str, attribute: Any) -> bool:
         """Of modules: plain values, and tensors that are no parameters. What registers something breaks."""
-        new = domain.state.see(attribute)
+        new = domain.state.realize(attribute)
         if any(name in module.__dict__.get(table, ()) for table in ("_parameters", "_modules")):
             return False
         if isinstance(new, ObjectValue):
@@ -443,7 +443,7 @@ class ObjectValue(ProgramObject):
     def _modules(self, domain: Any) -> list[Value]:
         """What a ModuleList or Sequential holds, or the names in a ModuleDict."""
         is_dict = is_a(self.object, torch.nn.ModuleDict)
-        found = domain.state.see(self.load_attr(domain, "_modules"))
+        found = domain.state.realize(self.load_attr(domain, "_modules"))
         if not isinstance(found, DictValue):
             unsupported("iterating", self)
         return [key if is_dict else module for key, module in found.items.values()]
@@ -492,7 +492,7 @@ class FunctionObjectValue(Value):
 
 def _annotation(domain: Any, value: Any) -> Any:
     """What stands in the brackets of `list[...]`: classes and what is made of them."""
-    value = domain.state.see(value)
+    value = domain.state.realize(value)
     match value:
         case SequenceValue() if value.class_ in (tuple, list):
             return value.class_([_annotation(domain, item) for item in value.items])

@@ -110,7 +110,7 @@ class ProgramObject(Value):
     def format(self, domain: Any, spec: Any) -> Any:
         if not self.is_object:
             return super().format(domain, spec)
-        given = ConstantValue("") if spec is None else domain.state.see(spec)
+        given = ConstantValue("") if spec is None else domain.state.realize(spec)
         if self.special(domain, "__format__") is not None:
             return self.call_special(domain, "__format__", [given])
         class_, plain = self.class_of(), self.plain_of_member()
@@ -243,7 +243,7 @@ def is_native_method(found: Any, class_: type) -> bool:
 
 def plain_dict_of(domain: Any, args: list[Any], kwargs: dict[str, Any]) -> DictValue:
     """What `dict(*args, **kwargs)` holds, of a plain dict or nothing."""
-    given = [domain.state.see(arg) for arg in args]
+    given = [domain.state.realize(arg) for arg in args]
     if len(given) > 1 or (given and not (isinstance(given[0], DictValue) and given[0].class_ in _BASES)):
         raise GraphBreak("call_of_native_code", what="dict.__init__")
     made = DictValue(dict(given[0].items) if given else {})

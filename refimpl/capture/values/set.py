@@ -103,7 +103,7 @@ class SetValue(Value):
 
     def _sought(self, domain: Any, item: Value) -> Any:
         """The key to look for: a set is sought as a frozenset."""
-        found: Any = domain.state.see(item)
+        found: Any = domain.state.realize(item)
         is_set = isinstance(found, SetValue) and found.class_ is set
         return frozenset(found.real) if is_set else domain.hash_key(found)
 
@@ -141,7 +141,7 @@ class SetValue(Value):
 
     def add(self, domain: Any, item: Value) -> None:
         """`self.add(item)`."""
-        item = domain.state.see(item)
+        item = domain.state.realize(item)
         key = domain.hash_key(item)
         self._will_change(domain)
         if key not in self.real:
@@ -369,7 +369,7 @@ def _note_values(domain: Any, made: SetValue, operands: list[_Operand]) -> None:
 
 
 def _operand(domain: Any, value: Value) -> _Operand:
-    value = domain.state.see(value)
+    value = domain.state.realize(value)
     if isinstance(value, SetValue):
         return _Operand(value.real, SetAt(value, len(value.steps)), value.values, value.is_ordered)
     if _class_of_set(value) is frozenset:
@@ -378,7 +378,7 @@ def _operand(domain: Any, value: Value) -> _Operand:
     items = domain.elements(value)
     keys = [domain.hash_key(item) for item in items]
     # The first of equal ones counts.
-    values = dict(zip(reversed(keys), map(domain.state.see, reversed(items)), strict=True))
+    values = dict(zip(reversed(keys), map(domain.state.realize, reversed(items)), strict=True))
     is_ordered = all(map(is_ordered_key, keys))
     if isinstance(value, DictValue):
         return _Operand(dict.fromkeys(keys), DictOf(items, False), values, is_ordered)

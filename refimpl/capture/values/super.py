@@ -33,7 +33,7 @@ class SuperValue(Value):
         self.receiver = receiver
 
     def load_attr(self, domain: Any, name: str) -> Value:
-        receiver = domain.state.see(self.receiver)
+        receiver = domain.state.realize(self.receiver)
         mro = _mro_of(receiver)
         owner = next((base for base in mro[mro.index(self.class_) + 1 :] if name in base.__dict__), None)
         found = None if owner is None else self._bound(domain, owner, name, receiver)
@@ -67,7 +67,7 @@ class SuperValue(Value):
 
 def super_value(domain: Any, class_: Any, receiver: Any) -> SuperValue:
     """A call of `super`."""
-    class_, receiver = domain.state.see(class_), domain.state.see(receiver)
+    class_, receiver = domain.state.realize(class_), domain.state.realize(receiver)
     known: tuple[type, ...] = receiver.class_.__mro__ if isinstance(receiver, InstanceValue) else ()
     if isinstance(receiver, ObjectValue):
         known = (*type(receiver.object).__mro__, *(receiver.object.__mro__ if receiver.is_class else ()))

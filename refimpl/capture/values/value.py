@@ -238,18 +238,21 @@ class Value:
         raise GraphBreak("not_a_graph_argument", what=self.kind)
 
 
-class UnreadValue(Value):
-    """An object that nobody has looked at: there is no guard on it."""
+class LazyValue(Value):
+    """An object that the program has not used yet, so no guard holds it to anything. `CaptureState.realize` looks at it.
 
-    __slots__ = ("object", "way")
+    Counterpart: torch/_dynamo/variables/lazy.py LazyVariableTracker
+    """
+
+    __slots__ = ("object",)
+    source: Source
 
     def __init__(self, object_: Any, source: Source) -> None:
         super().__init__(source)
-        self.way = source
         self.object = object_
 
     def rebuilt(self, emitter: Any) -> str:
-        return emitter.kept(self.way)
+        return emitter.kept(self.source)
 
 
 def advanced_by_steps(emitter: Any, over: Value, iterator: Any) -> str:

@@ -25,7 +25,7 @@ from refimpl.capture.guards.static_shapes import (
     tensor_always_has_static_shape,
     tensor_static_reason_to_message,
 )
-from refimpl.capture.values import ArrayValue, ConstantValue, NumberValue, ObjectValue, UnreadValue, Value
+from refimpl.capture.values import ArrayValue, ConstantValue, LazyValue, NumberValue, ObjectValue, Value
 from refimpl.symbolic.fake_inputs import fake_int
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.tests.contracts.contract_backend import Backend, backend, nothing_is_left
@@ -62,7 +62,7 @@ def test_arguments_are_asked_all_at_once() -> None:
         assert tuple(check(values, {}) for check in asked) == expected, values
         assert tuple(check([], named) for check in asked) == expected, values
     with pytest.raises(AssertionError, match="was not looked at"):
-        checks.check_constant_args([UnreadValue(3, SlotSource(0, 0, "n"))], {})
+        checks.check_constant_args([LazyValue(3, SlotSource(0, 0, "n"))], {})
 
 
 def test_a_symbolic_number_that_is_needed_as_a_constant_is_guarded() -> None:

@@ -22,10 +22,10 @@ from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT
 from refimpl.capture.interpreter.signals import Enter, Signal
-from refimpl.capture.recording.wrapping import CaptureState
 from refimpl.capture.rules.lazy_iterators import CLASS_METHODS
-from refimpl.capture.symbolic import entering
-from refimpl.capture.symbolic.object_calls import call_object
+from refimpl.capture.state.capture_state import CaptureState
+from refimpl.capture.symbolic_execution import inlining
+from refimpl.capture.symbolic_execution.object_calls import call_object
 from refimpl.capture.values import (
     ArrayValue,
     CellValue,
@@ -36,6 +36,7 @@ from refimpl.capture.values import (
     FunctionValue,
     GeneratorValue,
     IteratorValue,
+    LazyValue,
     MethodValue,
     ObjectValue,
     SequenceValue,
@@ -43,7 +44,6 @@ from refimpl.capture.values import (
     SliceValue,
     TensorValue,
     TracebackValue,
-    UnreadValue,
     Value,
     polyfills,
 )
@@ -123,51 +123,51 @@ class SymbolicDomain(Domain):
 
     def constant_of(self, value: Any, what: str) -> Any:
         """The object of a constant, or of a tuple or list of constants. Breaks for everything else."""
-        return self.state.see(value).constant(self, what)
+        return self.state.realize(value).constant(self, what)
 
     def is_none(self, value: Any) -> bool:
-        value = self.state.see(value)
+        value = self.state.realize(value)
         return isinstance(value, ConstantValue) and value.value is None
 
     def truth(self, value: Any) -> bool | Enter:
-        return self.state.see(value).truth(self)
+        return self.state.realize(value).truth(self)
 
     def hash_key(self, key: Any) -> Any:
         """What a dict or set finds a key by."""
-        return self.state.see(key).hash_key(self)
+        return self.state.realize(key).hash_key(self)
 
     def known_key(self, key: Value, *, is_constant: bool = False) -> Value:
         """A number or slice that depends on sizes, as it is now. is_constant: a slice must not hold anything else."""
         if isinstance(key, SliceValue):
-            if is_constant or not any(isinstance(self.state.see(part), TensorValue) for part in key.parts):
+            if is_constant or not any(isinstance(self.state.realize(part), TensorValue) for part in key.parts):
                 return ConstantValue(slice(*(self.constant_of(part, "a slice") for part in key.parts)))
         return known(self, key)
 
     def convert(self, kind: str, value: Any) -> Any:
-        return self.state.see(value).text(self, kind)
+        return self.state.realize(value).text(self, kind)
 
     def format(self, value: Any, spec: Any) -> Any:
-        return self.state.see(value).format(self, spec)
+        return self.state.realize(value).format(self, spec)
 
     # --------------------------------------------------------------------------------------------------- operators
 
     def unary(self, sign: str, value: Any) -> Any:
-        value = self.state.see(value)
+        value = self.state.realize(value)
         if sign == "not":
             truth = self.truth(value)
             return ConstantValue(not truth) if type(truth) is bool else self.enter_polyfill(polyfills.negated, [value])
         return value.unary(self, sign)
 
     def binary(self, sign: str, left: Any, right: Any) -> Any:
-        left, right = self.state.see(left), self.state.see(right)
+        left, right = self.state.realize(left), self.state.realize(right)
         return (left if left.rank >= right.rank else right).binary(self, sign, left, right)
 
     def compare(self, sign: str, left: Any, right: Any) -> Any:
-        left, right = self.state.see(left), self.state.see(right)
+        left, right = self.state.realize(left), self.state.realize(right)
         return (left if left.rank >= right.rank else right).compare(self, sign, left, right)
 
     def identical(self, left: Any, right: Any, inverted: bool) -> Any:
-        left, right = self.state.see(left), self.state.see(right)
+        left, right = self.state.realize(left), self.state.realize(right)
         same = left is right
         if not same and isinstance(left, ConstantValue) and isinstance(right, ConstantValue):
             same = left.value is right.value
@@ -209,20 +209,20 @@ class SymbolicDomain(Domain):
     # -------------------------------------------------------------------------------------------------- attributes
 
     def load_attr(self, value: Any, name: str) -> Any:
-        return self.state.see(value).load_attr(self, name)
+        return self.state.realize(value).load_attr(self, name)
 
     def has_attribute(self, value: Any, name: str) -> bool | None:
         """`hasattr`, guarded where there is none; None where code of the user's has to be run for it."""
-        return self.state.see(value).has_attribute(self, name)
+        return self.state.realize(value).has_attribute(self, name)
 
     def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
-        return self.state.see(value).store_attr(self, name, attribute)
+        return self.state.realize(value).store_attr(self, name, attribute)
 
     def delete_attr(self, value: Any, name: str) -> Enter | None:
-        return self.state.see(value).delete_attr(self, name)
+        return self.state.realize(value).delete_attr(self, name)
 
     def load_super_attr(self, frame: FrameState, super_: Any, class_: Any, self_: Any, name: str, given: bool) -> Any:
-        super_ = self.state.see(super_)
+        super_ = self.state.realize(super_)
         if not isinstance(super_, ObjectValue) or super_.object is not super:
             unsupported("super()", super_)
         return super_value(self, class_, self_).load_attr(self, name)
@@ -236,49 +236,49 @@ class SymbolicDomain(Domain):
         return value.call_special(self, name, args)
 
     def enter_context(self, frame: FrameState, manager: Any) -> tuple[Any, Any]:
-        return self.state.see(manager).enter_context(self)
+        return self.state.realize(manager).enter_context(self)
 
     # -------------------------------------------------------------------------------------------------- what is in it
 
     def length(self, value: Any) -> Any:
         """`len(value)`."""
-        return self.state.see(value).length(self)
+        return self.state.realize(value).length(self)
 
     def contains(self, item: Any, container: Any, inverted: bool) -> Any:
-        return self.state.see(container).contains(self, self.state.see(item), inverted)
+        return self.state.realize(container).contains(self, self.state.realize(item), inverted)
 
     def get_item(self, container: Any, key: Any) -> Any:
-        return self.state.see(container).get_item(self, self.state.see(key))
+        return self.state.realize(container).get_item(self, self.state.realize(key))
 
     def set_item(self, container: Any, key: Any, item: Any) -> Enter | None:
-        return self.state.see(container).set_item(self, self.state.see(key), item)
+        return self.state.realize(container).set_item(self, self.state.realize(key), item)
 
     def delete_item(self, container: Any, key: Any) -> Enter | None:
-        return self.state.see(container).delete_item(self, known(self, self.state.see(key)))
+        return self.state.realize(container).delete_item(self, known(self, self.state.realize(key)))
 
     def elements(self, value: Any) -> list[Value]:
         """All that iterating gives, where that runs no code of the user's."""
-        return self.state.see(value).elements(self)
+        return self.state.realize(value).elements(self)
 
     def runs_code(self, value: Any) -> bool:
         """Whether going through it may run code of the user's, or that of an iterator here."""
-        return self.state.see(value).runs_code(self)
+        return self.state.realize(value).runs_code(self)
 
     def pairs_of(self, value: Any) -> list[tuple[Value, Value]]:
         """What `dict` makes of it."""
-        return self.state.see(value).pairs(self)
+        return self.state.realize(value).pairs(self)
 
     def get_iter(self, value: Any) -> Any:
-        return self.state.see(value).iterate(self)
+        return self.state.realize(value).iterate(self)
 
     def next(self, iterator: Any) -> Any:
-        return self.state.see(iterator).next(self)
+        return self.state.realize(iterator).next(self)
 
     def yield_from_iter(self, frame: FrameState, value: Any) -> Any:
         return self.get_iter(value)
 
     def send(self, receiver: Any, value: Any) -> Any:
-        receiver = self.state.see(receiver)
+        receiver = self.state.realize(receiver)
         if isinstance(receiver, GeneratorValue):
             return receiver.resumed(self, value)
         if not self.is_none(value):
@@ -301,7 +301,7 @@ class SymbolicDomain(Domain):
             case "set":
                 return make_set(self, set, items)
             case "slice":
-                parts = tuple(self.state.see(item) for item in items)
+                parts = tuple(self.state.realize(item) for item in items)
                 if all(isinstance(part, ConstantValue) for part in parts):
                     return ConstantValue(slice(*(part.value for part in parts)))
                 return SliceValue(parts)
@@ -323,7 +323,7 @@ class SymbolicDomain(Domain):
         return set_of(self, class_, iterable)
 
     def grow(self, how: str, container: Any, *items: Any) -> Enter | None:
-        container = self.state.see(container)
+        container = self.state.realize(container)
         match how, container:
             case "append", SequenceValue():
                 container.append(self, items[0])
@@ -340,7 +340,7 @@ class SymbolicDomain(Domain):
             case "put", DictValue():
                 container.put(self, *items)
             case (("update_dict" | "merge"), DictValue()):
-                other = self.state.see(items[0])
+                other = self.state.realize(items[0])
                 if not isinstance(other, DictValue) or (how == "merge" and container.items.keys() & other.items.keys()):
                     unsupported(how, other)
                 for key, value in other.items.values():
@@ -370,7 +370,7 @@ class SymbolicDomain(Domain):
     # ----------------------------------------------------------------------------------------------------------- calls
 
     def call(self, frame: FrameState, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return self.state.see(function).call(self, frame, args, kwargs)
+        return self.state.realize(function).call(self, frame, args, kwargs)
 
     def call_object(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """A call of an object that was there before: of a function, a class, a module or another one."""
@@ -388,11 +388,11 @@ class SymbolicDomain(Domain):
 
     def folded(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
         """What the function gives for constants. Breaks where it raises."""
-        return entering.folded(self, function, args, kwargs)
+        return inlining.folded(self, function, args, kwargs)
 
     def enter_function(self, function: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """`Enter` with a frame of a function written in Python."""
-        return entering.enter_function(self, function, args, kwargs)
+        return inlining.enter_function(self, function, args, kwargs)
 
     def enter_polyfill(self, polyfill: Any, args: list[Any]) -> Enter:
         """A frame that the user's program does not have."""
@@ -409,7 +409,7 @@ class SymbolicDomain(Domain):
             return self.enter_polyfill(polyfills.called_with_each, given)
         named: dict[str, Any] = {}
         if kwargs is not None:
-            mapping = self.state.see(kwargs)
+            mapping = self.state.realize(kwargs)
             if not isinstance(mapping, DictValue):
                 unsupported("`**` of a call", mapping)
             named = {self.constant_of(key, "a keyword"): value for key, value in mapping.items.values()}
@@ -422,7 +422,7 @@ class SymbolicDomain(Domain):
         return FunctionValue(self.constant_of(code, "code"), frame.globals, name)
 
     def set_function_attribute(self, function: Any, which: str, value: Any) -> Any:
-        function = self.state.see(function)
+        function = self.state.realize(function)
         if not isinstance(function, FunctionValue):
             unsupported(f"an assignment of {which}", function)
         function.set_part(self, which, value)
@@ -457,7 +457,7 @@ class SymbolicDomain(Domain):
         return CellValue(value)
 
     def cell_value(self, cell: Any) -> Any:
-        cell = self.state.see(cell)
+        cell = self.state.realize(cell)
         if not isinstance(cell, CellValue):
             unsupported("a variable of a closure", cell)
         if cell.source is None or cell.is_written:
@@ -470,7 +470,7 @@ class SymbolicDomain(Domain):
         return self.state.content_of(cell, content)
 
     def set_cell(self, cell: Any, value: Any) -> None:
-        cell = self.state.see(cell)
+        cell = self.state.realize(cell)
         if not isinstance(cell, CellValue):
             unsupported("an assignment to a variable of a closure", cell)
         self.state.effects.will_change(cell)
@@ -484,7 +484,7 @@ class SymbolicDomain(Domain):
         if written is not None:
             return written
         if name in frame.globals:
-            return UnreadValue(frame.globals[name], GlobalSource(namespace, name))
+            return LazyValue(frame.globals[name], GlobalSource(namespace, name))
         if name in frame.builtins:
             self.state.guard(GuardKind.LACKS, namespace, name)
             return self.state.wrap(frame.builtins[name], GlobalSource(KeptSource(frame.builtins, "builtins"), name))
@@ -516,7 +516,7 @@ class SymbolicDomain(Domain):
     # ----------------------------------------------------------------------------------------------------------- patterns
 
     def is_pattern(self, kind: str, value: Any) -> bool:
-        value = self.state.see(value)
+        value = self.state.realize(value)
         match value:
             case SequenceValue():
                 return kind == "sequence"
@@ -528,7 +528,7 @@ class SymbolicDomain(Domain):
                 unsupported("match", value)
 
     def match_keys(self, mapping: Any, keys: Any) -> Any:
-        mapping = self.state.see(mapping)
+        mapping = self.state.realize(mapping)
         wanted = [self.hash_key(key) for key in self.elements(keys)]
         if not isinstance(mapping, DictValue) or len({*wanted}) < len(wanted):
             unsupported("match", mapping)
@@ -537,11 +537,11 @@ class SymbolicDomain(Domain):
         return SequenceValue(tuple, [mapping.items[key][1] for key in wanted])
 
     def match_class(self, subject: Any, kind: Any, positional: int, names: Any) -> Any:
-        unsupported("match of a class", self.state.see(subject))
+        unsupported("match of a class", self.state.realize(subject))
 
     def without_keys(self, mapping: Any, keys: Any) -> Any:
         dropped = {self.hash_key(key) for key in self.elements(keys)}
-        return DictValue({key: item for key, item in self.state.see(mapping).items.items() if key not in dropped})
+        return DictValue({key: item for key, item in self.state.realize(mapping).items.items() if key not in dropped})
 
     # ----------------------------------------------------------------------------------------------------------- raising
 
@@ -576,7 +576,7 @@ class SymbolicDomain(Domain):
 
     def as_error(self, raised: Any) -> Any:
         """What `raise` makes of a value: a class of exceptions is called."""
-        seen = self.state.see(raised)
+        seen = self.state.realize(raised)
         is_class = isinstance(seen, ObjectValue) and seen.is_class and issubclass(seen.object, BaseException)
         return make_error(self, seen.object, [], {}) if is_class else seen
 
@@ -606,7 +606,7 @@ class SymbolicDomain(Domain):
         return any(kind in error.class_.__mro__ for kind in self._kinds(kinds))
 
     def _kinds(self, kinds: Any) -> list[type]:
-        kinds = self.state.see(kinds)
+        kinds = self.state.realize(kinds)
         if isinstance(kinds, SequenceValue) and kinds.class_ is tuple:
             return [class_ for item in kinds.items for class_ in self._kinds(item)]
         if isinstance(kinds, ObjectValue) and kinds.is_class and issubclass(kinds.object, BaseException):

@@ -26,7 +26,7 @@ Changed = SequenceValue | DictValue | SetValue | CellValue
 
 
 @dataclass(slots=True)
-class EffectLog:
+class SideEffects:
     """In the order of the first change of each object. What is read after a change is what was written."""
 
     _changed: dict[Changed, dict[Any, Any]] = field(default_factory=dict)  # with what was in a dict before

@@ -57,10 +57,10 @@ from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.guards.torch_state import autocast_state, torch_state
 from refimpl.capture.public.marks import DYNAMIC
 from refimpl.capture.public.numpy_interop import is_tensor_like
-from refimpl.capture.recording.effects import EffectLog
-from refimpl.capture.recording.graph import SegmentGraph
-from refimpl.capture.recording.node_meta import NodeMeta
-from refimpl.capture.recording.operators import OperatorState, is_symbolic
+from refimpl.capture.state.graph import SegmentGraph
+from refimpl.capture.state.node_meta import NodeMeta
+from refimpl.capture.state.operator_calls import OperatorState, is_symbolic
+from refimpl.capture.state.side_effects import SideEffects
 from refimpl.capture.values import (
     ArrayValue,
     CellValue,
@@ -70,6 +70,7 @@ from refimpl.capture.values import (
     DictValue,
     FoundIteratorValue,
     FrozenDictValue,
+    LazyValue,
     MethodValue,
     NumberValue,
     ObjectValue,
@@ -79,7 +80,6 @@ from refimpl.capture.values import (
     SetValue,
     SliceValue,
     TensorValue,
-    UnreadValue,
     Value,
 )
 from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
@@ -117,7 +117,7 @@ class CaptureState(OperatorState):
         self.layouts = EagerLayoutsMode(self.fake_mode)
         self.faker = InputFaker(self.fake_mode, self.shape_env, takes_fakes=sizes.takes_fakes)
         self.shape_env.fakers[id(self.fake_mode)] = self.faker  # for `to_fake_tensor`: a backend gets these symbols
-        self.effects = EffectLog()
+        self.effects = SideEffects()
         self.entered: dict[Any, None] = {}  # code of functions that were entered
         self._line = line
         self._frozen_dicts: dict[tuple[ObjectValue, Source], FrozenDictValue] = {}
@@ -348,7 +348,7 @@ class CaptureState(OperatorState):
     def _sequence(self, found: Any, source: Source) -> Value:
         self.guard(GuardKind.TYPE, source, type(found))
         self.guard(GuardKind.LENGTH, source, len(found))
-        items: list[Value] = [UnreadValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
+        items: list[Value] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
         return SequenceValue(type(found), items, source)
 
     def _dict(self, found: Any, source: Source) -> Value:
@@ -357,7 +357,7 @@ class CaptureState(OperatorState):
             return ObjectValue(found, source)
         self.guard(GuardKind.KEYS, source, list(found))
         items: dict[Any, tuple[Value, Value]] = {
-            key: (_known_key(key), UnreadValue(item, ItemSource(source, key))) for key, item in found.items()
+            key: (_known_key(key), LazyValue(item, ItemSource(source, key))) for key, item in found.items()
         }
         if type(found) is defaultdict:
             factory = self.wrap(found.default_factory, AttributeSource(source, "default_factory"))
@@ -376,7 +376,7 @@ class CaptureState(OperatorState):
             over = self.wrap(reduced[1][0], ItemSource(ItemSource(ReducedSource(source), 1), 0))
             if not isinstance(over, SequenceValue) or self.effects.is_changed(over):
                 return None
-        items: list[Value] = [UnreadValue(item, ItemSource(rest, index)) for index, item in enumerate(ahead)]
+        items: list[Value] = [LazyValue(item, ItemSource(rest, index)) for index, item in enumerate(ahead)]
         made = FoundIteratorValue(items, over, source)
         if over is not None:
             self.effects.watch(made)
@@ -408,7 +408,7 @@ class CaptureState(OperatorState):
             self.guard(GuardKind.TYPE, source, deque)
             self.guard(GuardKind.LENGTH, source, len(found))
             self.guard(GuardKind.EQUALS, AttributeSource(source, "maxlen"), found.maxlen)
-            items: list[Value] = [UnreadValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
+            items: list[Value] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
             return DequeValue(items, found.maxlen, source)
         if type(found) is functools.partial and not found.__dict__:
             self.guard(GuardKind.TYPE, source, type(found))
@@ -490,9 +490,9 @@ class CaptureState(OperatorState):
 
     # -------------------------------------------------------------------------------------------------------------- seeing
 
-    def see(self, value: Any) -> Any:
+    def realize(self, value: Any) -> Any:
         """The value, looked at."""
-        return self.wrap(value.object, value.way) if type(value) is UnreadValue else value
+        return self.wrap(value.object, value.source) if type(value) is LazyValue else value
 
     def object_of(self, value: Value) -> Any:
         """The object of a value that was there before, for kinds that have no field for it."""
@@ -500,7 +500,7 @@ class CaptureState(OperatorState):
 
     def real_of(self, value: Any) -> Any:
         """The real object that an argument is: of what was there before, of constants, and of tuples, lists and dicts of them."""
-        value = self.see(value)
+        value = self.realize(value)
         match value:
             case ConstantValue():
                 return value.value

@@ -17,7 +17,7 @@ from torch import fx
 
 from refimpl.capture.guards.static_shapes import is_of_module
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.values import ObjectValue, UnreadValue
+from refimpl.capture.values import LazyValue, ObjectValue
 from refimpl.capture.values.polyfills import is_polyfill
 
 
@@ -79,9 +79,9 @@ class NodeMeta:
         if not code.co_argcount or code.co_name != "forward":
             return None
         found = frame.slots[0]
-        if type(found) not in (ObjectValue, UnreadValue) or not issubclass(type(found.object), torch.nn.Module):
+        if type(found) not in (ObjectValue, LazyValue) or not issubclass(type(found.object), torch.nn.Module):
             return None
-        source = found.way if type(found) is UnreadValue else found.source
+        source = found.source
         if source is None:
             return None
         calls = self._calls.setdefault(source.name, [])

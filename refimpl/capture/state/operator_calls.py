@@ -27,7 +27,7 @@ from refimpl._torch import (
 )
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.public.fake_values import fake_error
-from refimpl.capture.recording.graph import SegmentGraph
+from refimpl.capture.state.graph import SegmentGraph
 from refimpl.capture.values import (
     ArrayValue,
     ConstantValue,
@@ -86,7 +86,7 @@ class OperatorState:
     writes: dict[int, int]  # what it was at the last write to a tensor or a view of it, by id of its fake
 
     @abstractmethod
-    def see(self, value: Any) -> Any:
+    def realize(self, value: Any) -> Any:
         """The value, looked at."""
 
     # ----------------------------------------------------------------------------------------------------------- numbers
@@ -231,11 +231,11 @@ class OperatorState:
 
     def fake_of(self, value: Any, what: str) -> Any:
         """The argument of a call on fakes. Raises GraphBreak for values that no operator takes."""
-        return self.see(value).as_fake(self, what)
+        return self.realize(value).as_fake(self, what)
 
     def argument_of(self, value: Any) -> Any:
         """The same, for the node."""
-        return self.see(value).as_argument(self)
+        return self.realize(value).as_argument(self)
 
 
 def _has_tensor(result: Any) -> bool:

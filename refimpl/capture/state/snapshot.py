@@ -13,13 +13,13 @@ from types import MemberDescriptorType
 from typing import Any
 
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.recording.effects import EffectLog
+from refimpl.capture.state.side_effects import SideEffects
 from refimpl.capture.values import NumberValue, TensorValue, Value
 
 # Slots that hold objects of the program, of the graph or of the environment of shapes; and notes that say nothing of the content.
 _OPAQUE = frozenset(
     ["class_", "code", "enter", "exit", "fake", "globals", "is_read", "node", "number", "object", "order", "raised_at",
-     "real", "recipe", "source", "value", "way"]
+     "real", "recipe", "source", "value"]
 )  # fmt: skip
 _OF_FRAMES = ("offset", "slots", "stack", "handled", "is_done")
 _PLAIN = (int, str, bool, type(None))
@@ -65,7 +65,7 @@ def leaves(roots: Iterable[Any]) -> list[TensorValue | NumberValue]:
 class Snapshot:
     """What can be reached from these values and from what the segment has written, as it is now."""
 
-    def __init__(self, roots: Iterable[Any], effects: EffectLog) -> None:
+    def __init__(self, roots: Iterable[Any], effects: SideEffects) -> None:
         self._effects = effects
         self._count = effects.count
         written = [*effects.contents(), *effects.attributes(), *(new for _, _, new in effects.globals())]

@@ -151,7 +151,7 @@ def _call_native(domain: Any, frame: FrameState, function: ObjectValue, args: li
     target = function.object
     is_method = is_a(target, (MethodDescriptorType, WrapperDescriptorType))
     if is_method and args and _has_rules(domain, target, args[0]):
-        return domain.call(frame, NativeMethodValue(domain.state.see(args[0]), target.__name__), args[1:], kwargs)
+        return domain.call(frame, NativeMethodValue(domain.state.realize(args[0]), target.__name__), args[1:], kwargs)
     if not is_a(target, (BuiltinFunctionType, FunctionType, MethodDescriptorType)):
         return _call_special_with(domain, function, args, kwargs)
     raise GraphBreak("call_of_native_code", what=getattr(target, "__qualname__", str(target)))
@@ -164,7 +164,7 @@ def _is_answered(target: Any) -> bool:
 
 def _has_rules(domain: Any, method: Any, receiver: Any) -> bool:
     """Whether `list.append(receiver, ...)` is what `receiver.append(...)` is."""
-    receiver, owner = domain.state.see(receiver), method.__objclass__
+    receiver, owner = domain.state.realize(receiver), method.__objclass__
     match receiver:
         case SequenceValue() | DictValue() | SetValue():
             return receiver.class_ is owner
@@ -189,7 +189,7 @@ def _call_captured(
 def _node(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
     owner = getattr(target, "__objclass__", None)
     if owner is not None:  # torch.Tensor.add: what a method call is
-        receiver = domain.state.see(args[0])
+        receiver = domain.state.realize(args[0])
         if not isinstance(receiver, TensorValue):
             unsupported(target.__name__, receiver)
         return receiver.call_method(domain, None, target.__name__, args[1:], kwargs)
@@ -197,7 +197,7 @@ def _node(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> 
 
 
 def _fold(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    seen = [domain.state.see(arg) for arg in args]
+    seen = [domain.state.realize(arg) for arg in args]
     if any(isinstance(value, TensorValue) for value in seen):
         raise GraphBreak("data_dependent_read", what=getattr(target, "__name__", str(target)))
     if id(target) in ROUNDING and not kwargs and any(isinstance(value, NumberValue) for value in seen):
@@ -254,7 +254,7 @@ def _assumed_result(domain: Any, function: FunctionType, args: list[Any], kwargs
 
 
 def _real_of(domain: Any, arg: Any, evaluation: _Evaluation) -> Any:
-    value = domain.state.see(arg)
+    value = domain.state.realize(arg)
     if isinstance(value, TensorValue) and value.source is None:
         if domain.state.graph.has_effects:
             unsupported("a call whose result is assumed to be constant, after a write,", value)
@@ -267,7 +267,7 @@ def _real_of(domain: Any, arg: Any, evaluation: _Evaluation) -> Any:
 
 def _keep_watched_apart(state: Progress, target: Any, args: Sequence[Any]) -> None:
     """Raises GraphBreak before a call of such a method as a function."""
-    value = state.see(args[0]) if args and any(target is method for method in _UNBOUND) else None
+    value = state.realize(args[0]) if args and any(target is method for method in _UNBOUND) else None
     if isinstance(value, TensorValue):
         raise before_watching(state, value, target.__name__)
 
@@ -275,9 +275,9 @@ def _keep_watched_apart(state: Progress, target: Any, args: Sequence[Any]) -> No
 def _keep_inputs_apart(state: Progress, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Raises GraphBreak before a call of `torch.autograd.grad` whose inputs are made in the segment and used in it."""
     given = kwargs.get("inputs", args[1] if len(args) > 1 else None) if target is _GRAD else None
-    found = state.see(given)
+    found = state.realize(given)
     for item in found.items if isinstance(found, SequenceValue) else [found]:
-        value = state.see(item)
+        value = state.realize(item)
         if isinstance(value, TensorValue):
             reason = apart(state, value, GraphBreak("call_of_skipped_function", what="grad"))
             if reason.restart_at is not None:
@@ -286,6 +286,6 @@ def _keep_inputs_apart(state: Progress, target: Any, args: Sequence[Any], kwargs
 
 def _keep_detached_apart(state: Progress, target: Any, args: Sequence[Any]) -> None:
     """Raises GraphBreak before a call of `torch.detach_`."""
-    value = state.see(args[0]) if target in _DETACH and args else None
+    value = state.realize(args[0]) if target in _DETACH and args else None
     if isinstance(value, TensorValue):
         raise before_the_write(state, value)

@@ -26,9 +26,9 @@ from refimpl.capture.values import (
     DictValue,
     FunctionValue,
     GeneratorValue,
+    LazyValue,
     ObjectValue,
     SequenceValue,
-    UnreadValue,
     Value,
 )
 from refimpl.capture.values.classes import is_a
@@ -42,7 +42,7 @@ def folded(domain: Any, function: Any, args: Sequence[Any], kwargs: dict[str, An
     """What the function gives for constants. Breaks where it raises what the program cannot be given."""
     what = getattr(function, "__name__", str(function))
     for value in (*args, *kwargs.values()):
-        _refuse_metaclass(domain, domain.state.see(value), what)
+        _refuse_metaclass(domain, domain.state.realize(value), what)
     plain = [domain.constant_of(arg, what) for arg in args]
     named = {name: domain.constant_of(arg, what) for name, arg in kwargs.items()}
     try:
@@ -65,7 +65,7 @@ def _refuse_metaclass(domain: Any, value: Any, what: str) -> None:
             unsupported(what, value)
         case SequenceValue():
             for item in value.items:
-                _refuse_metaclass(domain, domain.state.see(item), what)
+                _refuse_metaclass(domain, domain.state.realize(item), what)
         case _:
             pass
 
@@ -93,9 +93,9 @@ def _frame_of_object(
         raise GraphBreak("call_of_skipped_function", what=function.__qualname__)
     domain.state.guard(GuardKind.ID, AttributeSource(source, "__code__"), function.__code__)
     where = AttributeSource(source, "__defaults__")
-    defaults = [UnreadValue(item, ItemSource(where, i)) for i, item in enumerate(function.__defaults__ or ())]
+    defaults = [LazyValue(item, ItemSource(where, i)) for i, item in enumerate(function.__defaults__ or ())]
     where = AttributeSource(source, "__kwdefaults__")
-    named = {name: UnreadValue(item, ItemSource(where, name)) for name, item in (function.__kwdefaults__ or {}).items()}
+    named = {name: LazyValue(item, ItemSource(where, name)) for name, item in (function.__kwdefaults__ or {}).items()}
     where = AttributeSource(source, "__closure__")
     cells = [domain.state.wrap(cell, ItemSource(where, i)) for i, cell in enumerate(function.__closure__ or ())]
     return _frame(domain, function.__code__, function.__globals__, defaults, named, cells, args, kwargs)

@@ -15,7 +15,7 @@ Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
 """Of the domain, the frame that calls, and values of arguments: the value of the result, or a frame to enter."""
 
 
-class Rules(dict[int, Rule]):
+class RuleTable(dict[int, Rule]):
     """Rules by the id of what is called: the hash of an object is the user's code."""
 
     def of(self, *targets: Any) -> Callable[[Rule], Rule]:
