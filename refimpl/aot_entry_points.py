@@ -25,6 +25,7 @@ from refimpl.aot.functional_program import ProgramRequest
 from refimpl.aot.options import AOTConfig, Compiler
 from refimpl.aot.partition import default_partition
 from refimpl.aot.runtime.graph_call import FlatCall
+from refimpl.backend_registry import CapturedGraph
 from refimpl.errors import BadParameter, UnsupportedByRefimpl
 from refimpl.pipeline import compile_program
 from refimpl.trace.options import DecompositionTable
@@ -126,9 +127,8 @@ def aot_module_simplified(
     """Compiled at once for the flat arguments `args`; the result takes them one by one, and returns a flat tuple or list.
 
     No containers and no cache: parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the
-    fake tensors among `args` have a shape env; so are those of a graph that was captured for more than one size, whose
-    `meta["fake_inputs"]` stand in for `args`. What must hold of later arguments is added to the list `meta["input_guards"]`.
-    Where `meta["is_followed"]` is true, the program goes on after the graph.
+    fake tensors among `args` have a shape env, or if capture saw sizes vary: `mod.meta["captured"]`, a `CapturedGraph`, then has
+    fake inputs, which are traced in place of `args`. A condition on later arguments is added to its `input_guards`.
     """
     for name, value in kwargs.items():
         if value:
@@ -137,10 +137,10 @@ def aot_module_simplified(
                 supported="the parameters that are named, and upstream's further ones where they are off",
                 do="leave it out",
             )
-    meta = mod.meta if isinstance(mod, torch.fx.GraphModule) else {}
-    fake_inputs, given = meta.get("fake_inputs"), args
-    if fake_inputs is not None and len(fake_inputs) == len(args):
-        args = fake_inputs
+    captured: CapturedGraph | None = mod.meta.get("captured") if isinstance(mod, torch.fx.GraphModule) else None
+    given = args
+    if captured is not None and captured.fake_inputs is not None and len(captured.fake_inputs) == len(args):
+        args = captured.fake_inputs
     named = _real_state(mod)
     values = list(named.values())
     call = functional_call_of(mod, tuple(named))
@@ -154,15 +154,14 @@ def aot_module_simplified(
         fw_compiler, bw_compiler, partition_fn, decompositions, count, keep_inference_input_mutations, inference_compiler,
         dynamic=dynamic, enable_log=True,
     )  # fmt: skip
-    config = replace(config, is_followed=bool(meta.get("is_followed")))
+    config = replace(config, is_followed=captured is not None and captured.is_followed)
     plain = None if any(isinstance(a, FakeTensor) for a in given) else [*values, *given]
     request = ProgramRequest(function=functional, args=[*values, *args], config=config, plain=plain)
     program = compile_program(request)
     compiled = program.call
-    input_guards = meta.get("input_guards")
-    guard = None if input_guards is None or plain is None else memory_guard(program.program, plain)
-    if input_guards is not None and guard is not None:
-        input_guards.append(lambda inputs: guard([*values, *inputs]))
+    guard = None if captured is None or plain is None else memory_guard(program.program, plain)
+    if captured is not None and guard is not None:
+        captured.input_guards.append(lambda inputs: guard([*values, *inputs]))
 
     def forward(*runtime_args: Any) -> Any:
         return compiled([*values, *runtime_args])

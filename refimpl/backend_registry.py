@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,6 +16,20 @@ import torch
 from refimpl.errors import BadParameter
 
 Backend = Callable[[torch.fx.GraphModule, Sequence[Any]], Callable[..., Any]]
+InputGuard = Callable[[Sequence[Any]], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedGraph:
+    """What capture tells a backend about a graph, and the backend tells capture: `graph_module.meta["captured"]`."""
+
+    fake_inputs: list[Any] | None
+    """Fake tensors and symbolic numbers to trace with in place of the example inputs; None where no size is a symbol."""
+    is_followed: bool
+    """Whether the program goes on after the graph, and may write to the graph's leaves before the backward."""
+    input_guards: list[InputGuard] = field(default_factory=list[InputGuard])
+    """A backend adds conditions on the inputs here. Where one fails for a later call, the program is captured again."""
+
 
 _BACKENDS: dict[str, str | Backend] = {}
 _BUILT_IN = (

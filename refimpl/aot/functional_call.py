@@ -22,7 +22,7 @@ from torch.func import functional_call
 from torch.fx import traceback as fx_traceback
 from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext, checkpoint, noop_context_fn
 
-from refimpl._torch import HigherOrderOperator, TorchDispatchMode, is_opaque_object, pytree
+from refimpl._torch import DispatchMode, HigherOrderOperator, is_opaque_object, pytree
 from refimpl.aot.export_errors import OutputNotSequence, UnknownOutput
 from refimpl.trace.graph_builder import LITERALS
 
@@ -65,17 +65,13 @@ def _policy_of(body: torch.fx.GraphModule) -> Callable[..., Any] | None:
     return _always if contexts is noop_context_fn else getattr(contexts()[0], "policy_fn", None)
 
 
-class _MarkingState(TorchDispatchMode):
+class _MarkingState(DispatchMode):
     """Marks what is recorded with the policy's answer, and with the number of the region."""
 
     def __init__(self, policy: Callable[..., Any]) -> None:
         super().__init__()
         self._policy = policy
         self._region = next(_REGIONS)
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # see RecordingMode
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

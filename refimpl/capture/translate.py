@@ -303,10 +303,10 @@ class _Ended:
 
     def segment(self, backend: Backend, frames: list[FrameState]) -> Segment:
         graph, emitter = self.state.graph, self.emitter
-        module, compiled = graph.finish(emitter.outputs), None
+        is_followed = self.after is not None or running.is_called
+        module, compiled = graph.finish(emitter.outputs, is_followed=is_followed), None
         emitter.settle(graph.sources)
         if module is not None:
-            is_followed = module.meta["is_followed"] = self.after is not None or running.is_called
             has_gradients = self.state.grad_mode or graph.sets_state
             if not is_followed and has_gradients and any(map(_keeps_its_memory, graph.examples)):
                 self.state.guard(GuardKind.ID, AttributeSource(KeptSource(running, "running"), "is_called"), False)
@@ -316,7 +316,7 @@ class _Ended:
                     seen=f"the backend gave {compiled!r}, a {type(compiled).__name__}",
                     expected="a function of the inputs",
                 )
-            for holds in module.meta["input_guards"]:
+            for holds in module.meta["captured"].input_guards:
                 self.state.guard(GuardKind.INPUTS, graph.sources[0], InputFacts(holds, tuple(graph.sources)))
             compiled = _without_module(compiled, module)
         elif emitter.outputs:

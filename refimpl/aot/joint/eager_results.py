@@ -17,7 +17,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import (
-    TorchDispatchMode,
+    DispatchMode,
     enable_python_dispatcher,
     function_of,
     has_python_kernels,
@@ -187,15 +187,11 @@ def eager_gradients(outputs: Sequence[torch.Tensor]) -> Iterator[None]:
         yield
 
 
-class _EagerGradientsMode(TorchDispatchMode):
+class _EagerGradientsMode(DispatchMode):
     """Fills the gradient of `x.max()`, `x.min()` or `x.median()` into contiguous zeros, as eager does on the CPU.
 
     On CUDA, and for fake tensors on any device, autograd multiplies it by a mask, which makes nan of an infinite gradient.
     """
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # see RecordingMode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.mul.Tensor and _is_masked_gradient(*args[:2]):
@@ -214,12 +210,8 @@ def _is_masked_gradient(mask: Any, gradient: Any) -> bool:
 # of neighbours, which overflow where eager's weighted sums do not.
 
 
-class PythonKernelsBelowAutogradMode(TorchDispatchMode):
+class PythonKernelsBelowAutogradMode(DispatchMode):
     """Runs an operator without its Python kernel for autograd, but with the Python kernel that is its fake kernel."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # as RecordingMode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         with enable_python_dispatcher():
@@ -282,12 +274,8 @@ def _is_empty(tensor: torch.Tensor) -> bool:
     return answer if isinstance(answer, bool) else answer.node.guard_or_false("", 0)
 
 
-class SureDropoutMode(TorchDispatchMode):
+class SureDropoutMode(DispatchMode):
     """Lets dropout with p=1 draw no random numbers, inside functions that call its kernel themselves."""
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # see RecordingMode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.native_dropout.default and args[1] == 1 and args[2]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import OpOverload, TorchDispatchMode, pytree
+from refimpl._torch import DispatchMode, OpOverload, pytree
 from refimpl.aot.analysis.fake_arguments import unrelated_alias
 from refimpl.aot.analysis.subclasses import Layout, ProgramLayout, build, dense_parts, layout_of
 from refimpl.functionalize.aliases import AliasMap
@@ -30,7 +30,7 @@ class DenseNodes:
         self.nodes = list(nodes)
 
 
-class OuterGraphMode(TorchDispatchMode):
+class OuterGraphMode(DispatchMode):
     """Records `graph`, with a node for every op that the program calls on wrappers or plain tensors. One per trace.
 
     It runs before the recording mode, which sees dense ops only. The notes of a node name the dense nodes of its result.
@@ -47,10 +47,6 @@ class OuterGraphMode(TorchDispatchMode):
         self._num_tangents = 0
         self._dense_aliases: AliasMap | None = None
         self.layout: ProgramLayout | None = None
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False
 
     # ------------------------------------------------------------------------------------------------------- recording
 

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from refimpl._torch import LazyGraphModule, upstream_shape_error
+from refimpl.backend_registry import CapturedGraph
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source, placeholder_name
 from refimpl.capture.public.fake_values import set_example_value
@@ -105,10 +106,11 @@ class SegmentGraph:
         assert node.graph is self.graph, "a node of a body is used outside of it"
         return node
 
-    def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule | None:
+    def finish(self, outputs: Sequence[fx.Node], *, is_followed: bool) -> fx.GraphModule | None:
         """The graph module, with the outputs as one flat tuple; None where there is nothing to compute.
 
-        Numbers, parts and inputs that nothing uses are left out: what was asked of them is in guards.
+        Numbers, parts and inputs that no node uses are removed: guards hold what the program learned from them.
+        is_followed: whether the program goes on after the graph.
         """
         self.graph.output(tuple(outputs))
         self.drop_unused()
@@ -121,10 +123,8 @@ class SegmentGraph:
             return None
         self.notes.describe(self.graph)
         module = LazyGraphModule(self.attributes, self.graph)
-        module.meta["input_guards"] = list[Callable[[Sequence[Any]], bool]]()  # what a backend holds the inputs to
         fakes = self.fake_inputs(self.sources, self.examples)
-        if fakes is not None:
-            module.meta["fake_inputs"] = fakes  # what a backend that traces takes in the place of the examples
+        module.meta["captured"] = CapturedGraph(fake_inputs=fakes, is_followed=is_followed)
         return module
 
     def inputs_given(self, outputs: Sequence[fx.Node]) -> Callable[..., tuple[Any, ...]]:

@@ -15,11 +15,11 @@ import torch
 
 from refimpl._torch import (
     DataDependentOutputException,
+    DispatchMode,
     DynamicOutputShapeException,
     FakeTensorMode,
     OpOverload,
     OpOverloadPacket,
-    TorchDispatchMode,
     enable_python_dispatcher,
     is_functorch_wrapped,
     storage_key,
@@ -299,14 +299,10 @@ def _watched_updates(given: Any, what: str) -> Iterator[None]:
         yield
 
 
-class _UpdatesMode(TorchDispatchMode):
+class _UpdatesMode(DispatchMode):
     def __init__(self, what: str) -> None:
         super().__init__()
         self._what = what
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # see RecordingMode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if updates_overlapping_elements(func, args, kwargs or {}):

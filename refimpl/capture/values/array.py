@@ -50,6 +50,7 @@ class ArrayValue(Value):
     """An array of numpy: in the graph it is a tensor, a node of the graph and a fake tensor, and becomes an array after it."""
 
     __slots__ = ("fake", "is_scalar", "node")
+    operand_rank = 6
 
     def __init__(
         self, node: Node, fake: torch.Tensor, source: Source | None = None, *, is_scalar: bool = False
@@ -71,10 +72,6 @@ class ArrayValue(Value):
         raise GraphBreak("branch_on_tensor", what=f"bool() of a {self.kind}")
 
     # -------------------------------------------------------------------------------------------------- operators
-
-    @property
-    def rank(self) -> int:
-        return 6
 
     def unary(self, domain: Any, sign: str) -> Any:
         return array_operator(domain, UNARY[sign], [self])

@@ -152,15 +152,12 @@ class NumberValue(Value):
     """A number that depends on sizes: a symbolic number and the node that gives it, once there is one."""
 
     __slots__ = ("node", "number")
+    operand_rank = 3
 
     def __init__(self, number: Any, node: Node | None = None, source: Source | None = None) -> None:
         super().__init__(source)
         self.number = number
         self.node = node
-
-    @property
-    def rank(self) -> int:
-        return 3
 
     @property
     def is_number(self) -> bool:

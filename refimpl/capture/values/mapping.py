@@ -33,6 +33,7 @@ class DictValue(Value):
     """A dict, OrderedDict or defaultdict whose keys are constants. `items`: by `domain.hash_key`, the key and its value."""
 
     __slots__ = ("class_", "items")
+    operand_rank = 1
 
     def __init__(
         self, items: dict[Any, tuple[Value, Value]], source: Source | None = None, class_: type = dict
@@ -44,10 +45,6 @@ class DictValue(Value):
     @property
     def kind(self) -> str:
         return self.class_.__name__
-
-    @property
-    def rank(self) -> int:
-        return 1
 
     @property
     def is_operand_of_tensors(self) -> bool:
@@ -231,6 +228,7 @@ class DictViewValue(Value):
     """`keys()`, `values()` or `items()` of a dict."""
 
     __slots__ = ("over", "which")
+    operand_rank = 1
 
     def __init__(self, over: DictValue, which: str) -> None:
         super().__init__()
@@ -240,10 +238,6 @@ class DictViewValue(Value):
     @property
     def is_like_set(self) -> bool:
         return self.which == "keys"
-
-    @property
-    def rank(self) -> int:
-        return 2 if self.is_like_set else 1
 
     def truth(self, domain: Any) -> bool:
         return bool(self.over.items)

@@ -7,6 +7,7 @@ there before the dict inside may be read only; what would change it is a graph b
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import OrderedDict, defaultdict
 from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
@@ -36,16 +37,12 @@ class ProgramObject(Value):
 
     __slots__ = ()
 
+    @abstractmethod
     def way_to_class(self) -> Source:
-        """How its class is read."""
-        raise NotImplementedError
+        """The source of its class."""
 
     def class_of_operand(self) -> type:
         return self.class_of()
-
-    @property
-    def rank(self) -> int:
-        return 5 if self.is_object else 0
 
     # ---------------------------------------------------------------------------------------- methods of its class
 
@@ -159,13 +156,13 @@ class ProgramObject(Value):
     # ---------------------------------------------------------------------------------------------- the dict inside
 
     @property
+    @abstractmethod
     def has_dict_inside(self) -> bool:
         """Whether its class derives from dict."""
-        raise NotImplementedError
 
+    @abstractmethod
     def inside_of(self, domain: Any) -> DictValue:
-        """The dict inside."""
-        raise NotImplementedError
+        """The items of an object whose class derives from dict."""
 
     @property
     def keeps_inside(self) -> bool:

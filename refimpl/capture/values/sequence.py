@@ -31,6 +31,7 @@ class SequenceValue(Value):
     """A tuple, a list, a torch.Size or a named tuple of values."""
 
     __slots__ = ("class_", "items")
+    operand_rank = 1
 
     def __init__(self, class_: type, items: list[Value], source: Source | None = None) -> None:
         super().__init__(source)
@@ -40,10 +41,6 @@ class SequenceValue(Value):
     @property
     def kind(self) -> str:
         return self.class_.__name__
-
-    @property
-    def rank(self) -> int:
-        return 1
 
     def kind_of_sequence(self) -> type | None:
         """By what class a comparison of sequences goes; None where it is not known."""

@@ -62,6 +62,7 @@ class TensorValue(Value):
     """
 
     __slots__ = ("fake", "made_at", "node")
+    operand_rank = 4
 
     def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
         super().__init__(source)
@@ -79,10 +80,6 @@ class TensorValue(Value):
         raise GraphBreak("branch_on_tensor", what="bool(Tensor)")
 
     # -------------------------------------------------------------------------------------------------- operators
-
-    @property
-    def rank(self) -> int:
-        return 4
 
     def unary(self, domain: Any, sign: str) -> Any:
         return domain.state.operator(UNARY[sign], [self], {})

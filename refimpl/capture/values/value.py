@@ -10,7 +10,7 @@ other values, enters functions and notes guards. A method that has to run a func
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
@@ -83,10 +83,15 @@ class Value:
 
     # -------------------------------------------------------------------------------------------------- operators
 
+    operand_rank: ClassVar[int] = 0
+    """Of the kind: 1 containers, 3 numbers that depend on sizes, 4 tensors, 6 arrays of numpy, 0 all others."""
+
     @property
     def rank(self) -> int:
-        """Of two operands the one of the higher rank answers for both; of equals the left one."""
-        return 2 if self.is_like_set else 0
+        """The operand of the higher rank answers for both; of two equal ranks the left one."""
+        if self.is_object:
+            return 5
+        return 2 if self.is_like_set else self.operand_rank
 
     def unary(self, domain: Any, sign: str) -> Any:
         """`-value`, `+value` or `~value`."""
@@ -210,10 +215,6 @@ class Value:
     def rebuilt(self, emitter: Any) -> str:
         """An expression that makes the object, or its name after lines that make it. emitter: see `rebuild`."""
         raise GraphBreak("cannot_rebuild", kind=self.kind)
-
-    def write_back(self, emitter: Any, name: str, log: Any) -> None:
-        """Lines that do to an object that was there before what the segment did to its value."""
-        raise NotImplementedError
 
     @property
     def exhausted(self) -> str:
