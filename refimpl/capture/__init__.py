@@ -1,4 +1,4 @@
-"""Capture: Python bytecode read symbolically into graphs, guards and side effects (docs/adr/0011-capture.md).
+"""Capture: interprets Python bytecode symbolically and produces graphs, guards and side effects (docs/adr/0011-capture.md).
 
 Counterpart: torch/_dynamo
 """

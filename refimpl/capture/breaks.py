@@ -1,7 +1,7 @@
-"""Graph breaks: where capture stops, with a registered reason, the user's line, and what can be done about it.
+"""Graph breaks: a registered reason why capture stops, the user's line, and what to do about it.
 
 Counterpart: torch/_dynamo/exc.py Unsupported, unimplemented; torch/_dynamo/graph_break_registry.json, graph_break_hints.py
-Differs: the kinds are a table in Python; an id is never used for another kind. A break is no error: it becomes one under
+Differs: the kinds of breaks are a table in Python, and an id is never used for another kind. A graph break is an error under
 `fullgraph` only.
 """
 
@@ -20,7 +20,7 @@ _TENSORS = "Keep the value in tensors (torch.where, masks), or capture data-depe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BreakKind:
-    """A row of the registry. Texts have `{details}` of the break in them."""
+    """A kind of graph break. `{...}` in its texts is filled in with the details of one break."""
 
     id: str
     name: str
@@ -148,7 +148,7 @@ REGISTRY = _kinds(
 
 @dataclass(frozen=True, slots=True)
 class UserLine:
-    """A place in the user's program."""
+    """A line of the user's program."""
 
     file: str
     line: int
@@ -159,24 +159,24 @@ class UserLine:
 
 
 class GraphBreak(Exception):
-    """Capture stops before the instruction that runs now. Raised inside of a domain; never seen by the user's program."""
+    """Capture stops before the current instruction. The domain raises it; the user's program never sees it."""
 
     def __init__(self, name: str, /, **details: Any) -> None:
         self.kind = REGISTRY[name]
         self.details = details
-        self.stack: tuple[UserLine, ...] = ()  # innermost last; known to whoever catches it
-        self.is_done = False  # the instruction that breaks does nothing else
-        self.restart_at: int | None = None  # offset in the segment's first frame before which it must stop
+        self.stack: tuple[UserLine, ...] = ()  # innermost last; filled in by the function that catches the break
+        self.is_done = False  # whether the instruction has no effect but the break, so that it need not run again
+        self.restart_at: int | None = None  # offset in the segment's first frame: the segment has to end before it
         super().__init__(name)
 
     def restarting_at(self, offset: int | None) -> GraphBreak:
-        """The same, where the segment has to stop before an earlier instruction."""
+        """The same break, for a segment that has to end before an earlier instruction."""
         self.restart_at = offset
         return self
 
     @property
     def explanation(self) -> str:
-        """What stands in the way."""
+        """The reason, as a sentence."""
         return self.kind.explanation.format(**self.details)
 
     def __str__(self) -> str:

@@ -1,7 +1,8 @@
-"""A captured function: segments, the places between them, and the loop that runs both.
+"""A captured function: its segments, and the loop that runs segments and the instructions between them.
 
 Counterpart: torch/_dynamo/eval_frame.py _TorchDynamoContext
-Differs: no hook. The wrapper interprets what no segment covers, one instruction at a time, by CPython's rules.
+Differs: nothing is hooked into CPython. Where no segment applies, the wrapper interprets one instruction at a time by CPython's
+rules.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class GuardFail(NamedTuple):
-    """Why what was captured did not fit a call: what a `guard_fail_fn` gets."""
+    """The argument of a `guard_fail_fn`: why an existing segment does not fit a call."""
 
     reason: str
     orig_code: Any
@@ -67,37 +68,40 @@ class GuardFail(NamedTuple):
 
 @dataclass(eq=False)
 class CaptureOptions:
-    """What a call of `compile` decides for a function and for those that it calls."""
+    """What one call of `compile` decides, for a function and for the functions that it calls."""
 
     backend: Backend
     fullgraph: bool = False
     dynamic: bool | None = None
-    recompile_limit: int | None = None  # None: as the settings say
-    wraps_errors: bool = False  # what the backend raises comes out as BackendCompilerFailed
-    guard_export_fn: Callable[[Any], None] | None = None  # gets the guards of each new segment
+    recompile_limit: int | None = None  # None: `config.recompile_limit`
+    wraps_errors: bool = False  # whether an error of the backend is raised as BackendCompilerFailed
+    guard_export_fn: Callable[[Any], None] | None = None  # called with the guards of each new segment
     guard_fail_fn: Callable[[GuardFail], None] | None = (
-        None  # is told why an old one does not fit, before a new one is made
+        None  # called with the guard that failed, before a new segment is made
     )
-    breaks_at: BreaksAt | None = None  # for tests: stop before an instruction, given where the segment began
+    # for tests: whether to stop before an instruction, given the offset where the segment began
+    breaks_at: BreaksAt | None = None
     functions: dict[tuple[int, int], CapturedCode] = field(default_factory=dict)  # by ids of code and globals
     breaks: list[GraphBreak] = field(default_factory=list)
     raised: set[type] | None = (
-        None  # classes of what the program raised while it runs without graphs, where somebody asks
+        None  # a caller's set that collects the classes of exceptions of the program while it runs without graphs
     )
 
     _lasting: dict[FunctionType, CapturedFunction] = field(default_factory=dict)
 
     def captured(self, function: FunctionType) -> CapturedFunction:
-        """The captured form of a function. Those of one code share what is captured: all that a segment reads is in frames."""
+        """The captured form of a function. Functions with the same code share segments: all that a segment reads is in frames."""
         known = self._lasting.get(function)
         if known is None:
             known = CapturedFunction(function, self)
-            if "<locals>" not in function.__qualname__:  # a function that is made again and again must not be held
+            if (
+                "<locals>" not in function.__qualname__
+            ):  # functions that are made again and again must not be kept alive
                 self._lasting[function] = known
         return known
 
     def code_of(self, function: FunctionType) -> CapturedCode:
-        """What is captured of the code of a function."""
+        """The segments of a function's code."""
         code, scope = function.__code__, function.__globals__
         key = id(code), id(scope)
         known = self.functions.get(key)
@@ -108,15 +112,15 @@ class CaptureOptions:
 
 @dataclass(eq=False, slots=True)
 class CapturedCode:
-    """What is captured of all functions of one code."""
+    """The segments of all functions that have the same code and globals."""
 
-    code: CodeType  # held, as its number is the key
+    code: CodeType  # kept alive, because its id is the key
     globals: dict[str, Any]
     cache: SegmentCache = field(default_factory=SegmentCache)
 
 
 class CapturedFunction:
-    """Calls of one function. Not for several threads at once: they share the segments, which a call may add to."""
+    """Calls of one function. Not thread-safe: calls share the segments and add to them."""
 
     def __init__(self, function: FunctionType, options: CaptureOptions) -> None:
         self.function = function
@@ -124,8 +128,8 @@ class CapturedFunction:
         self.cache = options.code_of(function).cache
         self._domain = StepDomain(options)
         self._entry = Entry(function)
-        self._backend_seconds = 0.0  # of the segment that is being made
-        self._first: tuple[Any, Any] = (None, None)  # code of the function, and the place where it begins
+        self._backend_seconds = 0.0  # time in the backend for the segment being made
+        self._first: tuple[Any, Any] = (None, None)  # code of the function, and the place of its first instruction
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if running.mode == DISABLED:
@@ -148,7 +152,7 @@ class CapturedFunction:
         return self._called(args, kwargs)
 
     def _begun(self, segment: Segment, kept: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that a segment fits: no frame is made as long as there is no break."""
+        """Runs a call whose arguments fit a segment. A frame is made only if the segment ends in a graph break."""
         try:
             out = () if segment.call is None else _computed(segment, kept)
         except Exception as error:
@@ -161,7 +165,7 @@ class CapturedFunction:
         return result if segment.after is None else self._after(segment, result)
 
     def run_as_it_is(self, *args: Any, **kwargs: Any) -> Any:
-        """A call of a function that is left out of capture, where what it calls is not."""
+        """Calls a function that is excluded from capture, while the functions it calls are captured."""
         frame = frame_of(self.function, args, kwargs)
         if frame is None or frame.code.is_generator or running.mode != CAPTURE:
             return self.function(*args, **kwargs)
@@ -169,7 +173,7 @@ class CapturedFunction:
         return self._rest([frame])
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Any call."""
+        """Runs any call."""
         try:
             frame = frame_of(self.function, args, kwargs)
         except UnsupportedCode:
@@ -197,7 +201,9 @@ class CapturedFunction:
         return result if segment.after is None else self._after(segment, result)
 
     def _after(self, segment: Segment, state: Any) -> Any:
-        """From a break to the end. From one segment to the next no frame is made, where nothing has to be run between."""
+        """Runs from a graph break to the end of the function. Makes no frame between two segments that follow each other
+        directly.
+        """
         while (after := segment.after) is not None:
             found, frames, at = None, None, None
             if segment.is_stepped:
@@ -221,18 +227,20 @@ class CapturedFunction:
                 frames = frames or [after.frame(*state)]
                 if segment.has_effects or not _handles(segment):
                     self._thrown(error, frames, at)
-                    raise  # what has been done is not known: no program can go on with it
+                    raise  # some effects have happened and others have not: the program cannot go on
                 return self._raising_again(error, frames)
             state = segment.rebuild(out, kept)
         return state
 
     def _stepped(self, frames: list[FrameState]) -> tuple[Returned | None, list[FrameState], int]:
-        """Runs the instruction at a break: what the function returns there, or the frames after it; and what ran last."""
+        """Runs the instruction at a graph break. Returns the function's result if it returns there, the frames, and the last
+        offset that ran.
+        """
         machine = Machine(self._domain)
         machine.frames = frames
         at = frames[-1].offset
         outcome = machine.step()
-        # An exception that is handled is in no slot and on no stack: until it is not, the frames are run as they are.
+        # The exception being handled is in no slot and not on the stack, so no segment can begin until it has been handled.
         while outcome is None and any(frame.handled is not None for frame in machine.frames):
             at = machine.frames[-1].offset
             outcome = machine.step()
@@ -245,7 +253,7 @@ class CapturedFunction:
         if found is not None or place in self.cache.refused:
             return found
         if running.mode == RUN_ONLY or is_inside_function_transform() or forward_mode_level() >= 0:
-            return None  # of forward-mode AD: a graph knows no rule for tangents of the program's own
+            return None  # forward-mode AD: the program's own functions have no tangent rule for a graph
         if self._is_over_limit(place, frames):
             return None
         if any(map(_is_waiting, (*frames[0].slots, *frames[0].stack))):
@@ -261,10 +269,10 @@ class CapturedFunction:
         return segment, kept
 
     def _is_over_limit(self, place: Any, frames: list[FrameState]) -> bool:
-        """Whether the place has as many segments as it may. Tells who asked why the last one does not fit."""
+        """Whether a place has as many segments as it may have. Reports why the most recent one does not fit."""
         segments = self.cache.by_place.get(place)
         total = sum(map(len, self.cache.by_place.values()))
-        if segments is None:  # nothing to compare with
+        if segments is None:  # there is nothing to compare with
             return total >= config.accumulated_recompile_limit and self._refuse(place, total, "at other places")
         options = self.options
         if options.guard_fail_fn is not None:
@@ -279,7 +287,7 @@ class CapturedFunction:
         return self._refuse(place, min(limit, total), segments[0].guards.failing(frames))
 
     def _refuse(self, place: Any, count: int, why: Any) -> bool:
-        """Captures nothing more at a place; raises where that is an error."""
+        """Captures nothing more at this place; raises where the limit is an error."""
         counters["recompile_limit"][self.function.__qualname__] += 1
         if config.fail_on_recompile_limit_hit or self.options.fullgraph:
             raise FailOnRecompileLimitHit(
@@ -290,7 +298,7 @@ class CapturedFunction:
         return True
 
     def _captured(self, frames: list[FrameState]) -> Segment | None:
-        """A new segment from where the frames are; None where they cannot be captured. Both are put on record."""
+        """A new segment that begins at these frames; None where nothing can be captured. Either way the metrics are recorded."""
         code, place = frames[0].code.code, place_of(frames)
         increment_frame()
         start_time, began, before = time.time(), time.perf_counter(), len(self.options.breaks)
@@ -324,7 +332,7 @@ class CapturedFunction:
                     frames, self._compiled, fullgraph=options.fullgraph, breaks_at=options.breaks_at,
                     sizes=self.cache.sizes(place_of(frames)),
                 )  # fmt: skip
-        except GraphBreak as reason:  # what the segment leaves cannot be made again
+        except GraphBreak as reason:  # the objects that the segment leaves behind cannot be rebuilt
             self._note(reason)
             if options.fullgraph:
                 raise _as_error(reason) from reason.__cause__
@@ -343,7 +351,7 @@ class CapturedFunction:
 
     @dynamo_timed(phase_name="backend_compile")
     def _compiled(self, module: torch.fx.GraphModule, examples: list[Any]) -> Callable[..., Any]:
-        """What the backend makes of a graph."""
+        """Compiles a graph with the backend."""
         backend = self.options.backend
         calls = sum(node.op.startswith("call") for node in module.graph.nodes)
         counters["stats"]["unique_graphs"] += 1
@@ -367,15 +375,16 @@ class CapturedFunction:
         counters["graph_break"][reason.explanation] += 1
 
     def _traced_by_fx(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call with proxies of torch.fx: they know no values that could be guarded."""
+        """Runs the function itself for fx proxies: they have no values to guard."""
         if config.error_on_nested_fx_trace:
             raise _traced("symbolically trace")
         return self.function(*args, **kwargs)
 
     def _raising_again(self, error: Exception, frames: list[FrameState]) -> Any:
-        """Without the graph: what the data raise is raised where eager raises it, in the reach of the program's handlers.
+        """Runs without the graph, so that an error which depends on data is raised in eager's place and reaches the program's
+        handlers.
 
-        Raises `error` itself where eager raises nothing of its class: then it is the backend's.
+        Raises `error` itself where eager raises nothing of its class: then the error is the backend's.
         """
         outer, self.options.raised = self.options.raised, set()
         try:
@@ -390,8 +399,10 @@ class CapturedFunction:
         return result
 
     def _thrown(self, error: BaseException, frames: list[FrameState], at: int | None) -> Any:
-        """What the program gives where a segment raises this as it begins: the handlers run that are open there, also those of a
-        `with` that the break has entered. `at`: the instruction that ran last, None for the one before.
+        """Handles an exception that a segment raised at its beginning, as the program would.
+
+        The handlers that are active there run, also that of a `with` which the graph break has just entered. `at`: the
+        instruction that ran last; None for the one before the frame's current one.
         """
         frame = frames[-1]
         machine = Machine(self._domain)
@@ -408,14 +419,14 @@ class CapturedFunction:
         return machine.resume(error).value
 
     def _rest(self, frames: list[FrameState]) -> Any:
-        """Without segments to the end."""
+        """Runs without segments to the end of the function."""
         machine = Machine(self._domain)
         machine.frames = frames
         return machine.resume().value
 
 
 def _traced(how: str) -> RuntimeError:
-    """The wording is upstream's, also for TorchScript: its tests look for it."""
+    """The error for tracing a captured function with fx or TorchScript. The wording is upstream's, because its tests match it."""
     return RuntimeError(
         f"Detected that you are using FX to {how} a dynamo-optimized function\n"
         "  what to do: trace the function itself, or capture what the trace gives"
@@ -423,18 +434,20 @@ def _traced(how: str) -> RuntimeError:
 
 
 def _as_error(reason: GraphBreak) -> Exception:
-    """What a user sees of a break where there may be none."""
+    """The error that a user sees for a graph break under `fullgraph`."""
     raised = as_raised(reason)
     return Unsupported.of(reason) if raised is reason else raised
 
 
 def _is_waiting(value: Any) -> bool:
-    """Whether it is a generator that may run code of the user's when it is dropped: then it must be dropped when it would be."""
+    """Whether the value is a suspended generator. It must be dropped at the time eager drops it, since that may run code of the
+    user's.
+    """
     return type(value) is GeneratorType and value.gi_frame is not None
 
 
 def _next_that_may_raise(frame: FrameState) -> int:
-    """The instruction up to which nothing raises; of a loop in which nothing does, any."""
+    """The next instruction that may raise. In a loop where none may, any instruction."""
     instructions, offset = frame.code.instructions, frame.offset
     for _ in instructions:
         instruction = instructions[offset]
@@ -445,17 +458,17 @@ def _next_that_may_raise(frame: FrameState) -> int:
 
 
 def _depth(instruction: Instruction) -> int:
-    """How much of the stack the handler keeps: that of a `with` keeps its `__exit__`."""
+    """How many stack values the instruction's handler keeps. For a `with`, that includes `__exit__`."""
     return 0 if instruction.handler is None else instruction.handler.depth
 
 
 def _handles(segment: Segment) -> bool:
-    """Whether a function that the segment runs has a handler, which what its graph raises would have to reach."""
+    """Whether a function in the segment has an exception handler, which an error raised by the graph would have to reach."""
     return any(step.handler is not None for code in segment.codes for step in code.instructions)
 
 
 def _computed(segment: Segment, kept: tuple[Any, ...]) -> Any:
-    """What the graph gives. Where it raises in a region of another state of torch, that is left as a `with` leaves it."""
+    """Runs the graph. If it raises after it changed grad mode, autocast or inference mode, these are restored, as `with` does."""
     assert segment.call is not None
     if not segment.sets_state:
         return segment.call(*kept[: segment.inputs])
@@ -463,14 +476,16 @@ def _computed(segment: Segment, kept: tuple[Any, ...]) -> Any:
     try:
         return segment.call(*kept[: segment.inputs])
     except BaseException as error:
-        traceback.clear_frames(error.__traceback__)  # inference mode ends with the object that a frame holds
+        traceback.clear_frames(
+            error.__traceback__
+        )  # inference mode ends when the guard object that a frame holds is freed
         set_grad_enabled(mode)
         restore_autocast(autocast)
         raise
 
 
 class StepDomain(ConcreteDomain):
-    """Runs the instruction at a break. Functions that it calls are captured by themselves."""
+    """Runs the instruction at a graph break. A function that it calls is captured on its own."""
 
     def __init__(self, options: CaptureOptions) -> None:
         super().__init__()
@@ -508,8 +523,9 @@ class StepDomain(ConcreteDomain):
 
 
 def is_captured(function: FunctionType) -> bool:
-    """Whether a function that is called at a break is captured by itself: the program's own, those of torch's modules, and
-    those that are an operator by name alone."""
+    """Whether a function that is called at a graph break is captured on its own: functions of the program, of torch's modules,
+    and those that the recognition table lets capture enter.
+    """
     module = defined_in(function)
     root = module.partition(".")[0]
     if root in sys.stdlib_module_names or (root == "torch" and not module.startswith(_CAPTURED_OF_TORCH)):
@@ -518,8 +534,9 @@ def is_captured(function: FunctionType) -> bool:
 
 
 def _for_arriving_gradients(tensor: Any, hook: Any) -> Any:
-    """The hook for `register_hook`. On a result of a graph it is left out where gradients arrive at other results alone: in eager
-    mode what has made this one would not run."""
+    """The hook to pass to `register_hook`. On a result of a graph, it is skipped when only other results of the graph receive
+    gradients: in eager the operator that made this tensor would not run in backward.
+    """
     if not isinstance(tensor, torch.Tensor) or not is_of_graph(tensor):
         return hook
     return lambda gradient: None if gradient is None else hook(gradient)

@@ -1,8 +1,8 @@
-"""`compile`, `optimize` and `optimize_assert`: functions and modules whose calls are captured.
+"""`compile`, `optimize` and `optimize_assert`: wrap functions and modules so that their calls are captured.
 
 Counterpart: torch/__init__.py compile; torch/_dynamo/eval_frame.py optimize, optimize_assert
-Differs: nothing is hooked into the interpreter; only calls through what is returned are captured. Modes, which are
-inductor's, are refused.
+Differs: nothing is hooked into CPython; only calls through the returned wrapper are captured. `mode`, which configures
+inductor, is refused.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def compile(
 
 
 def _with_backend_options(backend: str | Backend, options: dict[str, Any]) -> Backend:
-    """The backend, given the options. Raises BadParameter for one that has no such parameter."""
+    """The backend with the options bound. Raises BadParameter for a backend without an `options` parameter."""
     found = get_compiler_fn(backend)
     parameters = inspect.signature(found).parameters.values()
     if not any(parameter.name == "options" or parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
@@ -100,17 +100,18 @@ def _with_backend_options(backend: str | Backend, options: dict[str, Any]) -> Ba
 
 
 def compiler_compile(*args: Any, **kwargs: Any) -> Any:
-    """`compile`, by the name that torch.compiler has for it."""
+    """`compile`, under the name that torch.compiler gives it."""
     return compile(*args, **kwargs)
 
 
 def optimize(*args: Any, **kwargs: Any) -> Any:
-    """A decorator that captures: `optimize(backend="eager", *, nopython=False, guard_export_fn=None, guard_fail_fn=None,
-    disable=False, dynamic=None, recompile_limit=None)`.
+    """A decorator that captures a function: `optimize(backend="eager", *, nopython=False, guard_export_fn=None,
+    guard_fail_fn=None, disable=False, dynamic=None, recompile_limit=None)`.
 
-    nopython: one graph, or Unsupported. The hooks get the guards of each new segment, and why an old one did not fit.
-    With `disable`, or TORCHDYNAMO_DISABLE=1 in the environment, functions stay as they are.
-    Raises InvalidBackend for a backend that is none.
+    nopython: one graph, or Unsupported. guard_export_fn gets the guards of each new segment, guard_fail_fn the guard that
+        failed.
+    With `disable`, or TORCHDYNAMO_DISABLE=1 in the environment, functions are returned unchanged.
+    Raises InvalidBackend for an unknown backend.
     """
     return _optimize(*args, **kwargs)
 
@@ -137,13 +138,13 @@ def _optimize(
 
 
 def _rebuilt(backend: str | Backend, *, dynamic: bool | None) -> OptimizeContext:
-    """A context of the same backend, for backward graphs: those are whole, and have no backward graphs of their own."""
+    """A context with the same backend for backward graphs: each is one whole graph and has no backward graph of its own."""
     with config.patch(compiled_autograd=False):
         return _context(backend, fullgraph=True, dynamic=dynamic, hooks=Hooks(), recompile_limit=None)
 
 
 def optimize_assert(*args: Any, **kwargs: Any) -> Any:
-    """The same with one graph, or Unsupported: `optimize_assert(backend, *, hooks=Hooks(None, None), export=False,
+    """`optimize` with `nopython=True`: `optimize_assert(backend, *, hooks=Hooks(None, None), export=False,
     export_constraints=None, dynamic=None, rebuild_ctx=None)`.
     """
     return _optimize_assert(*args, **kwargs)
@@ -179,7 +180,9 @@ def _context(
 
 
 def get_compiler_fn(compiler_fn: Any) -> Any:
-    """A backend by name, by an object with `compiler_name`, or itself. Raises InvalidBackend for a name that nobody has."""
+    """Looks up a backend by name, by an object's `compiler_name`, or returns a callable as it is. Raises InvalidBackend for an
+    unknown name.
+    """
     name = getattr(compiler_fn, "compiler_name", None)
     if isinstance(compiler_fn, str) or (isinstance(name, str) and not callable(compiler_fn)):
         try:
@@ -199,5 +202,5 @@ def _expected(error: BadParameter) -> str:
 
 
 def with_options(model: Callable[..., Any], options: CaptureOptions) -> Callable[..., Any]:
-    """The model as a captured function, with options that the caller keeps."""
+    """The model as a captured function, with options that the caller keeps alive."""
     return captured_call(model, options)

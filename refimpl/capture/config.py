@@ -1,7 +1,7 @@
-"""Settings of capture, by upstream's names; read when a segment is made.
+"""Settings of capture, under upstream's names. They are read when a segment is made.
 
 Counterpart: torch/_dynamo/config.py
-Differs: a table with a sentence each; a setting that is not in it is refused. Sizes are always allowed to be dynamic.
+Differs: a table with one sentence for each setting; an unknown setting is refused. Dynamic sizes are always allowed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
 
-# name -> default, what it does. "accepted": upstream's name, which decides nothing here, with what is done whatever it says.
+# name -> (default, what it does). "accepted": a setting of upstream's that has no effect here, followed by what always happens.
 _SETTINGS: dict[str, tuple[Any, str]] = {
     "accumulated_recompile_limit": (256, "segments of one code object over all places; past it nothing more is captured"),
     "allow_ignore_mark_dynamic": (False, "a size marked dynamic that has to be one number is no error"),
@@ -59,7 +59,7 @@ _LOCK = threading.RLock()
 
 
 class CaptureConfig:
-    """The settings as attributes. Setting or reading another name raises AttributeError with the names there are."""
+    """The settings as attributes. Reading or writing an unknown name raises AttributeError that lists the known names."""
 
     __slots__ = ("_values",)
 
@@ -80,7 +80,7 @@ class CaptureConfig:
         self._values[name] = value
 
     def __delattr__(self, name: str) -> None:
-        """Back to the default: what mock.patch does when it put a setting there."""
+        """Restores the default. mock.patch deletes a setting to undo its change."""
         name = _ALIASES.get(name, name)
         if name not in _SETTINGS:
             raise _unknown(name)
@@ -90,23 +90,23 @@ class CaptureConfig:
         return sorted([*_SETTINGS, *_ALIASES, "patch", "describe"])
 
     def describe(self, name: str) -> str:
-        """What a setting does, in a sentence."""
+        """What a setting does, in one sentence."""
         if (name := _ALIASES.get(name, name)) not in _SETTINGS:
             raise _unknown(name)
         return _SETTINGS[name][1]
 
     def patch(self, name: str | dict[str, Any] | None = None, value: Any = None, /, **values: Any) -> ConfigPatch:
-        """Other settings within a `with`, a decorated function, or all tests of a decorated unittest.TestCase.
+        """Changes settings within a `with` block, a decorated function, or all tests of a decorated unittest.TestCase.
 
         `patch("name", value)`, `patch(name=value, ...)` or `patch({"name": value, ...})`.
-        An unknown name raises AttributeError when it is entered: a decorator may be for a version that has it.
+        An unknown name raises AttributeError on entry, not before: a decorator may be for a version that has the setting.
         """
         changes = {name: value} if isinstance(name, str) else dict(name or {})
         return ConfigPatch(self, {**changes, **values})
 
 
 class ConfigPatch:
-    """May be entered again while it is on."""
+    """A change of settings. It may be entered again while it is active."""
 
     def __init__(self, config: CaptureConfig, changes: dict[str, Any]) -> None:
         self._config = config
@@ -154,9 +154,9 @@ config = CaptureConfig()
 
 @contextlib.contextmanager
 def settings_of(*, dynamic: bool | None, fullgraph: bool) -> Iterator[None]:
-    """The settings that options of `compile` stand for. `dynamic=None`: as they are.
+    """The settings that the options of `compile` imply. `dynamic=None` changes nothing.
 
-    Under `fullgraph` a graph break is an error, and what reads numbers out of tensors is captured.
+    Under `fullgraph` a graph break is an error, so operators that read numbers out of tensors are captured.
     """
     changes: dict[str, Any] = {}
     if dynamic is not None:

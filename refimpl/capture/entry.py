@@ -1,4 +1,4 @@
-"""The slots of a function's first frame, bound by CPython itself: a generated function with the same parameters.
+"""Binds the arguments of a call into the slots of a frame, by calling a generated function with the same parameters.
 
 Counterpart: torch/csrc/dynamo/eval_frame.c; the frame that CPython makes there before a guard is checked
 """
@@ -19,7 +19,7 @@ Binder = Callable[..., list[Any]]
 
 
 class Entry:
-    """Binds the arguments of calls of one function. What the function has for defaults and cells is read at each call."""
+    """Binds the arguments of calls of one function. Defaults and closure cells are read at each call."""
 
     __slots__ = ("_binder", "_code", "_defaults", "function")
 
@@ -30,7 +30,7 @@ class Entry:
         self._binder: Binder | None = None
 
     def slots(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
-        """The slots of a frame that has not begun; None where that is no matter of a plain call."""
+        """The slots of a frame that has not begun; None for a function or call that this way of binding does not cover."""
         function = self.function
         if function.__code__ is not self._code or function.__defaults__ is not self._defaults:
             self._code, self._defaults = function.__code__, function.__defaults__
@@ -40,12 +40,12 @@ class Entry:
         try:
             slots = self._binder(*args, **kwargs)
         except TypeError:
-            return None  # the function says it in its own words
+            return None  # calling the function itself raises CPython's own message
         return [*slots, *function.__closure__] if function.__closure__ else slots
 
 
 def _binder(function: FunctionType) -> Binder | None:
-    """None for parameters that another way binds: keyword-only defaults, which may change in place, and odd names."""
+    """None for functions that are bound another way: generators, keyword-only defaults (which may change in place), odd names."""
     code = function.__code__
     try:
         normalized = normalize(code)

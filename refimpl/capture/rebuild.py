@@ -1,7 +1,8 @@
-"""Straight-line Python that makes, after the graph has run, the objects that a segment leaves: its result, or frames.
+"""Generates the Python function that runs after a segment's graph and rebuilds objects: the result, or the frame at a graph
+break.
 
 Counterpart: torch/_dynamo/codegen.py PyCodegen; torch/_dynamo/resume_execution.py
-Differs: Python source of one function, not bytecode; frames are data and need no function made for them.
+Differs: it is Python source of one function, not bytecode. Frames are data, so a graph break needs no resume function.
 """
 
 from __future__ import annotations
@@ -25,28 +26,28 @@ _LITERALS = (int, str, bool, type(None), bytes)
 
 
 class Emitter:
-    """Collects lines. A value is made once, whatever refers to it.
+    """Collects the lines of the function. Each value is rebuilt once, however many others refer to it.
 
-    The function that comes of it takes `out`, what the graph gave, and `kept`, what was read when the segment was entered.
+    The function takes `out`, the graph's outputs, and `kept`, the objects that were read when the segment was entered.
     """
 
     def __init__(self) -> None:
         self.outputs: list[fx.Node] = []
-        self.sources: list[Source] = []  # of what is kept, once it is settled
+        self.sources: list[Source] = []  # sources of `kept`, complete after `settle`
         self._kept_names: dict[Source, str] = {}
         self._lines: list[str] = []
         self._names: dict[int, str] = {}
-        self._made: list[Any] = []  # whose ids are in `_names`
+        self._made: list[Any] = []  # keeps the objects alive whose ids are in `_names`
         self._constants: dict[str, Any] = {}
         self._constant_names: dict[int, str] = {}
-        self.frames_made: set[int] = set()  # by id
-        self.settled: set[int] = set()  # by id, sets that were there and are as they are in the end
-        self.remade = 0  # sets that are made as they were once
+        self.frames_made: set[int] = set()  # ids of frames
+        self.settled: set[int] = set()  # ids of sets that existed before the segment and have received all its changes
+        self.remade = 0  # how many sets were rebuilt as they were at an earlier step
 
     # ---------------------------------------------------------------------------------------------------------- values
 
     def expression(self, value: Any) -> str:
-        """An expression for the object."""
+        """An expression for a value's object."""
         if value is UNBOUND:
             return self.constant(UNBOUND)
         known = self._names.get(id(value))
@@ -57,41 +58,41 @@ class Emitter:
         return value.rebuilt(self)
 
     def listed(self, values: Sequence[Any]) -> str:
-        """Expressions of several, as they stand in brackets."""
+        """The expressions of several values, with commas between."""
         return ", ".join(self.expression(value) for value in values)
 
     def kept(self, source: Source) -> str:
-        """The name of what is read when the segment is entered."""
+        """The name of an object that is read when the segment is entered."""
         return self._kept_names.setdefault(source, f"k{len(self._kept_names)}")
 
     def settle(self, inputs: Sequence[Source]) -> None:
-        """What is kept: the inputs of the graph, then what else is needed."""
+        """Fixes the order of `kept`: first the graph's inputs, then the other objects."""
         first = {*inputs}
         self.sources = [*inputs, *(source for source in self._kept_names if source not in first)]
 
     def output(self, node: fx.Node) -> str:
-        """An expression for what a node of the graph gives."""
+        """An expression for the output of a node of the graph."""
         if node not in self.outputs:
             self.outputs.append(node)
         return f"out[{self.outputs.index(node)}]"
 
     def name_of(self, value: Any) -> str | None:
-        """The name of what is made already."""
+        """The name of a value that is rebuilt already; None for others."""
         return self._names.get(id(value))
 
     def line(self, text: str) -> None:
-        """A line of the function."""
+        """Adds a line to the function."""
         self._lines.append(text)
 
     def named(self, value: Any, expression: str) -> str:
-        """A new name for a value: the line that gives it the object."""
+        """Assigns the expression to a new name, which stands for the value from now on."""
         name = self._names[id(value)] = f"v{len(self._names)}"
         self._made.append(value)
         self._lines.append(f"{name} = {expression}")
         return name
 
     def constant(self, found: Any) -> str:
-        """An expression for an object that the segment keeps."""
+        """An expression for an object that the segment keeps alive."""
         if type(found) in _LITERALS:
             return repr(found)
         name = self._constant_names.get(id(found))
@@ -103,7 +104,7 @@ class Emitter:
     # --------------------------------------------------------------------------------------------------------- effects
 
     def advance(self, iterators: Sequence[FoundIteratorValue]) -> None:
-        """Lines that take of iterators that were there before what the segment took: before what they go through is changed."""
+        """Lines that advance iterators of the program as far as the segment did. They come before the containers are changed."""
         for iterator in iterators:
             if iterator.position or iterator.is_exhausted:
                 name = self.expression(iterator)
@@ -111,7 +112,7 @@ class Emitter:
                 self._lines += [f"next({name}, None)"] if iterator.is_exhausted else []
 
     def effects(self, log: SideEffects) -> None:
-        """Lines that do to the objects that were there before what the segment did to their values."""
+        """Lines that apply the segment's side effects to the program's objects."""
         for value in log.contents():
             name = self.expression(value)
             value.write_back(self, name, log)
@@ -121,18 +122,18 @@ class Emitter:
             self._lines.append(f"{self.constant(namespace)}[{variable!r}] = {self.expression(new)}")
 
     def grad_mode(self, is_on: bool) -> None:
-        """What grad mode is after the segment, where it is not what it was before."""
+        """Sets grad mode, where the segment ends with another mode than it began with."""
         self._lines.append(f"{self.constant(set_grad_enabled)}({is_on})")
 
     # ---------------------------------------------------------------------------------------------------------- frames
 
     def state(self, frame: FrameState) -> str:
-        """An expression for slots and stack of the frame that the segment began in."""
+        """An expression for the slots and stack of the frame that the segment began in."""
         self.frames_made.add(id(frame))
         return f"[{self.listed(frame.slots)}], [{self.listed(frame.stack)}]"
 
     def frame(self, frame: FrameState) -> str:
-        """An expression for the frame of a generator, which goes on where it is."""
+        """An expression for the suspended frame of a generator."""
         self.frames_made.add(id(frame))
         slots = self.listed(frame.slots)
         stack = self.listed(frame.stack)
@@ -142,7 +143,7 @@ class Emitter:
         return f"{made}, then={self.constant(frame.then)}, is_done={frame.is_done})"
 
     def function(self, result: str) -> Callable[[Any, Any], Any]:
-        """The function of `out` and `kept` that gives the result."""
+        """Compiles the function of `out` and `kept` that returns `result`."""
         names = "".join(f"{self._kept_names.get(source, '_')}, " for source in self.sources)
         unpacked = [f"({names}) = kept"] if names else []
         body = "".join(f"    {line}\n" for line in [*unpacked, *self._lines, f"return {result}"])

@@ -1,7 +1,8 @@
-"""Which callables are nodes of a graph, which are answered while capturing, which are interpreted.
+"""Decides what capture does with a call: make it a node, evaluate it during capture, interpret it, or break the graph.
 
 Counterpart: torch/_dynamo/trace_rules.py
-Differs: decided by where a callable is defined, with a table of exceptions; no list of names of all of torch.
+Differs: the decision follows from the module that defines the callable, with a table of exceptions; there is no list of torch's
+names.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from refimpl._torch import (
 )
 from refimpl.capture.public import marks, running
 
-# Attribute of what `compile` returns: the function and its receiver. Called in a captured function, it is one with it.
+# Attribute of a function that `compile` returned: (original function, receiver). A captured function calls the original.
 CAPTURES = "_refimpl_captures"
 
 
@@ -45,9 +46,9 @@ class Treatment(Enum):
     SKIP = "a graph break: it is marked to be left out"
 
 
-# Python functions of these modules are nodes as a whole: they have rules for tensors only, and no state.
+# A Python function of these modules is one node: its rule works on tensors only, and it has no state.
 _OPERATOR_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch.linalg", "torch.fft", "torch.special"})
-# Their functions that do something else with values than compute: they look at data, or take functions and objects. Interpreted.
+# Functions of these modules that read data or take functions or objects. They are interpreted.
 _INTERPRETED = frozenset(
     {
         "torch.nn.functional.multi_head_attention_forward",
@@ -60,11 +61,11 @@ _INTERPRETED = frozenset(
 
 
 def _by_id(callables: set[Any]) -> dict[int, Any]:
-    """The hash of an object may be code of the user's: tables are looked up by identity."""
+    """Keyed by identity, because hashing an object may run code of the user's."""
     return {id(function): function for function in callables}
 
 
-# Reads of state that the guard STATE covers.
+# These read state that the guard STATE covers.
 STATE_READERS = _by_id(
     {
         torch.is_grad_enabled,
@@ -81,7 +82,7 @@ STATE_READERS = _by_id(
         torch.get_num_threads,
     }
 )
-# They change state, read data, or do what a graph cannot do again.
+# These change state, read data, or have an effect that a graph cannot repeat.
 _BREAKING = _by_id(
     {
         set_grad_enabled,
@@ -100,7 +101,8 @@ _BREAKING = _by_id(
 )
 _QUESTIONS = _by_id({*NATIVE_QUESTIONS})
 
-# Functions of Python that give the same for the same constants, change nothing, and give no part of what they are given: a fold
+# Python functions that return equal results for equal constants, change nothing, and return no part of an argument (folding
+# passes # copies of lists). Functions of `operator` that are instructions have rules of their own (rules/builtin_calls.py).
 # sees copies of lists. Those of `operator` that are instructions have rules of their own (symbolic/operator_calls.py).
 FOLDED = _by_id(
     {
@@ -113,7 +115,8 @@ FOLDED = _by_id(
         torch.finfo, torch.iinfo, torch.device, torch.typename, torch.promote_types, torch.can_cast, torch.is_storage,
     }
 )  # fmt: skip
-# Python functions of symbolic numbers, which are nodes for these; and those of Python that are. (torch.sym_ite takes nodes of
+# Python functions that become nodes when an argument is a symbolic number. (torch.sym_ite is not among them: it takes nodes of
+# torch's own class only, and decides.)
 # torch's own class only, and decides.)
 SYMBOLIC_FUNCTIONS = _by_id(
     {torch.sym_float, torch.sym_int, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_sqrt, torch.sym_sum}
@@ -122,8 +125,8 @@ ROUNDING = _by_id({math.floor, math.ceil})
 
 
 def treatment(function: Any) -> Treatment:
-    """What a call of this callable becomes. Classes and instances are not asked here."""
-    kind = type(function)  # a class is asked, not the object: its `__class__` may be code of the user's
+    """What a call of this function becomes. Classes and instances are decided elsewhere."""
+    kind = type(function)  # the type is inspected and not `__class__`, which may be code of the user's
     if id(function) in _BREAKING or id(function) in marks.BREAKING or id(function) in marks.FORBIDDEN:
         return Treatment.BREAK
     if id(function) in marks.ALLOWED:
@@ -148,14 +151,14 @@ def treatment(function: Any) -> Treatment:
 
 
 def names_of(module: ModuleType, name: str) -> dict[str, Any]:
-    """The attributes of a module. Those of torch.ops, of its namespaces and of refimpl are bound when they are first read."""
+    """The attributes of a module. Those of torch.ops, its namespaces and refimpl exist only after `getattr` has read them."""
     if type(module).__module__ == type(torch.ops).__module__ or module.__name__ == "refimpl":
         getattr(module, name, None)
     return vars(module)
 
 
 def defined_in(function: FunctionType) -> str:
-    """The module that a function's code is of. `__module__` of a wrapper is often that of what it wraps."""
+    """The module of a function's code. The `__module__` of a wrapper is often that of the function it wraps."""
     return str(function.__globals__.get("__name__", ""))
 
 
@@ -165,14 +168,16 @@ def _of_python(function: FunctionType) -> Treatment:
     ):
         return Treatment.ASKED
     if function.__name__ in ("is_compiling", "is_dynamo_compiling") and defined_in(function).startswith("torch."):
-        return Treatment.COMPILING  # of a module of torch's that may not be loaded
+        return Treatment.COMPILING  # defined in a module of torch that may not be loaded
     if getattr(function, "_torchdynamo_disable", False):
         return Treatment.SKIP
-    if "_torchdynamo_orig_callable" in function.__dict__:  # what it wraps runs under another capture, as it is
+    if (
+        "_torchdynamo_orig_callable" in function.__dict__
+    ):  # the function inside is captured by another compiler, or not at all
         return Treatment.BREAK
     if (
         id(function.__dict__.get("__wrapped__")) in _BREAKING
-    ):  # torch.manual_seed, wrapped when torch's own capture is loaded
+    ):  # torch.manual_seed, which torch's own capture wraps when it is loaded
         return Treatment.BREAK
     module = function.__module__ or ""
     if module in _OPERATOR_MODULES and f"{module}.{function.__qualname__}" not in _INTERPRETED:

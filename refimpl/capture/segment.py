@@ -1,4 +1,4 @@
-"""A segment: what was captured from one place on, and when it may be used again. The segments of a function.
+"""A segment: a graph with its guards, and what to rebuild after it; and the cache of a function's segments, by place.
 
 Counterpart: torch/_dynamo/output_graph.py, torch/csrc/dynamo/cache_entry.cpp; facts_of_segment: convert_frame.py _compile
 """
@@ -25,13 +25,13 @@ _OF_TORCH = ("aten", "prims", "prim")
 
 
 def place_of(frames: list[FrameState]) -> Place:
-    """Which instruction of which code every frame is at."""
+    """The current instruction of each frame: the id of its code and its offset."""
     return tuple(number for frame in frames for number in (id(frame.code), frame.offset))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resumption:
-    """Where a segment stopped: all of the frame but what is in its slots and on its stack."""
+    """Where a segment stopped: the frame without the contents of its slots and stack."""
 
     code: NormalizedCode
     globals: dict[str, Any]
@@ -48,7 +48,7 @@ class Resumption:
         )  # fmt: skip
 
     def frame(self, slots: list[Any], stack: list[Any]) -> FrameState:
-        """A frame that goes on from here."""
+        """A frame that continues here, with these contents."""
         return FrameState(
             code=self.code, slots=slots, globals=self.globals, builtins=self.builtins, stack=stack, offset=self.offset,
             then=self.then, is_running=True,
@@ -57,56 +57,58 @@ class Resumption:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Segment:
-    """What runs between two places."""
+    """The part of a function that one graph covers."""
 
     check_slots: Callable[[list[Any], Sequence[Any]], tuple[Any, ...] | None]
-    """What the graph and `rebuild` need of slots and stack of the frame; None where the guards do not hold."""
+    """Checks the guards on a frame's slots and stack. Returns the objects that the graph and `rebuild` need; None where a guard
+    fails.
+    """
     inputs: int
-    """So many of these are the graph's inputs."""
+    """How many of these objects, from the first on, are the graph's inputs."""
     call: Callable[..., Any] | None
     """The compiled graph; None where there is nothing to compute."""
     rebuild: Callable[[Any, Any], Any]
-    """The result of the function, or slots and stack of the frame at the break."""
+    """Rebuilds the function's result, or the slots and stack at the graph break."""
     after: Resumption | None
-    """The rest of that frame; None where the function returns."""
+    """Where the function continues after the graph break; None where it returns."""
     reason: GraphBreak | None
-    """Why capture stopped; None where the function returns."""
+    """Why the graph breaks; None where the function returns."""
     is_stepped: bool
-    """Whether the instruction at the break is still to be run."""
+    """Whether the instruction at the graph break still has to run."""
     has_effects: bool
-    """Whether the graph does anything that must not be done twice."""
+    """Whether the graph has an effect that must not happen twice."""
     sets_state: bool
-    """Whether the graph changes modes of torch and puts them back."""
+    """Whether the graph changes grad mode, autocast or inference mode (and restores it at its end)."""
     guards: GuardList
     graph: fx.GraphModule | None
     sources: tuple[Source, ...] = ()
-    """Of what `check` gives, in order."""
+    """The sources of the objects that `check_slots` returns, in order."""
     restart_seconds: float = 0.0
-    """What attempts took that found out where to stop."""
+    """Time of the attempts that only found out where the segment has to end."""
     codes: tuple[Any, ...]
-    """Of the frame that it begins in, and of those that it enters. Held, for places are numbers of theirs."""
+    """The code of the first frame and of all inlined functions. Kept alive, because a place contains the id of a code."""
 
     def check(self, frames: list[FrameState]) -> tuple[Any, ...] | None:
-        """`check_slots` of the one frame."""
+        """`check_slots` for a list of one frame."""
         return self.check_slots(frames[0].slots, frames[0].stack)
 
 
 @dataclass(slots=True)
 class SegmentCache:
-    """By place, those used last first."""
+    """The segments of a function by place, most recently used first."""
 
     by_place: dict[Place, list[Segment]] = field(default_factory=dict)
-    refused: set[Place] = field(default_factory=set)  # captured too often
+    refused: set[Place] = field(default_factory=set)  # places that have too many segments
     _sizes: dict[Place, SizeHistory] = field(default_factory=dict)
 
     def clear(self) -> None:
-        """Forgets all."""
+        """Removes all segments."""
         self.by_place.clear()
         self.refused.clear()
         self._sizes.clear()
 
     def lookup(self, place: Place, slots: list[Any], stack: Sequence[Any]) -> tuple[Segment, tuple[Any, ...]] | None:
-        """One that fits, and what it needs."""
+        """A segment whose guards hold, and the objects it needs; None where there is none."""
         segments = self.by_place.get(place)
         if segments is None:
             return None
@@ -119,12 +121,12 @@ class SegmentCache:
         return None
 
     def put_first(self, segments: list[Segment], segment: Segment) -> None:
-        """It is asked first the next time."""
+        """Moves a segment to the front, so that it is checked first."""
         segments.remove(segment)
         segments.insert(0, segment)
 
     def sizes(self, place: Place) -> SizeHistory:
-        """What was seen of the inputs of a place."""
+        """The input sizes seen at a place."""
         return self._sizes.setdefault(place, SizeHistory())
 
     def add(self, place: Place, segment: Segment) -> None:
@@ -138,7 +140,7 @@ class SegmentCache:
 
 
 def facts_of_segment(segment: Segment | None) -> dict[str, Any]:
-    """Fields of CompilationMetrics: counts of guards and nodes, operators of libraries; nothing but that there is no segment."""
+    """Fields of CompilationMetrics for a segment: counts of guards and nodes, custom operators. For None, that there is none."""
     if segment is None:
         return {"has_guarded_code": False}
     nodes = [] if segment.graph is None else list(segment.graph.graph.nodes)
@@ -159,7 +161,7 @@ def facts_of_segment(segment: Segment | None) -> dict[str, Any]:
 
 
 def facts_of_failure(raised: BaseException | None) -> dict[str, Any]:
-    """Fields of CompilationMetrics: class and text of what was raised, and the line of the program, where it is known."""
+    """Fields of CompilationMetrics for a failure: class and text of the error, and the program's line where it is known."""
     if raised is None:
         return {}
     stack = raised.stack if isinstance(raised, GraphBreak) else ()
@@ -170,7 +172,7 @@ def facts_of_failure(raised: BaseException | None) -> dict[str, Any]:
 
 
 def _custom_operators(nodes: list[fx.Node]) -> dict[bool, frozenset[str]]:
-    """Names of operators of libraries: with and without the tag that says they are fit for compilers."""
+    """Names of custom operators, by whether all their overloads have the tag `pt2_compliant_tag`."""
     found: dict[bool, set[str]] = {True: set(), False: set()}
     for node in nodes:
         target = node.target

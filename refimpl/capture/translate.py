@@ -1,4 +1,4 @@
-"""Makes a segment: interprets frames symbolically from where they are to a return or a graph break.
+"""Captures a segment: interprets a frame symbolically until it returns or the graph breaks.
 
 Counterpart: torch/_dynamo/convert_frame.py; torch/_dynamo/symbolic_convert.py InstructionTranslator
 """
@@ -39,33 +39,34 @@ BreaksAt = Callable[[int, int], bool]
 _TAKES_ERROR = (Op.PUSH_EXC_INFO, Op.RERAISE, Op.STOP_ITERATION_ERROR, Op.CLEANUP_THROW)  # which was raised
 _CALLS = (Op.CALL, Op.CALL_KW, Op.CALL_EX)
 _CLEARING = (Op.DELETE_FAST, Op.LOAD_FAST_AND_CLEAR)
-MOST_INSTRUCTIONS = 300_000  # of one segment
+MOST_INSTRUCTIONS = 300_000  # per segment
 
 
 class SymbolicMachine(Machine):
-    """Runs frames of values. Where an instruction breaks, its frame is as it was before it."""
+    """Runs frames of values. An instruction that breaks the graph leaves its frame as it was before."""
 
     def __init__(
         self, domain: SymbolicDomain, base: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None
     ) -> None:
         super().__init__(domain)
         self._base = base
-        self.at = base.offset  # the instruction of the segment's first frame that runs now
+        self.at = base.offset  # the current offset in the segment's first frame
         self._taken, self._untake = domain.taken, domain.untake
         self._start = base.offset
         self._forced = forced
         self._breaks_at = breaks_at
         self._count = 0
-        self._waiting: dict[FrameState, int] = {}  # of generators, in a `try` or `with`, and where the segment was
+        # suspended generators inside a `try` or `with` -> offset in the segment's first frame
+        self._waiting: dict[FrameState, int] = {}
 
     @property
     def restart_at(self) -> int | None:
-        """Where an exception was raised that is being handled: before that it has to stop, if it stops now."""
+        """Where the exception that is being handled was raised: if the graph breaks now, the segment has to end before that."""
         handled = self._handled()
         return None if handled is None else handled.raised_at
 
     def dropped(self, kept: Container[int]) -> int | None:
-        """Where the segment was when a generator began to wait that would be dropped; `kept`: ids of frames that are not."""
+        """The offset at which a generator suspended that would be dropped unfinished; `kept`: ids of the frames that live on."""
         for frame, offset in self._waiting.items():
             if not frame.is_done and id(frame) not in kept and _has_cleanup(frame, before=1):
                 return offset
@@ -99,7 +100,7 @@ class SymbolicMachine(Machine):
                 frame.offset, frame.stack = offset, stack
                 self._untake()
                 raise
-            except RecursionError as error:  # a list in itself
+            except RecursionError as error:  # a list that contains itself
                 frame.offset, frame.stack = offset, stack
                 raise GraphBreak("too_deep", what=DEPTH_LIMIT) from error
             if signal is not None:
@@ -113,27 +114,31 @@ class SymbolicMachine(Machine):
 
     def _deliver(self, above: FrameState, signal: Returned | Yielded) -> None:
         if isinstance(signal, Returned) and above.code.is_generator and above.then is Then.PUSH:
-            self._unwind(ErrorValue(StopIteration, [signal.value]), is_new=True)  # it was resumed by a call
+            self._unwind(
+                ErrorValue(StopIteration, [signal.value]), is_new=True
+            )  # a generator that a call resumed has returned
         else:
             super()._deliver(above, signal)
 
     def user_stack(self) -> tuple[UserLine, ...]:
-        """Where the program is, outermost first."""
+        """The program's call stack, outermost first."""
         return tuple(_user_line(frame) for frame in self.frames if not is_polyfill(frame.code.code))
 
     def user_line(self) -> UserLine | None:
-        """The innermost of them."""
+        """The innermost line of the program, at the instruction that runs next."""
         frame = next((frame for frame in reversed(self.frames) if not is_polyfill(frame.code.code)), None)
         return None if frame is None else _user_line(frame)
 
     def running_line(self) -> UserLine | None:
-        """Where the instruction is that runs now, which is behind where its frame goes on."""
+        """The innermost line of the program, at the instruction that runs now."""
         frame = next((frame for frame in reversed(self.frames) if not is_polyfill(frame.code.code)), None)
         return None if frame is None else UserLine(frame.code.code.co_filename, frame.line(), frame.code.code.co_name)
 
 
 def _has_cleanup(frame: FrameState, before: int = 0) -> bool:
-    """Whether dropping a generator that waits at this instruction runs code of the user's: it waits in a `try` or a `with`."""
+    """Whether dropping a generator suspended at this instruction runs code of the user's, because it is inside a `try` or
+    `with`.
+    """
     instructions = frame.code.instructions
     handler = instructions[frame.offset - before].handler
     return handler is not None and instructions[handler.target].op is not Op.STOP_ITERATION_ERROR
@@ -157,13 +162,14 @@ def translate(
     breaks_at: BreaksAt | None = None,
     sizes: SizeHistory | None = None,
 ) -> Segment:
-    """The segment that begins where the frames are. `frames` holds one frame that handles no exception.
+    """The segment that begins at this frame. `frames` holds one frame, which handles no exception.
 
-    breaks_at: whether to stop before an instruction of this frame, given that the segment began at another one.
-    sizes: what was seen of inputs when a segment was made here before; what is seen now is noted.
+    breaks_at: whether to stop before an instruction of this frame, given the offset where the segment began.
+    sizes: the input sizes seen at this place before; this capture's are added.
 
-    A break inside of a function that was entered ends the segment before the outermost call: it is interpreted once more up to
-    there. Raises GraphBreak under `fullgraph` and where what the segment leaves cannot be made again; what the backend raises.
+    If the graph breaks in an inlined function, the segment has to end before the outermost call, and is interpreted again up to
+    there. Raises GraphBreak under `fullgraph` and if an object that the segment leaves cannot be rebuilt; raises the backend's
+    errors.
     """
     (frame,) = frames
     forced: dict[int, GraphBreak] = {}
@@ -172,7 +178,7 @@ def translate(
     while True:
         attempt = _Attempt(frame, forced, breaks_at, sizes, fullgraph=fullgraph)
         try:
-            with torch.set_grad_enabled(torch.is_grad_enabled()):  # what the program sets meanwhile is put back
+            with torch.set_grad_enabled(torch.is_grad_enabled()):  # restores the mode after the program's changes
                 ended = _attempted(attempt, forced, fullgraph=fullgraph)
             if ended is not None:
                 return replace(ended.segment(backend, frames), restart_seconds=began - first)
@@ -182,7 +188,7 @@ def translate(
 
 
 def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: bool) -> _Ended | None:
-    """One attempt; None where it broke in a function that was entered: `forced` then says where to stop."""
+    """One attempt; None if the graph broke in an inlined function: `forced` then holds the offset to stop at."""
     try:
         with interpreting(attempt.machine.running_line):
             value = attempt.machine.resume().value
@@ -190,7 +196,7 @@ def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: b
         reason.stack = reason.stack or attempt.machine.user_stack()
         if fullgraph:
             raise
-        reason.__traceback__ = None  # its frames hold what the program gave
+        reason.__traceback__ = None  # its frames keep the program's objects alive
         at = reason.restart_at if reason.restart_at is not None else attempt.machine.restart_at
         if at is None and len(attempt.machine.frames) > 1:
             at = attempt.machine.at
@@ -239,18 +245,18 @@ class _Attempt:
         return None if self._machine is None else self._machine.user_line()
 
     def release(self) -> None:
-        """Nothing of the attempt holds on to what the program gave it, or to itself."""
+        """Releases the program's objects, and the cycle between machine and state."""
         self._machine = None
         self.state.release()
         self.base.slots.clear()
         self.base.stack.clear()
 
     def returned(self, value: Any) -> _Ended:
-        """The function is done."""
+        """The function has returned."""
         return self._ended(lambda emitter: emitter.expression(value), None)
 
     def ended_at(self, reason: GraphBreak) -> _Ended:
-        """Stopped before the instruction that the base frame is at."""
+        """The graph breaks before the current instruction of the segment's first frame."""
         if self.state.open_regions:
             raise reason.restarting_at(self.state.open_regions[0][1])
         if reason.is_done and self.base.code.instructions[self.base.offset].op in _CALLS:
@@ -259,14 +265,14 @@ class _Attempt:
         return self._ended(lambda emitter: emitter.state(self.base), reason)
 
     def _pass(self, reason: GraphBreak) -> None:
-        """Ends after the call of a function that is there for breaking alone."""
+        """Moves the end of the segment behind a call that only breaks the graph."""
         instruction = self.base.code.instructions[self.base.offset]
         self.state.passes_breaks = True
         self.base.offset += 1
         OPERATIONS[instruction.op](self.machine.domain, self.base, instruction.arg)
 
     def _pass_unbound_on(self) -> None:
-        """A variable without value at this entry may have one at another: it is passed on as it is, or held to have none."""
+        """Handles variables that are unbound at this entry but may be bound at another: they are passed on unread, or guarded."""
         clears = {step.arg for step in self.base.code.instructions if step.op in _CLEARING}
         for slot in self._unbound:
             source = SlotSource(0, slot, self.base.code.slots[slot])
@@ -292,7 +298,7 @@ class _Attempt:
 
 
 class _Ended:
-    """A run that is over, and what is to be made after it."""
+    """A finished run, from which the segment is made."""
 
     def __init__(
         self, state: CaptureState, emitter: Emitter, result: str, reason: GraphBreak | None, after: Resumption | None, *,
@@ -331,14 +337,14 @@ class _Ended:
 
 
 def _keeps_its_memory(example: Any) -> bool:
-    """Whether it may be a tensor that a backward keeps as it is where the program does not go on after the graph."""
+    """Whether a backward may keep this tensor itself, without a copy, if the program does not go on after the graph."""
     return isinstance(example, torch.nn.Parameter) or (
         isinstance(example, torch.Tensor) and example.requires_grad and example.is_leaf
     )
 
 
 def _without_module(compiled: Callable[..., Any], graph_module: fx.GraphModule) -> Callable[..., Any]:
-    """What runs a graph that a backend gives back as it is: its `forward`, without what a call of a module does besides."""
+    """The `forward` of a graph module that the backend returned unchanged, which saves the cost of `Module.__call__`."""
     is_itself = compiled is graph_module or getattr(compiled, "__self__", None) is graph_module
     if not is_itself or getattr(compiled, "__name__", "forward") not in ("forward", "_lazy_forward", "__call__"):
         return compiled

@@ -1,8 +1,8 @@
-"""The block stack of CPython 3.10, which is known before the code runs: where exceptions of each instruction go.
+"""The block stack of CPython 3.10, computed ahead of the run: which handler catches the exceptions of each instruction.
 
-3.10 pushes a block when it enters `try` or `with`, replaces it by another one while a handler runs, and finds handlers by
-popping. The compiler keeps the stack the same on every way to an instruction, so that it can be worked out once. Every handler
-gets two blocks of steps that CPython has no instructions for: the way into it, and the way out of it by an exception.
+CPython 3.10 pushes a block when it enters `try` or `with`, replaces the block while a handler runs, and pops blocks to find a
+handler. Its compiler keeps the stack the same on every path to an instruction, so one pass computes it. Each handler gets two
+blocks of steps that have no instruction in CPython: one that enters the handler, one that leaves it by an exception.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _ENDS = frozenset({"JUMP_ABSOLUTE", "JUMP_FORWARD", "RETURN_VALUE", "RAISE_VARAR
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    setup: int  # offset of the instruction that pushed it
-    is_handler: bool  # whether its handler runs now
+    setup: int  # offset of the instruction that pushed the block
+    is_handler: bool  # whether the block's handler is running
 
     def region(self) -> Region:
-        """Into the handler, or out of it."""
+        """The region that enters the handler; while the handler runs, the one that leaves it."""
         if self.is_handler:
             return Region(Label(-2 * self.setup - 3), depth=HANDLED_SLOTS, block=self.setup)
         return Region(Label(-2 * self.setup - 2), depth=0, block=self.setup)
@@ -35,7 +35,7 @@ _Stack = tuple[_Block, ...]
 
 
 def regions_by_blocks(raw: list[RawInstruction]) -> tuple[dict[int, Region], list[tuple[Label, list[Draft]]]]:
-    """Offset of an instruction -> where its exceptions go, if anywhere; and the blocks of steps around handlers."""
+    """Maps the offset of each instruction to its region, if it has one; and the blocks of steps around handlers."""
     stacks = _block_stacks(raw)
     regions = {offset: stack[-1].region() for offset, stack in stacks.items() if stack}
     extra: list[tuple[Label, list[Draft]]] = []
@@ -53,7 +53,7 @@ def regions_by_blocks(raw: list[RawInstruction]) -> tuple[dict[int, Region], lis
 
 
 def _block_stacks(raw: list[RawInstruction]) -> dict[int, _Stack]:
-    """Offset of each instruction that can be reached -> the blocks around it."""
+    """Maps the offset of each reachable instruction to the blocks around it."""
     position = {instruction.start: index for index, instruction in enumerate(raw)}
     stacks: dict[int, _Stack] = {}
     work: list[tuple[int, _Stack]] = [(0, ())]

@@ -1,7 +1,7 @@
-"""Instructions between CPython's and ours: the right operations, on a stack that still has CPython's NULLs in it.
+"""Drafts: instructions on their way from CPython's set to ours. The operations are ours; the stack still has CPython's NULLs.
 
-A slot of that stack may hold no value: NULLs around callables, positions below exceptions, the two thirds of an exception that
-3.10 keeps beside it. `slots.py` takes them out.
+A slot of that stack may hold no value: the NULL beside a callable, the position (`lasti`) below an exception, the traceback and
+value that 3.10 keeps beside an exception's type. `slots.py` removes these slots.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from refimpl.capture.bytecode.instructions import Op
 
 
 class SlotOp(IntEnum):
-    """Operations on slots, which are gone afterwards."""
+    """Operations on stack slots. `slots.py` replaces them by operations on values."""
 
     PUSH_NULL = 1000
-    ROTATE = auto()  # the top goes below the n - 1 next slots
-    CALL = auto()  # (slots of callable and arguments, whether names of keywords are on top)
-    CALL_EX = auto()  # (slots of callable and operands, whether there are keywords)
+    ROTATE = auto()  # moves the top below the next n - 1 slots
+    CALL = auto()  # (slots of the callable and arguments, whether a tuple of keyword names is on top)
+    CALL_EX = auto()  # (slots of the callable and operands, whether there are keyword arguments)
     MARK_BLOCK = auto()  # (block, slots above it): the depth to which 3.10 cuts the stack for this block
 
 
 class Label(NamedTuple):
-    """The n-th step of what an instruction of CPython became; a negative start is a block of steps that it does not have."""
+    """The n-th step that an instruction of CPython became. A negative start names a block of steps that CPython does not have."""
 
     start: int
     step: int = 0
@@ -40,7 +40,7 @@ Steps = list[Step]
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Where exceptions go, in slots. With `block`, `depth` counts from the depth that its MARK_BLOCK finds."""
+    """The handler of an exception, in slots. With `block`, `depth` counts from the depth at its MARK_BLOCK."""
 
     target: Label
     depth: int
@@ -50,7 +50,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A step with its place and region. Arguments that are labels are jumps."""
+    """A step with its label and region. An argument that is a label is a jump target."""
 
     op: Op | SlotOp
     arg: Any
@@ -60,7 +60,7 @@ class Draft:
 
 
 class Lowering:
-    """What the rules of a version ask of the code object."""
+    """What the rules of a Python version need to know of the code object."""
 
     def __init__(self, code: CodeType, raw: list[RawInstruction]) -> None:
         self.code = code
@@ -71,7 +71,7 @@ class Lowering:
         self._first_free = len(self.slots) - len(code.co_freevars)
 
     def after(self, offset: int, *names: str) -> Label:
-        """The instruction that follows those of the given names, the first of which begins at `offset`."""
+        """The label of the instruction after a run of instructions with these names, of which the first begins at `offset`."""
         position = self._position[offset]
         found = tuple(instruction.name for instruction in self.raw[position : position + len(names)])
         if found != names:
@@ -79,12 +79,12 @@ class Lowering:
         return Label(self.raw[position + len(names)].start)
 
     def follows(self, raw: RawInstruction, name: str) -> bool:
-        """Whether the instruction before has the name."""
+        """Whether the previous instruction has this name."""
         position = self._position[raw.start]
         return position > 0 and self.raw[position - 1].name == name
 
     def slot_of_cell(self, index: int) -> int:
-        """3.10 numbers cells and free variables apart from other locals."""
+        """The slot of a cell: 3.10 numbers cells and free variables apart from other locals."""
         cells = self.code.co_cellvars
         return self._slot_of[cells[index]] if index < len(cells) else self._first_free + index - len(cells)
 
@@ -94,7 +94,7 @@ class Lowering:
 
 
 def slot_names(code: CodeType) -> tuple[str, ...]:
-    """Names of arguments and other locals, then of cells that are none of these, then of free variables."""
+    """Names of arguments and other locals, then of cells that are not among them, then of free variables."""
     local = code.co_varnames
     return (*local, *(name for name in code.co_cellvars if name not in local), *code.co_freevars)
 

@@ -1,4 +1,4 @@
-"""How many values each instruction takes from the stack and puts there: the table that code is checked against.
+"""The stack effect of each instruction: how many values it pops and pushes. `verify` and `slots` use this table.
 
 Counterpart: dis.stack_effect
 """
@@ -34,7 +34,7 @@ _FIXED: dict[Op, tuple[int, int]] = {
 
 
 def effect(op: Op, arg: Any) -> tuple[int, int]:
-    """Values taken and put, when the instruction does not jump. COPY and SWAP move values: they are not in the table."""
+    """Values popped and pushed when the instruction does not jump. COPY and SWAP are not in the table: they move values."""
     fixed = _FIXED.get(op)
     if fixed is not None:
         return fixed
@@ -70,7 +70,7 @@ def effect(op: Op, arg: Any) -> tuple[int, int]:
 
 
 def jump_effect(op: Op) -> tuple[int, int]:
-    """Values taken and put, when the instruction jumps."""
+    """Values popped and pushed when the instruction jumps."""
     match op:
         case Op.FOR_ITER:
             return 1, 0

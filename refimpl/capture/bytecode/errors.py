@@ -1,4 +1,4 @@
-"""What is said of code objects that cannot be read."""
+"""Errors for code objects that cannot be read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import CodeType
 
 
 class UnsupportedCode(Exception):
-    """A code object that is not interpreted, with the reason. What asks for it runs the function as it is."""
+    """This code object is not interpreted, for a reason. The caller runs the function without capture."""
 
     def __init__(self, code: CodeType, reason: str, line: int | None = None) -> None:
         self.code = code
@@ -20,4 +20,4 @@ class UnsupportedCode(Exception):
 
 
 class MalformedCode(AssertionError):
-    """Bytecode that breaks an invariant of CPython's compiler: our own error in reading it, or code made by hand."""
+    """Bytecode breaks an invariant of CPython's compiler: it was misread here, or the code object was made by hand."""

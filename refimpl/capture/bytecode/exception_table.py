@@ -1,4 +1,4 @@
-"""The exception table of 3.11 and later: which instructions are protected, and by what.
+"""The exception table of CPython 3.11 and later: which handler covers which instructions.
 
 Counterpart: dis._parse_exception_table
 """
@@ -12,9 +12,9 @@ from types import CodeType
 
 @dataclass(frozen=True, slots=True)
 class ProtectedRange:
-    """Exceptions of instructions that start in [start, end) go to `target`, the stack cut to `depth` slots.
+    """Exceptions of instructions that start in [start, end) go to `target`, with the stack cut to `depth` slots.
 
-    With `keeps_position` a slot is put below the exception, which says where it was raised.
+    With `keeps_position`, the position where the exception was raised (`lasti`) is pushed below the exception.
     """
 
     start: int
@@ -25,7 +25,7 @@ class ProtectedRange:
 
 
 def protected_ranges(code: CodeType) -> list[ProtectedRange]:
-    """The entries in order; empty where there are none."""
+    """The entries in order; an empty list for a code object without any."""
     entries: list[ProtectedRange] = []
     data: Iterator[int] = iter(getattr(code, "co_exceptiontable", b""))
     for first in data:
@@ -38,7 +38,7 @@ def protected_ranges(code: CodeType) -> list[ProtectedRange]:
 
 
 def _number(first: int, data: Iterator[int]) -> int:
-    """Six bits a byte, most significant first; bit 6 says that more follow, bit 7 that an entry begins."""
+    """A number of six bits a byte, most significant first. Bit 6 says that another byte follows, bit 7 that an entry begins."""
     value = first & 63
     while first & 64:
         first = next(data)

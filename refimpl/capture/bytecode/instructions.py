@@ -1,8 +1,8 @@
-"""The instruction set that all supported versions of CPython are brought to.
+"""The instruction set that the bytecode of all supported versions of CPython is translated to.
 
 Counterpart: torch/_dynamo/bytecode_transformation.py Instruction
-Differs: one set of operations for all versions. NULLs below callables, caches, block stacks, triples of exceptions,
-positions to go back to (`lasti`) and fused or specialised operations are gone. Each instruction says where its exceptions go.
+Differs: one set of operations for all versions. It has no NULLs below callables, no caches, block stacks, exception triples or
+positions to resume at (`lasti`), and no fused or specialised operations. Each instruction says which handler covers it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Any
 
 
 class Op(IntEnum):
-    """What an instruction does. `[a, b] -> [c]` is what it takes from the stack, top last, and puts there; then its argument."""
+    """What an instruction does. `[a, b] -> [c]` names the values it pops (top last) and those it pushes; its argument follows."""
 
     # The stack itself
     POP = auto()  # [v] -> []
-    COPY = auto()  # puts the n-th value from the top there again
-    SWAP = auto()  # exchanges the top and the n-th value
+    COPY = auto()  # pushes the n-th value from the top again
+    SWAP = auto()  # exchanges the top and the n-th value from the top
     LOAD_CONST = auto()  # [] -> [v]; the value
 
-    # Local variables; the argument is a slot. A slot of a cell or free variable holds the cell, from MAKE_CELL on
+    # Local variables; the argument is a slot. From MAKE_CELL on, the slot of a cell or free variable holds the cell
     LOAD_FAST = auto()
     STORE_FAST = auto()
     DELETE_FAST = auto()
-    LOAD_FAST_AND_CLEAR = auto()  # also what is not bound; STORE_FAST puts it back
+    LOAD_FAST_AND_CLEAR = auto()  # also loads an unbound variable; STORE_FAST restores it
     MAKE_CELL = auto()
     LOAD_DEREF = auto()
     STORE_DEREF = auto()
@@ -59,7 +59,7 @@ class Op(IntEnum):
     IS = auto()  # [a, b] -> [bool]; whether inverted
     CONTAINS = auto()  # [a, b] -> [bool]; whether inverted
 
-    # Containers and strings; the argument is how many, or how deep below the operand the container lies
+    # Containers and strings; the argument is the number of items, or how deep below the operand the container is
     BUILD_TUPLE = auto()
     BUILD_LIST = auto()
     BUILD_SET = auto()
@@ -73,27 +73,27 @@ class Op(IntEnum):
     LIST_EXTEND = auto()  # [iterable] -> []
     SET_UPDATE = auto()  # [iterable] -> []
     DICT_UPDATE = auto()  # [mapping] -> []
-    DICT_MERGE = auto()  # [mapping] -> []; the function that is to be called lies two below the dict
+    DICT_MERGE = auto()  # [mapping] -> []; the function to be called is two below the dict
     LIST_TO_TUPLE = auto()  # [list] -> [tuple]
     UNPACK_SEQUENCE = auto()  # [v] -> [last, ..., first]
-    UNPACK_EX = auto()  # the same with a list among them; (how many before it, how many after)
+    UNPACK_EX = auto()  # the same, with a list among the values; (how many before the list, how many after)
     CONVERT = auto()  # [v] -> [str]; "s", "r" or "a"
     FORMAT = auto()  # [v] or [v, spec] -> [str]; whether there is a spec
 
-    # Course; the argument is the target
+    # Jumps and returns; the argument is the target
     JUMP = auto()
     POP_JUMP_IF_TRUE = auto()  # [v] -> []
     POP_JUMP_IF_FALSE = auto()
     POP_JUMP_IF_NONE = auto()
     POP_JUMP_IF_NOT_NONE = auto()
     GET_ITER = auto()  # [v] -> [iterator]
-    FOR_ITER = auto()  # [iterator] -> [iterator, v], or [] and a jump when there is no more
-    RETURN_VALUE = auto()  # [v] -> the caller
+    FOR_ITER = auto()  # [iterator] -> [iterator, v], or [] and a jump when the iterator is exhausted
+    RETURN_VALUE = auto()  # [v] -> []; v goes to the caller
 
     # Generators
-    YIELD_VALUE = auto()  # [v] -> [what is sent]; whether it passes on what another generator yields
+    YIELD_VALUE = auto()  # [v] -> [what is sent]; whether `yield from` passes on a value of another generator
     GET_YIELD_FROM_ITER = auto()  # [v] -> [iterator]
-    SEND = auto()  # [receiver, v] -> [receiver, what it yields], or [what it returns] and a jump
+    SEND = auto()  # [receiver, v] -> [receiver, the value it yields], or [the value it returns] and a jump
 
     # Calls and definitions
     CALL = auto()  # [function, argument, ...] -> [v]; how many arguments
@@ -101,22 +101,22 @@ class Op(IntEnum):
     CALL_EX = auto()  # [function, arguments] or [function, arguments, keywords] -> [v]; whether there are keywords
     MAKE_FUNCTION = auto()  # [code] -> [function]
     SET_FUNCTION_ATTRIBUTE = auto()  # [v, function] -> [function]; which attribute
-    LOAD_BUILD_CLASS = auto()  # [] -> [what makes classes]
+    LOAD_BUILD_CLASS = auto()  # [] -> [`__build_class__`]
     IMPORT_NAME = auto()  # [level, names] -> [module]; its name
     IMPORT_FROM = auto()  # [module] -> [module, v]; the name
 
-    # Exceptions. What the frame handles now is a part of its state
+    # Exceptions. The exception that the frame handles is part of the frame's state
     RAISE = auto()  # [] or [exception] or [exception, cause]; how many
-    RERAISE = auto()  # [exception] -> as it is, with the traceback it has
-    PUSH_EXC_INFO = auto()  # [exception] -> [what was handled, exception]; now handles the exception
-    POP_EXCEPT = auto()  # [what was handled] -> []; handles that again
+    RERAISE = auto()  # [exception] -> raises it with the traceback it has
+    PUSH_EXC_INFO = auto()  # [exception] -> [exception handled before, exception]; now handles exception
+    POP_EXCEPT = auto()  # [exception handled before] -> []; handles that one again
     CHECK_EXC_MATCH = auto()  # [exception, class or tuple] -> [exception, bool]
     CHECK_GROUP_MATCH = auto()  # [exception, class or tuple] -> [rest, matching part or None]
     PREPARE_RERAISE_STAR = auto()  # [original group, list] -> [exception or None]
-    CLEANUP_THROW = auto()  # [receiver, sent, exception] -> [None, its value] for StopIteration; raises others
-    STOP_ITERATION_ERROR = auto()  # [exception] -> [RuntimeError in the place of StopIteration, or the exception]
+    CLEANUP_THROW = auto()  # [receiver, sent, exception] -> [None, value of a StopIteration]; raises other exceptions
+    STOP_ITERATION_ERROR = auto()  # [exception] -> [the exception, or RuntimeError in place of StopIteration]
     WITH_ENTER = auto()  # [manager] -> [its bound __exit__, result of __enter__]
-    WITH_EXCEPT_START = auto()  # [..., exception] -> [..., exception, result of __exit__]; how deep that function lies
+    WITH_EXCEPT_START = auto()  # [..., exception] -> [..., exception, result of __exit__]; how deep `__exit__` is
 
     # Patterns
     MATCH_MAPPING = auto()  # [v] -> [v, bool]
@@ -126,7 +126,7 @@ class Op(IntEnum):
     GET_LEN = auto()  # [v] -> [v, len(v)]
     DICT_WITHOUT_KEYS = auto()  # [v, keys] -> [v, dict]
 
-    # What only modules, class bodies and declarations of types use: by name, with one or two operands
+    # Operations of modules, class bodies and type declarations only: by name, with one or two operands
     STATEMENT = auto()  # [] -> []; "annotations"
     INTRINSIC_1 = auto()  # [v] -> [v]; "print", "import_star", "typevar", ...
     INTRINSIC_2 = auto()  # [v, w] -> [v]; "typevar_with_bound", ...
@@ -137,9 +137,9 @@ JUMPS = frozenset(
         Op.JUMP, Op.POP_JUMP_IF_TRUE, Op.POP_JUMP_IF_FALSE, Op.POP_JUMP_IF_NONE, Op.POP_JUMP_IF_NOT_NONE, Op.FOR_ITER, Op.SEND,
     }
 )  # fmt: skip
-# After these the next instruction is not reached.
+# Control never reaches the instruction after one of these.
 ENDS = frozenset({Op.JUMP, Op.RETURN_VALUE, Op.RAISE, Op.RERAISE})
-# These have no handler, whatever is around them.
+# Exceptions cannot come from these, so no handler is recorded for them.
 CANNOT_RAISE = frozenset(
     {
         Op.POP, Op.COPY, Op.SWAP, Op.LOAD_CONST, Op.STORE_FAST, Op.LOAD_FAST_AND_CLEAR, Op.MAKE_CELL, Op.STORE_DEREF,
@@ -150,7 +150,7 @@ CANNOT_RAISE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """Where an exception goes: the stack is cut to `depth` values, the exception put on top, and `target` comes next."""
+    """The handler of an exception: the stack is cut to `depth` values, the exception is pushed, and control goes to `target`."""
 
     target: int
     depth: int
@@ -158,7 +158,9 @@ class Handler:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One step. `line` is the user's; `offset` says where in `co_code` it comes from (several may come from one place)."""
+    """One instruction. `line` is the user's; `offset` is that of the instruction in `co_code` it came from, which several may
+    share.
+    """
 
     op: Op
     arg: Any
@@ -180,7 +182,7 @@ class NormalizedCode:
     instructions: tuple[Instruction, ...]
     slots: tuple[str, ...]  # names: arguments and other locals, then cells that are no arguments, then free variables
     cells: frozenset[int]  # slots of cell variables
-    first_free: int  # the slots from here on are free variables
+    first_free: int  # the first slot of the free variables
     is_generator: bool
 
     @property

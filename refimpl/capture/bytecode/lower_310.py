@@ -1,4 +1,6 @@
-"""Rules of CPython 3.10: a block stack in the place of an exception table, exceptions in three slots, no NULL below callables."""
+"""Translation rules for CPython 3.10: block stack instead of an exception table, three slots per exception, no NULL below
+callables.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,13 @@ _OPERATORS = {
     "OR": "|", "POWER": "**", "RSHIFT": ">>", "SUBTRACT": "-", "TRUE_DIVIDE": "/", "XOR": "^",
 }  # fmt: skip
 _IS_FOUND: Steps = [(Op.COPY, 1), (Op.LOAD_CONST, None), (Op.IS, True)]
-# [exception] -> traceback, value and type of what was handled, then of the exception; the types are the exceptions here
+# Enters a handler: [exception] -> traceback, value and type of the exception handled before, then of this one. Ours are the types
 HANDLER_ENTRY: Steps = [
     (SlotOp.PUSH_NULL, None), (SlotOp.PUSH_NULL, None), (Op.SWAP, 3), (Op.PUSH_EXC_INFO, None),
     (SlotOp.PUSH_NULL, None), (Op.SWAP, 2), (Op.COPY, 1),
 ]  # fmt: skip
 HANDLED_SLOTS = 3
-# [..., type of what was handled, exception raised by a handler] -> leaves the handler with it
+# Leaves a handler by an exception: [..., type handled before, exception raised in the handler]
 HANDLER_EXIT: Steps = [(Op.SWAP, 2), (Op.POP_EXCEPT, None), (Op.RERAISE, None)]
 
 
@@ -62,7 +64,7 @@ def _yield_from(low: Lowering, raw: RawInstruction) -> Steps:
 
 
 def label_at(raw: RawInstruction, step: int):
-    """A step of what the instruction becomes."""
+    """The label of a step that the instruction becomes."""
     return label(RawInstruction(raw.start, raw.name, raw.arg, raw.line, raw.start))._replace(step=step)
 
 

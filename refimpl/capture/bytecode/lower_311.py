@@ -1,4 +1,4 @@
-"""Rules of CPython 3.11: NULLs below callables, KW_NAMES, an exception table."""
+"""Translation rules for CPython 3.11: NULLs below callables, KW_NAMES, an exception table."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from refimpl.capture.bytecode.lower_common import (
     plain,
 )
 
-_BINARY_OPERATORS: Sequence[Any] = getattr(dis, "_nb_ops", ())  # from 3.11 on
+_BINARY_OPERATORS: Sequence[Any] = getattr(dis, "_nb_ops", ())  # exists from 3.11 on
 
 
 def binary_op(low: Lowering, raw: RawInstruction) -> Steps:
@@ -43,7 +43,9 @@ def load_classderef(low: Lowering, raw: RawInstruction) -> Steps:
 
 
 def call(low: Lowering, raw: RawInstruction) -> Steps:
-    """[NULL, function] or [function, first argument], then arguments; KW_NAMES before has put the names on top."""
+    """Pops [NULL, function] or [function, first argument], then the arguments. A KW_NAMES before it has pushed the keyword
+    names.
+    """
     return [(SlotOp.CALL, (raw.arg + 2, low.follows(raw, "KW_NAMES") or _precall_has_names(low, raw)))]
 
 
@@ -71,7 +73,7 @@ RULES_311: dict[str, Rule] = {
     "UNARY_POSITIVE": constant_argument(Op.UNARY, "+"),
     "RESUME": nothing,
     "PRECALL": nothing,
-    "COPY_FREE_VARS": nothing,  # whoever makes a frame puts the closure in its slots
+    "COPY_FREE_VARS": nothing,  # the function that makes the frame fills the slots of the closure
     "COPY": numbered(Op.COPY),
     "SWAP": numbered(Op.SWAP),
     "PUSH_NULL": lambda low, raw: [(SlotOp.PUSH_NULL, None)],
@@ -102,7 +104,7 @@ RULES_311: dict[str, Rule] = {
     **_jumps_both_ways("NONE", Op.POP_JUMP_IF_NONE),
     **_jumps_both_ways("NOT_NONE", Op.POP_JUMP_IF_NOT_NONE),
     "FOR_ITER": jump(Op.FOR_ITER),
-    "RETURN_GENERATOR": constant_argument(Op.LOAD_CONST, None),  # what POP_TOP behind it takes away
+    "RETURN_GENERATOR": constant_argument(Op.LOAD_CONST, None),  # a None for the POP_TOP that follows
     "YIELD_VALUE": yield_value,
     "SEND": jump(Op.SEND),
     "BEFORE_WITH": plain(Op.WITH_ENTER),

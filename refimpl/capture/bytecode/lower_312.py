@@ -1,4 +1,4 @@
-"""Rules of CPython 3.12: methods through LOAD_ATTR, LOAD_SUPER_ATTR, slices, inlined comprehensions, intrinsics."""
+"""Translation rules for CPython 3.12: methods by LOAD_ATTR, LOAD_SUPER_ATTR, slices, inlined comprehensions, intrinsics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.bytecode.lower_311 import RULES_311
 from refimpl.capture.bytecode.lower_common import jump, load_const, named, numbered, plain
 
-# By CPython's number; names are what the interpreter knows them by. Others are refused.
+# CPython's number of an intrinsic -> the interpreter's name for it. Code with another one is refused.
 _UNARY = {
     1: "print", 2: "import_star", 3: "stop_iteration_error", 5: "+", 6: "list_to_tuple", 7: "typevar", 8: "paramspec",
     9: "typevartuple", 10: "subscript_generic",
@@ -57,13 +57,13 @@ def intrinsic_2(low: Lowering, raw: RawInstruction) -> Steps:
 
 
 def _for_iter(low: Lowering, raw: RawInstruction) -> Steps:
-    """The end of the loop is behind END_FOR, which is there for generators that are run without a call."""
+    """The loop ends after END_FOR, which CPython executes only where it runs a generator without a call."""
     assert raw.target is not None
     return [(Op.FOR_ITER, low.after(raw.target, "END_FOR"))]
 
 
 def send(low: Lowering, raw: RawInstruction) -> Steps:
-    """Without its END_SEND, which takes away the receiver."""
+    """SEND together with the END_SEND at its target, which pops the receiver."""
     assert raw.target is not None
     return [(Op.SEND, low.after(raw.target, "END_SEND"))]
 

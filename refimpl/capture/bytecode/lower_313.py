@@ -1,4 +1,4 @@
-"""Rules of CPython 3.13: NULLs above callables, fused loads and stores, TO_BOOL, attributes of functions one by one."""
+"""Translation rules for CPython 3.13: NULLs above callables, fused loads and stores, TO_BOOL, SET_FUNCTION_ATTRIBUTE."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ RULES_313: dict[str, Rule] = {
     "LOAD_FAST_LOAD_FAST": _pair(Op.LOAD_FAST, Op.LOAD_FAST),
     "STORE_FAST_LOAD_FAST": _pair(Op.STORE_FAST, Op.LOAD_FAST),
     "STORE_FAST_STORE_FAST": _pair(Op.STORE_FAST, Op.STORE_FAST),
-    "TO_BOOL": nothing,  # what takes the value asks for its truth
+    "TO_BOOL": nothing,  # the instruction that pops the value asks for its truth
     "COMPARE_OP": lambda low, raw: [(Op.COMPARE, dis.cmp_op[raw.arg >> 5])],
     "CONVERT_VALUE": lambda low, raw: [(Op.CONVERT, _CONVERSIONS[raw.arg])],
     "FORMAT_SIMPLE": constant_argument(Op.FORMAT, False),

@@ -1,4 +1,4 @@
-"""Rules for instructions that mean the same in 3.10 to 3.13."""
+"""Translation rules for instructions that mean the same in CPython 3.10 to 3.13."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ _CONVERSIONS = ("", "s", "r", "a")
 
 
 def nothing(low: Lowering, raw: RawInstruction) -> Steps:
-    """What only matters to CPython's own loop."""
+    """No step: only CPython's own evaluation loop needs the instruction."""
     return []
 
 
 def plain(op: Op) -> Rule:
-    """No argument."""
+    """A step without argument."""
     return lambda low, raw: [(op, None)]
 
 
 def constant_argument(op: Op, arg: object) -> Rule:
-    """An argument that is in CPython's name."""
+    """A step whose argument follows from the opcode."""
     return lambda low, raw: [(op, arg)]
 
 
 def numbered(op: Op | SlotOp) -> Rule:
-    """The argument as it is."""
+    """A step with the same argument."""
     return lambda low, raw: [(op, raw.arg)]
 
 
 def named(op: Op) -> Rule:
-    """The argument is a name."""
+    """A step whose argument is a name."""
     return lambda low, raw: [(op, low.code.co_names[raw.arg])]
 
 
 def flagged(op: Op) -> Rule:
-    """The argument is a truth value."""
+    """A step whose argument is a bool."""
     return lambda low, raw: [(op, bool(raw.arg))]
 
 
 def jump(op: Op) -> Rule:
-    """The argument is a target."""
+    """A step whose argument is a jump target."""
     return lambda low, raw: [(op, label(raw))]
 
 
 def refused(reason: str) -> Rule:
-    """The code object is not read."""
+    """Refuses the code object, for this reason."""
     return lambda low, raw: low.refuse(reason, raw.line)
 
 
 def label(raw: RawInstruction) -> Label:
-    """Where the instruction jumps to."""
+    """The label of the instruction's jump target."""
     assert raw.target is not None, raw
     return Label(raw.target)
 
@@ -65,7 +65,7 @@ def unpack_ex(low: Lowering, raw: RawInstruction) -> Steps:
 
 
 def format_value(low: Lowering, raw: RawInstruction) -> Steps:
-    """3.10 to 3.12: conversion and format in one."""
+    """3.10 to 3.12: conversion and format in one instruction."""
     conversion, has_spec = _CONVERSIONS[raw.arg & 3], bool(raw.arg & 4)
     if not conversion:
         return [(Op.FORMAT, has_spec)]
@@ -75,7 +75,7 @@ def format_value(low: Lowering, raw: RawInstruction) -> Steps:
 
 
 def make_function(*, has_qualname: bool) -> Rule:
-    """3.10 to 3.12: attributes lie below the code, in the order of their flags."""
+    """3.10 to 3.12: the function's attributes lie below the code on the stack, in the order of their flags."""
 
     def lower(low: Lowering, raw: RawInstruction) -> Steps:
         attributes = [(Op.SET_FUNCTION_ATTRIBUTE, FUNCTION_ATTRIBUTES[flag]) for flag in (8, 4, 2, 1) if raw.arg & flag]
@@ -85,12 +85,12 @@ def make_function(*, has_qualname: bool) -> Rule:
 
 
 def call_function_ex(slots_of_callable: int) -> Rule:
-    """The callable, since 3.11 with a NULL on one of its sides, then arguments and perhaps keywords."""
+    """The callable, since 3.11 with a NULL beside it, then the arguments and perhaps keyword arguments."""
     return lambda low, raw: [(SlotOp.CALL_EX, (slots_of_callable + 1 + (raw.arg & 1), bool(raw.arg & 1)))]
 
 
 def jump_or_pop(op: Op) -> Rule:
-    """3.10 and 3.11: the value stays if the jump is taken."""
+    """3.10 and 3.11: the value stays on the stack if the jump is taken."""
     return lambda low, raw: [(Op.COPY, 1), (op, label(raw)), (Op.POP, None)]
 
 

@@ -1,4 +1,4 @@
-"""From a code object to normalised code, kept by code object.
+"""Translates a code object to a NormalizedCode, and caches it by code object.
 
 Counterpart: torch/_dynamo/bytecode_transformation.py cleaned_instructions
 """
@@ -31,8 +31,8 @@ _RULES: dict[tuple[int, int], dict[str, Rule]] = {
 _ASYNC = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _BLOCKS_ON_STACK = _VERSION == (3, 10)
 
-# By the identity of the code object, which the value holds: equal code objects of two functions are different places for the
-# user. Oldest first; programs that make code without end do not fill the memory.
+# Keyed by the identity of the code object, which the value keeps alive: equal code objects of two functions are different places
+# for the user. Oldest first; the size is limited for programs that keep making code.
 _KNOWN: dict[int, NormalizedCode] = {}
 _MOST_KNOWN = 8192
 
@@ -86,7 +86,7 @@ def _normalized(code: CodeType) -> NormalizedCode:
 
 
 def _prologue(low: Lowering) -> Steps:
-    """3.10 makes cells with the frame, later versions by instructions."""
+    """3.10 makes the cells together with the frame, later versions by instructions."""
     if not _BLOCKS_ON_STACK:
         return []
     return [(Op.MAKE_CELL, low.slot_of_cell(index)) for index in range(len(low.code.co_cellvars))]

@@ -1,7 +1,7 @@
-"""Takes slots without values out of drafts: what is left moves values only.
+"""Removes the stack slots without values from drafts, so that the instructions that remain move values only.
 
-The stack is followed on every way through the code, as one flag per slot: is there a value? CPython's compiler keeps them the
-same on every way to an instruction. Counts, depths and rotations are then worked out anew over the values alone.
+The stack is simulated on every path through the code, as one flag per slot: does it hold a value? CPython's compiler keeps the
+flags the same on every path to an instruction. Counts, depths and rotations are then computed anew over the values alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DEPTHS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class _Lowered:
-    """What a draft becomes; the first of the steps that jumps has the label for its argument."""
+    """The instructions that a draft becomes. The first one that jumps has the label as its argument."""
 
     steps: list[tuple[Op, Any]]
     after: _Shape
@@ -34,17 +34,17 @@ class _Elimination:
     def __init__(self, drafts: list[Draft], starts: dict[int, int]) -> None:
         self.drafts = drafts
         self.starts = starts
-        self.depths: dict[int, int] = {}  # of blocks of 3.10, in slots
+        self.depths: dict[int, int] = {}  # block of 3.10 -> depth, in slots
         self.shapes: dict[int, _Shape] = {}
         self.lowered: dict[int, _Lowered] = {}
-        self.handlers: dict[int, tuple[int, int]] = {}  # draft -> draft of its handler, values that are left
+        self.handlers: dict[int, tuple[int, int]] = {}  # draft -> (draft of its handler, number of values that stay)
 
     def index_of(self, label: Label) -> int:
-        """The draft that a label stands for."""
+        """The index of the draft with this label."""
         return self.starts[label.start] + label.step
 
     def run(self) -> None:
-        """Follow all ways from the first draft."""
+        """Follows all paths from the first draft."""
         work: list[tuple[int, _Shape]] = [(0, ())]
         while work:
             index, shape = work.pop()
@@ -119,14 +119,14 @@ def _ordinary(op: Op, arg: Any, shape: _Shape, draft: Draft) -> _Lowered:
 
 
 def _rotate(shape: _Shape, count: int) -> _Lowered:
-    """The top goes below `count` - 1 slots."""
+    """Moves the top below `count` - 1 slots."""
     below = shape[-count:-1]
     after = (*shape[:-count], shape[-1], *below)
     return _Lowered(list(_sink(sum(below) + 1)) if shape[-1] else [], after)
 
 
 def _sink(count: int) -> Iterator[tuple[Op, Any]]:
-    """The top goes below `count` - 1 values, by exchanges."""
+    """Moves the top below `count` - 1 values, by swaps."""
     for depth in range(count, 1, -1):
         yield Op.SWAP, depth
 
@@ -137,9 +137,9 @@ def _swap(shape: _Shape, count: int) -> _Lowered:
     match shape[-1], shape[-count]:
         case True, True:
             steps = [(Op.SWAP, sum(between) + 2)]
-        case True, False:  # the top goes below what is between
+        case True, False:  # moves the top down past the values between
             steps = list(_sink(sum(between) + 1))
-        case False, True:  # what is deep comes up
+        case False, True:  # moves the deep value up
             steps = list(reversed(list(_sink(sum(between) + 1))))
         case _:
             steps = []
@@ -154,11 +154,12 @@ def _call(shape: _Shape, slots: int, has_names: bool) -> _Lowered:
 
 
 def without_empty_slots(drafts: list[Draft], starts: dict[int, int]) -> tuple[Instruction, ...]:
-    """Drafts that can be reached, as instructions. `starts`: first draft of each label. Raises MalformedCode where stacks do not
-    fit together."""
+    """The reachable drafts as instructions. `starts`: first draft of each label. Raises MalformedCode for stacks that do not
+    fit together.
+    """
     elimination = _Elimination(drafts, starts)
     elimination.run()
-    first: list[int] = []  # of each draft: its first instruction, or the next one's
+    first: list[int] = []  # draft -> its first instruction, or that of the next draft
     count = 0
     for index in range(len(drafts)):
         first.append(count)

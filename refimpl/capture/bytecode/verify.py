@@ -1,4 +1,4 @@
-"""Checks normalised code: depths of the stack agree on all ways, jumps and handlers lead somewhere, slots exist."""
+"""Checks normalised code: stack depths agree on all paths, jumps and handlers have targets, slots exist."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SLOT_OPERATIONS = frozenset(
 
 
 def verify(code: NormalizedCode) -> None:
-    """Raises MalformedCode."""
+    """Raises MalformedCode where a check fails."""
     depths: dict[int, int] = {}
     work = [(0, 0)]
     while work:

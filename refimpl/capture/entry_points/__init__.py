@@ -1,1 +1,3 @@
-"""What users and upstream's tests call of capture. What these share with capture is in refimpl.capture.public."""
+"""The functions of capture that users and upstream's tests call. Helpers that capture itself needs too are in
+refimpl.capture.public.
+"""

@@ -1,4 +1,4 @@
-"""Backends that tests ask for by upstream's names, besides those of refimpl.backends.
+"""Backends that tests select by upstream's names, in addition to refimpl.backends.
 
 Counterpart: torch/_dynamo/backends/debugging.py aot_eager_decomp_partition, aot_eager_default_partitioner; torchscript.py ts
 """
@@ -17,7 +17,7 @@ from refimpl.trace.decompositions import decomposition_table
 
 
 def aot_eager_decomp_partition(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Forward and backward graphs in small operators, split so that little is kept between them."""
+    """Forward and backward graphs of decomposed operators, from the min-cut partitioner."""
     return aot_module_simplified(
         graph_module, example_inputs, fw_compiler=eager, partition_fn=min_cut_rematerialization_partition,
         decompositions=decomposition_table,
@@ -27,15 +27,13 @@ def aot_eager_decomp_partition(graph_module: torch.fx.GraphModule, example_input
 def aot_eager_default_partitioner(
     graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    """Forward and backward graphs, split where the backward begins."""
+    """Forward and backward graphs from the default partitioner."""
     return aot_module_simplified(graph_module, example_inputs, fw_compiler=eager, partition_fn=default_partition)
 
 
 def ts(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
     """The graph as TorchScript."""
-    plain = torch.fx.GraphModule(
-        graph_module, graph_module.graph
-    )  # one that prints its code late is no module to script
+    plain = torch.fx.GraphModule(graph_module, graph_module.graph)  # TorchScript cannot script a lazy graph module
     return torch.jit.script(plain)
 
 

@@ -1,10 +1,10 @@
-"""Backward passes as graphs: while it is on, `.backward()` in this thread is traced, and what a compiler makes of it is run.
+"""Compiled autograd: within `enable`, `.backward()` in this thread is traced into a graph, compiled and run.
 
 Counterpart: torch/_dynamo/compiled_autograd.py, torch/csrc/dynamo/python_compiled_autograd.cpp; torch/_dynamo/utils.py
 maybe_enable_compiled_autograd
-Differs: the engine of autograd itself runs on tensors without data and is traced from outside, by make_fx; nothing of C++ is
-hooked. Every call is traced; a graph that was compiled before is not compiled again. What a trace would get wrong is left to
-the engine (`_why_not`, `_ProgramRuns`): hooks and functions written in Python, other devices than the CPU, `create_graph`.
+Differs: make_fx traces autograd's own engine from outside, on tensors without data; nothing is hooked into C++. Every call is
+traced, but equal graphs are compiled once. The engine runs without a graph where a trace would be wrong (`_why_not`,
+`_ProgramRuns`): hooks and functions written in Python, devices other than CPU, `create_graph`.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from refimpl.capture.public.timing import backward_of, dynamo_timed
 from refimpl.trace.make_fx import make_fx
 
 Compiler = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
-_MOST_KEPT = 64  # compiled graphs of one compiler
+_MOST_KEPT = 64  # compiled graphs per compiler
 _TORCH = os.path.dirname(torch.__file__)
 _REFIMPL = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-# Python that runs for an operator, and not for the program: the dispatcher's, fake kernels, the trace itself, ends of tensors.
+# Files of Python functions that run for an operator and not for the program: the dispatcher, fake kernels, the trace itself, the
+# destructors of tensors.
 _OF_OPERATORS = (
     *(os.path.join(_TORCH, part) for part in (
         "_ops.py", "utils/_python_dispatch.py", "utils/weak.py", "_subclasses", "_dispatch", "_refs", "_decomp", "_prims",
@@ -46,18 +47,18 @@ _OF_OPERATORS = (
 
 
 class _ProgramRuns(Exception):
-    """The engine calls a function of Python: a hook, or a backward of the program's. It has not begun yet."""
+    """The engine is about to call a Python function of the program: a hook, or the backward of an autograd Function."""
 
 
 @dataclass(eq=False)
 class CompiledBackward:
-    """What a compiler made of backward graphs, by their code and what they are given."""
+    """The compiled backward graphs, by their code and inputs."""
 
     compiler: Compiler
     _known: dict[Any, Callable[..., Any]] = field(default_factory=dict)
 
     def compiled(self, module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
-        """The graph, compiled; what the compiler raises comes out and is on record."""
+        """Compiles the graph. An error of the compiler is recorded and raised."""
         key = module.code, tuple((*x.shape, "of", *x.stride(), x.dtype, x.device) for x in inputs)
         known = self._known.get(key)
         if known is None:
@@ -96,12 +97,12 @@ class _Enabled(threading.local):
 
 _ENABLED = _Enabled()
 _LOCK = threading.Lock()
-_replaced: list[Any] = []  # torch's own function, once for every block that is entered
+_replaced: list[Any] = []  # torch's own function, once for each `enable` that is active
 
 
 @contextlib.contextmanager
 def enable(backward: CompiledBackward) -> Iterator[None]:
-    """`torch.autograd.backward`, and `Tensor.backward` with it, goes through the compiler in this thread."""
+    """Within this block, `torch.autograd.backward` (and so `Tensor.backward`) uses the compiler, in this thread."""
     with _LOCK:
         _replaced.append(torch.autograd.backward)
         torch.autograd.backward = _backward
@@ -133,7 +134,7 @@ def _backward(
     original(tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs)
 
 
-_backward.__dict__["_torchdynamo_disable"] = True  # capture stops before it
+_backward.__dict__["_torchdynamo_disable"] = True  # capture breaks the graph at this function
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
@@ -141,7 +142,7 @@ def _as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def _why_not(roots: Sequence[Any], given: Sequence[Any], create_graph: bool, grad_variables: Any) -> str | None:
-    """What a trace of it would get wrong; None where nothing is known of that kind."""
+    """A reason why a trace of this backward would be wrong; None where there is none."""
     if create_graph or grad_variables is not None:
         return "create_graph or grad_variables"
     if is_inside_backward() or active_dispatch_modes() or sys.getprofile() is not None:
@@ -161,7 +162,7 @@ def _why_not(roots: Sequence[Any], given: Sequence[Any], create_graph: bool, gra
 def _run_compiled(
     backward: CompiledBackward, roots: Sequence[torch.Tensor], given: Sequence[Any], inputs: Any, *, retains: bool
 ) -> str | None:
-    """Traces, compiles and runs; the reason where that cannot be, and nothing has happened then."""
+    """Traces, compiles and runs a backward. Returns the reason where that is not possible; then nothing has happened."""
     leaves = (
         _leaves_of(roots) if inputs is None else [*(inputs.values() if isinstance(inputs, dict) else _as_tuple(inputs))]
     )
@@ -183,9 +184,7 @@ def _run_compiled(
             module = make_fx(gradients_of, tracing_mode="fake", _allow_non_fake_inputs=True)(*gradients)
     except _ProgramRuns:
         return "a hook or a function of Python"
-    except (
-        Exception
-    ) as error:  # what eager raises as well, the engine raises once more; what only a trace raises is none
+    except Exception as error:  # the engine runs next, and raises again where eager would raise
         return f"the trace raises {type(error).__name__}"
     saved = _lifted(module)
     call = backward.compiled(module, [*gradients, *saved])
@@ -195,12 +194,12 @@ def _run_compiled(
         results = call(*gradients, *saved)
     for leaf, result in zip(leaves, results, strict=True):
         if result is not None:
-            _replaced[0]([leaf], [result])  # adds it up as autograd does, with the hooks that come after
+            _replaced[0]([leaf], [result])  # accumulates the gradient as autograd does, with the hooks that follow
     return None
 
 
 def _leaves_of(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """All leaves that the engine would reach, in the order of a search from the roots."""
+    """All leaves that the engine would reach from the roots, in the order of the search."""
     found: list[torch.Tensor] = []
     seen = set[Node]()
     waiting: list[Any] = [root.grad_fn for root in reversed(roots)]
@@ -217,7 +216,7 @@ def _leaves_of(roots: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _lifted(module: fx.GraphModule) -> list[torch.Tensor]:
-    """Makes inputs of the tensors that the trace found saved, in the order of the graph, and gives these tensors."""
+    """Turns the saved tensors that the trace found into inputs of the graph, in graph order, and returns these tensors."""
     saved: list[torch.Tensor] = []
     inputs: dict[str, fx.Node] = {}
     last = [node for node in module.graph.nodes if node.op == "placeholder"][-1]
@@ -239,7 +238,7 @@ def _lifted(module: fx.GraphModule) -> list[torch.Tensor]:
 
 
 def _free(roots: Sequence[torch.Tensor], leaves: list[Any], gradients: Sequence[torch.Tensor]) -> None:
-    """Lets the engine drop what it saved, so that a second backward raises as it does without. Computes nothing."""
+    """Makes the engine free its saved tensors, so that a second backward raises as in eager. Computes nothing."""
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         fakes = [mode.from_tensor(gradient) for gradient in gradients]
         torch.autograd.grad(list(roots), leaves, fakes, allow_unused=True)
@@ -247,9 +246,9 @@ def _free(roots: Sequence[torch.Tensor], leaves: list[Any], gradients: Sequence[
 
 @contextlib.contextmanager
 def _refusing_code_of_the_program() -> Iterator[None]:
-    """Raises _ProgramRuns before the engine runs a function of Python that belongs to no operator."""
+    """Raises _ProgramRuns before the engine runs a Python function that does not belong to an operator."""
 
-    engines: list[FrameType] = []  # that run, outermost first
+    engines: list[FrameType] = []  # running engines, outermost first
 
     def watch(frame: FrameType, event: str, argument: Any) -> None:
         if event == "call" and engines and frame.f_back is engines[-1]:
@@ -261,7 +260,7 @@ def _refusing_code_of_the_program() -> Iterator[None]:
             engines.pop()
 
     collects = gc.isenabled()
-    gc.disable()  # what it would run is the program's too, and errors of it get lost
+    gc.disable()  # the collector would run code of the program's, and its errors would be lost
     sys.setprofile(watch)
     try:
         yield
@@ -275,9 +274,10 @@ def _refusing_code_of_the_program() -> Iterator[None]:
 def maybe_enable_compiled_autograd(
     should_enable: bool, fullgraph: bool = True, dynamic: bool = True
 ) -> Iterator[CompiledBackward | None]:
-    """Within it, `.backward()` is traced and its graph run as it is; nothing where `should_enable` is false.
+    """Within this block, `.backward()` is traced and its graph run without a compiler; no effect where `should_enable` is
+    false.
 
-    `fullgraph` and `dynamic` are accepted: a backward graph is one graph, and of the sizes that it is traced with.
+    `fullgraph` and `dynamic` are accepted and ignored: a backward graph is always one graph, for the sizes it is traced with.
     """
     if not should_enable:
         yield None

@@ -1,8 +1,8 @@
-"""What `optimize`, `run` and `disable` return: a decorator for functions, modules and classes.
+"""The objects that `optimize`, `run` and `disable` return: decorators for functions, modules and classes.
 
 Counterpart: torch/_dynamo/eval_frame.py _TorchDynamoContext and its subclasses
-Differs: nothing is installed in the interpreter. The wrapper that a context makes asks the thread's mode (public/running.py); a
-`with` block sets it. Code that is not called through a wrapper is never captured.
+Differs: nothing is hooked into CPython. The wrapper that a context makes reads the thread's mode (public/running.py), which a
+`with` block sets. Code that is not called through a wrapper is never captured.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from refimpl.capture.public.running import DISABLED, RUN_ONLY, in_mode
 from refimpl.capture.recognition import CAPTURES
 from refimpl.errors import BadParameter
 
-ORIGINAL = "_torchdynamo_orig_callable"  # upstream's name, which users of wrappers read
+ORIGINAL = "_torchdynamo_orig_callable"  # upstream's name, which users of the wrappers read
 
 
 class Hooks(NamedTuple):
-    """What is called with the guards of each new segment, and with the one that failed before it."""
+    """Functions to call with the guards of each new segment, and with the guard that failed before it."""
 
     guard_export_fn: Callable[[Any], None] | None = None
     guard_fail_fn: Callable[[Any], None] | None = None
 
 
 def nothing() -> None:
-    """An action that there is none of."""
+    """Does nothing."""
 
 
 def innermost_fn(fn: Any) -> Any:
-    """What a wrapper of optimize, run or disable wraps, to the bottom. Raises AssertionError where that is not callable."""
+    """The function inside nested wrappers of optimize, run and disable. Raises AssertionError where that is not callable."""
     while True:
         inner = getattr(fn, ORIGINAL, None)
         if inner is None or isinstance(fn, MethodType):
@@ -51,7 +51,7 @@ def innermost_fn(fn: Any) -> Any:
 
 
 class CaptureContext:
-    """The common part. `callback`: a backend; False to only use what is captured already; None to capture nothing."""
+    """The base class. `callback`: a backend; False to use existing segments only; None to capture nothing."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class CaptureContext:
         dynamic: bool | None = None,
         compiler_config: Any = None,
     ) -> None:
-        """Raises AssertionError for another callback, and for a `dynamic` that is neither bool nor None."""
+        """Raises AssertionError for any other callback, and for a `dynamic` that is neither a bool nor None."""
         assert callable(callback) or callback is False or callback is None, (
             f"callback={callback!r}\n  expected: a backend, False to capture nothing new, or None to capture nothing"
         )
@@ -81,11 +81,11 @@ class CaptureContext:
         patch_fn()
 
     def mode(self) -> contextlib.AbstractContextManager[Any]:
-        """The thread's mode within a `with` block or a call."""
+        """Sets the thread's mode, for a `with` block or a call."""
         return contextlib.nullcontext()
 
     def _around(self) -> contextlib.AbstractContextManager[Any] | None:
-        """What a call runs in; None where there is nothing, which keeps it short."""
+        """A context manager for each call; None where none is needed, which saves time."""
         if self._on_enter is nothing and self._backend_ctx_ctor is contextlib.nullcontext:
             return None
         stack = contextlib.ExitStack()
@@ -100,7 +100,7 @@ class CaptureContext:
         return stack
 
     def __enter__(self) -> None:
-        """Raises RuntimeError while `config.raise_on_ctx_manager_usage` is set: nothing is captured by a `with` block."""
+        """Raises RuntimeError while `config.raise_on_ctx_manager_usage` is set: a `with` block captures nothing."""
         if config.raise_on_ctx_manager_usage:
             raise RuntimeError(
                 "torch._dynamo.optimize(...) is used with a context manager\n"
@@ -118,7 +118,7 @@ class CaptureContext:
         stack.close()
 
     def __call__(self, fn: Any) -> Any:
-        """`fn` under this context: a module as OptimizedModule, a class with its `__call__` replaced, else a function."""
+        """`fn` under this context: a module becomes an OptimizedModule, a class gets its `__call__` replaced, else a function."""
         fn = innermost_fn(fn)
         if isinstance(fn, torch.nn.Module):
             return self._of_module(fn)
@@ -156,7 +156,7 @@ class CaptureContext:
 
 
 class OptimizeContext(CaptureContext):
-    """Calls are captured, and the graphs given to a backend."""
+    """Captures calls and compiles the graphs with a backend."""
 
     def __init__(
         self,
@@ -172,9 +172,9 @@ class OptimizeContext(CaptureContext):
         hooks: Hooks = Hooks(),  # noqa: B008 - a tuple
         recompile_limit: int | None = None,
     ) -> None:
-        """`rebuild_ctx`: makes a context like this; its backend compiles backward passes under `config.compiled_autograd`.
+        """`rebuild_ctx` makes a context like this one; under `config.compiled_autograd` its backend compiles backward passes.
 
-        Raises AssertionError where that is set and there is none.
+        Raises AssertionError where that is set and `rebuild_ctx` is None.
         """
         backward = None
         if config.compiled_autograd:
@@ -202,7 +202,8 @@ class OptimizeContext(CaptureContext):
 
     def wrapped(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         call = captured_call(fn, self.options)
-        if isinstance(fn, FunctionType) and fn.__closure__ is None:  # what others refer to must be free to go
+        # a closure must not be kept alive, because it keeps other objects alive
+        if isinstance(fn, FunctionType) and fn.__closure__ is None:
             hold(fn.__code__, self.options)
         around = self._around
         if self._on_enter is nothing and self._backend_ctx_ctor is contextlib.nullcontext:
@@ -217,14 +218,14 @@ class OptimizeContext(CaptureContext):
 
 
 def _entered(backward: CompiledBackward) -> Callable[[], None]:
-    """Enters a block in which backward passes are compiled; what leaves it."""
+    """Enters a block in which backward passes are compiled. Returns the function that leaves it."""
     stack = contextlib.ExitStack()
     stack.enter_context(enable(backward))
     return stack.close
 
 
 class RunOnlyContext(CaptureContext):
-    """What is captured already is used, nothing new is captured."""
+    """Uses existing segments and captures nothing new."""
 
     def __init__(self) -> None:
         super().__init__(callback=False)
@@ -247,12 +248,13 @@ class RunOnlyContext(CaptureContext):
             with in_mode(RUN_ONLY):
                 return captured(*args, **kwargs)
 
-        setattr(run_only, CAPTURES, function_of(innermost_fn(fn)))  # in a captured function it is one with that
+        # inside a captured function, calling it is calling the original
+        setattr(run_only, CAPTURES, function_of(innermost_fn(fn)))
         return run_only
 
 
 def _captured_form(fn: Any) -> Callable[..., Any] | None:
-    """The wrapper that has what was captured of a function: itself, or one that is alive."""
+    """The wrapper that holds the segments of a function: `fn` itself, or one that is still alive."""
     if isinstance(fn, FunctionType) and CAPTURES in fn.__dict__:
         return fn
     for options in live_options():
@@ -264,7 +266,7 @@ def _captured_form(fn: Any) -> Callable[..., Any] | None:
 
 
 class DisableContext(CaptureContext):
-    """Nothing is captured in a call, nor in what it calls."""
+    """Captures neither a call nor the functions it calls."""
 
     def __init__(self, msg: str | None = None, wrapping: bool = True) -> None:
         super().__init__(callback=None)
@@ -286,7 +288,7 @@ class DisableContext(CaptureContext):
         return made
 
     def _of_class(self, class_: type) -> type:
-        """In place: making an object, and calling it, are left alone."""
+        """Changes the class in place: constructing and calling its objects is excluded from capture."""
         for name in ("__init__", "__call__", "_call_impl"):
             method = getattr(class_, name, None)
             if isinstance(method, FunctionType):
@@ -304,7 +306,7 @@ class DisableContext(CaptureContext):
 
 
 class NullDecorator(contextlib.nullcontext[None]):
-    """A decorator that gives the function itself."""
+    """A decorator that returns the function unchanged."""
 
     def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
         assert callable(fn), f"{fn!r} is no callable\n  expected: a function or module"
@@ -326,7 +328,7 @@ def captured_call(model: Callable[..., Any], options: CaptureOptions) -> Callabl
 
 
 def function_of(model: Any) -> tuple[FunctionType, Sequence[Any]]:
-    """A Python function and what it gets before the arguments. Raises BadParameter where the model has none."""
+    """A Python function and the arguments to put before those of a call. Raises BadParameter for a model without one."""
     if isinstance(model, torch.nn.Module):
         return _caller_of(type(model)), [model]
     if isinstance(model, MethodType) and isinstance(model.__func__, FunctionType):
@@ -337,13 +339,13 @@ def function_of(model: Any) -> tuple[FunctionType, Sequence[Any]]:
         special = class_.__dict__.get("__call__")
         if isinstance(special, FunctionType):
             return special, [model]
-    if callable(model):  # written in C: a frame is put around it
+    if callable(model):  # a callable written in C gets a Python frame around it
         return _call, [model]
     raise BadParameter(seen=f"model={model!r}, a {type(model).__name__}", expected="a function or a torch.nn.Module")
 
 
-# Modules of one class share what is captured where guards allow it, as do layers of a model that are compiled one by one. Each
-# class has a function with code of its own.
+# Modules of one class share segments where their guards allow it, as equal layers that are compiled one by one do. Each class has
+# its own function, with code of its own.
 _CALLERS: WeakKeyDictionary[type, FunctionType] = WeakKeyDictionary()
 
 

@@ -1,7 +1,7 @@
-"""Marks on functions and tensors, `disable`, `run`, and the break that a program asks for.
+"""Marks on functions and tensors, `disable`, `run`, and `graph_break`.
 
 Counterpart: torch/_dynamo/decorators.py, torch/compiler/__init__.py
-Differs: marks are attributes of the objects, upstream's names where it has one, so that marks which torch made count here.
+Differs: marks are attributes of the objects, under upstream's names where it has one, so that torch's own marks count here.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ Indices = int | Iterable[int]
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
-    """A function or module that is not captured, and neither is what it calls; without `fn` a decorator.
+    """Excludes a function or module, and what it calls, from capture. Without `fn`, a decorator.
 
-    recursive: False: what it calls through wrappers of its own is captured.
+    recursive: with False, functions that it calls through their own wrappers are captured.
     """
     if fn is None:
         return lambda function: disable(function, recursive, reason=reason, wrapping=wrapping)
@@ -47,31 +47,31 @@ def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None
 
 
 def skip(fn: Any = None) -> Any:
-    """`disable` of the function alone."""
+    """`disable(fn, recursive=False)`."""
     return disable(fn, recursive=False)
 
 
 def run(fn: Callable[..., Any] | None = None) -> Any:
-    """A function that uses what was captured of `fn` already, and captures nothing new; without `fn` a context."""
+    """A function that uses the existing segments of `fn` and captures nothing new. Without `fn`, a context."""
     return RunOnlyContext() if fn is None else RunOnlyContext()(fn)
 
 
 def graph_break(msg: str = "") -> None:
-    """Does nothing; while it is captured, the graph ends here."""
+    """Breaks the graph when it is captured; does nothing otherwise."""
 
 
-graph_break.__dict__["_torchdynamo_disable"] = True  # which capture leaves alone, and so has to stop for
+graph_break.__dict__["_torchdynamo_disable"] = True  # capture does not enter it, and so breaks the graph
 
 
 def skip_frame(msg: str = "") -> None:
-    """Does nothing; the rest of the function that calls it is not captured."""
+    """Does nothing itself; the rest of the function that calls it is not captured."""
 
 
 skip_frame.__dict__["_torchdynamo_disable"] = True
 
 
 def allow_in_graph(fn: Any) -> Any:
-    """Calls of `fn` become one node each, which is not looked into. A list or tuple of functions is marked one by one.
+    """Makes each call of `fn` one node of the graph, without looking inside. A list or tuple of functions is marked one by one.
 
     Raises AssertionError for what is not callable.
     """
@@ -79,17 +79,17 @@ def allow_in_graph(fn: Any) -> Any:
 
 
 def disallow_in_graph(fn: Any) -> Any:
-    """The graph ends before a call of `fn`."""
+    """Breaks the graph before each call of `fn`."""
     return _marked(fn, BREAKING, "a function")
 
 
 def forbid_in_graph(fn: Any) -> Any:
-    """Capturing a call of `fn` is an error."""
+    """Makes capturing a call of `fn` an error."""
     return _marked(fn, FORBIDDEN, "a function")
 
 
 def assume_constant_result(fn: Any) -> Any:
-    """What a call of `fn` gives while it is captured is a constant of the graph."""
+    """Makes the result of a call of `fn`, computed during capture, a constant of the graph."""
     assert not hasattr(fn, CONSTANT_RESULT) or getattr(fn, CONSTANT_RESULT), f"{fn!r} is marked to be none"
     setattr(fn, CONSTANT_RESULT, True)
     return fn
@@ -109,9 +109,9 @@ def mark_dynamic(
     t: Any, index: Indices, *, hint_override: int | None = None, min: int | None = None, max: int | None = None,
     specialize_on: list[Any] | None = None,
 ) -> None:  # fmt: skip
-    """The sizes are symbols from the first capture on; that one of them has to be a number is an error.
+    """Makes these sizes symbols from the first capture on. It is an error if one of them is specialized to a number.
 
-    min, max: the range of a size. Raises BadParameter for a dimension that the tensor has not.
+    min, max: the range of the size. Raises BadParameter for a dimension that the tensor does not have.
     """
     for dim in _dims(t, index):
         _add(t, DYNAMIC, dim)
@@ -121,19 +121,19 @@ def mark_dynamic(
 
 
 def maybe_mark_dynamic(t: Any, index: Indices) -> None:
-    """The same, and that a size has to be a number is none."""
+    """`mark_dynamic`, but a size may be specialized to a number."""
     for dim in _dims(t, index):
         _add(t, WEAKLY_DYNAMIC, dim)
 
 
 def mark_unbacked(t: Any, index: Indices, **hints: Any) -> None:
-    """The sizes are symbols of which no value is known."""
+    """Makes these sizes unbacked symbols."""
     for dim in _dims(t, index):
         _add(t, UNBACKED, dim)
 
 
 def mark_static(t: Any, index: Indices | None = None) -> None:
-    """The sizes are numbers, whatever the settings say; without `index` all of them."""
+    """Makes these sizes numbers whatever the settings say; all sizes without `index`."""
     if not isinstance(t, torch.Tensor):  # a module or a class of modules
         t._dynamo_marked_static = True
         return
@@ -142,19 +142,19 @@ def mark_static(t: Any, index: Indices | None = None) -> None:
 
 
 def mark_static_address(t: Any, guard: bool = False) -> None:
-    """The tensor stays where it is in memory. Raises TypeError for what is no tensor."""
+    """Promises that the tensor does not move in memory. Raises TypeError for what is no tensor."""
     if not isinstance(t, torch.Tensor):
         raise TypeError(f"mark_static_address of a {type(t).__name__}\n  expected: a tensor")
     setattr(t, "_dynamo_static_input_type", "guarded" if guard else "unguarded")
 
 
-# Marking a tensor is an effect that a graph cannot have.
+# Marking a tensor is an effect that a graph cannot express.
 for _marker in (mark_dynamic, maybe_mark_dynamic, mark_unbacked, mark_static, mark_static_address):
     FORBIDDEN[id(_marker)] = _marker
 
 
 class _Range(tuple[int, int | None, int | None]):
-    """A dimension and the limits of its size."""
+    """A dimension and the bounds of its size."""
 
     def __new__(cls, dim: int, min: int | None, max: int | None) -> _Range:
         return super().__new__(cls, (dim, min, max))

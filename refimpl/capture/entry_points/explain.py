@@ -1,4 +1,4 @@
-"""`explain`: what is captured of a function for some arguments, and where capture stops.
+"""`explain`: which graphs are captured of a call, and where the graph breaks.
 
 Counterpart: torch/_dynamo/eval_frame.py explain; torch/_dynamo/backends/debugging.py ExplainOutput
 """
@@ -20,7 +20,7 @@ from refimpl.capture.entry_points.reset import reset
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainOutput:
-    """What was captured."""
+    """The graphs, graph breaks and guards of a call."""
 
     graphs: list[torch.fx.GraphModule]
     graph_count: int
@@ -43,9 +43,9 @@ class ExplainOutput:
 
 
 def explain(f: Callable[..., Any], *extra_args: Any, **extra_kwargs: Any) -> Any:
-    """A function of example arguments that runs `f` and says what was captured, as an ExplainOutput.
+    """A function of example arguments that runs `f` and returns an ExplainOutput.
 
-    Forgets what was captured before, and what it captured itself. `explain(f, *args)` does it at once, with a FutureWarning.
+    Resets capture before and after. The old form `explain(f, *args)` works, with a FutureWarning.
     """
     if extra_args or extra_kwargs:
         warnings.warn(

@@ -1,1 +1,1 @@
-"""Rules for calls of single functions and classes, one module for each subject; `rules` says what a rule is."""
+"""Rules for calls of particular functions and classes, one module for each subject. `rule_table` defines what a rule is."""

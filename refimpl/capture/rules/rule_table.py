@@ -1,4 +1,4 @@
-"""Rules for single functions and classes: what a call of them becomes while a segment is captured.
+"""Rule tables: for each function or class, the rule that says what a call of it becomes during capture.
 
 Counterpart: torch/_dynamo/variables/builtin.py BuiltinVariable._call_function_handlers
 """
@@ -12,14 +12,14 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
 
 Rule = Callable[[Any, FrameState, list[Any], dict[str, Any]], Any]
-"""Of the domain, the frame that calls, and values of arguments: the value of the result, or a frame to enter."""
+"""Takes the domain, the calling frame and the values of the arguments; returns the value of the result, or a frame to enter."""
 
 
 class RuleTable(dict[int, Rule]):
-    """Rules by the id of what is called: the hash of an object is the user's code."""
+    """Rules, keyed by the id of the callable, because hashing an object may run code of the user's."""
 
     def of(self, *targets: Any) -> Callable[[Rule], Rule]:
-        """A decorator: the rule of these functions or classes."""
+        """A decorator that registers a rule for these functions or classes."""
 
         def note(rule: Rule) -> Rule:
             self.update(dict.fromkeys(map(id, targets), rule))
@@ -29,5 +29,5 @@ class RuleTable(dict[int, Rule]):
 
 
 def wrong(name: str) -> NoReturn:
-    """Breaks the graph before a call with arguments that the function does not take: CPython raises TypeError."""
+    """Breaks the graph before a call whose arguments the function does not accept; CPython then raises TypeError."""
     raise GraphBreak("op_raises_on_fake", what=name, error="TypeError")

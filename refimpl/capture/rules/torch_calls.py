@@ -1,7 +1,7 @@
-"""Rules for functions of torch that are no node of their own, and calls of functions of numpy.
+"""Rules for functions of torch that are not nodes themselves, and calls of numpy functions.
 
 Counterpart: torch/_dynamo/variables/torch.py, misc.py NumpyVariable
-Differs: `torch._check` is a node without its message, which may be a function of the program's.
+Differs: `torch._check` becomes a node without its message, because a message may be a function of the program.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ TORCH_RULES.update({id(function): _check_rule(function) for function in torch_ch
 
 
 def is_array_call(function: Any) -> bool:
-    """Whether it is a function of numpy that has a counterpart on tensors."""
+    """Whether this is a numpy function that has a counterpart on tensors."""
     return interop.counterpart_of(function) is not None
 
 
 def call_numpy(domain: Any, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
-    """A call of a function of numpy."""
+    """Calls a numpy function."""
     counterpart = interop.counterpart_of(function)
     assert counterpart is not None
     return numpy_node(domain, interop.numpy_to_tensor_wrapper(counterpart), function, args, kwargs)

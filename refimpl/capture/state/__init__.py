@@ -1,1 +1,1 @@
-"""What is noted while a segment is captured: its graph, guards on what was there before, and changes of it."""
+"""The state of one attempt to capture a segment: graph, guards, side effects, and the values of the program's objects."""

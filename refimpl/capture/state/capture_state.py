@@ -1,4 +1,4 @@
-"""What is known while one segment is captured: its graph, guards, and the values of objects that were looked at.
+"""CaptureState: the graph, the guards and the values of the program's objects, while one segment is captured.
 
 Counterpart: torch/_dynamo/output_graph.py OutputGraph; torch/_dynamo/variables/builder.py VariableBuilder
 """
@@ -92,22 +92,24 @@ from refimpl.symbolic.sources import Source as SymbolSource
 from refimpl.trace.fakes.kernels import EagerLayoutsMode
 
 _ITERATORS = tuple(type(iter(found)) for found in ([], (), range(0)))
-_MOST_AHEAD = 1024  # of what an iterator that was there before is still to give
+_MOST_AHEAD = 1024  # remaining elements of an iterator of the program
 _BY_IDENTITY = (Enum, FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 
 
 class CaptureState(OperatorState):
-    """One for each attempt to capture a segment."""
+    """The state of one attempt to capture a segment."""
 
     def __init__(self, line: Callable[[], UserLine | None], sizes: SizeHistory, *, reads_data: bool = False) -> None:
         self._sizes = sizes
-        self.symbols: dict[Any, NumberValue] = {}  # by the symbol, those that an input has
+        self.symbols: dict[Any, NumberValue] = {}  # input symbol -> the number
         self._symbolic_inputs: list[tuple[Any, Source]] = []
         self.notes = NodeMeta()
         self.graph = SegmentGraph(self.notes)
         self.guards = GuardList()
-        self.is_whole = reads_data  # there must not be a break
-        self.reads_data = config.capture_scalar_outputs or reads_data  # numbers in tensors are symbols
+        self.is_whole = reads_data  # a graph break is an error
+        self.reads_data = (
+            config.capture_scalar_outputs or reads_data
+        )  # a number read out of a tensor becomes an unbacked symbol
         self.shape_env = ShapeEnv(
             assume_static_by_default=True, allow_scalar_outputs=self.reads_data,
             allow_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops,
@@ -116,34 +118,35 @@ class CaptureState(OperatorState):
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
         self.layouts = EagerLayoutsMode(self.fake_mode)
         self.faker = InputFaker(self.fake_mode, self.shape_env, takes_fakes=sizes.takes_fakes)
-        self.shape_env.fakers[id(self.fake_mode)] = self.faker  # for `to_fake_tensor`: a backend gets these symbols
+        # so that a backend's `to_fake_tensor` gives an input these symbols
+        self.shape_env.fakers[id(self.fake_mode)] = self.faker
         self.effects = SideEffects()
-        self.entered: dict[Any, None] = {}  # code of functions that were entered
+        self.entered: dict[Any, None] = {}  # code of the inlined functions
         self._line = line
         self._frozen_dicts: dict[tuple[ObjectValue, Source], FrozenDictValue] = {}
-        self._known: dict[int, Value] = {}  # by id of an object that was there before; `_objects` keeps them alive
+        self._known: dict[int, Value] = {}  # by id of the program's object; `_objects` keeps the objects alive
         self._objects: dict[Value, Any] = {}
         self.by_fake: dict[int, TensorValue] = {}
         self.iterators: list[FoundIteratorValue] = []
         self.array_inputs: list[ArrayValue] = []
-        self.writes_arrays = False  # memory of arrays that were there before
-        self._keys: dict[Source, None] = {}  # of objects that are keys by identity
-        self._tensors: dict[Source, None] = {}  # of which no two are one, each by the first way to it
+        self.writes_arrays = False  # whether the memory of one of the program's arrays is written
+        self._keys: dict[Source, None] = {}  # sources of objects that are dict keys by identity
+        self._tensors: dict[Source, None] = {}  # sources of distinct tensors, each by the first source it was read from
         self.inference_mode = torch.is_inference_mode_enabled()
-        self.grad_mode = torch.is_grad_enabled()  # at the entry; what it is now is torch's own state
-        self.backward_of: tuple[type, ...] = ()  # functions whose backward is what runs now
-        self.passes_breaks = False  # that the program asks for
-        self.open_regions: list[tuple[RegionValue, int]] = []  # with where the segment was when they were entered
+        self.grad_mode = torch.is_grad_enabled()  # at the entry; the current mode is torch's own state
+        self.backward_of: tuple[type, ...] = ()  # classes of the autograd Functions whose backward is interpreted now
+        self.passes_breaks = False  # whether `torch._dynamo.graph_break` is ignored
+        self.open_regions: list[tuple[RegionValue, int]] = []  # with the offset where each was entered
         self.offset = lambda: 0
         self.written_at = 0
         self.writes = {}
-        self.stops: frozenset[int] = frozenset()  # instructions that the segment must not pass, as was found before
+        self.stops: frozenset[int] = frozenset()  # offsets where earlier attempts found that the segment has to end
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
         if is_any_autocast_enabled():
             self.guard_autocast()
 
     def release(self) -> None:
-        """Holds nothing of the program any more. What segments need is in guards, graph and constants."""
+        """Releases the program's objects. A segment needs only its guards, graph and constants."""
         self._line = lambda: None
         self.offset = lambda: 0
         for region, _ in reversed(self.open_regions):
@@ -165,13 +168,13 @@ class CaptureState(OperatorState):
         self.guards.add(Guard(kind, source, seen, self._line()))
 
     def guard_autocast(self) -> None:
-        """The program asks what autocast does, or it is on."""
+        """Adds a guard on autocast: it is on, or the program reads its state."""
         self.guard(GuardKind.AUTOCAST, KeptSource(autocast_state, "autocast_state"), autocast_state())
 
     # ---------------------------------------------------------------------------------------------------------- wrapping
 
     def wrap(self, found: Any, source: Source) -> Value:
-        """The value of an object that was there before the segment, with guards on what is known of it by this."""
+        """The value of an object of the program, with the guards that its kind needs."""
         known = self._known.get(id(found))
         if known is not None and not isinstance(known, ConstantValue):
             if known.source != source:
@@ -183,7 +186,7 @@ class CaptureState(OperatorState):
         return made
 
     def _guard_same(self, known: Value, found: Any, source: Source) -> None:
-        """Two ways to one object. For what is known by identity each has a guard of its own."""
+        """Guards that two sources lead to the same object. An object guarded by identity gets one guard for each source."""
         if is_a(found, _BY_IDENTITY):
             self.guard(GuardKind.ID, source, found)
         else:
@@ -232,7 +235,7 @@ class CaptureState(OperatorState):
     def _tensor(self, found: torch.Tensor, source: Source) -> Value:
         is_plain = type(found) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
         is_plain |= type(found) is FakeTensor and self._sizes.takes_fakes
-        if not is_plain or found.is_nested:  # of which the sizes raise
+        if not is_plain or found.is_nested:  # reading the sizes of a nested tensor raises
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
         try:
@@ -258,7 +261,7 @@ class CaptureState(OperatorState):
         return value
 
     def _array(self, found: Any, source: Source) -> Value:
-        """An array or a number of numpy: as an input of the graph it is a tensor."""
+        """A numpy array or scalar. The graph takes it as a tensor."""
         self.guard(GuardKind.TYPE, source, type(found))
         is_scalar = type(found) is not np.ndarray
         if not is_tensor_like(found) or (self.writes_arrays and not is_scalar):
@@ -275,7 +278,7 @@ class CaptureState(OperatorState):
         return type(found) is int and self._sizes.is_varying(source, found)
 
     def _number(self, found: int, source: Source) -> Value:
-        """An integer that may be another one the next time."""
+        """An integer that is a symbol, because it changed between calls or is marked."""
         said = self._sizes.promise(source)
         if said is None:
             symbolic: Any = fake_int(found, self.shape_env, source.name, "DYNAMIC")
@@ -291,7 +294,7 @@ class CaptureState(OperatorState):
         return known or self.symbols.setdefault(symbolic.node.expr, NumberValue(symbolic, None, source))
 
     def _kept_geometry(self, fake: torch.Tensor) -> torch.Tensor:
-        """The fake as it is now, a leaf or not: a method may give it other sizes."""
+        """A copy of the fake with its sizes at the entry: a later method may resize the fake itself."""
         with self._modes_at_entry():
             alias = unrelated_alias(fake).requires_grad_(fake.requires_grad)
             if fake.is_leaf:
@@ -301,7 +304,7 @@ class CaptureState(OperatorState):
 
     @contextlib.contextmanager
     def _modes_at_entry(self) -> Iterator[None]:
-        """A tensor is seen as it is at the entry, wherever it is looked at first."""
+        """The modes that were active at the entry, so that an input looks the same wherever it is first used."""
         with contextlib.ExitStack() as stack:
             if torch.is_inference_mode_enabled() is not self.inference_mode:
                 stack.enter_context(torch.inference_mode(self.inference_mode))
@@ -309,15 +312,15 @@ class CaptureState(OperatorState):
             yield
 
     def note_key(self, value: ObjectValue) -> None:
-        """An object is a key by identity: at the end there is one guard that all such are as many as they are now."""
+        """Notes an object that is a dict key by identity. At the end, one guard says that these objects are distinct."""
         self._keys[KeptSource(value.object, "key") if value.source is None else value.source] = None
 
     def is_first_of_its_fake(self, value: TensorValue) -> bool:
-        """Whether no other value may be the same tensor."""
+        """Whether no other value can be the same tensor."""
         return self.by_fake.get(id(value.fake)) is value
 
     def guard_shapes(self) -> None:
-        """Once nothing more is asked of symbols, but by a backend."""
+        """Adds the guards that are known only at the end: distinct objects, lengths of iterators, relations between symbols."""
         for sources in (self._tensors, self._keys):
             if len(sources) > 1:
                 first, *others = sources
@@ -332,7 +335,7 @@ class CaptureState(OperatorState):
             self.guard(GuardKind.SHAPES, first, ShapeFacts(self.shape_env, tuple(self._symbolic_inputs)))
 
     def _fake_inputs(self, sources: Sequence[Source], examples: Sequence[Any]) -> list[Any] | None:
-        """The graph's inputs as they were at the entry, in the symbols of its nodes; None where nothing is a symbol."""
+        """The graph's inputs as they were at the entry, with the symbols of its nodes; None without symbols."""
         if not self._symbolic_inputs:
             return None
         known = {source: value for value, source in self._symbolic_inputs}
@@ -365,14 +368,14 @@ class CaptureState(OperatorState):
         return DictValue(items, source, type(found))
 
     def _iterator(self, found: Any, source: Source) -> Value | None:
-        """An iterator over a list, tuple or range. None for one over a list that is not what it was any more."""
+        """The value of an iterator over a list, tuple or range; None if the segment has changed the list."""
         ahead, rest, reduced, over = items_ahead(found), RestSource(source), found.__reduce__(), None
         self.guard(GuardKind.TYPE, source, type(found))
         if type(ahead) is list:
             self.guard(GuardKind.LENGTH, ReducedSource(source), len(reduced))
         if (
             type(ahead) is list and len(reduced) > 2
-        ):  # it has not ended: where it is at the end of the list, that may grow
+        ):  # an iterator that is at the end of its list, but not exhausted, gives more if the list grows
             over = self.wrap(reduced[1][0], ItemSource(ItemSource(ReducedSource(source), 1), 0))
             if not isinstance(over, SequenceValue) or self.effects.is_changed(over):
                 return None
@@ -384,7 +387,7 @@ class CaptureState(OperatorState):
         return made
 
     def _of_collection(self, found: Any, source: Source) -> Value | None:
-        """A set of constants, a slice, a deque or a partial function; None for everything else."""
+        """The value of a set of constants, a slice, a deque or a partial function; None for another object."""
         if type(found) in (set, frozenset) and all(map(_is_known_key, found)):
             self.guard(GuardKind.TYPE, source, type(found))
             self.guard(GuardKind.KEYS, source, list(found))
@@ -422,18 +425,18 @@ class CaptureState(OperatorState):
         return None
 
     def items_of(self, value: ObjectValue) -> DictValue:
-        """What is in an object of a class that derives from dict, at the entry."""
+        """The items, at the entry, of an object whose class derives from dict."""
         assert value.source is not None
         return self._frozen(value, PlainItemsSource(value.source), plain_items(value.object))
 
     def attributes_of(self, value: ObjectValue) -> DictValue:
-        """`__dict__` of an object, at the entry. Attributes may not be written from then on."""
+        """The `__dict__` of an object, at the entry. Its attributes may not be written from then on."""
         assert value.source is not None
         kind = AttributeSource if finds_plainly(type(value.object)) else PlainAttributeSource
         return self._frozen(value, kind(value.source, "__dict__"), object.__getattribute__(value.object, "__dict__"))
 
     def has_frozen(self, value: ObjectValue) -> bool:
-        """Whether `attributes_of` was asked."""
+        """Whether `attributes_of` or `items_of` was called for the object."""
         return any(key[0] is value for key in self._frozen_dicts)
 
     def _frozen(self, value: ObjectValue, source: Source, found: dict[Any, Any]) -> DictValue:
@@ -454,24 +457,26 @@ class CaptureState(OperatorState):
     # ------------------------------------------------------------------------------------------------------- state of torch
 
     def set_grad_mode(self, is_on: bool) -> None:
-        """From here on, for fakes as for the graph. Who made this state puts torch's own back."""
+        """Sets grad mode for fakes and in the graph. The caller of the capture restores torch's own mode."""
         set_grad_enabled(is_on)
         self.graph.set_state(set_grad_enabled, is_on)
 
     def enter_region(self, region: RegionValue) -> Any:
-        """A node for the beginning of a region that was entered."""
+        """Adds a node that enters a region (autocast or inference mode)."""
         self.open_regions.append((region, self.offset()))
         return self.graph.set_state(region.enter, *region.args)
 
     def leave_region(self) -> None:
-        """Ends the region that was entered last."""
+        """Adds a node that leaves the innermost region."""
         region, _ = self.open_regions.pop()
         context, region.context = region.context, None
         region.exit(context)
         self.graph.set_state(region.exit, region.node)
 
     def leave_modes(self) -> bool | None:
-        """The graph leaves what it found; the mode that the segment ends with, if that is another."""
+        """Restores grad mode at the end of the graph. Returns the mode that the segment ends with, if it differs from the
+        first.
+        """
         at_the_end = torch.is_grad_enabled()
         if at_the_end == self.grad_mode:
             return None
@@ -481,7 +486,7 @@ class CaptureState(OperatorState):
     # ------------------------------------------------------------------------------------------------------------ metadata
 
     def storage_offset(self, value: TensorValue) -> Value:
-        """Of an input, which is then held to it. That of a view depends on what it is a view of."""
+        """The storage offset of an input, with a guard. That of a result depends on its base, and breaks the graph."""
         if value.source is None or value.fake.layout is not torch.strided:
             unsupported("method storage_offset", value)
         found = self.object_of(value).storage_offset()
@@ -491,15 +496,15 @@ class CaptureState(OperatorState):
     # -------------------------------------------------------------------------------------------------------------- seeing
 
     def realize(self, value: Any) -> Any:
-        """The value, looked at."""
+        """The value itself for a lazy value, which adds its guards; other values unchanged."""
         return self.wrap(value.object, value.source) if type(value) is LazyValue else value
 
     def object_of(self, value: Value) -> Any:
-        """The object of a value that was there before, for kinds that have no field for it."""
+        """The program's object of a value whose kind has no field for it."""
         return self._objects[value]
 
     def real_of(self, value: Any) -> Any:
-        """The real object that an argument is: of what was there before, of constants, and of tuples, lists and dicts of them."""
+        """The real object of an argument: one of the program, a constant, or a tuple, list or dict of these."""
         value = self.realize(value)
         match value:
             case ConstantValue():
@@ -516,7 +521,7 @@ class CaptureState(OperatorState):
                 return self._objects[value]
 
     def content_of(self, cell: CellValue, object_: Any) -> Value:
-        """What is in a cell that was there before."""
+        """The content of one of the program's closure cells."""
         assert cell.source is not None
         return self.wrap(object_, CellSource(cell.source))
 
@@ -526,7 +531,7 @@ def _may_be_in_slice(value: Value) -> bool:
 
 
 def _is_known_key(key: Any) -> bool:
-    """Whether a guard on keys says all of it."""
+    """Whether a guard on the keys of a container determines the key."""
     return is_constant_key(key) or has_own_key(key)
 
 

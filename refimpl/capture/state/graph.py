@@ -1,4 +1,4 @@
-"""The graph of a segment: nodes at the level of torch's functions, with upstream's names.
+"""The graph of a segment: nodes for calls of torch functions, named as upstream names them.
 
 Counterpart: torch/_dynamo/output_graph.py OutputGraph, SubgraphTracer
 """
@@ -24,7 +24,7 @@ _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Notes(Protocol):
-    """What is noted of the program at each node, and written into the nodes at the end."""
+    """Notes the program's position for each node, and writes it into the nodes at the end."""
 
     def note(self, node: fx.Node) -> None: ...
 
@@ -32,24 +32,24 @@ class Notes(Protocol):
 
 
 class SegmentGraph:
-    """Grows by one node a call."""
+    """A graph under construction."""
 
     def __init__(self, notes: Notes) -> None:
         self.graph = fx.Graph()
         self.notes = notes
-        self.attributes = torch.nn.Module()  # bodies of higher-order operators, by name
+        self.attributes = torch.nn.Module()  # the graphs of functions given to higher-order operators, by name
         self._targets = set[str]()
         self.sources: list[Source] = []  # of the inputs, in order
-        self.examples: list[Any] = []  # what they were when the segment was captured
+        self.examples: list[Any] = []  # the inputs' values during capture
         self._names: list[str] = []
         self.fake_inputs: Callable[[Sequence[Source], Sequence[Any]], list[Any] | None] = lambda sources, examples: None
         self._last_input: fx.Node | None = None
         self.sets_state = False
         self._setters: list[fx.Node] = []
-        self.has_effects = False  # it writes to tensors, or may do what else eager would do once
+        self.has_effects = False  # whether it writes to a tensor or has another effect that must not happen twice
 
     def input(self, source: Source, fake: Any, real: Any) -> fx.Node:
-        """A placeholder; they stand before all else, in order of first use."""
+        """A placeholder. Placeholders come first in the graph, in order of first use."""
         place = self.graph._root if self._last_input is None else self._last_input
         with self.graph.inserting_after(place):
             target = self._unused(placeholder_name(source))
@@ -63,7 +63,7 @@ class SegmentGraph:
         return node
 
     def _unused(self, name: str) -> str:
-        """The name, numbered where another input has it: code is printed with them."""
+        """The name, with a number if another input has it: it becomes a variable of the graph's code."""
         found, count = name, 0
         while found in self._targets:
             count += 1
@@ -72,7 +72,9 @@ class SegmentGraph:
         return found
 
     def call(self, kind: str, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], value: Any) -> fx.Node:
-        """A node for a call that gave `value` on fakes. Raises GraphBreak where it made up a number that is not in it."""
+        """A node for a call that returned `value` on fakes. Raises GraphBreak if the call made an unbacked symbol that is not
+        in `value`.
+        """
         node = self.graph.create_node(kind, target, tuple(args), dict(kwargs))
         try:
             set_example_value(node, value)
@@ -83,14 +85,14 @@ class SegmentGraph:
         return node
 
     def set_state(self, setter: Any, *state: Any) -> fx.Node:
-        """A node that changes a mode of torch. Alone it is no reason to compile anything."""
+        """A node that changes a mode of torch. A graph of such nodes alone is not compiled."""
         node = self.graph.create_node("call_function", setter, state, {})
         self._setters.append(node)
         self.sets_state = True
         return node
 
     def attach(self, prefix: str, body: fx.GraphModule) -> fx.Node:
-        """A node for the body of a higher-order operator, which becomes an attribute of the graph module."""
+        """A node for the graph of a higher-order operator's function, which becomes an attribute of the graph module."""
         name = next(
             name for name in map(f"{prefix}_{{}}".format, itertools.count()) if not hasattr(self.attributes, name)
         )
@@ -98,11 +100,11 @@ class SegmentGraph:
         return self.graph.get_attr(name)
 
     def part(self, node: fx.Node, index: int, value: Any) -> fx.Node:
-        """A node for a part of what a node gives."""
+        """A node for an element of another node's output."""
         return self.call("call_function", operator.getitem, (node, index), {}, value)
 
     def local(self, node: fx.Node) -> fx.Node:
-        """The node as this graph has it."""
+        """The node, for use in this graph."""
         assert node.graph is self.graph, "a node of a body is used outside of it"
         return node
 
@@ -128,12 +130,14 @@ class SegmentGraph:
         return module
 
     def inputs_given(self, outputs: Sequence[fx.Node]) -> Callable[..., tuple[Any, ...]]:
-        """What gives the outputs where there is nothing to compute: they are inputs, an array over the memory of a tensor's."""
+        """A function that selects the outputs from the inputs, for a segment without a graph. (An array shares memory with its
+        input.)
+        """
         places = [self.sources.index(node.meta["source"]) for node in outputs]
         return lambda *inputs: tuple(inputs[place] for place in places)
 
     def drop_unused(self) -> None:
-        """Leaves out numbers and parts that nothing uses."""
+        """Removes unused nodes for numbers and elements."""
         for node in reversed(self.graph.nodes):
             if node.users or node.op in ("output", "placeholder"):
                 continue

@@ -1,7 +1,7 @@
-"""What the nodes of a captured graph say of the program: its lines, the modules that ran, the functions that were called.
+"""Metadata of graph nodes about the program: stack trace, module stack, called function.
 
 Counterpart: torch/_dynamo/output_graph.py SubgraphTracer.create_proxy
-Differs: what a node needs is noted as frames' codes and lines; text is made once, when the graph is finished.
+Differs: during capture a node's codes and lines are noted; their text is made once, when the graph is finished.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from refimpl.capture.values.polyfills import is_polyfill
 
 
 class _Module(NamedTuple):
-    name: str  # of its source
+    name: str  # of the module's source
     kind: type
-    call: int  # among those by this name
+    call: int  # the number of this call, among calls of the module
 
 
 class _Place(NamedTuple):
     code: CodeType
     line: int
-    module: _Module | None  # where the frame is its `forward`
+    module: _Module | None  # if the frame is a module's `forward`
 
 
 class NodeMeta:
-    """Notes and texts for the nodes of one graph."""
+    """Positions of the nodes of one graph, and the text made of them."""
 
     def __init__(self) -> None:
-        self.frames: Sequence[FrameState] = ()  # of the machine that runs, lowest first
+        self.frames: Sequence[FrameState] = ()  # of the running machine, lowest first
         self._places: dict[fx.Node, tuple[_Place, ...]] = {}
-        self._calls: dict[str, list[FrameState]] = {}  # of modules, by the names of their sources
+        self._calls: dict[str, list[FrameState]] = {}  # frames of `forward`, by the name of the module's source
 
     def note(self, node: fx.Node) -> None:
-        """The node is made by the instructions that the frames are at."""
+        """Notes the current instruction of each frame for the node."""
         self._places[node] = tuple(
             _Place(frame.code.code, frame.line(), self._module_of(frame))
             for frame in self.frames
@@ -64,13 +64,13 @@ class NodeMeta:
         for node in graph.nodes:
             source = node.meta.get("source")
             if node.op == "placeholder" and source is not None and is_of_module(source):
-                stacks = (user.meta.get("nn_module_stack") for user in node.users)  # in which it is read
+                stacks = (user.meta.get("nn_module_stack") for user in node.users)  # of the nodes that read it
                 found = next(filter(None, stacks), None)
                 if found is not None:
                     node.meta["nn_module_stack"] = dict(found)
 
     def release(self) -> None:
-        """Holds no frame any more."""
+        """Releases the frames."""
         self.frames = ()
         self._calls.clear()
 
@@ -103,7 +103,7 @@ def _text(place: _Place, texts: dict[tuple[CodeType, int], str]) -> str:
 
 
 def _key(module: _Module) -> str:
-    """`L['self']._modules['lin']` -> `L__self___lin`; of a further call `L__self___lin@1`."""
+    """`L['self']._modules['lin']` -> `L__self___lin`; for its second call `L__self___lin@1`."""
     key = re.sub(r"[^a-zA-Z0-9_]", "_", re.sub(r"\._modules\['(\w+)'\]", r".\1", module.name)).replace(
         "L__self___", "L__self__"
     )

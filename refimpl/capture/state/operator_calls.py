@@ -1,4 +1,4 @@
-"""Calls of operators on the values of a segment: nodes of its graph, results on fakes, numbers that are symbols.
+"""Calls of torch operators during capture: a node in the graph, the result on fakes, symbolic numbers.
 
 Counterpart: torch/_dynamo/variables/builder.py wrap_fx_proxy; torch/_dynamo/variables/tensor.py SymNodeVariable
 """
@@ -62,7 +62,7 @@ _BINARY_NAMES = (
 )
 _IN_PLACE_NAMES = frozenset(f"i{name}" for name in _BINARY_NAMES)
 _IN_PLACE_OPERATORS = frozenset(id(value) for name, value in vars(operator).items() if name in _IN_PLACE_NAMES)
-# In names of functions that write to what they are given, or to the generator, without a word in their schema.
+# Parts of the names of functions that write to an argument or to the generator, although their schema does not say so.
 _MORE_THAN_THEIR_VALUE = (
     "batch_norm", "instance_norm", "embedding", "drop", "rand", "rrelu", "bernoulli", "normal", "multinomial", "poisson",
     "binomial", "sample", "gumbel",
@@ -74,25 +74,25 @@ _DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
 
 
 class OperatorState:
-    """What operators need of the segment that is captured."""
+    """The part of the capture state that operator calls use."""
 
     graph: SegmentGraph
     fake_mode: FakeTensorMode
     layouts: EagerLayoutsMode
-    symbols: dict[Any, NumberValue]  # by the symbol, those that an input has
+    symbols: dict[Any, NumberValue]  # input symbol -> the number
     by_fake: dict[int, TensorValue]
-    offset: Callable[[], int]  # of the instruction of the first frame that runs
-    written_at: int  # what `offset` was at the last write to a tensor
-    writes: dict[int, int]  # what it was at the last write to a tensor or a view of it, by id of its fake
+    offset: Callable[[], int]  # the current offset in the segment's first frame
+    written_at: int  # `offset()` at the last write to a tensor
+    writes: dict[int, int]  # id of a fake (of the base, for a view) -> `offset()` at the last write to it
 
     @abstractmethod
     def realize(self, value: Any) -> Any:
-        """The value, looked at."""
+        """The value itself for a lazy value; see `CaptureState`."""
 
     # ----------------------------------------------------------------------------------------------------------- numbers
 
     def size_of(self, tensor: TensorValue | ArrayValue, dim: int) -> Value:
-        """A size of a tensor or an array."""
+        """The size of a tensor or an array."""
         size: Any = tensor.fake.shape[dim]
         if type(size) is int:
             return ConstantValue(size)
@@ -102,14 +102,14 @@ class OperatorState:
         return NumberValue(size, self.graph.call("call_method", "size", (tensor.node, dim), {}, size))
 
     def node_of(self, value: NumberValue) -> Any:
-        """The node that gives a number: an input of the graph, where it is read from one."""
+        """The node of a number; for a number that is read from an input, a placeholder."""
         if value.node is None:
             assert value.source is not None
             value.node = self.graph.input(value.source, value.number, number_of(value.number))
         return value.node
 
     def specialised(self, value: NumberValue) -> ConstantValue:
-        """The number as it is now; guarded where it depends on inputs."""
+        """The number as a constant; a guard holds the inputs to it."""
         kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(value.number)]
         try:
             return ConstantValue(kind(value.number))
@@ -117,7 +117,7 @@ class OperatorState:
             raise GraphBreak("guard_on_data", what=f"{kind.__name__}() of {value.number}") from error
 
     def arithmetic(self, function: Any, operands: Sequence[Value]) -> Value:
-        """What an operator of Python gives for numbers of which one is a symbol."""
+        """The result of a Python operator on numbers, at least one of them symbolic."""
         operands = [self._without_truth(operand) for operand in operands]
         what = getattr(function, "__name__", str(function))
         if function in _DIVISIONS and isinstance(operands[1], NumberValue) and operands[1].number == 0:
@@ -144,9 +144,9 @@ class OperatorState:
     def operator(
         self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, kind: str = "call_function"
     ) -> Value:
-        """A node for a call of torch's, and the value of what it gives on fakes.
+        """Adds a node for a call of a torch function. Returns the value of its result on fakes.
 
-        Raises GraphBreak for arguments or results that a graph cannot have, and where the call raises.
+        Raises GraphBreak for arguments or results that a graph cannot have, and if the call raises.
         """
         what = target if isinstance(target, str) else getattr(target, "__name__", str(target))
         fake_args = [self.fake_of(arg, what) for arg in args]
@@ -154,7 +154,8 @@ class OperatorState:
         given = [*_tensors_in([fake_args, *fake_kwargs.values()])]
         versions = [_version_of(leaf) for leaf in given]
         result = self._run(kind, target, fake_args, fake_kwargs, what)
-        # Which object a write gives is known. What else gives its argument on fakes may copy it for real: layouts can differ.
+        # A write returns its argument. Another function that returns its argument on fakes may return a copy when it runs, since
+        # strides # can differ.
         writes = _writes(target, kwargs)
         is_written = [_version_of(leaf) for leaf in given] != versions
         if writes or is_written or not _is_of_torch(target) or any(word in what for word in _MORE_THAN_THEIR_VALUE):
@@ -165,7 +166,7 @@ class OperatorState:
             self.writes.update({id(leaf if leaf._base is None else leaf._base): self.written_at for leaf in changed})
         out = fake_kwargs.get("out")
         if isinstance(out, torch.Tensor) and not (is_written or out.is_inference()):
-            raise GraphBreak("op_without_fake_kernel", what=f"{what} into `out`")  # one that writes, that is
+            raise GraphBreak("op_without_fake_kernel", what=f"{what} into `out`")  # the function ignored `out`
         same = self.by_fake.get(id(result)) if writes else None
         if not _has_tensor(result):
             if type(result) in CONSTANT_TYPES and result is not None:
@@ -177,7 +178,7 @@ class OperatorState:
             {name: self.argument_of(arg) for name, arg in kwargs.items()}, result,
         )  # fmt: skip
         if same is not None:
-            return same  # written in place: the object is the argument itself
+            return same  # an in-place call returns the argument itself
         return self._result(result, node)
 
     def _run(self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any], what: str) -> Any:
@@ -223,18 +224,18 @@ class OperatorState:
         return ConstantValue(None)
 
     def part_of(self, node: Any, index: int, part: Any) -> Value:
-        """The value of a part of what a node gives; a tensor that is known already is itself."""
+        """The value of an element of a node's output; a tensor that already has a value keeps it."""
         known = self.by_fake.get(id(part))
         if known is not None:
             return known
         return self._result(part, self.graph.part(node, index, part))
 
     def fake_of(self, value: Any, what: str) -> Any:
-        """The argument of a call on fakes. Raises GraphBreak for values that no operator takes."""
+        """The argument for a call on fakes. Raises GraphBreak for values that no operator takes."""
         return self.realize(value).as_fake(self, what)
 
     def argument_of(self, value: Any) -> Any:
-        """The same, for the node."""
+        """The argument for a node."""
         return self.realize(value).as_argument(self)
 
 
@@ -245,7 +246,7 @@ def _has_tensor(result: Any) -> bool:
 
 
 def _has_number(result: Any) -> bool:
-    """Whether there is a symbolic number in it."""
+    """Whether the result contains a symbolic number."""
     if isinstance(result, (tuple, list)):
         return any(_has_number(part) for part in result)
     return isinstance(result, SYMBOLIC_NUMBERS)
@@ -260,12 +261,12 @@ def _strides(fake: torch.Tensor) -> Sequence[Any]:
 
 
 def number_of(symbolic: Any) -> Any:
-    """What the symbolic number is in the run that is captured."""
+    """The hint: the number's value during capture."""
     return symbolic.node.hint
 
 
 def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors of arguments, which are in lists and tuples only."""
+    """The tensors among arguments, which may be in lists and tuples."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
@@ -278,7 +279,7 @@ def _version_of(tensor: torch.Tensor) -> int | None:
 
 
 def _is_of_torch(target: Any) -> bool:
-    """Whether a call is one of torch's own, which does what its name says; an operator of a library may do more."""
+    """Whether the target is one of torch's functions, whose effects follow from its name. A custom operator may have others."""
     if isinstance(target, (OpOverload, OpOverloadPacket)):
         return str(target).startswith("aten.")
     return True
@@ -286,7 +287,9 @@ def _is_of_torch(target: Any) -> bool:
 
 @contextlib.contextmanager
 def _watched_updates(given: Any, what: str) -> Iterator[None]:
-    """Operators that are called within it on these tensors raise GraphBreak where no graph does what they do to memory."""
+    """Raises GraphBreak for an operator call within the block that updates overlapping memory in a way that a graph cannot
+    reproduce.
+    """
     tensors = [*_tensors_in(given)]
     strided = [tensor for tensor in tensors if tensor.layout is torch.strided and not is_functorch_wrapped(tensor)]
     storages = list(map(storage_key, strided))
@@ -313,7 +316,7 @@ class _UpdatesMode(DispatchMode):
 
 
 def _writes(target: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call writes to a tensor and gives it back."""
+    """Whether the call writes to a tensor and returns it."""
     name = target if isinstance(target, str) else getattr(target, "__name__", "")
     if name.startswith("__i") and name.endswith("__"):
         return True

@@ -1,4 +1,4 @@
-"""What a segment changes in objects that were there before it: noted while capturing, done once after the graph.
+"""Side effects of a segment on the program's objects: noted during capture, applied once after the graph.
 
 Counterpart: torch/_dynamo/side_effects.py SideEffects
 """
@@ -27,17 +27,18 @@ Changed = SequenceValue | DictValue | SetValue | CellValue
 
 @dataclass(slots=True)
 class SideEffects:
-    """In the order of the first change of each object. What is read after a change is what was written."""
+    """Side effects, in the order of each object's first change. A later read finds what was written."""
 
-    _changed: dict[Changed, dict[Any, Any]] = field(default_factory=dict)  # with what was in a dict before
+    _changed: dict[Changed, dict[Any, Any]] = field(default_factory=dict)  # with the former items of a dict
     _attributes: dict[ObjectValue, dict[str, Any]] = field(default_factory=dict)
     _globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
 
-    _under_way: dict[Value, list[ReversedValue | FoundIteratorValue]] = field(default_factory=dict)  # by the list
-    count: int = 0  # of changes
+    # list -> its iterators that have begun
+    _under_way: dict[Value, list[ReversedValue | FoundIteratorValue]] = field(default_factory=dict)
+    count: int = 0  # number of changes
 
     def will_change(self, value: Changed) -> None:
-        """The content of a value is about to be changed in place."""
+        """Must be called before the content of a value is changed in place. Raises GraphBreak where a change is not supported."""
         if isinstance(value, FrozenDictValue):
             raise GraphBreak("unsupported_operation", what="a change", kind="dict of an object")
         if any(not iterator.is_exhausted for iterator in self._under_way.get(value, ())):
@@ -48,12 +49,12 @@ class SideEffects:
                 self._changed[value] = dict(value.items) if isinstance(value, DictValue) else {}
 
     def watch(self, iterator: ReversedValue | FoundIteratorValue) -> None:
-        """It goes through a list that is not to be changed meanwhile."""
+        """Notes an iterator over a list, which must not be changed before the iterator is exhausted."""
         assert iterator.of is not None
         self._under_way.setdefault(iterator.of, []).append(iterator)
 
     def is_changed(self, value: Value) -> bool:
-        """Whether the content of a value is not what it was before."""
+        """Whether the content of a value has been changed."""
         return value in self._changed
 
     def set_attribute(self, value: ObjectValue, name: str, new: Any) -> None:
@@ -62,39 +63,39 @@ class SideEffects:
         self._attributes.setdefault(value, {})[name] = new
 
     def attribute(self, value: ObjectValue, name: str) -> Any:
-        """What was written to the attribute; None if nothing was."""
+        """The value written to an attribute; None if there is none."""
         return self._attributes.get(value, {}).get(name)
 
     def has_attributes(self, value: ObjectValue) -> bool:
-        """Whether any attribute was written."""
+        """Whether any attribute of the object has been written."""
         return value in self._attributes
 
     def set_global(self, namespace: dict[str, Any], name: str, new: Any) -> None:
-        """A global variable, by the namespace it is in."""
+        """Notes a write to a global variable of a namespace."""
         self.count += 1
         self._globals.setdefault(id(namespace), (namespace, {}))[1][name] = new
 
     def global_(self, namespace: dict[str, Any], name: str) -> Any:
-        """What was written to the variable; None if nothing was."""
+        """The value written to a global variable; None if there is none."""
         found = self._globals.get(id(namespace))
         return None if found is None else found[1].get(name)
 
     def contents(self) -> Iterator[Changed]:
-        """Lists, dicts and cells whose content is another."""
+        """Lists, dicts, sets and cells that were changed."""
         yield from self._changed
 
     def before(self, value: DictValue) -> dict[Any, tuple[Value, Value]]:
-        """What was in a dict that was changed, as in `value.items`."""
+        """The items of a changed dict before its first change, in the form of `value.items`."""
         return self._changed[value]
 
     def attributes(self) -> Iterator[tuple[ObjectValue, str, Any]]:
-        """Attributes that were written."""
+        """The written attributes."""
         for value, names in self._attributes.items():
             for name, new in names.items():
                 yield value, name, new
 
     def globals(self) -> Iterator[tuple[dict[str, Any], str, Any]]:
-        """Global variables that were written."""
+        """The written global variables."""
         for namespace, names in self._globals.values():
             for name, new in names.items():
                 yield namespace, name, new

@@ -1,7 +1,8 @@
-"""What can be reached from values, and whether any of it was changed meanwhile.
+"""Finds what is reachable from values, and whether it has changed since a snapshot.
 
 Counterpart: torch/_dynamo/side_effects.py check_allowed_side_effect; variables/base.py VariableTracker.visit
-Differs: what a body may not change is compared with what it was, whoever changed it.
+Differs: objects that the function of a higher-order operator must not change are compared with their former state, whoever
+changed them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.state.side_effects import SideEffects
 from refimpl.capture.values import NumberValue, TensorValue, Value
 
-# Slots that hold objects of the program, of the graph or of the environment of shapes; and notes that say nothing of the content.
+# Slots with objects of the program, the graph or the shape env, and slots that are not part of a value's content.
 _OPAQUE = frozenset(
     ["class_", "code", "enter", "exit", "fake", "globals", "is_read", "node", "number", "object", "order", "raised_at",
      "real", "recipe", "source", "value"]
@@ -45,7 +46,7 @@ def _parts(thing: Any) -> Iterator[Any]:
 
 
 def reachable(roots: Iterable[Any]) -> list[Any]:
-    """Values, frames and the containers in them, each once: what is in one comes after it, in order."""
+    """The reachable values, frames and containers, each once, before the things they contain."""
     found: dict[int, Any] = {}
     waiting = [*roots][::-1]
     while waiting:
@@ -58,12 +59,12 @@ def reachable(roots: Iterable[Any]) -> list[Any]:
 
 
 def leaves(roots: Iterable[Any]) -> list[TensorValue | NumberValue]:
-    """The tensors and numbers among them."""
+    """The reachable tensors and numbers."""
     return [thing for thing in reachable(roots) if isinstance(thing, (TensorValue, NumberValue))]
 
 
 class Snapshot:
-    """What can be reached from these values and from what the segment has written, as it is now."""
+    """The state of everything reachable from these values and from the segment's side effects."""
 
     def __init__(self, roots: Iterable[Any], effects: SideEffects) -> None:
         self._effects = effects
@@ -72,7 +73,7 @@ class Snapshot:
         self._contents = [(thing, _content(thing)) for thing in reachable([*roots, *written])]
 
     def changed(self) -> str | None:
-        """The kind of what is another now; None where nothing is."""
+        """The kind of a value that has changed; None if there is none."""
         for thing, content in self._contents:
             if not _is_same(content, _content(thing)):
                 return thing.kind if isinstance(thing, Value) else "container"

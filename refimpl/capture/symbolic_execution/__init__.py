@@ -1,1 +1,1 @@
-"""The symbolic domain: interprets frames whose values stand for what is not known yet."""
+"""Symbolic execution of frames: the domain whose values stand for objects, calls of the program's objects, inlining."""

@@ -1,4 +1,4 @@
-"""Entering functions written in Python, and calling functions of C with constants.
+"""Inlines calls of Python functions, and evaluates calls of C functions on constants.
 
 Counterpart: torch/_dynamo/variables/functions.py UserFunctionVariable, NestedUserFunctionVariable
 """
@@ -39,7 +39,7 @@ _PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Para
 
 
 def folded(domain: Any, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
-    """What the function gives for constants. Breaks where it raises what the program cannot be given."""
+    """Evaluates a function on constants. Breaks the graph if it raises an error that cannot be passed on to the program."""
     what = getattr(function, "__name__", str(function))
     for value in (*args, *kwargs.values()):
         _refuse_metaclass(domain, domain.state.realize(value), what)
@@ -57,7 +57,7 @@ def folded(domain: Any, function: Any, args: Sequence[Any], kwargs: dict[str, An
 
 
 def _refuse_metaclass(domain: Any, value: Any, what: str) -> None:
-    """What is asked of a class may be its metaclass's to answer, in code of the user's."""
+    """Breaks the graph for a class with its own metaclass, which may answer with code of the user's."""
     match value:
         case ObjectValue() if value.plain_of_member() is not value:
             pass
@@ -71,7 +71,9 @@ def _refuse_metaclass(domain: Any, value: Any, what: str) -> None:
 
 
 def enter_function(domain: Any, function: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A frame for a function written in Python. Breaks for generators, for code that is not known, for wrong arguments."""
+    """A frame for a Python function; for a generator function, the generator. Breaks the graph for unsupported code and wrong
+    arguments.
+    """
     match function:
         case ObjectValue() if is_a(function.object, FunctionType):
             frame = _frame_of_object(domain, function, function.object, args, kwargs)

@@ -1,4 +1,4 @@
-"""Calls of objects that were there before: what is entered, what is a node, what is answered at once.
+"""Calls of the program's objects: whether a call is inlined, becomes a node, or is evaluated at once.
 
 Counterpart: torch/_dynamo/variables/functions.py, builtin.py, torch.py
 """
@@ -66,7 +66,7 @@ _DETACH = (torch.detach_, torch.Tensor.detach_)
 
 
 def call_object(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`function(...)`: by a rule for this very object, else by what kind of object it is, else by where it is defined."""
+    """Calls an object: by a rule for this object, else by its kind, else by where it is defined."""
     found = _by_rule(domain, frame, function, args, kwargs)
     if found is _UNKNOWN:
         found = _by_kind(domain, frame, function, args, kwargs)
@@ -81,7 +81,8 @@ def _by_rule(domain: Any, frame: FrameState, function: ObjectValue, args: list[A
     if config.ignore_logging_functions and any(target is ignored for ignored in config.ignore_logging_functions):
         return ConstantValue(None)
     if function.source is not None and _is_answered(target):
-        domain.state.guard(GuardKind.ID, function.source, target)  # operators and numpy's functions share one class
+        # operators and numpy functions have one class each, so a guard on the type would not be enough
+        domain.state.guard(GuardKind.ID, function.source, target)
     rule = _RULES.get(id(target))
     if rule is not None:
         return rule(domain, frame, args, kwargs)
@@ -147,7 +148,7 @@ def _by_treatment(
 
 
 def _call_native(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A call of what is written in C, or of an object whose class may have a `__call__` in Python."""
+    """A call of a C function, or of an object whose class may have a `__call__` in Python."""
     target = function.object
     is_method = is_a(target, (MethodDescriptorType, WrapperDescriptorType))
     if is_method and args and _has_rules(domain, target, args[0]):
@@ -158,12 +159,12 @@ def _call_native(domain: Any, frame: FrameState, function: ObjectValue, args: li
 
 
 def _is_answered(target: Any) -> bool:
-    """Whether what a call becomes follows from the object that is called, and not from code that is interpreted."""
+    """Whether the object alone determines what a call becomes, so that no interpreted code guards it."""
     return id(target) in _RULES or is_array_call(target) or treatment(target) in _ANSWERED
 
 
 def _has_rules(domain: Any, method: Any, receiver: Any) -> bool:
-    """Whether `list.append(receiver, ...)` is what `receiver.append(...)` is."""
+    """Whether the method may be called as `receiver.method(...)`: `list.append(receiver, x)` is `receiver.append(x)`."""
     receiver, owner = domain.state.realize(receiver), method.__objclass__
     match receiver:
         case SequenceValue() | DictValue() | SetValue():
@@ -177,7 +178,7 @@ def _has_rules(domain: Any, method: Any, receiver: Any) -> bool:
 def _call_captured(
     domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """What `compile` gave: the function itself is called."""
+    """A call of a function that `compile` returned: calls the original."""
     source = function.source if function.source is not None else KeptSource(function.object, "captured")
     inner, receiver = function.object.__dict__[CAPTURES]
     way = AttributeSource(source, CAPTURES)
@@ -188,7 +189,7 @@ def _call_captured(
 
 def _node(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
     owner = getattr(target, "__objclass__", None)
-    if owner is not None:  # torch.Tensor.add: what a method call is
+    if owner is not None:  # torch.Tensor.add is a method call
         receiver = domain.state.realize(args[0])
         if not isinstance(receiver, TensorValue):
             unsupported(target.__name__, receiver)
@@ -208,7 +209,7 @@ def _fold(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> 
 def _call_module(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     class_ = type(function.object)
     if is_a(function.object, LazyGraphModule):
-        LazyGraphModule.force_recompile(function.object)  # its `forward` is not there before
+        LazyGraphModule.force_recompile(function.object)  # its `forward` is generated on first use
     if class_.__call__ is _MODULE_CALL and function.source is not None and not function.hooks_of(domain):
         forward = domain.state.wrap(class_.forward, AttributeSource(class_source(function.object), "forward"))
         return domain.call(frame, forward, [function, *args], kwargs)
@@ -216,7 +217,7 @@ def _call_module(domain: Any, frame: FrameState, function: ObjectValue, args: li
 
 
 def _call_special_with(domain: Any, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """By the `__call__` that its class has."""
+    """Calls the `__call__` of the object's class."""
     found = getattr(type(function.object), "__call__", None)  # noqa: B004 - which function it is
     if not isinstance(found, FunctionType) or function.source is None:
         raise GraphBreak("call_of_native_code", what=type(function.object).__qualname__)
@@ -228,7 +229,7 @@ def _call_special_with(domain: Any, function: ObjectValue, args: list[Any], kwar
 
 
 class _Evaluation:
-    """What `get_real_value` needs of the graph so far: its inputs as they are now."""
+    """The graph so far in the form that `get_real_value` needs, with the inputs' current values."""
 
     def __init__(self, state: Any) -> None:
         self.fake_mode = state.fake_mode
@@ -238,10 +239,10 @@ class _Evaluation:
 
 
 def _assumed_result(domain: Any, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    """The value of what the call gives. An argument that comes out is a constant like everything else.
+    """The value of a call whose result is assumed to be constant (`assume_constant_result`).
 
-    Raises GraphBreak for arguments of which no object is known, and for tensors that were computed after the graph wrote to
-    something; what the function raises comes out.
+    Raises GraphBreak for arguments whose object is unknown, and for tensors computed after the graph wrote to a tensor. An
+    error of the function is raised.
     """
     evaluation = _Evaluation(domain.state)
     given = [_real_of(domain, arg, evaluation) for arg in args]
@@ -266,14 +267,14 @@ def _real_of(domain: Any, arg: Any, evaluation: _Evaluation) -> Any:
 
 
 def _keep_watched_apart(state: Progress, target: Any, args: Sequence[Any]) -> None:
-    """Raises GraphBreak before a call of such a method as a function."""
+    """Raises GraphBreak before `torch.Tensor.register_hook(t, ...)` and `retain_grad(t)`."""
     value = state.realize(args[0]) if args and any(target is method for method in _UNBOUND) else None
     if isinstance(value, TensorValue):
         raise before_watching(state, value, target.__name__)
 
 
 def _keep_inputs_apart(state: Progress, target: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-    """Raises GraphBreak before a call of `torch.autograd.grad` whose inputs are made in the segment and used in it."""
+    """Raises GraphBreak before a `torch.autograd.grad` whose inputs are computed and used in this segment."""
     given = kwargs.get("inputs", args[1] if len(args) > 1 else None) if target is _GRAD else None
     found = state.realize(given)
     for item in found.items if isinstance(found, SequenceValue) else [found]:
@@ -285,7 +286,7 @@ def _keep_inputs_apart(state: Progress, target: Any, args: Sequence[Any], kwargs
 
 
 def _keep_detached_apart(state: Progress, target: Any, args: Sequence[Any]) -> None:
-    """Raises GraphBreak before a call of `torch.detach_`."""
+    """Raises GraphBreak before `torch.detach_`."""
     value = state.realize(args[0]) if target in _DETACH and args else None
     if isinstance(value, TensorValue):
         raise before_the_write(state, value)

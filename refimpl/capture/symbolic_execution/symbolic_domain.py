@@ -1,8 +1,8 @@
-"""The symbolic domain: hands the questions of the interpreter's loop to the values, which stand for what is not known yet.
+"""The symbolic domain: the interpreter's loop asks it about values, and it asks the value of each kind.
 
 Counterpart: torch/_dynamo/symbolic_convert.py
-Differs: what is not known is a graph break before the instruction, never an approximation; the instruction is then run by
-CPython's rules, so a rule that is missing costs a graph and no right answer.
+Differs: what is not known breaks the graph before the instruction and is never approximated. CPython's rules then run the
+instruction, so a missing rule costs a graph but never correctness.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ _OBJECTS_OF_CODE = (slice, frozenset, CodeType, torch.finfo, torch.iinfo)
 
 
 class SymbolicDomain(Domain):
-    """Asks the values of one segment, once they have been looked at."""
+    """Passes each question to the values concerned, after it has realized them."""
 
     def __init__(self, state: CaptureState) -> None:
         self.state = state
         self.taken: list[tuple[IteratorValue | CombinedIteratorValue, int, bool]] = []
-        """Where iterators were before this instruction."""
+        """(iterator, position, whether it was exhausted) before the current instruction."""
 
     def untake(self) -> None:
-        """An instruction that breaks has taken nothing."""
+        """Restores the iterators, because an instruction that breaks the graph runs again."""
         for iterator, place, is_exhausted in reversed(self.taken):
             iterator.untake(place, is_exhausted)
         self.taken.clear()
@@ -77,7 +77,7 @@ class SymbolicDomain(Domain):
     # --------------------------------------------------------------------------------------------- making values
 
     def is_constant(self, value: Any) -> bool:
-        """Whether an object is one that equal objects may stand for."""
+        """Whether an equal object may stand for this one."""
         return type(value) in CONSTANT_TYPES or type(value) in _OBJECTS_OF_CODE
 
     def constant(self, value: Any) -> Any:
@@ -90,11 +90,11 @@ class SymbolicDomain(Domain):
         return ObjectValue(object_)
 
     def iterator(self, over: Value, items: list[Value]) -> IteratorValue:
-        """A new iterator over a value, which gives these."""
+        """A new iterator over a value that gives these items."""
         return IteratorValue(over, items)
 
     def named(self, kwargs: dict[str, Any]) -> DictValue:
-        """Keywords as a dict."""
+        """Keyword arguments as a dict."""
         return DictValue({name: (ConstantValue(name), value) for name, value in kwargs.items()})
 
     def array_of_tensor(self, tensor: TensorValue) -> ArrayValue:
@@ -102,7 +102,7 @@ class SymbolicDomain(Domain):
         return array_of_tensor(tensor)
 
     def key_value(self, key: Any) -> Value:
-        """The value of a key that is its own."""
+        """The value of a key of a dict's or set's `items`."""
         match key:
             case Member():
                 return key.value
@@ -112,7 +112,7 @@ class SymbolicDomain(Domain):
                 return ObjectValue(key) if has_own_key(key) else ConstantValue(key)
 
     def value_of(self, result: Any, what: str) -> Value:
-        """The value of a new object made of constants. Breaks for everything else."""
+        """The value of a new object made of constants. Breaks the graph for any other object."""
         if isinstance(result, (tuple, list)) and type(result) in (tuple, list):
             return SequenceValue(type(result), [self.value_of(item, what) for item in result])
         if self.is_constant(result):
@@ -122,7 +122,7 @@ class SymbolicDomain(Domain):
     # ---------------------------------------------------------------------------------------------- what values are
 
     def constant_of(self, value: Any, what: str) -> Any:
-        """The object of a constant, or of a tuple or list of constants. Breaks for everything else."""
+        """The object of a constant, or of a tuple or list of constants. Breaks the graph for any other value."""
         return self.state.realize(value).constant(self, what)
 
     def is_none(self, value: Any) -> bool:
@@ -133,11 +133,11 @@ class SymbolicDomain(Domain):
         return self.state.realize(value).truth(self)
 
     def hash_key(self, key: Any) -> Any:
-        """What a dict or set finds a key by."""
+        """The key under which a dict or set stores the value."""
         return self.state.realize(key).hash_key(self)
 
     def known_key(self, key: Value, *, is_constant: bool = False) -> Value:
-        """A number or slice that depends on sizes, as it is now. is_constant: a slice must not hold anything else."""
+        """A number or slice that depends on sizes, as a constant. is_constant: a slice must not contain a tensor."""
         if isinstance(key, SliceValue):
             if is_constant or not any(isinstance(self.state.realize(part), TensorValue) for part in key.parts):
                 return ConstantValue(slice(*(self.constant_of(part, "a slice") for part in key.parts)))
@@ -183,27 +183,27 @@ class SymbolicDomain(Domain):
         return ConstantValue(same is not inverted)
 
     def same_or_equal(self, left: Any, right: Any) -> bool | None:
-        """`left is right or left == right`, as containers compare their parts; None where code of the user's has to be run."""
+        """`left is right or left == right`, as containers compare items; None if that needs code of the user's."""
         return same_or_equal(self, left, right)
 
     def compare_containers(self, sign: str, left: Value, right: Value) -> Any:
-        """A comparison where one side is a sequence, dict or view that is no constant."""
+        """A comparison in which one side is a sequence, dict or view."""
         return compare_containers(self, sign, left, right)
 
     def binary_of_sets(self, sign: str, left: Value, right: Value) -> Value:
-        """`|` and its like, where one side is a set or a view of keys."""
+        """`|`, `&`, `-` or `^`, where one side is a set or a view of keys."""
         return binary_of_sets(self, sign, left, right)
 
     def compare_sets(self, sign: str, left: Value, right: Value) -> Value:
-        """A comparison where one side is a set or a view of keys."""
+        """A comparison in which one side is a set or a view of keys."""
         return compare_sets(self, sign, left, right)
 
     def binary_of_objects(self, sign: str, left: Value, right: Value) -> Any:
-        """An operator of which one side is an object of the program's."""
+        """An operator of which one operand is an object of a class of the program."""
         return binary_of_objects(self, sign, left, right)
 
     def compare_objects(self, sign: str, left: Value, right: Value) -> Any:
-        """A comparison of which one side is an object of the program's."""
+        """A comparison of which one side is an object of a class of the program."""
         return compare_objects(self, sign, known(self, left), known(self, right))
 
     # -------------------------------------------------------------------------------------------------- attributes
@@ -212,7 +212,7 @@ class SymbolicDomain(Domain):
         return self.state.realize(value).load_attr(self, name)
 
     def has_attribute(self, value: Any, name: str) -> bool | None:
-        """`hasattr`, guarded where there is none; None where code of the user's has to be run for it."""
+        """`hasattr`, with a guard if the result is False; None if that needs code of the user's."""
         return self.state.realize(value).has_attribute(self, name)
 
     def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
@@ -228,7 +228,7 @@ class SymbolicDomain(Domain):
         return super_value(self, class_, self_).load_attr(self, name)
 
     def special(self, value: Any, name: str) -> MethodValue | None:
-        """A special method written in Python, looked up on the class and bound; None if the class has another one or none."""
+        """A special method written in Python, looked up on the class and bound; None if the class has none, or one in C."""
         return value.special(self, name)
 
     def call_special(self, value: Any, name: str, args: list[Value]) -> Any:
@@ -257,15 +257,15 @@ class SymbolicDomain(Domain):
         return self.state.realize(container).delete_item(self, known(self, self.state.realize(key)))
 
     def elements(self, value: Any) -> list[Value]:
-        """All that iterating gives, where that runs no code of the user's."""
+        """The items that iterating gives. Only for values whose iteration runs no code of the user's."""
         return self.state.realize(value).elements(self)
 
     def runs_code(self, value: Any) -> bool:
-        """Whether going through it may run code of the user's, or that of an iterator here."""
+        """Whether iterating over the value may run code of the user's, or resume a generator."""
         return self.state.realize(value).runs_code(self)
 
     def pairs_of(self, value: Any) -> list[tuple[Value, Value]]:
-        """What `dict` makes of it."""
+        """The pairs that `dict(value)` would hold."""
         return self.state.realize(value).pairs(self)
 
     def get_iter(self, value: Any) -> Any:
@@ -315,7 +315,7 @@ class SymbolicDomain(Domain):
         container.put(self, key, value)
 
     def as_set(self, value: Value) -> SetValue:
-        """A constant frozenset as one whose elements are values."""
+        """A constant frozenset as a SetValue."""
         return as_set(self, value)
 
     def set_of(self, class_: type, iterable: Value) -> Any:
@@ -373,29 +373,29 @@ class SymbolicDomain(Domain):
         return self.state.realize(function).call(self, frame, args, kwargs)
 
     def call_object(self, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """A call of an object that was there before: of a function, a class, a module or another one."""
+        """Calls an object of the program: a function, a class, a module or another object."""
         return call_object(self, frame, function, args, kwargs)
 
     def has_class_method(self, class_: Any, name: str) -> bool:
-        """Whether there is a rule for a class method that is written in C."""
+        """Whether there is a rule for a class method written in C."""
         return (id(class_), name) in CLASS_METHODS
 
     def call_class_method(
         self, class_: Any, name: str, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
-        """By that rule."""
+        """Calls it by that rule."""
         return CLASS_METHODS[id(class_), name](self, frame, args, kwargs)
 
     def folded(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
-        """What the function gives for constants. Breaks where it raises."""
+        """Evaluates a function on constants. Breaks the graph if it raises."""
         return inlining.folded(self, function, args, kwargs)
 
     def enter_function(self, function: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """`Enter` with a frame of a function written in Python."""
+        """Inlines a Python function: `Enter` with its frame."""
         return inlining.enter_function(self, function, args, kwargs)
 
     def enter_polyfill(self, polyfill: Any, args: list[Any]) -> Enter:
-        """A frame that the user's program does not have."""
+        """Inlines a polyfill: a frame that the user's program does not have."""
         entered = self.enter_function(ObjectValue(polyfill), args, {})
         assert type(entered) is Enter
         return entered
@@ -435,7 +435,7 @@ class SymbolicDomain(Domain):
         return self.state.wrap(found, GlobalSource(KeptSource(frame.builtins, "builtins"), "__build_class__"))
 
     def import_name(self, frame: FrameState, name: str, names: Any, level: Any) -> Any:
-        """A module that is loaded already: importing it again only looks it up."""
+        """A module that is loaded already: importing it again only looks it up in `sys.modules`."""
         from_list = self.constant_of(names, "import")
         loaded = sys.modules.get(name)
         is_plain = frame.builtins.get("__import__") is builtins.__import__ and self.constant_of(level, "import") == 0
@@ -558,7 +558,7 @@ class SymbolicDomain(Domain):
         return advance(frame)
 
     def add_traceback(self, error: Any, frame: FrameState) -> None:
-        """It has none."""
+        """Does nothing: exceptions have no traceback here."""
 
     def throw(self, error: Any) -> NoReturn:
         raise UserRaise(error=error)
@@ -575,13 +575,13 @@ class SymbolicDomain(Domain):
         raise UserRaise(error=made)
 
     def as_error(self, raised: Any) -> Any:
-        """What `raise` makes of a value: a class of exceptions is called."""
+        """The exception that `raise` raises for a value: a class is called."""
         seen = self.state.realize(raised)
         is_class = isinstance(seen, ObjectValue) and seen.is_class and issubclass(seen.object, BaseException)
         return make_error(self, seen.object, [], {}) if is_class else seen
 
     def _cause(self, cause: Any) -> Value:
-        """What `__cause__` is after `raise error from cause`."""
+        """The `__cause__` that `raise error from cause` sets."""
         seen = self.as_error(cause)
         if not isinstance(seen, ErrorValue) and not self.is_none(seen):
             raise GraphBreak("unsupported_operation", what="raise", kind="a cause made elsewhere")
