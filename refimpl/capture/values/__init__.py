@@ -1,4 +1,4 @@
-"""What a frame holds while a segment is captured: one module for each kind of value. `value` says what is asked of all."""
+"""The values that a frame holds during capture, one module for each kind. `value` has the methods that all kinds share."""
 
 from refimpl.capture.values.array import ArrayValue
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue

@@ -1,8 +1,8 @@
-"""Arrays of numpy inside of a segment: tensors of its graph, and nodes that call what does on tensors what numpy does.
+"""Numpy arrays in a segment: tensors in the graph, and nodes that call the tensor counterpart of a numpy function.
 
 Counterpart: torch/_dynamo/variables/tensor.py NumpyNdarrayVariable; torch/_dynamo/variables/misc.py NumpyVariable
-Differs: numpy itself is asked, of arrays without a meaning of the same shapes, what class, shape, dtype and memory a result has;
-where the tensors' function gives another one, or nothing is known, the graph breaks.
+Differs: numpy itself runs on stand-in arrays of the same shapes to find class, shape, dtype and aliasing of a result. Where the
+tensor function gives something else, or nothing is known, the graph breaks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Array = np.ndarray[Any, Any]
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _OF_SHAPE = frozenset(["ndim", "size", "itemsize", "nbytes"])
 _TENSOR_ATTRIBUTES = frozenset(["T", "real", "imag"])
-# They read data, change the array itself in ways that tensors have not, or leave numpy.
+# Methods that read data, change the array in a way that tensors cannot, or leave numpy.
 _METHODS_LEFT_OUT = frozenset(
     ["item", "tolist", "tobytes", "tofile", "dump", "dumps", "resize", "setflags", "byteswap", "view"]
 )
@@ -47,7 +47,7 @@ _IN_PLACE = frozenset(f"i{name}" for name in (
 
 
 class ArrayValue(Value):
-    """An array of numpy: in the graph it is a tensor, a node of the graph and a fake tensor, and becomes an array after it."""
+    """A numpy array: a node of the graph with a fake tensor, which becomes an array when the graph has run."""
 
     __slots__ = ("fake", "is_scalar", "node")
     operand_rank = 6
@@ -58,14 +58,14 @@ class ArrayValue(Value):
         super().__init__(source)
         self.node = node
         self.fake = fake
-        self.is_scalar = is_scalar  # a number of numpy, as most of what has no dimensions
+        self.is_scalar = is_scalar  # a numpy scalar
 
     @property
     def kind(self) -> str:
         return "number of numpy" if self.is_scalar else "ndarray"
 
     def class_of(self) -> type:
-        """That of arrays, or the one that a number of numpy has by its dtype."""
+        """`np.ndarray`, or for a scalar the class that belongs to its dtype."""
         return torch.empty(0, dtype=self.fake.dtype).numpy().dtype.type if self.is_scalar else np.ndarray
 
     def truth(self, domain: Any) -> bool:
@@ -118,7 +118,7 @@ class ArrayValue(Value):
         array_operator(domain, operator.setitem, [self, domain.known_key(key), item])
 
     def elements(self, domain: Any) -> list[Value]:
-        if self.fake.dim() <= 1:  # of one dimension: numbers, each read when it is its turn
+        if self.fake.dim() <= 1:  # the elements of one dimension are scalars, which numpy reads one at a time
             unsupported("iterating", self)
         return [self.get_item(domain, ConstantValue(index)) for index in range(int(self.fake.shape[0]))]
 
@@ -137,7 +137,7 @@ class ArrayValue(Value):
 
 
 def array_operator(domain: Any, function: Callable[..., Any], operands: Sequence[Any]) -> Value:
-    """A function of `operator` of which an operand is an array."""
+    """A function of `operator`, at least one operand of which is an array."""
     seen = [domain.state.realize(operand) for operand in operands]
     if len(seen) == 2 and _is_tensor_with_number(function, *seen):
         return domain.state.operator(function, [seen[0], _as_tensor(seen[1])], {})
@@ -148,7 +148,7 @@ def array_operator(domain: Any, function: Callable[..., Any], operands: Sequence
 
 
 def array_of_tensor(tensor: TensorValue) -> ArrayValue:
-    """`tensor.numpy()`: over the same memory."""
+    """`tensor.numpy()`, which shares memory."""
     fake = tensor.fake
     if (
         fake.requires_grad
@@ -166,7 +166,7 @@ def array_of_tensor(tensor: TensorValue) -> ArrayValue:
 
 
 def tensor_of_array(domain: Any, array: ArrayValue) -> TensorValue:
-    """`torch.from_numpy(array)`: over the same memory."""
+    """`torch.from_numpy(array)`, which shares memory."""
     if array.is_scalar:
         unsupported("torch.from_numpy", array)
     made = domain.state.operator(torch.as_tensor, [_as_tensor(array)], {})
@@ -177,7 +177,7 @@ def tensor_of_array(domain: Any, array: ArrayValue) -> TensorValue:
 def numpy_node(
     domain: Any, target: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Value:
-    """A node that calls `target`, which is to do what `function` of numpy does."""
+    """Adds a node that calls `target`, the tensor counterpart of the numpy function `function`."""
     seen = [_numpy_argument(domain, arg) for arg in args]
     named = {name: _numpy_argument(domain, arg) for name, arg in kwargs.items()}
     stand_ins = [_stand_in(arg) for arg in seen]
@@ -200,7 +200,9 @@ def numpy_node(
 
 
 def _numpy_argument(domain: Any, value: Any) -> Value:
-    """An argument, looked at, and what is in it. Breaks for what is neither array, constant, dtype nor one of them."""
+    """An argument of a numpy function, with its items realized. Breaks the graph for anything but arrays, constants, dtypes and
+    containers of them.
+    """
     value = domain.state.realize(value)
     match value:
         case ArrayValue() | ConstantValue() | NumberValue() | SliceValue():
@@ -214,7 +216,9 @@ def _numpy_argument(domain: Any, value: Any) -> Value:
 
 
 def _will_write_array(domain: Any, array: Value) -> None:
-    """Arrays that share memory are not told apart: one is written to only where it is the only one that was there."""
+    """Checks a write to an array. Arrays that share memory are not told apart, so the written array must be the only one of the
+    program.
+    """
     assert isinstance(array, ArrayValue)
     if len(domain.state.array_inputs) > 1 and any(array.fake is each.fake for each in domain.state.array_inputs):
         unsupported("a write, beside other arrays,", array)
@@ -222,7 +226,7 @@ def _will_write_array(domain: Any, array: Value) -> None:
 
 
 def _numpy_result(domain: Any, what: str, expected: Any, result: Value, pairs: list[tuple[Any, Value]]) -> Value:
-    """The result, where it is what numpy gives: arrays in the place of tensors. Breaks where it is not."""
+    """The result with arrays in place of tensors. Breaks the graph where the tensor function does not give what numpy gives."""
     match result:
         case TensorValue() if isinstance(expected, (np.ndarray, np.generic)):
             return _numpy_array(domain, what, expected, result, pairs)
@@ -242,7 +246,7 @@ def _numpy_array(domain: Any, what: str, expected: Any, result: TensorValue, pai
     is_same = (expected.dtype, expected.shape) == (
         _numpy_dtype(result.fake), tuple(map(_number, result.fake.shape)),
     )  # fmt: skip
-    if is_same and not views and _views_of(result.fake, pairs):  # numpy copies, and so is what is read a number at once
+    if is_same and not views and _views_of(result.fake, pairs):  # numpy copies here; so does reading a scalar
         result = _of_tensor_method(domain, "clone", result)
     if (
         is_same
@@ -266,7 +270,7 @@ def _of_tensor_method(domain: Any, name: str, tensor: TensorValue) -> TensorValu
 
 
 def _is_tensor_with_number(function: Any, left: Value, right: Value) -> bool:
-    """Whether a number of numpy does to a tensor what a tensor without dimensions does: it is of no higher kind."""
+    """Whether a numpy scalar acts on a tensor as a zero-dimensional tensor does: its dtype is of no higher category."""
     if not isinstance(left, TensorValue) or not isinstance(right, ArrayValue) or not right.is_scalar:
         return False
     kinds = [(dtype.is_complex, dtype.is_floating_point) for dtype in (left.fake.dtype, right.fake.dtype)]
@@ -285,7 +289,7 @@ def _as_tensor(array: ArrayValue) -> TensorValue:
 
 
 def _for_node(value: Value) -> Value:
-    """The argument of the node: arrays are tensors, dtypes their names."""
+    """The argument for the node: a tensor for an array, a name for a dtype."""
     match value:
         case ArrayValue():
             return _as_tensor(value)
@@ -298,7 +302,7 @@ def _for_node(value: Value) -> Value:
 
 
 def _stand_in(value: Value) -> Any:
-    """What numpy is asked with: arrays of the same shape and dtype, numbers as they are now."""
+    """The argument for numpy: an array of the same shape and dtype, or a number."""
     match value:
         case ArrayValue():
             made = _array_like(value.fake)
@@ -318,7 +322,7 @@ def _stand_in(value: Value) -> Any:
 
 
 def _array_like(fake: torch.Tensor) -> Array:
-    """An array of the sizes, strides and dtype of a tensor. Zeros where they are indices, so that they are within bounds."""
+    """An array with the sizes, strides and dtype of a tensor. Integers are zeros, so that they are valid indices."""
     dtype = _numpy_dtype(fake)
     sizes, strides = [*map(_number, fake.shape)], [*map(_number, fake.stride())]
     extent = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if 0 not in sizes else 0
@@ -327,7 +331,7 @@ def _array_like(fake: torch.Tensor) -> Array:
 
 
 def _lies_alike(array: Array, fake: torch.Tensor) -> bool:
-    """Whether both have their elements in the same order in memory, with the same gaps."""
+    """Whether the array has the strides of the tensor."""
     if not array.size:
         return True
     dims = [dim for dim, size in enumerate(array.shape) if size > 1]
@@ -351,7 +355,7 @@ def _is_tuple_or_list(value: Any) -> bool:
 
 
 def _views(expected: Any, pairs: list[tuple[Any, Value]]) -> list[int]:
-    """Which arguments a result of numpy's is a view of, by number."""
+    """The indices of the arguments that share memory with numpy's result."""
     arrays = [stand_in if isinstance(stand_in, np.ndarray) else None for stand_in, _ in pairs]
     if not isinstance(expected, np.ndarray):
         return []
@@ -359,6 +363,6 @@ def _views(expected: Any, pairs: list[tuple[Any, Value]]) -> list[int]:
 
 
 def _views_of(fake: torch.Tensor, pairs: list[tuple[Any, Value]]) -> list[int]:
-    """The same of a tensor."""
+    """The indices of the arguments that share memory with the tensor."""
     arrays = [value if isinstance(value, ArrayValue) and value.fake.numel() else None for _, value in pairs]
     return [i for i, array in enumerate(arrays) if array is not None and storage_key(array.fake) == storage_key(fake)]

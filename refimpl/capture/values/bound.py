@@ -1,4 +1,4 @@
-"""Methods that are bound to a value.
+"""Bound methods.
 
 Counterpart: torch/_dynamo/variables/functions.py UserMethodVariable, misc.py GetAttrVariable
 """
@@ -12,7 +12,7 @@ from refimpl.capture.values.value import Value
 
 
 class MethodValue(Value):
-    """A function bound to a value."""
+    """A Python function bound to a value."""
 
     __slots__ = ("function", "receiver")
 
@@ -40,7 +40,7 @@ class MethodValue(Value):
 
 
 class NativeMethodValue(Value):
-    """A method, written in C, of a tensor, a string, a list or another builtin kind, bound to a value."""
+    """A method written in C, bound to a tensor, a string, a list or a value of another builtin class."""
 
     __slots__ = ("name", "receiver")
 

@@ -1,4 +1,4 @@
-"""What classes define, asked without running code of the user's."""
+"""Questions about classes that run no code of the user's."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BUILTINS = (
 
 
 def is_a(object_: Any, kinds: Any) -> bool:
-    """`isinstance` by class alone: an object is not asked for its `__class__`, which may be code of the user's."""
+    """`isinstance` by the real class: `__class__` may be code of the user's."""
     return issubclass(type(object_), kinds)
 
 
 def in_mro(class_: type, name: str) -> Any:
-    """What a class or its bases define under the name; MISSING if nothing."""
+    """The attribute of the class or its first base that has it; MISSING if there is none."""
     for base in class_.__mro__:
         if name in base.__dict__:
             return base.__dict__[name]
@@ -31,12 +31,12 @@ def in_mro(class_: type, name: str) -> Any:
 
 
 def is_plain_class(object_: Any) -> bool:
-    """Whether it is a class, or a union of some, and `|` gives a union."""
+    """Whether `|` of this class (or union of classes) gives a union."""
     return is_a(object_, UnionType) or (is_a(object_, type) and type(object_).__or__ is type.__or__)
 
 
 def is_enumeration(object_: Any) -> bool:
-    """Whether it is a class of enum's making, which iterates over its members."""
+    """Whether this is an enumeration whose iteration gives its members."""
     return (
         is_a(object_, EnumMeta)
         and type(object_).__iter__ is EnumMeta.__iter__
@@ -45,7 +45,9 @@ def is_enumeration(object_: Any) -> bool:
 
 
 def is_named_tuple(class_: type) -> bool:
-    """Whether a class is one that `collections.namedtuple` made, or derives from one without another constructor."""
+    """Whether `collections.namedtuple` made the class, or it derives from such a class and adds no constructor or special
+    methods.
+    """
     made = next((base for base in class_.__mro__ if "_fields" in base.__dict__ and base.__base__ is tuple), None)
     return (
         made is not None
@@ -57,7 +59,7 @@ def is_named_tuple(class_: type) -> bool:
 
 
 def _says_what_it_is(class_: type) -> bool:
-    """Whether a class has special methods of its own, other than those that every named tuple has."""
+    """Whether the class adds special methods to those of every named tuple."""
     return any(
         name.startswith("__") and name.endswith("__") and name not in _OF_NAMED_TUPLES and callable(found)
         for name, found in class_.__dict__.items()
@@ -65,6 +67,6 @@ def _says_what_it_is(class_: type) -> bool:
 
 
 def finds_plainly(class_: type) -> bool:
-    """Whether attributes are found as `object.__getattribute__` finds them; builtin classes have the same by another name."""
+    """Whether attribute lookup is `object.__getattribute__`, which some builtin classes have under another name."""
     getter = class_.__getattribute__
     return isinstance(getter, WrapperDescriptorType) and getter.__objclass__ in _BUILTINS

@@ -1,4 +1,4 @@
-"""Constants, and numbers that depend on sizes.
+"""Constants, and symbolic numbers.
 
 Counterpart: torch/_dynamo/variables/constant.py ConstantVariable, tensor.py SymNodeVariable
 """
@@ -23,12 +23,12 @@ from refimpl.capture.values.hashing import CONSTANT_KEYS
 from refimpl.capture.values.value import Value, raising, unsupported
 
 _MOST_ELEMENTS = 4096
-_LARGE = 2**63  # ints beyond are no arguments of torch's operators
+_LARGE = 2**63  # torch operators do not take larger ints
 _NUMBERS = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 
 
 class ConstantValue(Value):
-    """A number, string, None, dtype, device and the like; equal objects are as good."""
+    """A constant: a number, string, None, dtype, device and the like. Equal objects are interchangeable."""
 
     __slots__ = ("value",)
 
@@ -50,7 +50,7 @@ class ConstantValue(Value):
 
     @property
     def is_number(self) -> bool:
-        """Whether it may be an operand beside a number that depends on sizes."""
+        """Whether it can be an operand of arithmetic with a symbolic number."""
         return type(self.value) in (int, float, bool)
 
     def class_of(self) -> type:
@@ -149,7 +149,7 @@ class ConstantValue(Value):
 
 
 class NumberValue(Value):
-    """A number that depends on sizes: a symbolic number and the node that gives it, once there is one."""
+    """A symbolic number (SymInt, SymFloat or SymBool), with its node once there is one."""
 
     __slots__ = ("node", "number")
     operand_rank = 3
@@ -161,7 +161,7 @@ class NumberValue(Value):
 
     @property
     def is_number(self) -> bool:
-        """Whether it may be an operand beside another number."""
+        """Whether it can be an operand of arithmetic with a symbolic number."""
         return True
 
     def class_of(self) -> type:
@@ -190,7 +190,7 @@ class NumberValue(Value):
         return domain.compare(sign, known(domain, left), known(domain, right))
 
     def rebuilt(self, emitter: Any) -> str:
-        # A truth that depends on sizes alone is held by a guard to what it is.
+        # A SymBool with a hint depends on sizes alone, and a guard holds it to its value.
         is_known = isinstance(self.number, torch.SymBool) and self.number.node.has_hint()
         if self.node is not None and not is_known:
             return emitter.named(self, emitter.output(self.node))
@@ -204,10 +204,10 @@ class NumberValue(Value):
 
 
 def is_number(value: Value) -> bool:
-    """Whether it is a number, constant or not."""
+    """Whether the value is a number, constant or symbolic."""
     return isinstance(value, (ConstantValue, NumberValue)) and value.is_number
 
 
 def known(domain: Any, value: Value) -> Value:
-    """A number that depends on sizes as it is now; other values as they are."""
+    """A symbolic number as a constant, with a guard; other values unchanged."""
     return domain.state.specialised(value) if isinstance(value, NumberValue) else value

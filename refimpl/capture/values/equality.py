@@ -1,7 +1,7 @@
-"""Equality of values as containers compare their parts, and comparisons of containers, part by part.
+"""Equality of the items of containers, and comparison of containers item by item.
 
 Counterpart: torch/_dynamo/variables/lists.py BaseListVariable, polyfills list_cmp
-Differs: parts that only code of the user's can compare are compared by Python that is interpreted.
+Differs: items whose comparison runs code of the user's are compared by a polyfill, which is interpreted.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from refimpl.capture.values.set import SetValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import Value, unsupported
 
-_WITHOUT_TENSORS = (type(None), str, bytes)  # a tensor and one of these are not equal
+_WITHOUT_TENSORS = (type(None), str, bytes)  # never equal to a tensor
 _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 
 
 def same_or_equal(domain: Any, left: Any, right: Any) -> bool | None:
-    """`left is right or left == right`, as containers compare their parts; None where code of the user's has to be run."""
+    """`left is right or left == right`, as containers compare items; None if that needs code of the user's."""
     left, right = domain.state.realize(left), domain.state.realize(right)
     if left is right:
         return True
@@ -104,7 +104,7 @@ def _equal_dicts(domain: Any, left: DictValue, right: DictValue) -> bool | None:
 
 
 def _is_compared_by_identity(value: Value) -> bool:
-    """Whether `==` asks for identity, or is between classes that are never equal."""
+    """Whether `==` of this value compares identity, or returns False for every other class."""
     match value:
         case ObjectValue():
             return any(type(value.object).__eq__ is known for known in _PLAIN_EQUALITY)
@@ -117,7 +117,7 @@ def _is_compared_by_identity(value: Value) -> bool:
 
 
 def _identical_objects(domain: Any, left: Value, right: Value) -> bool:
-    """Of values that are not one: whether they are one object."""
+    """Whether two values are the same object."""
     if isinstance(left, ObjectValue) and isinstance(right, ObjectValue):
         if left.object is right.object:
             return True
@@ -128,7 +128,7 @@ def _identical_objects(domain: Any, left: Value, right: Value) -> bool:
 
 
 def compare_containers(domain: Any, sign: str, left: Value, right: Value) -> Any:
-    """A comparison where one side is a sequence, dict or view that is no constant."""
+    """A comparison in which one side is a sequence, dict or view."""
     if sign in ("==", "!="):
         same = same_or_equal(domain, left, right)
         if same is None and isinstance(left, SequenceValue) and isinstance(right, SequenceValue):

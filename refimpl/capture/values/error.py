@@ -1,8 +1,8 @@
-"""Exceptions that the segment raises and handles itself.
+"""Exceptions that are raised and handled within a segment.
 
 Counterpart: torch/_dynamo/variables/builtin.py BuiltinVariable exceptions
-Differs: an exception has no traceback here. Where it leaves the segment, or a graph break finds it under way, the segment ends
-before the instruction that raised it, and CPython raises it.
+Differs: such an exception has no traceback. If it leaves the segment, or the graph breaks before it is handled, the segment
+ends before the instruction that raised it, and CPython raises it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from refimpl.capture.values.instance import InstanceValue
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.value import Value, unsupported
 
-# Their constructors look at more than the arguments, or make an object of another class.
+# Exceptions whose constructors do more than store their arguments, or return an object of another class.
 _GROUPS: tuple[type, ...] = (builtins.BaseExceptionGroup,) if sys.version_info >= (3, 11) else ()
 _OWN_CONSTRUCTION = (OSError, ImportError, SyntaxError, UnicodeError, *_GROUPS)
 _METHODS = frozenset(["__init__", "with_traceback", "__str__"])
@@ -30,15 +30,16 @@ _NOT_KNOWN = ("args", "value", "name", "obj", "code", "add_note")
 
 
 class ErrorValue(InstanceValue):
-    """An exception that the segment makes. `args`: None where they are not known."""
+    """An exception made in the segment. `args` is None where they are not known."""
 
     __slots__ = ("args", "cause", "raised_at")
 
     def __init__(self, class_: type, args: list[Any] | None) -> None:
         super().__init__(class_)
         self.args = args
-        self.cause: Value | None = None  # of `raise error from cause`
-        # Offset in the segment's first frame, run again if it gets out; None: not raised yet.
+        self.cause: Value | None = None  # set by `raise error from cause`
+        # Offset in the segment's first frame where it was raised; the segment ends there if the exception leaves it. None: not
+        # raised yet.
         self.raised_at: int | None = None
 
     @property
@@ -83,7 +84,7 @@ class ErrorValue(InstanceValue):
         return self._message(domain) if spec is None else super().format(domain, spec)
 
     def _message(self, domain: Any) -> Value:
-        """`str(error)`, of its arguments."""
+        """`str(error)`."""
         if isinstance(in_mro(self.class_, "__str__"), FunctionType) or self.args is None:
             unsupported("str()", self)
         plain = [domain.constant_of(arg, "str()") for arg in self.args]
@@ -100,7 +101,7 @@ class ErrorValue(InstanceValue):
 
 
 class TracebackValue(Value):
-    """What `__exit__` is given as a traceback: there is none, and nothing may look at it."""
+    """The traceback argument of `__exit__`. There is no traceback, so the graph breaks if the program uses it."""
 
     __slots__ = ("error",)
 
@@ -113,12 +114,12 @@ class TracebackValue(Value):
 
 
 def native_base(class_: type) -> type:
-    """The builtin exception that a class derives from."""
+    """The builtin exception class from which a class derives."""
     return next(base for base in class_.__mro__ if base.__module__ == "builtins")
 
 
 def is_plain_error(class_: type) -> bool:
-    """Whether an instance is made of its arguments alone, by `__init__`."""
+    """Whether constructing an instance only stores the arguments, in `__init__`."""
     return (
         issubclass(class_, BaseException)
         and not issubclass(class_, _OWN_CONSTRUCTION)
@@ -130,7 +131,7 @@ def is_plain_error(class_: type) -> bool:
 
 
 def make_error(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A call of a class of exceptions."""
+    """Calls an exception class."""
     if not is_plain_error(class_):
         raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
     made = ErrorValue(class_, list(args))

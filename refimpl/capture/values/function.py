@@ -1,4 +1,4 @@
-"""Functions that the segment defines or makes, cells of their closures, and classes that it defines.
+"""Functions, partial functions, closure cells and classes that are made in the segment.
 
 Counterpart: torch/_dynamo/variables/functions.py NestedUserFunctionVariable, FunctoolsPartialVariable
 """
@@ -21,7 +21,7 @@ BUILD_CLASS = getattr(builtins, "__build_class__")
 
 
 class FunctionValue(Value):
-    """A function that the segment defines."""
+    """A function defined in the segment."""
 
     __slots__ = ("annotations", "attributes", "closure", "code", "defaults", "globals", "keyword_defaults", "qualname")
 
@@ -34,7 +34,7 @@ class FunctionValue(Value):
         self.keyword_defaults: Value | None = None
         self.annotations: Value | None = None
         self.closure: Value | None = None
-        self.attributes: dict[str, Value] = {}  # that were assigned, `__name__` and its like among them
+        self.attributes: dict[str, Value] = {}  # assigned attributes, including `__name__` and `__doc__`
 
     def class_of(self) -> type:
         return FunctionType
@@ -72,7 +72,7 @@ class FunctionValue(Value):
         self.attributes[name] = attribute
 
     def set_part(self, domain: Any, which: str, value: Any) -> None:
-        """What the bytecode gives a new function: its "defaults", "kwdefaults", "annotations" or "closure"."""
+        """Sets a part of a new function, as the bytecode does: "defaults", "kwdefaults", "annotations" or "closure"."""
         match which:
             case "defaults":
                 self.defaults = value
@@ -86,12 +86,13 @@ class FunctionValue(Value):
                 unsupported(which, self)
 
     def rebuilt(self, emitter: Any) -> str:
-        cells = "".join(f"{emitter.constant(CellType)}(), " for _ in self.code.co_freevars)  # until the closure is set
+        # placeholders until the closure is set
+        cells = "".join(f"{emitter.constant(CellType)}(), " for _ in self.code.co_freevars)
         closure = f"({cells})" if cells else "None"
         if self.closure is not None:
             closure = emitter.expression(self.closure)
         if (known := emitter.name_of(self)) is not None:
-            return known  # made meanwhile, for a cell of its closure holds it
+            return known  # rebuilding the closure has rebuilt the function, because one of its cells contains it
         made = f"{emitter.constant(FunctionType)}({emitter.constant(self.code)}, {emitter.constant(self.globals)}"
         name = emitter.named(self, f"{made}, None, None, {closure})")
         if self.qualname is not None:
@@ -153,7 +154,9 @@ class PartialValue(Value):
 
 
 class GetterValue(PartialValue):
-    """`operator.itemgetter`, `attrgetter` or `methodcaller`: `function` does what it does, given its arguments first."""
+    """`operator.itemgetter`, `attrgetter` or `methodcaller`. `function` is a Python function that does the same when called
+    with `args` first.
+    """
 
     __slots__ = ("class_", "written")
 
@@ -162,7 +165,7 @@ class GetterValue(PartialValue):
     ) -> None:
         super().__init__(function, args, keywords, source)
         self.class_ = class_
-        self.written: tuple[list[Value], dict[str, Value]] = ([], {})  # what the class was called with
+        self.written: tuple[list[Value], dict[str, Value]] = ([], {})  # the arguments of the class
 
     def class_of(self) -> type:
         return self.class_
@@ -177,7 +180,7 @@ class GetterValue(PartialValue):
 
 
 class UnmadeClassValue(Value):
-    """A class that the segment defines: what `class name(*bases)` with this body will make when the segment ends."""
+    """A class defined in the segment. The class statement runs when the segment ends."""
 
     __slots__ = ("bases", "body", "name")
 
@@ -199,14 +202,14 @@ class UnmadeClassValue(Value):
 
 
 class CellValue(Value):
-    """A cell of a closure. `content` is UNBOUND for an empty one."""
+    """A closure cell. `content` is UNBOUND for an empty one."""
 
     __slots__ = ("content", "is_written")
 
     def __init__(self, content: Any = UNBOUND, source: Source | None = None) -> None:
         super().__init__(source)
         self.content = content
-        self.is_written = False  # of one that was there before: `content` is what it holds now
+        self.is_written = False  # for a cell of the program: whether `content` replaces what the cell holds
 
     def rebuilt(self, emitter: Any) -> str:
         name = emitter.named(self, f"{emitter.constant(CellType)}()")

@@ -1,4 +1,4 @@
-"""Generators that the segment makes, and iterators written in C that step as generators do.
+"""Generators made in the segment, and iterators written in C that are implemented by such generators.
 
 Counterpart: torch/_dynamo/variables/functions.py LocalGeneratorObjectVariable
 Differs: the machine resumes the generator's frame itself.
@@ -21,12 +21,12 @@ from refimpl.capture.values.error import ErrorValue
 from refimpl.capture.values.iterator import AnyIteratorValue
 from refimpl.capture.values.value import UserRaise, Value, raising, unsupported
 
-_CONCRETE = ConcreteDomain()  # runs generators that outlive the segment that made them
+_CONCRETE = ConcreteDomain()  # runs the generators that outlive their segment
 _METHODS = ("__next__", "__iter__", "send", "throw", "close")
 
 
 class GeneratorValue(AnyIteratorValue):
-    """A generator that the segment made. Its frame holds values, and is where the generator waits."""
+    """A generator made in the segment, with its suspended frame, which holds values."""
 
     __slots__ = ("frame", "name", "qualname")
 
@@ -49,7 +49,7 @@ class GeneratorValue(AnyIteratorValue):
         return self.resumed(domain)
 
     def resumed(self, domain: Any, sent: Value | None = None) -> Enter | Exhausted:
-        """The next step. Who asks says by `Then` what the end means."""
+        """Resumes the generator. The caller's `Then` says what to do when it ends."""
         frame = self.frame
         if frame.is_done:
             return Exhausted(ConstantValue(None))
@@ -71,7 +71,7 @@ class GeneratorValue(AnyIteratorValue):
                 step = self.resumed(domain, args[0])
                 return (
                     step if type(step) is Enter else raising(StopIteration)
-                )  # what it returns is raised by the machine
+                )  # the machine raises StopIteration with the result
             case "throw", _ if args:
                 return self._thrown(domain, args)
             case "close", 0 if self.frame.is_done or not self.frame.is_started:
@@ -91,9 +91,9 @@ class GeneratorValue(AnyIteratorValue):
         if frame.is_done:
             raise UserRaise(error=error)
         if frame.is_started:
-            if frame.current.arg:  # it delegates to another
+            if frame.current.arg:  # it is in a `yield from`
                 unsupported("method throw", self)
-            frame.stack.append(ConstantValue(None))  # the place of what would have been sent
+            frame.stack.append(ConstantValue(None))  # where `send` puts its value
         return Enter(frame, thrown=error)
 
     def rebuilt(self, emitter: Any) -> str:
@@ -106,7 +106,7 @@ class GeneratorValue(AnyIteratorValue):
 
 
 class NativeIteratorValue(AnyIteratorValue):
-    """An iterator of a class written in C (`map`, `itertools.islice`) that the segment made: it steps as a generator does."""
+    """An iterator of a class written in C (`map`, `itertools.islice`), implemented by a generator of the segment."""
 
     __slots__ = ("class_", "generator", "recipe")
 
@@ -115,7 +115,8 @@ class NativeIteratorValue(AnyIteratorValue):
         self.class_ = class_
         self.generator = generator
         self.recipe = (
-            recipe  # of the generator's variables: the expression that makes it; see `rules/lazy_iterators.py`
+            # takes the generator's variables, returns the expression that makes the iterator; see `rules/lazy_iterators.py`
+            recipe
         )
 
     @property
@@ -132,7 +133,9 @@ class NativeIteratorValue(AnyIteratorValue):
         return self.stepped().resumed(domain)
 
     def stepped(self) -> GeneratorValue:
-        """What takes its steps. Breaks where it ended by an exception: C goes on then."""
+        """The generator behind it. Breaks the graph if that ended by an exception, after which an iterator written in C may go
+        on.
+        """
         frame = self.generator.frame
         if frame.is_done and frame.is_started and frame.current.op is not Op.RETURN_VALUE:
             unsupported("next() after an exception", self)

@@ -1,4 +1,4 @@
-"""Keys that dicts and sets find elements by: which objects are their own, and which are found by their value here.
+"""The keys under which dict and set values store their items.
 
 Counterpart: torch/_dynamo/variables/dicts.py is_hashable
 """
@@ -28,7 +28,7 @@ _NATIVE_EQUALITIES = tuple(class_.__eq__ for class_ in (int, str, object))
 
 
 class Member:
-    """The key of an element that is compared by identity: where it stands in a table is not known before the run."""
+    """The key of an item that is compared by identity. Its place in a hash table is not known before the run."""
 
     __slots__ = ("value",)
 
@@ -43,12 +43,12 @@ class Member:
 
 
 def is_ordered_key(key: Any) -> bool:
-    """Whether the hash of the key is that of the element."""
+    """Whether the key has the same hash as the real object, so that a set of keys has the real set's order."""
     return all(map(is_ordered_key, key)) if type(key) in (tuple, frozenset) else type(key) is not Member
 
 
 def has_own_key(object_: Any) -> bool:
-    """Whether an object is its own key, and there is only one of it: hash and `==` are no code of the user's."""
+    """Whether an object serves as its own key: it is compared by identity or is an enum member, without code of the user's."""
     if is_a(object_, _THEIR_OWN_KEYS):
         return True
     if is_a(object_, type):
@@ -62,12 +62,12 @@ def has_own_key(object_: Any) -> bool:
 
 
 def is_compared_by_identity(class_: type) -> bool:
-    """Whether `==` of instances asks for identity; for classes: of a metaclass."""
+    """Whether instances of the class are compared by identity. (For a class object, ask about its metaclass.)"""
     return class_.__hash__ in (object.__hash__, type.__hash__) and class_.__eq__ in (object.__eq__, type.__eq__)
 
 
 def is_constant_key(key: Any) -> bool:
-    """Whether equal objects are one key, and can be written into a guard."""
+    """Whether equal objects are one key, which a guard can contain."""
     if type(key) is float:
-        return key == key and key != 0  # the sign of zero is no part of the key, but of what iterating gives
+        return key == key and key != 0  # 0.0 and -0.0 are equal, but iterating gives one of them
     return all(map(is_constant_key, key)) if type(key) is tuple else type(key) in CONSTANT_KEYS

@@ -1,8 +1,7 @@
-"""Objects that the segment makes.
+"""Objects made in the segment, of classes written in Python.
 
 Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable; nn_module.py UnspecializedNNModuleVariable
-Differs: of modules, `torch.nn.Module.__init__`, `__setattr__` and `__getattr__` are known, and the rest of the class is
-interpreted as that of any other.
+Differs: `torch.nn.Module.__init__`, `__setattr__` and `__getattr__` are built in; other methods of a module are interpreted.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ _MODULE_INIT = _MODULE.__init__
 
 
 class InstanceValue(ProgramObject):
-    """An object that the segment makes, of a class written in Python. `attributes`: what `__dict__` and slots hold.
+    """An object made in the segment. `attributes`: the contents of its `__dict__` and slots.
 
-    `inside`: the dict of one whose class derives from dict.
+    `inside`: the items, if its class derives from dict.
     """
 
     __slots__ = ("attributes", "class_", "inside")
@@ -75,7 +74,7 @@ class InstanceValue(ProgramObject):
     # ------------------------------------------------------------------------------------------------- attributes
 
     def load_attr(self, domain: Any, name: str) -> Any:
-        """As `object.__getattribute__` finds it."""
+        """Looks an attribute up as `object.__getattribute__` does."""
         class_ = self.class_
         if name == "__class__":
             return domain.object(class_)
@@ -100,7 +99,7 @@ class InstanceValue(ProgramObject):
         return self._bound(domain, found, class_, way)
 
     def _missing(self, domain: Any, name: str) -> Any:
-        """What the class says of an attribute that there is not."""
+        """The result of `__getattr__`, or AttributeError."""
         if issubclass(self.class_, _MODULE) and is_plain_module(self.class_):
             raising(AttributeError)
         if self.special(domain, "__getattr__") is not None:
@@ -110,7 +109,7 @@ class InstanceValue(ProgramObject):
         raising(AttributeError)
 
     def _bound(self, domain: Any, found: Any, class_: type, way: Source) -> Value:
-        """What a class has under a name, as it is seen through an instance. `way`: as it is read off the class."""
+        """Binds a class attribute to the instance. `way`: the source of the class attribute."""
         if isinstance(found, FunctionType):
             return MethodValue(domain.state.wrap(found, way), self)
         if isinstance(found, staticmethod):
@@ -163,7 +162,7 @@ class InstanceValue(ProgramObject):
         owner = next(base for base in class_.__mro__ if name in base.__dict__)
         way = OwnAttributeSource(
             KeptSource(owner, owner.__qualname__), name
-        )  # read off the class it may give something else
+        )  # reading it from the class by name might call `__get__`
         method = domain.state.wrap(function, AttributeSource(class_source(found), method_name))
         return domain.enter_function(method, [domain.state.wrap(found, way), self, *args], {})
 
@@ -187,7 +186,7 @@ class InstanceValue(ProgramObject):
     def begin_module(self, domain: Any) -> None:
         """`torch.nn.Module.__init__`, which takes nothing."""
         bare = _MODULE.__new__(_MODULE)
-        _MODULE_INIT(bare)  # not what a program may have put in its place
+        _MODULE_INIT(bare)  # the original `__init__`, even if the program has replaced it
         for name, content in vars(bare).items():
             if type(content) in (dict, OrderedDict):
                 self.attributes[name] = DictValue({}, None, type(content))
@@ -199,12 +198,12 @@ class InstanceValue(ProgramObject):
                 unsupported(f"attribute {name}", self)
 
     def _set_in_module(self, domain: Any, name: str, attribute: Value) -> None:
-        """`torch.nn.Module.__setattr__`: modules and buffers go into tables."""
+        """`torch.nn.Module.__setattr__`, which puts parameters, buffers and modules into tables."""
         new = domain.state.realize(attribute)
         parameters, buffers, modules = (self._table(table) for table in _TABLES)
         key = domain.hash_key(ConstantValue(name))
         is_parameter = isinstance(new, TensorValue) and isinstance(new.fake, torch.nn.Parameter)
-        if is_parameter and new.source is None:  # one that is made here
+        if is_parameter and new.source is None:  # a parameter made in the segment
             unsupported(f"an assignment to attribute {name} of a module", self)
         if in_mro(self.class_, name) is not MISSING and hasattr(type(in_mro(self.class_, name)), "__set__"):
             unsupported(f"an assignment to attribute {name} of a module", self)
@@ -226,7 +225,7 @@ class InstanceValue(ProgramObject):
         table.items[key] = (ConstantValue(name), new)
 
     def _in_tables(self, name: str) -> Value | None:
-        """What `torch.nn.Module.__getattr__` finds."""
+        """`torch.nn.Module.__getattr__`; None where it finds nothing."""
         for table in _TABLES:
             found = self.attributes.get(table)
             if isinstance(found, DictValue) and name in found.items:
@@ -236,7 +235,7 @@ class InstanceValue(ProgramObject):
     def _table(self, name: str) -> DictValue:
         found = self.attributes.get(name)
         if not isinstance(found, DictValue):
-            raising(AttributeError)  # before Module.__init__()
+            raising(AttributeError)  # `Module.__init__` has not run
         return found
 
     # ------------------------------------------------------------------------------------------------- rebuilding
@@ -260,7 +259,7 @@ class InstanceValue(ProgramObject):
 
 
 class AttributesValue(FrozenDictValue):
-    """`__dict__` of an object that the segment makes, as it is now."""
+    """The `__dict__` of an object made in the segment."""
 
     __slots__ = ("owner",)
 
@@ -271,7 +270,7 @@ class AttributesValue(FrozenDictValue):
 
     @property
     def items(self) -> dict[Any, tuple[Value, Value]]:
-        """What the object has, by name."""
+        """The object's attributes, by name."""
         return {name: (ConstantValue(name), value) for name, value in self.owner.attributes.items()}
 
     def rebuilt(self, emitter: Any) -> str:
@@ -279,7 +278,7 @@ class AttributesValue(FrozenDictValue):
 
 
 def is_plain_module(class_: type) -> bool:
-    """Whether instances of a class of modules are made, written and read as those of `torch.nn.Module` are."""
+    """Whether a class of modules has the constructor and the attribute access of `torch.nn.Module`."""
     return (
         issubclass(class_, _MODULE)
         and class_.__new__ is object.__new__
@@ -292,10 +291,10 @@ def is_plain_module(class_: type) -> bool:
 
 
 def has_instance_dict(class_: type) -> bool:
-    """Whether instances have a place for names that the class does not know."""
+    """Whether instances have a `__dict__`."""
     return class_.__dictoffset__ != 0
 
 
 def _writes(found: Any) -> bool:
-    """Whether a descriptor is asked for assignments or deletions, and so comes before what an instance has."""
+    """Whether this is a data descriptor, which takes precedence over the instance's `__dict__`."""
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")

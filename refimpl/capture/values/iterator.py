@@ -1,4 +1,4 @@
-"""Iterators over what the segment knows.
+"""Iterators over the segment's values.
 
 Counterpart: torch/_dynamo/variables/iter.py, lists.py ListIteratorVariable
 """
@@ -17,7 +17,7 @@ from refimpl.capture.values.value import Value, unsupported
 
 
 class AnyIteratorValue(Value):
-    """What `next()` is known of."""
+    """The base of all iterators for which `next()` is known."""
 
     __slots__ = ()
 
@@ -47,16 +47,16 @@ class AnyIteratorValue(Value):
 
 
 class IteratorValue(AnyIteratorValue):
-    """An iterator over a sequence, dict or range that the segment made. `position` is the number of elements taken."""
+    """An iterator over a sequence, dict or range. `position` is the number of items taken."""
 
     __slots__ = ("is_exhausted", "items", "keys", "over", "position")
 
     def __init__(self, over: Value, items: list[Value]) -> None:
         super().__init__()
         self.over = over
-        self.items = items  # of a list: the list's own, so that later changes are seen
+        self.items = items  # for a list, the list's own items, so that later changes are seen
         self.position = 0
-        self.keys: list[Any] = []  # of a dict, when it began
+        self.keys: list[Any] = []  # the dict's keys when the iterator was made
         self.is_exhausted = False
 
     def elements(self, domain: Any) -> list[Value]:
@@ -67,13 +67,13 @@ class IteratorValue(AnyIteratorValue):
         if not self.is_exhausted:
             self.over.check_iterated(self)
         if self.is_exhausted or self.position >= len(self.items):
-            self.is_exhausted = True  # for good, even if a list grows
+            self.is_exhausted = True  # an exhausted iterator stays exhausted when its list grows
             return Exhausted()
         self.position += 1
         return self.over.iterated(self, self.position - 1)
 
     def untake(self, position: int, is_exhausted: bool) -> None:
-        """Puts it back where it was before an instruction that breaks."""
+        """Restores the iterator, because an instruction that breaks the graph runs again."""
         self.position, self.is_exhausted = position, is_exhausted
 
     def rebuilt(self, emitter: Any) -> str:
@@ -83,21 +83,21 @@ class IteratorValue(AnyIteratorValue):
 
 
 class FoundIteratorValue(IteratorValue):
-    """An iterator over a list, tuple or range that was there before. `position` counts what the segment takes.
+    """An iterator of the program over a list, tuple or range. `position` counts the items that the segment takes.
 
-    A list is not changed while it is under way.
+    Its list must not change until it is exhausted.
     """
 
     __slots__ = ("of",)
 
     def __init__(self, items: list[Value], of: SequenceValue | None, source: Source) -> None:
         super().__init__(SequenceValue(tuple, items), items)
-        self.of = of  # the list
+        self.of = of  # the list, if it is one
         self.source = source
 
 
 class ReversedValue(IteratorValue):
-    """`reversed` of a list. The list is not changed while it is under way."""
+    """`reversed(list)`. The list must not change until it is exhausted."""
 
     __slots__ = ("of",)
 
@@ -115,7 +115,7 @@ class ReversedValue(IteratorValue):
 
 
 class CombinedIteratorValue(AnyIteratorValue):
-    """`enumerate` or `zip` over iterators that the segment made."""
+    """`enumerate` or `zip` over iterators of the segment."""
 
     __slots__ = ("class_", "count", "parts")
 
@@ -123,7 +123,7 @@ class CombinedIteratorValue(AnyIteratorValue):
         super().__init__()
         self.class_ = class_
         self.parts = parts
-        self.count = count  # the next number, of enumerate
+        self.count = count  # the next number of `enumerate`
 
     @property
     def kind(self) -> str:
@@ -151,7 +151,7 @@ class CombinedIteratorValue(AnyIteratorValue):
         return SequenceValue(tuple, found)
 
     def untake(self, count: int, is_exhausted: bool) -> None:
-        """Puts it back where it was before an instruction that breaks."""
+        """Restores the counter, because an instruction that breaks the graph runs again."""
         self.count = count
 
     def rebuilt(self, emitter: Any) -> str:
