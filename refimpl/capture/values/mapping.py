@@ -1,7 +1,7 @@
 """Dicts, and views of them.
 
 Counterpart: torch/_dynamo/variables/dicts.py ConstDictVariable
-Differs: a method checks all it needs before it changes a value, so that a break leaves the value as it was.
+Differs: a method checks its arguments before it changes a value, so that a graph break leaves the value unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from refimpl.capture.values.value import UserRaise, Value, advanced_by_steps, ra
 
 
 class DictValue(Value):
-    """A dict, OrderedDict or defaultdict whose keys are constants. `items`: by `domain.hash_key`, the key and its value."""
+    """A dict, OrderedDict or defaultdict. `items` maps `domain.hash_key` of a key to the key's value and the item."""
 
     __slots__ = ("class_", "items")
     operand_rank = 1
@@ -123,7 +123,7 @@ class DictValue(Value):
         return self.missing(domain, key) if found is None else found[1]
 
     def missing(self, domain: Any, key: Value) -> Any:
-        """What `__missing__` gives."""
+        """The result of `__missing__`."""
         raise UserRaise(KeyError, [domain.state.realize(key)])
 
     def set_item(self, domain: Any, key: Value, item: Any) -> None:
@@ -139,7 +139,7 @@ class DictValue(Value):
     # --------------------------------------------------------------------------------------------------- changing
 
     def put(self, domain: Any, key: Any, value: Value) -> None:
-        """`self[key] = value`. Keys that are equal are one: the first key stays, the last value counts."""
+        """`self[key] = value`. If an equal key exists, it stays and only its item changes, as in Python."""
         key = domain.state.realize(key)
         hashed = domain.hash_key(key)
         domain.state.effects.will_change(self)
@@ -148,7 +148,7 @@ class DictValue(Value):
     def update(self, domain: Any, pairs: list[tuple[Any, Any]]) -> None:
         """`self.update(pairs)`."""
         for key, _ in pairs:
-            domain.hash_key(key)  # breaks or raises before anything is changed
+            domain.hash_key(key)  # breaks the graph or raises before anything is changed
         for key, value in pairs:
             self.put(domain, key, value)
 
@@ -168,7 +168,7 @@ class DictValue(Value):
         return "{}" if self.class_ is dict else f"{emitter.constant(self.class_)}()"
 
     def write_back(self, emitter: Any, name: str, log: Any) -> None:
-        """Only what differs, where that gives the order too: an iterator may be under way."""
+        """Writes only the items that differ, if that gives the right order: an iterator over the dict may have begun."""
         before, after = log.before(self), self.items
         stays = [key for key in before if key in after]
         if [*after][: len(stays)] != stays:
@@ -194,7 +194,7 @@ class DictValue(Value):
 
 
 class DefaultDictValue(DictValue):
-    """A defaultdict: `factory` is what gives the value of a key that is missing."""
+    """A defaultdict. `factory` makes the item of a missing key."""
 
     __slots__ = ("factory",)
 
@@ -219,7 +219,9 @@ class DefaultDictValue(DictValue):
 
 
 class FrozenDictValue(DictValue):
-    """A dict as it was when the segment was entered: `__dict__` of an object, or what is inside of one. Never changed."""
+    """A dict as it was when the segment was entered: the `__dict__` of an object, or the items of an object that is a dict. It
+    cannot be changed.
+    """
 
     __slots__ = ()
 
@@ -277,7 +279,7 @@ class DictViewValue(Value):
         self.over.check_iterated(iterator)
 
     def iterated(self, iterator: Any, index: int) -> Value:
-        return self.elements(None)[index]  # the items may have changed
+        return self.elements(None)[index]  # the items may have changed since
 
     def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
         match self.which:
@@ -343,7 +345,7 @@ def _pop(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, An
 
 
 def _is_last(domain: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    """The argument `last` of an OrderedDict's methods."""
+    """The argument `last` of popitem and move_to_end of an OrderedDict."""
     given = [*args, *kwargs.values()]
     if len(given) > 1 or kwargs.keys() - {"last"}:
         wrong("last")

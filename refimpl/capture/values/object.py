@@ -1,4 +1,4 @@
-"""Objects that were there before the segment: functions, classes, modules, and instances of classes of the program's.
+"""Objects of the program, made before the segment: functions, classes, modules, and instances of the program's classes.
 
 Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable.var_getattr, nn_module.py
 """
@@ -41,7 +41,7 @@ from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import UserRaise, Value, raising, unsupported
 
-_VF: Any = vars(torch.nn.functional)["_VF"]  # a module whose class has a `__getattr__` that gives functions of C
+_VF: Any = vars(torch.nn.functional)["_VF"]  # a module whose class has a `__getattr__` that returns C functions
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 _OF_FUNCTIONS = frozenset(
     ["__name__", "__qualname__", "__module__", "__doc__", "__code__", "__defaults__", "__kwdefaults__", "__closure__",
@@ -51,18 +51,19 @@ _GIVEN_AS_THEY_ARE = (
     FunctionType,
     WrapperDescriptorType,
     MethodDescriptorType,
-)  # by a class, of which they are attributes
+)  # descriptors that a class returns unbound
 _PLAIN_GETTERS = (object.__getattribute__, type.__getattribute__, ModuleType.__getattribute__)
 _MODULE_GETATTR = torch.nn.Module.__dict__["__getattr__"]
 _PLAIN = (FunctionType, ModuleType, type)
 _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
-_GENERIC = (list, dict, tuple, set, frozenset, type, deque, OrderedDict, defaultdict)  # `list[int]` is known
-# Their `__iter__` is that of the dict of their modules.
+# classes for which `list[int]` is supported
+_GENERIC = (list, dict, tuple, set, frozenset, type, deque, OrderedDict, defaultdict)
+# Their `__iter__` iterates over the dict of their modules.
 _OF_MODULES = tuple(class_.__iter__ for class_ in (torch.nn.ModuleList, torch.nn.Sequential, torch.nn.ModuleDict))
 
 
 class ObjectValue(ProgramObject):
-    """An object known by identity or type: a function, a class, a module, an instance of a class of the user's."""
+    """An object of the program, guarded by identity or type: a function, a class, a module, an instance of a class."""
 
     __slots__ = ("object",)
 
@@ -191,14 +192,14 @@ class ObjectValue(ProgramObject):
         return domain.state.wrap(found, AttributeSource(source, name))
 
     def _raise_missing(self, domain: Any, source: Source, name: str) -> NoReturn:
-        """There is no such attribute, and no code of the user's that could give one."""
+        """Raises AttributeError, with a guard. Only where no code of the user's could provide the attribute."""
         domain.state.guard(GuardKind.WITHOUT, source, name)
         raising(AttributeError)
 
     def _of_instance(self, domain: Any, object_: Any, source: Source, name: str) -> Any:
         class_ = type(object_)
         if not finds_plainly(class_):
-            if in_mro(class_, "__getattr__") is not MISSING:  # it is asked where the other one raises
+            if in_mro(class_, "__getattr__") is not MISSING:  # Python calls it if `__getattribute__` raises
                 unsupported(f"attribute {name}", self)
             return self.call_special(domain, "__getattribute__", [ConstantValue(name)])
         found = self._of_instance_plainly(domain, object_, source, name)
@@ -222,13 +223,13 @@ class ObjectValue(ProgramObject):
         raising(AttributeError)
 
     def _guard_missing(self, domain: Any, object_: Any, source: Source, name: str) -> None:
-        """Neither the object nor its class has the attribute. Asks no code of the user's."""
+        """Guards that neither the object nor its class has the attribute, without running code of the user's."""
         if _has_own_attributes(object_):
             domain.state.guard(GuardKind.LACKS, _way_to(object_, source, "__dict__"), name)
         domain.state.guard(GuardKind.WITHOUT, class_source(object_), name)
 
     def _of_instance_plainly(self, domain: Any, object_: Any, source: Source, name: str) -> Any:
-        """What is there; MISSING where nothing is."""
+        """The attribute; MISSING if there is none."""
         class_ = type(object_)
         written = domain.state.effects.attribute(self, name)
         if written is not None:
@@ -277,7 +278,7 @@ class ObjectValue(ProgramObject):
         return domain.state.wrap(found, way)
 
     def of_module(self, domain: Any, name: str) -> Value:
-        """What `nn.Module.__getattr__` finds: the first of three tables that has it."""
+        """`nn.Module.__getattr__`: the attribute in the first of the tables (parameters, buffers, modules) that has it."""
         module, source = self.object, self.source
         if source is None or any(domain.state.effects.attribute(self, table) is not None for table in _MODULE_TABLES):
             unsupported(f"attribute {name}", self)
@@ -306,7 +307,7 @@ class ObjectValue(ProgramObject):
             return None
         if is_a(found, (MemberDescriptorType, GetSetDescriptorType)) and hasattr(object_, name) is False:
             domain.state.guard(GuardKind.WITHOUT, self.source, name)
-            return False  # a slot without value
+            return False  # an empty slot
         if found is not MISSING:
             return None if is_a(found, property) else True
         if is_a(object_, torch.nn.Module) and any(name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES):
@@ -343,7 +344,7 @@ class ObjectValue(ProgramObject):
         domain.state.effects.set_attribute(self, name, attribute)
 
     def _may_write(self, domain: Any, name: str) -> bool:
-        """Whether an assignment does what it does to every object, and to one that the program can see."""
+        """Whether assigning to the attribute is plain `object.__setattr__` or that of a module, on an object of the program."""
         object_ = self.object
         if self.source is None or is_a(object_, (type, ModuleType, FunctionType, torch.Tensor)):
             return False
@@ -354,7 +355,9 @@ class ObjectValue(ProgramObject):
         return is_plain and hasattr(object_, "__dict__") and name not in ("__dict__", "__class__")
 
     def _may_write_of_module(self, domain: Any, module: torch.nn.Module, name: str, attribute: Any) -> bool:
-        """Of modules: plain values, and tensors that are no parameters. What registers something breaks."""
+        """Whether a module's attribute may be assigned: a plain value, or a tensor that is no parameter. Registering breaks the
+        graph.
+        """
         new = domain.state.realize(attribute)
         if any(name in module.__dict__.get(table, ()) for table in ("_parameters", "_modules")):
             return False
@@ -373,7 +376,7 @@ class ObjectValue(ProgramObject):
         return super().call_method(domain, frame, name, args, kwargs)
 
     def hooks_of(self, domain: Any) -> bool:
-        """Whether calling the module runs more than its `forward`; guarded where it does not."""
+        """Whether calling the module runs hooks besides its `forward`; guarded if it does not."""
         module, source = self.object, self.source
         assert source is not None
         tables = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
@@ -411,7 +414,7 @@ class ObjectValue(ProgramObject):
         return self._item_of_class(domain, domain.known_key(key)) if self.is_class else super().get_item(domain, key)
 
     def _item_of_class(self, domain: Any, key: Value) -> Any:
-        """`class_[key]`, by `__class_getitem__`; a member of an enumeration by name."""
+        """`class_[key]`, by `__class_getitem__`; for an enumeration, the member of that name."""
         class_: Any = self.object
         if is_a(class_, EnumMeta) and type(class_).__getitem__ is EnumMeta.__getitem__:
             member = class_._member_map_.get(domain.constant_of(key, "a name"))
@@ -441,7 +444,7 @@ class ObjectValue(ProgramObject):
         return super().elements(domain)
 
     def _modules(self, domain: Any) -> list[Value]:
-        """What a ModuleList or Sequential holds, or the names in a ModuleDict."""
+        """The modules of a ModuleList or Sequential, or the names in a ModuleDict."""
         is_dict = is_a(self.object, torch.nn.ModuleDict)
         found = domain.state.realize(self.load_attr(domain, "_modules"))
         if not isinstance(found, DictValue):
@@ -478,7 +481,7 @@ class ObjectValue(ProgramObject):
 
 
 class FunctionObjectValue(Value):
-    """An instance of a class of `torch.autograd.Function`, which is good for nothing but its class's attributes."""
+    """An instance of a `torch.autograd.Function` class. Only `apply`, which belongs to the class, can be used."""
 
     __slots__ = ("class_",)
 
@@ -491,7 +494,7 @@ class FunctionObjectValue(Value):
 
 
 def _annotation(domain: Any, value: Any) -> Any:
-    """What stands in the brackets of `list[...]`: classes and what is made of them."""
+    """The argument in the brackets of `list[...]`: classes, and tuples and lists of them."""
     value = domain.state.realize(value)
     match value:
         case SequenceValue() if value.class_ in (tuple, list):
@@ -516,11 +519,11 @@ def _has_own_attributes(object_: Any) -> bool:
 
 
 def _way_to(object_: Any, source: Source, name: str) -> Source:
-    """To an attribute, without code of the user's."""
+    """The source of an attribute. Reading it runs no code of the user's."""
     kind = AttributeSource if finds_plainly(type(object_)) else PlainAttributeSource
     return kind(source, name)
 
 
 def is_data_descriptor(found: Any) -> bool:
-    """Whether what a class has under a name comes before what an instance has."""
+    """Whether this is a data descriptor, which takes precedence over the instance's `__dict__`."""
     return hasattr(type(found), "__get__") and (hasattr(type(found), "__set__") or hasattr(type(found), "__delete__"))

@@ -1,4 +1,4 @@
-"""Operators on objects of the program's classes: their methods are interpreted, in the order in which Python asks them.
+"""Operators on objects of the program's classes: their special methods are inlined, in the order in which Python calls them.
 
 Counterpart: torch/_dynamo/variables/user_defined.py, builtin.py _binop_handlers
 """
@@ -36,7 +36,7 @@ _COMPARED = {
 _OPERATORS = [f"__{name}__" for stem in _BINARY.values() for name in (stem, f"r{stem}", f"i{stem}")] + [
     f"__{name}__" for pair in _COMPARED.values() for name in pair
 ]
-# Where torch, or an operator of C, would look before it says that it does not know an object.
+# Attributes that torch, or an operator written in C, looks up before it returns NotImplemented for an object.
 _ASKED = ("__torch_function__", "__getattr__", "__array__")
 _KNOWN_TO_TORCH = (int, float, complex, str, tuple, list, torch.Tensor)
 
@@ -71,7 +71,7 @@ def binary_of_objects(domain: Any, sign: str, left: Value, right: Value) -> Any:
 
 
 def _check_members(*sides: Value) -> None:
-    """A number that is a member of an enumeration has the operators of numbers, unless its class has others."""
+    """Checks that an enum member which is a number has the operators of numbers: its class must not define any."""
     for side in sides:
         for base in side.class_of_operand().__mro__ if side.is_object else ():
             if any(isinstance(base.__dict__.get(name), FunctionType) for name in _OPERATORS):
@@ -79,13 +79,13 @@ def _check_members(*sides: Value) -> None:
 
 
 def _is_first(left: Value, right: Value, name: str) -> bool:
-    """Whether the right side is asked first: its class derives from the left one's, and has another method."""
+    """Whether Python calls the right operand's method first: its class derives from the left one's and overrides the method."""
     above, below = left.class_of_operand(), right.class_of_operand()
     return below is not above and issubclass(below, above) and in_mro(below, name) is not in_mro(above, name)
 
 
 def _check_refusal(sign: str, native: Value, other: Value) -> None:
-    """A native side has to say that it does not know the other one, and to ask it for nothing."""
+    """Checks that a native operand returns NotImplemented for the other one, without calling code of the other one's class."""
     class_ = other.class_of_operand()
     if isinstance(native, TensorValue):
         is_fine = finds_plainly(class_) and not issubclass(class_, _KNOWN_TO_TORCH)
@@ -135,7 +135,9 @@ def _by_identity(domain: Any, left: Value, right: Value, sign: str) -> Value:
 
 
 def _comparing(domain: Any, value: Value, other: Value, sign: str, stem: str) -> list[SequenceValue]:
-    """The call of a method of the value's class, with whether its answer is inverted; none where it does not know."""
+    """The call of the value's comparison method, with whether its answer is inverted; an empty list if the class only compares
+    identity.
+    """
     if not value.is_object:
         if isinstance(value, TensorValue):
             _check_refusal(sign, value, other)
@@ -148,7 +150,7 @@ def _comparing(domain: Any, value: Value, other: Value, sign: str, stem: str) ->
         name, is_inverted = "__eq__", True
         found = in_mro(class_, name)
     if found is object.__eq__ or found is getattr(object, name):
-        return []  # knows identity only
+        return []  # compares identity only
     method = value.special(domain, name)
     if method is None:
         unsupported(name, value)

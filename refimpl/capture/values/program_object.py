@@ -1,8 +1,8 @@
-"""What objects that were there and objects that the segment makes have in common: methods that their classes define.
+"""What the program's objects and objects made in the segment share: special methods of their class, and dict subclasses.
 
 Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable, UserDefinedDictVariable
-Differs: of a class that derives from dict or OrderedDict, what is written in C is done to the dict inside. Of an object that was
-there before the dict inside may be read only; what would change it is a graph break.
+Differs: for a class that derives from dict or OrderedDict, methods written in C act on the items, a DictValue. The items of an
+object of the program can only be read; a method that changes them breaks the graph.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ProgramObject(Value):
         return domain.enter_function(method.function, [self, *args], {})
 
     def call_native_special(self, domain: Any, name: str, args: list[Value]) -> Any:
-        """A special method that the class has of C: only those of the dict inside are known."""
+        """Calls a special method written in C. Only methods of dict are known."""
         if not self._is_native(name):
             unsupported(name, self)
         given = self.call_method_of_dict(domain, name, args, {})
@@ -166,11 +166,11 @@ class ProgramObject(Value):
 
     @property
     def keeps_inside(self) -> bool:
-        """Whether the dict inside may be read only."""
+        """Whether the items can only be read."""
         return False
 
     def has_native_inside(self, name: str) -> bool:
-        """Whether a method is that of the dict inside."""
+        """Whether this method is dict's own."""
         return self.has_dict_inside and self._is_native(name)
 
     def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -212,7 +212,7 @@ class ProgramObject(Value):
 
 
 def method_of_class(domain: Any, value: Value, name: str) -> Value | None:
-    """The function that an object's class has under the name, or None. Breaks for one that is not written in Python."""
+    """The Python function that the object's class has under the name, or None. Breaks the graph for a method written in C."""
     if not value.is_object:
         return None
     found = in_mro(value.class_of_operand(), name)
@@ -223,14 +223,14 @@ def method_of_class(domain: Any, value: Value, name: str) -> Value | None:
 
 
 def dict_base(class_: type) -> type | None:
-    """The builtin dict that a class derives from, where nothing of C stands between."""
+    """The builtin dict from which the class derives, if it does not also derive from another C class."""
     base = next((base for base in _BASES if issubclass(class_, base)), None)
     is_plain = class_ not in (OrderedDict, dict) and not issubclass(class_, defaultdict)
     return base if is_plain and class_.__new__ is dict.__new__ else None
 
 
 def is_native_method(found: Any, class_: type) -> bool:
-    """Whether what a class has under a name is a method of the dict inside."""
+    """Whether a class attribute is a method of the builtin dict."""
     return (
         type(found) in (MethodDescriptorType, WrapperDescriptorType)
         and found.__objclass__ in _BASES
@@ -239,7 +239,7 @@ def is_native_method(found: Any, class_: type) -> bool:
 
 
 def plain_dict_of(domain: Any, args: list[Any], kwargs: dict[str, Any]) -> DictValue:
-    """What `dict(*args, **kwargs)` holds, of a plain dict or nothing."""
+    """The items of `dict(*args, **kwargs)`, for at most one argument that is a plain dict."""
     given = [domain.state.realize(arg) for arg in args]
     if len(given) > 1 or (given and not (isinstance(given[0], DictValue) and given[0].class_ in _BASES)):
         raise GraphBreak("call_of_native_code", what="dict.__init__")

@@ -1,7 +1,7 @@
-"""Regions in another state of torch: `with torch.autocast(...)` and `with torch.inference_mode()`, as nodes at their ends.
+"""Regions that change a mode of torch: `with torch.autocast(...)` and `with torch.inference_mode()`, as a node at each end.
 
 Counterpart: torch/_dynamo/variables/ctx_manager.py AutocastModeVariable, InferenceModeVariable
-Differs: a region that a graph break finds open is not captured: the segment ends before it; those in it begin in its state.
+Differs: if the graph breaks within a region, the segment ends before the region; segments inside it begin in its mode.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _REGIONS: dict[int, tuple[Arguments, Any, Any]] = {
 
 
 class RegionValue(Value):
-    """A context manager of torch's that changes its state. `context`: what entering the real one gave, while it is open."""
+    """A context manager of torch that changes a mode. `context`: the result of entering the real one, while it is active."""
 
     __slots__ = ("args", "class_", "context", "enter", "exit", "node")
 
@@ -82,11 +82,12 @@ class RegionValue(Value):
         return NativeMethodValue(self, "__exit__"), self._enter(domain)
 
     def _enter(self, domain: Any) -> Value:
-        """`__enter__`, on the state of torch and in the graph."""
+        """`__enter__`: changes torch's mode, and adds a node."""
         if self.context is not None:
             raise GraphBreak("unsupported_operation", what="a second `with`", kind=self.kind)
         if domain.state.inference_mode and self.enter is enter_inference_mode and not self.args[0]:
-            # The graph would run in inference mode, where no result has a gradient: what is in the region begins in its state.
+            # Results of a graph that runs in inference mode have no gradient, so the graph breaks, and the code within the region
+            # begins a # segment in normal mode.
             raise GraphBreak("unsupported_operation", what="leaving inference mode", kind=self.kind)
         try:
             self.context = self.enter(*self.args)
@@ -96,7 +97,7 @@ class RegionValue(Value):
         return self
 
     def _leave(self, domain: Any) -> Value:
-        """`__exit__`, whatever it is given."""
+        """`__exit__`, with any arguments."""
         if self.context is None or domain.state.open_regions[-1][0] is not self:
             raise GraphBreak("unsupported_operation", what="__exit__", kind=self.kind)
         domain.state.leave_region()
@@ -104,7 +105,7 @@ class RegionValue(Value):
 
 
 def region_of(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> RegionValue | None:
-    """A call of a class whose instances are such regions; None for other classes."""
+    """A call of one of these context manager classes; None for other classes."""
     found = _REGIONS.get(id(class_))
     if found is None:
         return None

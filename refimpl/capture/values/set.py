@@ -1,8 +1,8 @@
-"""Sets and frozensets: a real table of keys beside the program's, filled in the same way, so that it has the same order.
+"""Sets and frozensets. A real set of keys is filled by the same steps as the program's, so that it has the same order.
 
 Counterpart: torch/_dynamo/variables/dicts.py SetVariable, FrozensetVariable
-Differs: a set that the segment makes is made again by the same steps (`steps`: a template and its operands each), for its order
-depends on them. Where the order of a set is not known, iterating over it is a graph break; everything else is not.
+Differs: a set is rebuilt by the same steps as in the program (`steps`: templates with operands), because its order depends on
+them. Where the order is unknown, only iterating breaks the graph.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ _CHANGING = frozenset(["update", "intersection_update", "difference_update", "sy
 _OF_ONE = frozenset(["symmetric_difference", "symmetric_difference_update", "issubset", "issuperset", "isdisjoint"])
 _SIGNS = {"|": "update", "&": "intersection_update", "-": "difference_update", "^": "symmetric_difference_update"}
 _MOST_STEPS = 5000
-_MOST_REMADE = 200  # sets that are made again as they were once
+_MOST_REMADE = 200  # sets that are rebuilt in a former state
 Step = tuple[str, tuple[Any, ...]]
 
 
 class SetValue(Value):
-    """A set or frozenset. `real` holds what its elements are found by, in a table that was filled as the program's is.
+    """A set or frozenset. `real` is a set of the elements' keys, filled in the same order as the program's set.
 
-    `values`: the elements by these keys. `steps`: how it is made, or what is done to one that was there.
-    `order`: of one that was there and is unchanged. `is_read`: others are made of it as it is now, so that it must stay so.
+    `values`: the elements by key. `steps`: how the set was made, or how a set of the program was changed.
+    `order`: the keys of an unchanged set of the program. `is_read`: other sets were made from it, so it must not change any
+    more.
     """
 
     __slots__ = ("class_", "is_ordered", "is_read", "order", "real", "steps", "values")
@@ -51,7 +52,7 @@ class SetValue(Value):
         self.values: dict[Any, Value] = {}
         self.steps: list[Step] = []
         self.order: list[Any] | None = None
-        self.is_ordered = True  # whether iterating over `real` gives the order
+        self.is_ordered = True  # whether iterating over `real` gives the program's order
         self.is_read = False
 
     @property
@@ -102,13 +103,13 @@ class SetValue(Value):
         return self._sought(domain, item) in self.real
 
     def _sought(self, domain: Any, item: Value) -> Any:
-        """The key to look for: a set is sought as a frozenset."""
+        """The key to look up. A set is looked up as a frozenset, as Python does."""
         found: Any = domain.state.realize(item)
         is_set = isinstance(found, SetValue) and found.class_ is set
         return frozenset(found.real) if is_set else domain.hash_key(found)
 
     def elements(self, domain: Any) -> list[Value]:
-        """In the order of the table. Breaks where that is not known."""
+        """The elements in order. Breaks the graph if the order is unknown."""
         if self.order is not None and not self.steps:
             return [self.values[key] for key in self.order]
         if not self.is_ordered and len(self.real) > 1:
@@ -116,7 +117,7 @@ class SetValue(Value):
         return [self.values[key] for key in self.real]
 
     def sortable_elements(self) -> list[Value] | None:
-        """In any order, where they are numbers or strings that have one of their own."""
+        """The elements in any order, if they are all numbers or all strings, so that sorting gives one result; else None."""
         kinds = {type(key) for key in self.real}
         return [*self.values.values()] if kinds <= {int, bool} or kinds <= {str} else None
 
@@ -151,7 +152,7 @@ class SetValue(Value):
         self.steps.append(("{self}.add({0})", (item,)))
 
     def update(self, domain: Any, iterable: Value, method: str = "update") -> None:
-        """`self.update(iterable)` or one of its like."""
+        """`self.update(iterable)` or another in-place method."""
         operand = _operand(domain, iterable)
         if isinstance(operand.written, SetAt) and operand.written.value.source is not None:
             if operand.written.value is self:
@@ -219,7 +220,7 @@ class SetValue(Value):
                 return _derived(domain, self.class_, f"{{0}}.{name}({places})", operands)
             case _ if name in _CHANGING:
                 for other in args:
-                    _operand(domain, other)  # breaks before anything is changed
+                    _operand(domain, other)  # breaks the graph before anything is changed
                 for other in args:
                     self.update(domain, other, name)
             case _:
@@ -229,7 +230,7 @@ class SetValue(Value):
     # ------------------------------------------------------------------------------------------------- rebuilding
 
     def rebuilt(self, emitter: Any) -> str:
-        """By the same steps as in the program: the order depends on them."""
+        """Repeats the program's steps, because the order depends on them."""
         return self._made_by(emitter, self.steps)
 
     def _made_by(self, emitter: Any, steps: Sequence[Step]) -> str:
@@ -245,7 +246,7 @@ class SetValue(Value):
         emitter.settled.add(id(self))
 
     def after(self, emitter: Any, count: int) -> str:
-        """The set as it was after so many steps."""
+        """An expression for the set as it was after this many steps."""
         is_now = count == len(self.steps)
         if is_now and (self.source is None or not count or id(self) in emitter.settled):
             return emitter.expression(self)
@@ -266,20 +267,20 @@ class SetValue(Value):
 
 
 class SetAt(NamedTuple):
-    """A set as it was after so many steps."""
+    """A set as it was after this many steps."""
 
     value: SetValue
     steps: int
 
 
 class ListOf(NamedTuple):
-    """A list of these."""
+    """A list of these values."""
 
     items: list[Value]
 
 
 class DictOf(NamedTuple):
-    """A dict with these keys, or a view of it."""
+    """A dict with these keys, or a view of its keys."""
 
     keys: list[Value]
     is_view: bool
@@ -287,19 +288,19 @@ class DictOf(NamedTuple):
 
 class _Operand(NamedTuple):
     real: Any
-    written: Any  # SetAt, ListOf, DictOf or a value: how a step writes it
+    written: Any  # SetAt, ListOf, DictOf or a value: the operand of a step when it is rebuilt
     values: dict[Any, Value]
     is_ordered: bool
 
 
 def _repeat(emitter: Any, name: str, steps: Sequence[Step]) -> None:
-    """Lines that do to a set what the program did."""
+    """Adds lines that repeat the steps on a set."""
     for template, operands in steps:
         emitter.line(template.format(*(_written(emitter, operand) for operand in operands), self=name))
 
 
 def _written(emitter: Any, operand: Any) -> str:
-    """An expression for what a step was given."""
+    """An expression for an operand of a step."""
     match operand:
         case SetAt():
             return operand.value.after(emitter, operand.steps)
@@ -313,7 +314,7 @@ def _written(emitter: Any, operand: Any) -> str:
 
 
 def make_set(domain: Any, class_: type, items: list[Value]) -> SetValue:
-    """`{*items}`, one added after the other."""
+    """`{*items}`: the elements are added one after the other."""
     made = SetValue(set)
     for item in items:
         made.add(domain, item)
@@ -333,7 +334,7 @@ def _class_of_set(value: Value) -> type | None:
 
 
 def as_set(domain: Any, value: Value) -> SetValue:
-    """A constant frozenset as one whose elements are values."""
+    """A constant frozenset as a SetValue."""
     if isinstance(value, SetValue):
         return value
     assert isinstance(value, ConstantValue)
@@ -345,7 +346,7 @@ def as_set(domain: Any, value: Value) -> SetValue:
 
 
 def _derived(domain: Any, class_: type, template: str, operands: list[_Operand]) -> SetValue:
-    """A new set, made as `template` says."""
+    """A new set, made by the expression `template`."""
     made = SetValue(class_)
     made.real = eval(template.format(*(f"operands[{index}].real" for index in range(len(operands)))))
     _note_values(domain, made, operands)
@@ -358,7 +359,7 @@ def _derived(domain: Any, class_: type, template: str, operands: list[_Operand])
 
 
 def _note_values(domain: Any, made: SetValue, operands: list[_Operand]) -> None:
-    """Equal elements can be of different classes: which of them is in the table is asked of the table."""
+    """Fills `made.values`. Equal elements can be of different classes (1 and True); the real set shows which of them was kept."""
     found: dict[Any, Value] = {}
     known = [made.values, *(operand.values for operand in operands)]
     for key in made.real:
@@ -377,7 +378,7 @@ def _operand(domain: Any, value: Value) -> _Operand:
         return _Operand(found.real, value, found.values, True)
     items = domain.elements(value)
     keys = [domain.hash_key(item) for item in items]
-    # The first of equal ones counts.
+    # The first of several equal elements is kept.
     values = dict(zip(reversed(keys), map(domain.state.realize, reversed(items)), strict=True))
     is_ordered = all(map(is_ordered_key, keys))
     if isinstance(value, DictValue):
@@ -388,10 +389,10 @@ def _operand(domain: Any, value: Value) -> _Operand:
 
 
 def binary_of_sets(domain: Any, sign: str, left: Value, right: Value) -> Value:
-    """`|`, `&`, `-`, `^` and `|=` and its like, where one side is a set or a view of keys."""
+    """`|`, `&`, `-`, `^` and the in-place forms, where one operand is a set or a view of keys."""
     plain = sign.removesuffix("=")
     method = _SIGNS.get(plain)
-    is_view = isinstance(left, DictViewValue) or isinstance(right, DictViewValue)  # takes any iterable
+    is_view = isinstance(left, DictViewValue) or isinstance(right, DictViewValue)  # views accept any iterable
     if method is None or not (is_view or (left.is_like_set and right.is_like_set)):
         unsupported(f"`{sign}`", left)
     if sign != plain and isinstance(left, SetValue) and left.class_ is set:
@@ -407,7 +408,7 @@ def binary_of_sets(domain: Any, sign: str, left: Value, right: Value) -> Value:
 
 
 def compare_sets(domain: Any, sign: str, left: Value, right: Value) -> Value:
-    """A comparison where one side is a set or a view of keys."""
+    """A comparison in which one side is a set or a view of keys."""
     if left.is_like_set and right.is_like_set:
         return ConstantValue(COMPARE[sign](_operand(domain, left).real, _operand(domain, right).real))
     other = right if left.is_like_set else left

@@ -18,7 +18,7 @@ from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.program_object import is_native_method
 from refimpl.capture.values.value import Value, unsupported
 
-# As the segment knows them without a look at the class that has them.
+# Attributes of `object` that are built in, whichever class of the mro they are read from.
 _GIVEN_AS_THEY_ARE = (object.__setattr__, object.__getattribute__)
 
 
@@ -40,7 +40,7 @@ class SuperValue(Value):
         return unsupported(f"super().{name}", receiver) if found is None else found
 
     def _bound(self, domain: Any, owner: type, name: str, receiver: Value) -> Value | None:
-        """What a class has under the name, as it is seen through the receiver; None where that is not known."""
+        """Binds a class attribute to the receiver; None where that is not supported."""
         found, is_of_class = owner.__dict__[name], _is_class(receiver)
         if found is object.__init__:
             return MethodValue(ObjectValue(polyfills.do_nothing), receiver)
@@ -66,7 +66,7 @@ class SuperValue(Value):
 
 
 def super_value(domain: Any, class_: Any, receiver: Any) -> SuperValue:
-    """A call of `super`."""
+    """Calls `super`."""
     class_, receiver = domain.state.realize(class_), domain.state.realize(receiver)
     known: tuple[type, ...] = receiver.class_.__mro__ if isinstance(receiver, InstanceValue) else ()
     if isinstance(receiver, ObjectValue):

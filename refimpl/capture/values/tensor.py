@@ -1,7 +1,8 @@
 """Tensors: nodes of the graph.
 
 Counterpart: torch/_dynamo/variables/tensor.py TensorVariable
-Differs: a graph ends where the gradient of a tensor that it makes is looked at, so that hooks see what they see in eager mode.
+Differs: the segment ends where the program reads or hooks the gradient of a tensor computed in it, so that hooks see what they
+see in eager.
 """
 
 from __future__ import annotations
@@ -29,26 +30,26 @@ def _names_in(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Attributes that are known without running anything.
+# Attributes that the fake tensor knows.
 _METADATA = _names_in(
     """dtype device layout ndim requires_grad is_sparse is_sparse_csr is_quantized is_nested is_cuda is_cpu is_meta
     is_mkldnn is_xpu is_mps is_mtia is_vulkan is_xla is_maia is_ipu is_hpu itemsize nbytes"""
 )
-# Tensors that an attribute gives: nodes.
+# Attributes that are tensors; reading one is a node.
 _TENSOR_ATTRIBUTES = frozenset(["T", "H", "mT", "mH", "real", "imag", "data"])
 WATCHING_METHODS = frozenset({"register_hook", "retain_grad"})
-# They read data, or are known without a node.
+# Methods that read data.
 _READ_DATA = frozenset(
     ["item", "tolist", "numpy", "__bool__", "__int__", "__float__", "__index__", "__complex__", "is_nonzero"]
 )
-_MOST_ITEMS = 64  # that are read out of a tensor by `tolist`
+_MOST_ITEMS = 64  # elements that `tolist` reads out of a tensor
 _UNSUPPORTED = _names_in(
     """backward register_post_accumulate_grad_hook requires_grad_ set_ resize_ resize_as_
     share_memory_ pin_memory storage untyped_storage data_ptr __reduce_ex__ __deepcopy__ as_subclass new_tensor cuda to_sparse
     map_ map2_ apply_ module_load record_stream __array__ __dlpack__
     is_inference _is_view is_shared is_pinned is_coalesced"""
 )
-# A gradient may come in any layout, and require a gradient itself.
+# In an interpreted backward, the strides of the incoming gradient are not known.
 _UNKNOWN_IN_BACKWARD = _names_in("is_contiguous stride storage_offset")
 _METADATA_CALLS = _names_in(
     """is_contiguous is_floating_point is_complex is_signed element_size get_device is_conj is_neg"""
@@ -56,9 +57,9 @@ _METADATA_CALLS = _names_in(
 
 
 class TensorValue(Value):
-    """A tensor: a node of the graph and a fake tensor that has its metadata.
+    """A tensor: a node of the graph, with a fake tensor for its metadata.
 
-    made_at: the instruction of the segment's first frame that made it; None for what was there before.
+    made_at: the offset in the segment's first frame where it was computed; None for a tensor of the program.
     """
 
     __slots__ = ("fake", "made_at", "node")
@@ -85,7 +86,7 @@ class TensorValue(Value):
         return domain.state.operator(UNARY[sign], [self], {})
 
     def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
-        # Numbers have no `+=` of their own: the statement is then `left = left + right`.
+        # A number has no in-place operator: `left += right` is `left = left + right`.
         plain = sign if isinstance(left, TensorValue) else sign.removesuffix("=")
         return _operator(domain, BINARY[plain], left, right)
 
@@ -120,7 +121,9 @@ class TensorValue(Value):
         return SequenceValue(torch.Size, [domain.state.size_of(self, dim) for dim in range(self.fake.dim())])
 
     def _is_leaf(self, domain: Any) -> Value:
-        """Of an input that requires gradients: as it is. Of a result: an operator may give its argument itself."""
+        """Whether it is a leaf: guarded for an input that requires grad. A result breaks the graph, since an operator may
+        return its argument.
+        """
         if not self.fake.requires_grad:
             return ConstantValue(True)
         if self.source is None:
@@ -134,7 +137,7 @@ class TensorValue(Value):
     def has_attribute(self, domain: Any, name: str) -> bool:
         if hasattr(torch.Tensor, name):
             return hasattr(self.fake, name)
-        if self.source is None:  # results of operators have no attributes of the program's
+        if self.source is None:  # results of operators have no attributes of the program
             return False
         if hasattr(domain.state.object_of(self), name):
             unsupported("hasattr()", self)
@@ -142,7 +145,7 @@ class TensorValue(Value):
         return False
 
     def store_attr(self, domain: Any, name: str, attribute: Any) -> Any:
-        """What autograd keeps of a tensor goes with its data, and what a graph keeps of its results does not."""
+        """Breaks the graph. Autograd state follows an assigned `.data`, which a graph cannot reproduce for tensors it computes."""
         reason = GraphBreak("unsupported_operation", what=f"an assignment to attribute {name}", kind=self.kind)
         raise apart(domain.state, self, reason) if name == "data" else reason
 
@@ -226,7 +229,7 @@ def _operator(domain: Any, function: Any, left: Value, right: Value) -> Value:
 
 
 def _items(domain: Any, receiver: TensorValue) -> Value:
-    """The items of a tensor of few elements, read one by one."""
+    """The elements of a small tensor as nested lists, each read on its own."""
     numel = receiver.fake.numel()
     if type(numel) is not int or numel > _MOST_ITEMS:
         raise GraphBreak("data_dependent_read", what="Tensor.tolist()")
@@ -270,7 +273,7 @@ def _numel(domain: Any, receiver: TensorValue) -> Value:
 
 
 def _computed(domain: Any, receiver: TensorValue, name: str, found: Any, *args: Any) -> Value:
-    """A number that the graph has to ask the tensor for."""
+    """A number that the graph computes by calling a method of the tensor."""
     node = domain.state.graph.call("call_method", name, (receiver.node, *args), {}, found)
     return NumberValue(found, node)
 
@@ -279,7 +282,7 @@ def _computed(domain: Any, receiver: TensorValue, name: str, found: Any, *args: 
 
 
 class Progress(Protocol):
-    """How far the segment is."""
+    """The part of the capture state that decides where a segment has to end."""
 
     written_at: int
     writes: dict[int, int]
@@ -293,26 +296,28 @@ class Progress(Protocol):
 
 
 def apart(state: Progress, value: TensorValue, reason: GraphBreak) -> GraphBreak:
-    """The reason, and the instruction behind the one that gave the tensor its history, where the graph uses the tensor itself.
+    """The reason, with an earlier end for the segment if the graph goes on using the tensor: directly after the tensor was
+    computed.
 
-    All gradients of a graph's results reach it at once: what comes by a second result would not pass the first.
+    Gradients of all outputs of a graph arrive at once. Within one graph, the gradient that arrives through another output would
+    not pass a hook on this tensor.
     """
     is_written = not value.fake.is_inference() and value.fake._version > 0
     made_at = state.written_at if is_written else value.made_at
     if made_at is None or not value.fake.requires_grad or not value.node.users:
         return reason
     behind = made_at + 1
-    if behind in state.stops or behind > state.offset():  # made in a function that was entered, or reached by a jump
+    if behind in state.stops or behind > state.offset():  # computed in an inlined function, or reached by a jump
         return reason
     return reason.restarting_at(behind)
 
 
 def before_the_view(state: Progress, value: TensorValue, reason: GraphBreak) -> GraphBreak:
-    """The reason to stop at a hook; where the tensor is a view that the segment has made, at the instruction that made it or
-    the first other view of that base.
+    """The reason to end the segment at `register_hook`. For a view that the segment computed, the end is before the view (or
+    before the first other view of its base) is computed.
 
-    A graph returns the only view of what it computes as a tensor of its own. A write in place makes the history of a view anew,
-    without its hooks, and takes that of a tensor of its own further, with them.
+    A graph returns the only view of an intermediate as a tensor of its own. For a real view, a write in place replaces the
+    autograd history and drops its hooks; for a tensor of its own, the history goes on and keeps them.
     """
     base = None if value.fake.is_inference() else value.fake._base
     if base is not None and value.fake.requires_grad and value.made_at is not None:
@@ -324,22 +329,24 @@ def before_the_view(state: Progress, value: TensorValue, reason: GraphBreak) -> 
 
 
 def before_watching(state: Progress, value: TensorValue, name: str) -> GraphBreak:
-    """The reason to stop at a method that looks at gradients."""
+    """The reason to end the segment at `register_hook` or `retain_grad`."""
     reason = GraphBreak("unsupported_operation", what=f"method {name}", kind=value.kind)
     return before_the_view(state, value, reason) if name == "register_hook" else apart(state, value, reason)
 
 
 def before_reading(state: Progress, value: TensorValue, name: str) -> GraphBreak:
-    """The reason to stop at an attribute of a tensor; for its step of autograd, which may get hooks, where the tensor is made."""
+    """The reason to end the segment at an attribute. For `grad_fn`, which may get hooks, the end is before the tensor is
+    computed.
+    """
     reason = GraphBreak("unsupported_operation", what=f"attribute {name}", kind=value.kind)
     is_made = name == "grad_fn" and value.fake.requires_grad and value.made_at is not None
     return reason.restarting_at(value.made_at) if is_made and value.made_at not in state.stops else reason
 
 
 def before_the_write(state: Progress, value: TensorValue) -> GraphBreak:
-    """The reason to stop at `detach_`; at the last write to the tensor where it has views with histories.
+    """The reason to end the segment at `detach_`; at the last write to the tensor if it has views that require grad.
 
-    In eager mode the history of a view from before is made anew from the base when it is first asked for: here after `detach_`.
+    In eager, the history of such a view is made anew from the base when it is first read: here after `detach_`.
     """
     reason = GraphBreak("unsupported_operation", what="method detach_", kind=value.kind)
     if any(other.fake._base is value.fake and other.fake.requires_grad for other in state.by_fake.values()):
@@ -348,9 +355,9 @@ def before_the_write(state: Progress, value: TensorValue) -> GraphBreak:
 
 
 def unknown_gradient(state: Progress, value: TensorValue) -> str | None:
-    """Why it is not known; None where it is.
+    """Why `requires_grad` is not known; None if it is.
 
-    Views that are made in inference mode require a gradient if the argument does that they view; fake tensors forget it.
+    A view made in inference mode requires grad if its base does; fake tensors lose this.
     """
     if state.backward_of:
         return "in backward"

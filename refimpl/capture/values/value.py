@@ -1,11 +1,12 @@
-"""What a frame holds while a segment is captured, and what the interpreter asks of every value.
+"""The base class of values: what the interpreter asks of every value in a frame during capture.
 
 Counterpart: torch/_dynamo/variables/base.py VariableTracker
-Differs: a value with a source was there before the segment: it is read again from there, and may not be changed in place.
+Differs: a value with a source stands for an object of the program; after the graph it is read again from its source.
 
-A kind of value answers for itself: `TensorValue.truth` is a graph break, `SequenceValue.truth` is whether there are items. What a
-kind does not answer is a graph break too, and CPython runs the instruction. `domain` is the `SymbolicDomain`: by it a value asks
-other values, enters functions and notes guards. A method that has to run a function of the program returns `Enter`.
+Each kind of value implements its own operations: `TensorValue.truth` breaks the graph, `SequenceValue.truth` is whether there
+are items. An operation that a kind does not implement breaks the graph, and CPython runs the instruction. `domain` is the
+`SymbolicDomain`, through which a value asks other values, inlines functions and adds guards. A method that has to run a
+function of the program returns `Enter`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ TEXTS = {"s": str, "r": repr, "a": ascii}
 
 
 class Value:
-    """Anything. `source`: how the object is read when the segment is entered; None for what the segment makes."""
+    """A value of any kind. `source`: how the program's object is read; None for an object made in the segment."""
 
     __slots__ = ("source",)
 
@@ -29,14 +30,14 @@ class Value:
 
     @property
     def kind(self) -> str:
-        """What breaks call it."""
+        """The name of the kind in messages."""
         return type(self).__name__.removesuffix("Value").lower()
 
     # ------------------------------------------------------------------------------------------------- what it is
 
     @property
     def is_object(self) -> bool:
-        """Whether it is an instance of a class whose methods may be written in Python."""
+        """Whether it is an instance of a class that may have methods written in Python."""
         return False
 
     @property
@@ -46,7 +47,7 @@ class Value:
 
     @property
     def is_iterator(self) -> bool:
-        """Whether `next()` of it is known."""
+        """Whether `next()` is supported."""
         return False
 
     def class_of(self) -> type:
@@ -54,27 +55,29 @@ class Value:
         unsupported("type()", self)
 
     def class_of_operand(self) -> type:
-        """The class whose methods an operator on it and an object asks; `object` where it has none to ask."""
+        """The class whose operator methods may be called; `object` for a value without any."""
         return object
 
     def constant(self, domain: Any, what: str) -> Any:
-        """The object that it is, also of a tuple or list of constants. `what`: what needs a constant."""
+        """The constant object, also for a tuple or list of constants. Breaks the graph for other values; `what` names what
+        needs a constant.
+        """
         unsupported(what, self)
 
     def plain_of_member(self) -> Value:
-        """The number or string that a member of an `IntEnum` or its like is; other values as they are."""
+        """The number or string of a member of an `IntEnum` or `StrEnum`; other values unchanged."""
         return self
 
     def hash_key(self, domain: Any) -> Any:
-        """What a dict or set finds it by. Raises TypeError of the program for what has no hash."""
+        """The key under which a dict or set stores it. Raises the program's TypeError for unhashable objects."""
         unsupported("a key", self)
 
     def truth(self, domain: Any) -> Any:
-        """`bool(value)`: a plain bool, or a frame that gives it."""
+        """`bool(value)`: a bool, or `Enter` with a frame that returns it."""
         return True
 
     def text(self, domain: Any, kind: str) -> Any:
-        """`str`, `repr` or `ascii` of it, by first letter."""
+        """`str`, `repr` or `ascii` of it, by the first letter."""
         return domain.folded(TEXTS[kind], [self], {})
 
     def format(self, domain: Any, spec: Any) -> Any:
@@ -84,7 +87,7 @@ class Value:
     # -------------------------------------------------------------------------------------------------- operators
 
     operand_rank: ClassVar[int] = 0
-    """Of the kind: 1 containers, 3 numbers that depend on sizes, 4 tensors, 6 arrays of numpy, 0 all others."""
+    """By kind: 1 containers, 3 symbolic numbers, 4 tensors, 6 numpy arrays, 0 all others."""
 
     @property
     def rank(self) -> int:
@@ -98,21 +101,21 @@ class Value:
         return domain.folded(UNARY[sign], [self], {})
 
     def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
-        """`left + right` or `left += right`, and their like. The value is one of the two."""
+        """`left + right` or `left += right`, and the other operators. The value is one of the operands."""
         unsupported(f"`{sign}`", right if left.is_constant else left)
 
     def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
-        """`left == right` and its like. The value is one of the two."""
+        """`left == right`, and the other comparisons. The value is one of the operands."""
         return domain.folded(COMPARE[sign], [left, right], {})
 
     @property
     def is_operand_of_tensors(self) -> bool:
-        """Whether an operator of torch may be asked what it makes of a tensor and it."""
+        """Whether it may be an operand of a torch operator beside a tensor."""
         return True
 
     @property
     def is_constant(self) -> bool:
-        """Whether equal objects are as good."""
+        """Whether equal objects are interchangeable."""
         return False
 
     # ------------------------------------------------------------------------------------------------- attributes
@@ -122,7 +125,7 @@ class Value:
         unsupported(f"attribute {name}", self)
 
     def has_attribute(self, domain: Any, name: str) -> bool | None:
-        """`hasattr`, guarded where there is none; None where code of the user's has to be run for it."""
+        """`hasattr`, with a guard if the result is False; None if that needs code of the user's."""
         unsupported("hasattr()", self)
 
     def store_attr(self, domain: Any, name: str, attribute: Any) -> Any:
@@ -134,7 +137,7 @@ class Value:
         unsupported(f"deleting attribute {name}", self)
 
     def special(self, domain: Any, name: str) -> Any:
-        """A special method written in Python, looked up on the class and bound; None if the class has another one or none."""
+        """A special method written in Python, looked up on the class and bound; None if the class has none, or one in C."""
         return None
 
     def call_special(self, domain: Any, name: str, args: list[Value]) -> Any:
@@ -148,11 +151,11 @@ class Value:
         unsupported("a call", self)
 
     def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """`value.name(...)` of a method that is written in C."""
+        """`value.name(...)`, for a method written in C."""
         unsupported(f"method {name}", self)
 
     def enter_context(self, domain: Any) -> tuple[Any, Any]:
-        """`with value`: its `__exit__`, and what its `__enter__` gives."""
+        """`with value`: the bound `__exit__`, and the result of `__enter__`."""
         enter, exit_ = self.special(domain, "__enter__"), self.special(domain, "__exit__")
         if enter is None or exit_ is None:
             unsupported("with", self)
@@ -181,11 +184,11 @@ class Value:
         unsupported("deleting an item", self)
 
     def runs_code(self, domain: Any) -> bool:
-        """Whether going through it may run code of the user's, or that of an iterator here."""
+        """Whether iterating over it may run code of the user's, or resume a generator."""
         return False
 
     def elements(self, domain: Any) -> list[Value]:
-        """All that iterating gives, where that runs no code of the user's."""
+        """The items that iterating gives. Only for values whose iteration runs no code of the user's."""
         unsupported("iterating", self)
 
     def iterate(self, domain: Any) -> Any:
@@ -193,18 +196,18 @@ class Value:
         unsupported("iterating", self)
 
     def next(self, domain: Any) -> Any:
-        """`next(value)`: an element, `Exhausted`, or a frame that gives one."""
+        """`next(value)`: an item, `Exhausted`, or `Enter` with a frame that returns one."""
         unsupported("next()", self)
 
     def check_iterated(self, iterator: Any) -> None:
-        """What C notices of changes of what an iterator goes through, before its next step."""
+        """Raises the program's RuntimeError if a dict, set or deque changed size during iteration. Called before each step."""
 
     def iterated(self, iterator: Any, index: int) -> Value:
-        """The element that an iterator over it gives."""
+        """The item at this index of an iterator over it."""
         return iterator.items[index]
 
     def pairs(self, domain: Any) -> list[tuple[Value, Value]]:
-        """What `dict` makes of it: the pairs of a mapping, or those that it consists of."""
+        """The pairs that `dict(value)` would hold."""
         pairs = [domain.elements(pair) for pair in self.elements(domain)]
         if any(len(pair) != 2 for pair in pairs):
             raise GraphBreak("op_raises_on_fake", what="dict", error="ValueError")
@@ -218,11 +221,11 @@ class Value:
 
     @property
     def exhausted(self) -> str:
-        """What has the same class of iterator, and gives nothing."""
+        """An expression that iterates over nothing, with an iterator of the same class."""
         return "()"
 
     def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
-        """An iterator over it that has taken as many steps."""
+        """An iterator over it that has taken as many steps as `iterator`."""
         name = emitter.named(iterator, f"iter({emitter.expression(self)})")
         if iterator.position:
             emitter.line(f"{name}.__setstate__({iterator.position})")
@@ -231,16 +234,17 @@ class Value:
     # ------------------------------------------------------------------------------------------ arguments of operators
 
     def as_fake(self, state: Any, what: str) -> Any:
-        """The argument of a call of torch on fakes. what: the operator."""
+        """The argument for a call of an operator on fakes. what: the operator."""
         raise GraphBreak("not_a_graph_argument", what=self.kind)
 
     def as_argument(self, state: Any) -> Any:
-        """The same, for the node."""
+        """The argument for the node."""
         raise GraphBreak("not_a_graph_argument", what=self.kind)
 
 
 class LazyValue(Value):
-    """An object that the program has not used yet, so no guard holds it to anything. `CaptureState.realize` looks at it.
+    """An object that the program has not used yet, and which therefore has no guards. `CaptureState.realize` gives its real
+    value.
 
     Counterpart: torch/_dynamo/variables/lazy.py LazyVariableTracker
     """
@@ -257,7 +261,7 @@ class LazyValue(Value):
 
 
 def advanced_by_steps(emitter: Any, over: Value, iterator: Any) -> str:
-    """An iterator over a value that cannot be told where it is: it takes its steps again."""
+    """An iterator whose position cannot be set: it takes its steps again."""
     name = emitter.named(iterator, f"iter({emitter.expression(over)})")
     if iterator.position:
         emitter.line(f"for _ in range({iterator.position}): next({name})")
@@ -265,15 +269,15 @@ def advanced_by_steps(emitter: Any, over: Value, iterator: Any) -> str:
 
 
 def unsupported(what: str, value: Value) -> NoReturn:
-    """Breaks the graph: this is not known of such a value."""
+    """Breaks the graph: this operation is not supported for the value."""
     raise GraphBreak("unsupported_operation", what=what, kind=value.kind)
 
 
 class UserRaise(Exception):
-    """The program raises an exception, inside of the segment. Seen by the machine alone.
+    """The program raises an exception within the segment. Only the machine catches it.
 
-    Either `error`, which is there, or one that is made of a class and the values of its arguments. `args_of_error` is None where
-    they are not known; `constants` are objects, of which the values are still to be made.
+    It carries either an existing exception, `error`, or a class with arguments: `values`, which is None where they are not
+    known, or `constants`, objects whose values are still to be made.
     """
 
     def __init__(
@@ -285,5 +289,5 @@ class UserRaise(Exception):
 
 
 def raising(class_: type, *args: Any) -> NoReturn:
-    """An operation of the program raises an exception with these constants. Without any: they are not known."""
+    """Raises an exception of the program with these constants as arguments. Without any, the arguments are not known."""
     raise UserRaise(class_, constants=args)
