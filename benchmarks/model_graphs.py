@@ -18,7 +18,7 @@ from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.backends.partition import partition_for_kernels
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.options import CodegenOptions
-from refimpl.trace.decompositions.followed_kernels import following_kernels_of
+from refimpl.trace.decompositions.device_numerics import following_kernels_of
 
 OPTIONS = CodegenOptions(contractions="template", random="philox")
 

@@ -40,7 +40,7 @@ from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
-from refimpl.trace.decompositions.followed_kernels import following_kernels_of
+from refimpl.trace.decompositions.device_numerics import following_kernels_of
 
 CAPABILITY = 90
 PARTS = ("cubins", "inductor_triton", "inductor_cubins")

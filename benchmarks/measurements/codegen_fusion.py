@@ -32,7 +32,7 @@ from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.loop_ir import Extern
 from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
-from refimpl.trace.decompositions.followed_kernels import following_kernels_of
+from refimpl.trace.decompositions.device_numerics import following_kernels_of
 
 OPTIONS = CodegenOptions(contractions="extern", random="philox")
 MEGABYTE = 1e6

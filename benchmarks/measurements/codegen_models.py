@@ -19,7 +19,7 @@ from benchmarks.model_graphs import OPTIONS, ModelGraph, graphs_of_models
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.loop_ir import Extern
 from refimpl.codegen.lowering.graph import lower_graph
-from refimpl.trace.decompositions.followed_kernels import following_kernels_of
+from refimpl.trace.decompositions.device_numerics import following_kernels_of
 
 
 @dataclass(frozen=True, slots=True)

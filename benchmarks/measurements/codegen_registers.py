@@ -16,7 +16,7 @@ from benchmarks.model_graphs import OPTIONS, ModelGraph, graphs_of_models
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
-from refimpl.trace.decompositions.followed_kernels import following_kernels_of
+from refimpl.trace.decompositions.device_numerics import following_kernels_of
 
 CAPABILITIES = (80, 90)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from refimpl.codegen.lowering.graph import RULES
 from refimpl.trace.decompositions import decomposition_table
-from refimpl.trace.decompositions.variants import variant_rules
+from refimpl.trace.decompositions.inplace_and_out import variant_rules
 
 
 def codegen_decompositions() -> dict[Any, Callable[..., Any]]:

@@ -40,9 +40,9 @@ from refimpl.codegen.printing.attention import print_attention
 from refimpl.codegen.printing.contractions import print_contraction
 from refimpl.codegen.printing.kernels import PrintedKernel, print_kernel
 from refimpl.codegen.printing.tiles import print_tiled
-from refimpl.codegen.program_lines import first_lines
 from refimpl.codegen.schedule import Scheduled, ScheduledKernel, schedule
 from refimpl.codegen.sizes import GivenNumbers, solved_for
+from refimpl.codegen.source_lines import first_lines
 from refimpl.codegen.tensors import Stored
 from refimpl.codegen.traffic import Movement
 from refimpl.errors import RefimplError

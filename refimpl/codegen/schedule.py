@@ -30,7 +30,7 @@ from refimpl.codegen.loop_ir import (
     buffers_made,
     new_axis,
 )
-from refimpl.codegen.nests import can_merge, index_expressions, reindexed_nest
+from refimpl.codegen.loop_simplification import can_merge, index_expressions, reindexed_nest
 from refimpl.codegen.scalars import Load, draws, walk
 
 MAX_NESTS = 40

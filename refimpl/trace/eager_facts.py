@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensor, OpOverload, below_autograd, without_dispatch
-from refimpl.trace.layouts.stand_ins import StandIns, filled, hints, reach, smaller_sizes
+from refimpl.trace.layouts.trial_operands import TrialOperands, filled, hints, reach, smaller_sizes
 
 aten = torch.ops.aten
 _PLACES = (1, 2, 4, 8, 16, 32)  # possible numbers of float64 lanes in a vector of 8 to 256 bytes
@@ -52,11 +52,11 @@ def rounds_products_of_sums(dtype: torch.dtype) -> bool:
         return not bool(aten.add.Tensor(-(ones + 2 * eps), ones + eps, alpha=1 + eps).any())
 
 
-# Strides of results. A fake kernel's strides are not always eager's, so the kernel itself runs on stand-ins: tensors of zeros
-# with the layouts of the operands (refimpl.trace.layouts.stand_ins).
+# Strides of results. A fake kernel's strides are not always eager's, so the kernel itself runs on trial operands: tensors of
+# zeros with the layouts of the operands (refimpl.trace.layouts.trial_operands).
 
-_FEW_ELEMENTS = 4096  # stand-ins of at most this many elements have the sizes of the call
-_MOST_ELEMENTS = 32767  # most elements of any stand-in: kernels start no threads below
+_FEW_ELEMENTS = 4096  # trial operands of at most this many elements have the sizes of the call
+_MOST_ELEMENTS = 32767  # most elements of any trial operand: kernels start no threads below
 _NAMESPACES = ("aten", "prims")  # kernels of custom ops may do anything
 _PLAIN = (
     type(None), bool, int, float, complex, str, torch.SymInt,
@@ -75,11 +75,12 @@ def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple
     Run are operators that return new tensors and mutate nothing, on strided tensors of backed sizes. On other devices only
     elementwise operators on operands of one dtype are, because the CPU kernel stands for the device's.
 
-    A kernel must not read out of bounds because of the meaningless values in a stand-in. Zero is a valid index into every tensor
-    with elements, and kernels check int64 indices. Narrower integers come from other kernels and are not checked: workspaces,
-    packed weights, pivots, offsets. So a kernel that is not elementwise is not run on floats together with narrow integers. If
-    the stand-ins have smaller sizes, each int argument must be a dimension or, by the schema, a size. What remains is a kernel
-    that trusts int64 values; 19 059 calls of 498 operators, run with all memory between guard pages, found none.
+    A kernel must not read out of bounds because of the meaningless values in a trial operand. Zero is a valid index into every
+    tensor with elements, and kernels check int64 indices. Narrower integers come from other kernels and are not checked:
+    workspaces, packed weights, pivots, offsets. So a kernel that is not elementwise is not run on floats together with narrow
+    integers. If the trial operands have smaller sizes, each int argument must be a dimension or, by the schema, a size. What
+    remains is a kernel that trusts int64 values; 19 059 calls of 498 operators, run with all memory between guard pages, found
+    none.
     """
     if not gives_new_tensors(func):
         return None
@@ -92,16 +93,18 @@ def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple
         return None
     if any(tensor is made for tensor in tensors for made in results):
         return None
-    stand_ins = _stand_ins(func, args, kwargs, given, (*tensors, *results))
-    if stand_ins is None:
+    trial_operands = _trial_operands(func, args, kwargs, given, (*tensors, *results))
+    if trial_operands is None:
         return None
     # Some kernels refuse zeros (multinomial).
-    found = next((made for fill in (0, 1) if (made := _run(func, args, kwargs, stand_ins, fill)) is not None), None)
+    found = next(
+        (made for fill in (0, 1) if (made := _run(func, args, kwargs, trial_operands, fill)) is not None), None
+    )
     if found is None or len(found) != len(results):
         return None
     strides = []
     for made, fake in zip(found, results, strict=True):
-        known = stand_ins.strides_of(made, fake)
+        known = trial_operands.strides_of(made, fake)
         if known is None:
             return None
         strides.append(known)
@@ -120,12 +123,12 @@ _REFUSED: dict[Any, bool] = {}
 def refuses_dtypes(func: Any, args: Any, kwargs: Any) -> bool:
     """Whether the CPU kernel raises for operands of these dtypes, and runs for the same sizes with other dtypes.
 
-    The kernel runs once for each combination of dtypes and ranks, on stand-ins as in `result_strides`. False if it is not run:
-    for custom operators, and for operands without stand-ins.
+    The kernel runs once for each combination of dtypes and ranks, on trial operands as in `result_strides`. False if it is not
+    run: for custom operators, and for operands that have no trial operand.
 
     Integers narrower than 64 bits, next to floats, may be offsets that the kernel does not check. Unless the schema names the
-    operand an index, its stand-in is int64 instead: a kernel that refuses int64 there refuses narrower integers as well. So a
-    kernel that accepts int64 but no narrower integers counts as accepting these.
+    operand an index, its trial operand is int64 instead: a kernel that refuses int64 there refuses narrower integers as well. So
+    a kernel that accepts int64 but no narrower integers counts as accepting these.
     """
     if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES:
         return False
@@ -148,15 +151,15 @@ def _refuses(func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> bool:
         return False
     if not all(map(_is_dense, tensors)):
         return False
-    stand_ins = _stand_ins(func, args, kwargs, given, tensors)
-    if stand_ins is None:
+    trial_operands = _trial_operands(func, args, kwargs, given, tensors)
+    if trial_operands is None:
         return False
     is_index = _are_indices(func, args, kwargs, tensors)
     dtypes = [tensor.dtype for tensor in tensors]
     if torch.Tag.pointwise not in func.tags and any(map(_has_fractions, dtypes)):
         pairs = zip(dtypes, is_index, strict=True)
         dtypes = [torch.int64 if dtype in _NARROW and not may_be_any else dtype for dtype, may_be_any in pairs]
-    if _runs(func, *_with_ones(func, args, kwargs, keeps_types=True), stand_ins, dtypes):
+    if _runs(func, *_with_ones(func, args, kwargs, keeps_types=True), trial_operands, dtypes):
         return False
     kinds = [torch.float32 if _has_fractions(dtype) else torch.int64 for dtype in dtypes]
     others = (
@@ -166,7 +169,7 @@ def _refuses(func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> bool:
         [torch.int64] * len(tensors),
     )
     ones = _with_ones(func, args, kwargs, keeps_types=False)
-    return any(_runs(func, *ones, stand_ins, other) for other in others)
+    return any(_runs(func, *ones, trial_operands, other) for other in others)
 
 
 def _with_ones(func: Any, args: Any, kwargs: Any, *, keeps_types: bool) -> tuple[Any, Any]:
@@ -201,9 +204,9 @@ def _are_indices(func: Any, args: Any, kwargs: Any, tensors: Sequence[torch.Tens
     return [id(tensor) in indices for tensor in tensors]
 
 
-def _runs(func: Any, args: Any, kwargs: Any, stand_ins: StandIns, dtypes: Sequence[torch.dtype]) -> bool:
-    """Whether the kernel runs on stand-ins of these dtypes, all of zeros or all of ones."""
-    return any(_called(func, args, kwargs, stand_ins, fill, dtypes) is not None for fill in (0, 1))
+def _runs(func: Any, args: Any, kwargs: Any, trial_operands: TrialOperands, dtypes: Sequence[torch.dtype]) -> bool:
+    """Whether the kernel runs on trial operands of these dtypes, all of zeros or all of ones."""
+    return any(_called(func, args, kwargs, trial_operands, fill, dtypes) is not None for fill in (0, 1))
 
 
 @functools.cache
@@ -239,9 +242,9 @@ def _device_type(tensor: torch.Tensor) -> str:
     return tensor.fake_device.type if type(tensor) is FakeTensor else tensor.device.type
 
 
-def _stand_ins(
+def _trial_operands(
     func: Any, args: Any, kwargs: Any, given: Sequence[Any], tensors: Sequence[torch.Tensor]
-) -> StandIns | None:
+) -> TrialOperands | None:
     """Stand-ins of the call's sizes if these are small; else of smaller sizes if possible; else of the call's sizes."""
     if not all(leaf.node.has_hint() for leaf in given if isinstance(leaf, torch.SymInt)):
         return None
@@ -252,17 +255,17 @@ def _stand_ins(
             return None
         most = max(most, 0 if 0 in shape else reach(shape, strides), math.prod(shape))
     if most <= _FEW_ELEMENTS:
-        return StandIns(None)
+        return TrialOperands(None)
     if func in _BY_SIZES:
         return None
     sizes = smaller_sizes(shape for shape, _ in geometries if shape is not None)
     if _are_sizes_or_dims(func, args, kwargs, sizes):
-        return StandIns(sizes)
-    return StandIns(None) if most <= _MOST_ELEMENTS else None
+        return TrialOperands(sizes)
+    return TrialOperands(None) if most <= _MOST_ELEMENTS else None
 
 
 def _are_sizes_or_dims(func: Any, args: Any, kwargs: Any, sizes: Mapping[int, int]) -> bool:
-    """Whether each int argument is a dimension or a size, and so has a meaning for stand-ins of smaller sizes."""
+    """Whether each int argument is a dimension or a size, and so has a meaning for trial operands of smaller sizes."""
     for at, argument in enumerate(func._schema.arguments):
         value = args[at] if at < len(args) else kwargs.get(argument.name)
         numbers = [leaf for leaf in _leaves(value) if isinstance(leaf, (int, torch.SymInt)) and type(leaf) is not bool]
@@ -292,9 +295,9 @@ def _leaves(value: Any) -> list[Any]:
     return [leaf for item in value for leaf in _leaves(item)] if isinstance(value, (list, tuple)) else [value]
 
 
-def _run(func: Any, args: Any, kwargs: Any, stand_ins: StandIns, fill: int) -> list[torch.Tensor] | None:
-    """The results of the kernel on stand-ins filled with a number; None if it raises or returns a view of one."""
-    called = _called(func, args, kwargs, stand_ins, fill)
+def _run(func: Any, args: Any, kwargs: Any, trial_operands: TrialOperands, fill: int) -> list[torch.Tensor] | None:
+    """The results of the kernel on trial operands filled with a number; None if it raises or returns a view of one."""
+    called = _called(func, args, kwargs, trial_operands, fill)
     if called is None:
         return None
     result, made = called
@@ -304,13 +307,18 @@ def _run(func: Any, args: Any, kwargs: Any, stand_ins: StandIns, fill: int) -> l
 
 
 def _called(
-    func: Any, args: Any, kwargs: Any, stand_ins: StandIns, fill: int, dtypes: Sequence[torch.dtype] | None = None
+    func: Any,
+    args: Any,
+    kwargs: Any,
+    trial_operands: TrialOperands,
+    fill: int,
+    dtypes: Sequence[torch.dtype] | None = None,
 ) -> tuple[Any, list[torch.Tensor]] | None:
-    """The result of the kernel on stand-ins filled with a number, and the stand-ins; None if it raises.
+    """The result of the kernel on trial operands filled with a number, and the trial operands; None if it raises.
 
-    `dtypes` are the stand-ins' dtypes, in order; None for those of the operands.
+    `dtypes` are the trial operands' dtypes, in order; None for those of the operands.
     """
-    made = _Made(stand_ins, fill, None if dtypes is None else iter(dtypes))
+    made = _Made(trial_operands, fill, None if dtypes is None else iter(dtypes))
     state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
     try:
         with without_dispatch(), below_autograd(), torch.no_grad():
@@ -330,22 +338,22 @@ class _NoStandInError(Exception):
 
 
 class _Made:
-    """Makes the arguments of a call on stand-ins. Mutable: remembers the stand-ins so far."""
+    """Makes the arguments of a call on trial operands. Mutable: remembers the trial operands so far."""
 
-    def __init__(self, stand_ins: StandIns, fill: int, dtypes: Iterator[torch.dtype] | None) -> None:
-        self._stand_ins = stand_ins
+    def __init__(self, trial_operands: TrialOperands, fill: int, dtypes: Iterator[torch.dtype] | None) -> None:
+        self._trial_operands = trial_operands
         self._fill = fill
         self._dtypes = dtypes
         self.tensors: dict[int, torch.Tensor] = {}  # by id of the operand
 
     def like(self, value: Any) -> Any:
-        """The argument with stand-ins in place of tensors."""
+        """The argument with trial operands in place of tensors."""
         if isinstance(value, (list, tuple)):
             return [self.like(item) for item in value]
         if isinstance(value, torch.Tensor):
             dtype = value.dtype if self._dtypes is None else next(self._dtypes)
             if id(value) not in self.tensors:
-                geometry = self._stand_ins.geometry(value)
+                geometry = self._trial_operands.geometry(value)
                 if geometry is None or (0 not in geometry[0] and reach(*geometry) > _MOST_ELEMENTS):
                     raise _NoStandInError
                 self.tensors[id(value)] = filled(*geometry, value, self._fill, dtype)
@@ -353,5 +361,5 @@ class _Made:
         if isinstance(value, torch.device):
             return torch.device("cpu")
         if isinstance(value, torch.SymInt) or type(value) is int:
-            return self._stand_ins.number(value)
+            return self._trial_operands.number(value)
         return value

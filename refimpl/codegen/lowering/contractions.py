@@ -15,6 +15,7 @@ import torch
 
 from refimpl.codegen.indices import ONE, ZERO, affine_terms, linear, product
 from refimpl.codegen.loop_ir import Axis, Buffer, Nest, Reduction, new_axis
+from refimpl.codegen.loop_simplification import normalised
 from refimpl.codegen.lowering.state import (
     HALF,
     KERNEL_DTYPES,
@@ -31,11 +32,10 @@ from refimpl.codegen.lowering.state import (
     whole,
 )
 from refimpl.codegen.lowering.views import guarded
-from refimpl.codegen.nests import normalised
 from refimpl.codegen.scalars import Apply, Guarded, Literal, Load, Scalar, index_symbols, walk
 from refimpl.codegen.schedule import guess
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
-from refimpl.trace.decompositions.followed_kernels import uses_cpu_blas
+from refimpl.trace.decompositions.device_numerics import uses_cpu_blas
 
 aten = torch.ops.aten
 
@@ -160,12 +160,13 @@ def operand(state: LoweringState, node: torch.fx.Node, tensor: Tensor) -> Tensor
     not compile the product then."""
     is_dear = tensor.cost > CHEAP_OPERAND
     if tensor.dtype == torch.float64 and not is_dear:
-        loads = [part for part in walk(tensor.at(_stand_ins(tensor))) if isinstance(part, Load)]
+        loads = [part for part in walk(tensor.at(operand_indices(tensor))) if isinstance(part, Load)]
         is_dear = any(load.dtype != torch.float64 for load in loads)
     return state.store(tensor, origins=(node.name,)) if is_dear else tensor
 
 
-def _stand_ins(tensor: Tensor) -> Indices:
+def operand_indices(tensor: Tensor) -> Indices:
+    """A symbol for each dimension, to see which expression computes an element of the tensor."""
     return tuple(sympy.Symbol(f"operand{dim}", integer=True, nonnegative=True) for dim in range(len(tensor.shape)))
 
 

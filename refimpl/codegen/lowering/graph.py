@@ -32,9 +32,9 @@ from refimpl.codegen.lowering.regions import Region, Regions, drawn_for, find_re
 from refimpl.codegen.lowering.state import LoweringState, NotLowered, Rule, are_overlapping, have_strides, whole
 from refimpl.codegen.lowering.tiles import lower_region
 from refimpl.codegen.options import CodegenOptions, Contractions
-from refimpl.codegen.program_lines import line_of, lines_behind
 from refimpl.codegen.scalars import Load, walk
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts, facts_of
+from refimpl.codegen.source_lines import line_of, lines_behind
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.refusals.operand_dtypes import operands_fit

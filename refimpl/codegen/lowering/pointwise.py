@@ -25,7 +25,7 @@ from refimpl.codegen.lowering.state import (
 )
 from refimpl.codegen.scalars import ROUNDING_FUNCTIONS, Apply, Scalar
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
-from refimpl.trace.decompositions.followed_kernels import fuses_products
+from refimpl.trace.decompositions.device_numerics import fuses_products
 
 aten = torch.ops.aten
 

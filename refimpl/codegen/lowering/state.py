@@ -26,8 +26,8 @@ from refimpl.codegen.loop_ir import (
     identity,
     new_axis,
 )
+from refimpl.codegen.loop_simplification import normalised
 from refimpl.codegen.lowering.splitting import SPLITTABLE, Split, in_parts, place_in_whole, split_of
-from refimpl.codegen.nests import normalised
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.scalars import Apply, FromIndex, Guarded, Literal, Load, Scalar, indirect_scalar
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts

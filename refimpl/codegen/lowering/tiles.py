@@ -28,12 +28,14 @@ from refimpl.codegen.indices import (
     simplified,
 )
 from refimpl.codegen.loop_ir import Axis, Buffer, Nest, Reduction, Tiled, TiledSoftmax, new_axis
+from refimpl.codegen.loop_simplification import index_expressions, reindexed_nest
 from refimpl.codegen.lowering.contractions import (
     check_operands,
     check_size,
     dot_of,
     is_one,
     operand,
+    operand_indices,
     result_buffer,
 )
 from refimpl.codegen.lowering.regions import Region, Softmax
@@ -51,7 +53,6 @@ from refimpl.codegen.lowering.state import (
 )
 from refimpl.codegen.lowering.state import cast as converted
 from refimpl.codegen.lowering.views import reshaping
-from refimpl.codegen.nests import index_expressions, reindexed_nest
 from refimpl.codegen.scalars import RANDOM_FUNCTIONS, Apply, Load, Scalar, reindexed, walk
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 
@@ -177,7 +178,7 @@ class _RegionLowering:
         value = self._value_of(node)
         if node in self.tiles or not isinstance(value, Computed):
             return value
-        parts = [] if ZERO in value.shape else list(walk(value.at(_stand_ins(value))))
+        parts = [] if ZERO in value.shape else list(walk(value.at(operand_indices(value))))
         is_dear = value.cost > CHEAP_IN_TILES or any(_is_dear(part) for part in parts)
         return self.state.store(value, origins=(node.name,)) if is_dear else value
 
@@ -338,8 +339,8 @@ class _RegionLowering:
         needed = {part.buffer for part in walk(*values) if isinstance(part, Load)}
         nests = [*(nest for name, nest in self.products.items() if name in needed), *results]
         sizes = {axis.symbol: axis.size for nest in nests for axis in (*nest.axes, *nest.reduced)}
-        stand_in = replace(nests[0], value=values[0])
-        expressions = [expr for nest in (*nests, stand_in) for expr in index_expressions(nest)]
+        sample = replace(nests[0], value=values[0])
+        expressions = [expr for nest in (*nests, sample) for expr in index_expressions(nest)]
         rows = [] if softmax is None else [row for row in (softmax.greatest, softmax.total) if row is not None]
         _, batch, moved = _with_split([*expressions, *(index for _, index in rows)], self.batch)
         sizes |= {axis.symbol: axis.size for axis in batch}
@@ -456,10 +457,6 @@ def _is_dear(part: Scalar) -> bool:
     if isinstance(part, Load):
         return bool(part.indirect)
     return isinstance(part, Apply) and (part.function in RANDOM_FUNCTIONS or part.function.startswith("checked"))
-
-
-def _stand_ins(tensor: Tensor) -> Indices:
-    return tuple(sympy.Symbol(f"operand{dim}", integer=True, nonnegative=True) for dim in range(len(tensor.shape)))
 
 
 def _with_batch(shape: Indices, batch: sympy.Expr) -> Indices:

@@ -17,7 +17,7 @@ from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
-from refimpl.trace.decompositions.followed_kernels import following_kernels_of
+from refimpl.trace.decompositions.device_numerics import following_kernels_of
 
 CALLS = CodegenOptions(contractions="extern")
 

@@ -21,7 +21,7 @@ from refimpl.codegen.schedule import GUESSED_SIZE, guess
 from refimpl.pipeline import compile_aot
 from refimpl.symbolic.functions import FloorDiv
 from refimpl.tests.codegen.checks import check
-from refimpl.trace.decompositions.followed_kernels import following_kernels_of
+from refimpl.trace.decompositions.device_numerics import following_kernels_of
 
 
 def _compiled(function: Callable[..., Any], *, dynamic: bool = False) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 
 from refimpl._torch import OpOverload, TorchDispatchMode, pytree
-from refimpl.trace.decompositions.variants import in_place_variant, out_variant
+from refimpl.trace.decompositions.inplace_and_out import in_place_variant, out_variant
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -261,9 +261,9 @@ def test_no_kernel_gets_narrow_integers_beside_floats_that_are_no_index(monkeypa
     asked: list[tuple[torch.dtype, ...]] = []
     original = eager_facts._called
 
-    def called(func: Any, args: Any, kwargs: Any, stand_ins: Any, fill: int, dtypes: Any = None) -> Any:
+    def called(func: Any, args: Any, kwargs: Any, trial_operands: Any, fill: int, dtypes: Any = None) -> Any:
         asked.append(tuple(dtypes))
-        return original(func, args, kwargs, stand_ins, fill, dtypes)
+        return original(func, args, kwargs, trial_operands, fill, dtypes)
 
     monkeypatch.setattr(eager_facts, "_called", called)
     monkeypatch.setattr(eager_facts, "_REFUSED", {})

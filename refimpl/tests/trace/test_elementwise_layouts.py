@@ -168,7 +168,7 @@ def _telling(x: torch.Tensor) -> list[int]:
 
 @pytest.fixture
 def only_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No stand-in has the sizes of the call."""
+    """No trial operand has the sizes of the call."""
     monkeypatch.setattr(eager_facts, "_FEW_ELEMENTS", -1)
 
 

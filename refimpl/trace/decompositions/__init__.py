@@ -22,8 +22,8 @@ from refimpl.trace.decompositions import (
     views,
 )
 from refimpl.trace.decompositions.core import CORE_OPS
+from refimpl.trace.decompositions.inplace_and_out import register_variants
 from refimpl.trace.decompositions.registry import decomposition_table, get_decompositions
-from refimpl.trace.decompositions.variants import register_variants
 
 # Importing a module of rules registers its rules.
 RULE_FILES = (

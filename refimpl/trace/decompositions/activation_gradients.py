@@ -11,7 +11,7 @@ import math
 import torch
 
 from refimpl.trace.decompositions.activations import logit_limits
-from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.device_numerics import follows_cpu
 from refimpl.trace.decompositions.layouts import in_layout_of, row_major
 from refimpl.trace.decompositions.promotion import (
     FLOATS_AND_COMPLEX,

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.device_numerics import follows_cpu
 from refimpl.trace.decompositions.layouts import in_layout_of, row_major
 from refimpl.trace.decompositions.promotion import (
     FLOATS_AND_COMPLEX,

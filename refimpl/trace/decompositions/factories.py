@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.device_numerics import follows_cpu
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, kind_of
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.dtypes import rounded_number

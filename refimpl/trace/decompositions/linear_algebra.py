@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.followed_kernels import follows_cpu, uses_cpu_blas
+from refimpl.trace.decompositions.device_numerics import follows_cpu, uses_cpu_blas
 from refimpl.trace.decompositions.layouts import with_strides_of
 from refimpl.trace.decompositions.promotion import BOOL, INT, cast, common_dtype, computation_dtype, kind_of
 from refimpl.trace.decompositions.registry import aten, rule

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.followed_kernels import follows_cpu, fuses_products
+from refimpl.trace.decompositions.device_numerics import follows_cpu, fuses_products
 from refimpl.trace.decompositions.layouts import laid_out_as, row_major
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, statistics_dtype
 from refimpl.trace.decompositions.registry import aten, rule

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import has_composite_kernel
-from refimpl.trace.decompositions.followed_kernels import fuses_products
+from refimpl.trace.decompositions.device_numerics import fuses_products
 from refimpl.trace.decompositions.layouts import in_layout_of, row_major
 from refimpl.trace.decompositions.promotion import (
     ANY,

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload
-from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.device_numerics import follows_cpu
 from refimpl.trace.decompositions.layouts import in_layout_of
 from refimpl.trace.decompositions.registry import RuleT, aten, rule
 from refimpl.trace.dtypes import BOOL, COMPLEX, FLOAT, INT, common_dtype, kind_of, rounded_number
@@ -78,6 +78,8 @@ def pointwise(
     arguments = [argument for overload in overloads for argument in overload._schema.arguments]
     numeric = {argument.name for argument in arguments if str(argument.type) in _NUMERIC}
     names = [argument.name for argument in overloads[0]._schema.arguments]
+    promoted_numbers = {names[position] for position in scalars} & numeric
+    rounded_numbers = {names[position] for position in rounds} & numeric | promoted_numbers
 
     def decorate(function: RuleT) -> RuleT:
         @functools.wraps(function)
@@ -91,24 +93,17 @@ def pointwise(
                 return NotImplemented
             if integers_become_floats and kind_of(dtype) in (BOOL, INT):
                 dtype = torch.get_default_dtype()
-            inner = computation_dtype(dtype)
-
-            def enter(x: Any, name: str) -> Any:
-                if isinstance(x, torch.Tensor):
-                    return cast(cast(x, dtype) if inner is not dtype else x, inner)
-                if not isinstance(x, (int, float)) or name not in numeric or kind_of(dtype) != FLOAT:
-                    return x
-                x = int(x) if isinstance(x, bool) else x
-                position = names.index(name)
-                is_beyond = position in scalars and abs(x) > torch.finfo(dtype).max
-                is_rounded = position in (*scalars, *rounds) and inner is not dtype
-                return rounded_number(x, dtype) if is_rounded or is_beyond else x
-
             final = result or (dtype if result_of is None else args[result_of].dtype)
             if not torch.can_cast(dtype, final) and result is None:
                 return NotImplemented
-            entered = [enter(x, name) for name, x in zip(names, args, strict=False)]
-            out = function(*entered, **{name: enter(x, name) for name, x in kwargs.items()})
+
+            def entered(x: Any, name: str) -> Any:
+                if name in numeric and isinstance(x, (int, float)) and kind_of(dtype) == FLOAT:
+                    return _promoted_number(x, dtype, name in promoted_numbers, name in rounded_numbers)
+                return cast(cast(x, dtype), computation_dtype(dtype)) if isinstance(x, torch.Tensor) else x
+
+            positional = [entered(x, name) for name, x in zip(names, args, strict=False)]
+            out = function(*positional, **{name: entered(x, name) for name, x in kwargs.items()})
             if out is NotImplemented:
                 return NotImplemented
             if isinstance(out, tuple):
@@ -118,6 +113,15 @@ def pointwise(
         return rule(*overloads)(promoted)  # type: ignore[return-value]
 
     return decorate
+
+
+def _promoted_number(number: int | float, dtype: torch.dtype, is_promoted: bool, is_rounded: bool) -> int | float:
+    """A number as the kernels of a float dtype take it: rounded to half dtypes if `is_rounded`, infinite if it is beyond the
+    range of the dtype and takes part in promotion."""
+    number = int(number) if isinstance(number, bool) else number
+    is_beyond = is_promoted and abs(number) > torch.finfo(dtype).max
+    is_narrower = is_rounded and computation_dtype(dtype) is not dtype
+    return rounded_number(number, dtype) if is_narrower or is_beyond else number
 
 
 def _overload_of(overloads: Sequence[OpOverload], args: Sequence[Any]) -> OpOverload:

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.device_numerics import follows_cpu
 from refimpl.trace.decompositions.layouts import row_major
 from refimpl.trace.decompositions.promotion import (
     BOOL,

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload
-from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.device_numerics import follows_cpu
 from refimpl.trace.decompositions.layouts import laid_out_as, row_major
 from refimpl.trace.decompositions.promotion import cast, computation_dtype
 from refimpl.trace.decompositions.registry import aten, register, rule

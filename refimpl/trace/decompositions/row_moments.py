@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from refimpl.trace.decompositions.followed_kernels import follows_cpu
+from refimpl.trace.decompositions.device_numerics import follows_cpu
 from refimpl.trace.decompositions.promotion import cast, statistics_dtype
 from refimpl.trace.eager_facts import row_vector_bytes
 from refimpl.trace.size_checks import is_known

@@ -214,7 +214,7 @@ class FakeKernelsState:
         return result
 
     def with_eager_strides(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
-        """The result with the strides of the real kernel, if that can be run on stand-ins (refimpl.trace.eager_facts)."""
+        """The result with the strides of the real kernel, if that can be run on trial operands (refimpl.trace.eager_facts)."""
         asked = result_strides(func, args, kwargs, result)
         return result if asked is None else self._with_all_strides(result, asked)
 

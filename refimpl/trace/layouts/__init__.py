@@ -1,1 +1,1 @@
-"""Strides of results where fake kernels disagree with eager's kernels: from stand-in tensors, and by rules for views."""
+"""Strides of results where fake kernels disagree with eager's kernels: from trial operands, and by rules for views."""

@@ -1,8 +1,9 @@
-"""Stand-ins: small real tensors with the layout of traced ones, on which real kernels are run to learn the strides of results.
+"""Trial operands: real tensors with the layout of traced ones, on which real kernels run to learn the strides of results.
 
 Counterpart: none; upstream's Python kernels compute strides
-Differs: a stand-in has the sizes of the call (hints of symbolic ones), or smaller ones: sizes up to 4 stay, larger ones become
-5, 6, ... in the same order, and equal sizes stay equal. The order of dimensions, gaps between rows and expanded dimensions stay.
+Differs: a trial operand has the sizes of the call (hints of symbolic ones), or smaller ones: sizes up to 4 stay, larger ones
+become 5, 6, ... in the same order, and equal sizes stay equal. The order of dimensions, gaps between rows and expanded dimensions
+stay.
 
 A result's strides are translated back by its order of dimensions: a stride is the product of the sizes inside of it. This fails
 for kernels that choose a layout by the sizes themselves (convolutions), and for results that are not dense.
@@ -34,23 +35,24 @@ def hints(numbers: Iterable[Any]) -> tuple[int, ...] | None:
 
 
 def smaller_sizes(shapes: Iterable[Sequence[int]]) -> dict[int, int]:
-    """Maps each size of a call to the size that a stand-in has instead."""
+    """Maps each size of a call to the size that a trial operand has instead."""
     sizes = sorted({size for shape in shapes for size in shape if size > KEPT})
     return {**{size: size for size in range(KEPT + 1)}, **{size: KEPT + 1 + at for at, size in enumerate(sizes)}}
 
 
 def smaller_strides(shape: Sequence[int], strides: Sequence[int], sizes: Mapping[int, int]) -> tuple[int, ...] | None:
-    """Strides of a stand-in of smaller sizes. None for an empty tensor, and for overlap other than by expanded dimensions."""
+    """Strides of a trial operand of smaller sizes. None for an empty tensor, and for overlap that no expanded dimension
+    explains."""
     if 0 in shape:
         return None
-    marks = {0: 0, 1: 1}  # maps strides of the tensor to strides of the stand-in
-    end, end_of_stand_in = 1, 1  # elements that the dimensions so far span
+    marks = {0: 0, 1: 1}  # maps strides of the tensor to strides of the trial operand
+    end, end_of_trial = 1, 1  # elements that the dimensions so far span
     for stride, size in sorted((t, s) for s, t in zip(shape, strides, strict=True) if s != 1 and t != 0):
         if stride < end:
             return None
-        marks[stride] = end_of_stand_in if stride == end else 2 * end_of_stand_in
-        end, end_of_stand_in = stride * size, marks[stride] * sizes[size]
-        marks[end] = end_of_stand_in
+        marks[stride] = end_of_trial if stride == end else 2 * end_of_trial
+        end, end_of_trial = stride * size, marks[stride] * sizes[size]
+        marks[end] = end_of_trial
     for stride in sorted({t for s, t in zip(shape, strides, strict=True) if s == 1 and t not in marks}):
         # The stride of a dimension of size 1 stays between the same two other strides.
         known = sorted(marks)
@@ -61,16 +63,16 @@ def smaller_strides(shape: Sequence[int], strides: Sequence[int], sizes: Mapping
     return tuple(marks[stride] for stride in strides)
 
 
-class StandIns:
-    """The stand-ins of one call. `sizes` maps sizes of the call to sizes of stand-ins; None if they are the same."""
+class TrialOperands:
+    """The trial operands of one call. `sizes` maps sizes of the call to sizes of trial operands; None if they are the same."""
 
     def __init__(self, sizes: Mapping[int, int] | None) -> None:
         self.sizes = sizes
-        # Strides of each stand-in and of its operand.
+        # Strides of each trial operand and of its operand.
         self._geometries: list[tuple[tuple[int, ...], Sequence[Any]]] = []
 
     def geometry(self, tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """Shape and strides of the stand-in for a tensor of backed sizes; None if it can have none."""
+        """Shape and strides of the trial operand for a tensor of backed sizes; None if it can have none."""
         shape, strides = hints(tensor.shape), hints(tensor.stride())
         assert shape is not None
         assert strides is not None
@@ -87,7 +89,8 @@ class StandIns:
         return known if self.sizes is None else self.sizes.get(known, known)
 
     def strides_of(self, made: torch.Tensor, result: torch.Tensor) -> tuple[Any, ...] | None:
-        """Strides of the traced call's result, from `made`, the kernel's result on stand-ins; None if they do not translate."""
+        """Strides of the traced call's result, from `made`, the kernel's result on trial operands. None if they do not
+        translate."""
         shape = hints(result.shape)
         if (
             shape is None
