@@ -1,4 +1,4 @@
-"""What a group of nests reads and writes: how much, and which axis lies side by side in memory."""
+"""Memory accesses of a group of loop nests: how many bytes each one moves, and along which axis it is contiguous."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from refimpl.codegen.loop_ir import Axis
 from refimpl.codegen.scalars import Load, Scalar, walk
 from refimpl.codegen.schedule import Group, guess
 
-# Accesses of fewer bytes than the largest one over this have no say in the order of axes.
+# Accesses of fewer bytes than an eighth of the largest one do not influence the order of axes.
 _SMALL = 8
 
 
 @dataclass(frozen=True)
 class Access:
-    """Of a buffer, at one index. `axes`: those that it differs along."""
+    """Loads from or stores to a buffer at one index. `axes` are the axes that the index depends on."""
 
     buffer: str
     index: sympy.Expr
@@ -29,22 +29,23 @@ class Access:
 
     @property
     def bytes(self) -> sympy.Expr:
-        """Of all elements that are reached, each once."""
+        """Bytes of all elements that are reached, each counted once."""
         return product(axis.size for axis in self.axes) * self.dtype.itemsize
 
     def strides(self) -> dict[sympy.Symbol, sympy.Expr] | None:
-        """Along every axis; None where the index is not affine in them."""
+        """The stride along every axis. None if the index is not affine in them."""
         terms = affine_terms(self.index, frozenset(axis.symbol for axis in self.axes))
         return None if terms is None else terms[0]
 
     def unit_axis(self) -> Axis | None:
-        """The axis whose neighbours are neighbours in memory."""
+        """The axis along which the access is contiguous."""
         strides = self.strides() or {}
         return next((axis for axis in self.axes if strides.get(axis.symbol) in (ONE, -ONE)), None)
 
 
 def accesses(group: Group, stored: Iterable[str]) -> list[Access]:
-    """Of memory: loads of what the group does not make, once for each index, and stores of `stored`."""
+    """Loads from memory, once for each index, and stores of the buffers in `stored`. Values that the group computes itself are
+    not loads from memory."""
     made = group.produces()
     stores = [
         Access(nest.target.name, nest.index, _axes_in(nest.index.free_symbols, group.order), nest.target.dtype, True)
@@ -63,7 +64,7 @@ def accesses(group: Group, stored: Iterable[str]) -> list[Access]:
 
 
 def _symbols(load: Load) -> set[sympy.Basic]:
-    """All that the place depends on."""
+    """All symbols that the address depends on, those of indirect indices included."""
     found = set(load.index.free_symbols)
     for _, value in load.indirect:
         found |= _symbols_of(value)
@@ -85,15 +86,15 @@ def _axes_in(symbols: Iterable[sympy.Basic], order: Sequence[Axis]) -> tuple[Axi
 
 
 def large(found: Sequence[Access]) -> list[Access]:
-    """Those that matter for speed, the largest first; of equal ones stores come first."""
+    """Accesses that matter for speed, the largest first. Among equally large ones stores come first."""
     ordered = sorted(found, key=lambda access: -guess(access.bytes))
     return [access for access in ordered if guess(access.bytes) * _SMALL >= guess(ordered[0].bytes)]
 
 
 def in_memory_order(group: Group, stored: Iterable[str]) -> Group:
-    """With the axes that are kept, and those that are reduced, in the order that the largest access has in memory. Axes whose
-    places are results stay as they are."""
-    if group.carried:  # which are in that order
+    """Returns the group with its kept axes, and its reduced axes, in the order that the largest access has in memory. The reduced
+    axes stay in place for argmax, argmin and scans, whose results depend on their order."""
+    if group.carried:  # their order is fixed already
         return group
     important = large(accesses(group, stored))
     strides = next((s for s in (access.strides() for access in important) if s), None)
@@ -108,15 +109,15 @@ def in_memory_order(group: Group, stored: Iterable[str]) -> Group:
 
 
 def _by_stride(axes: tuple[Axis, ...], strides: dict[sympy.Symbol, sympy.Expr]) -> tuple[Axis, ...]:
-    """Outermost first. Axes along which nothing moves keep their places."""
+    """Sorts axes by stride, the outermost first. Axes that the access does not depend on keep their positions."""
     moving = [axis for axis in axes if axis.symbol in strides]
     ordered = iter(sorted(moving, key=lambda axis: -abs(guess(strides[axis.symbol]))))
     return tuple(next(ordered) if axis.symbol in strides else axis for axis in axes)
 
 
 def tile_split(group: Group, stored: Iterable[str], shortest: int) -> int | None:
-    """How many of the axes of a group without reductions go into the first of two dimensions of its blocks, so that the
-    innermost of either dimension lies side by side in some large access; None where one dimension does."""
+    """How many axes of a pointwise group go into the first of two block dimensions, so that each of the dimensions is contiguous
+    in some large access (as in a transposition). None if one dimension suffices."""
     order = group.order
     if not order:
         return None

@@ -1,9 +1,10 @@
-"""Which of its configurations a kernel is launched with: measured at its first launch for sizes of a kind, and kept on disk.
+"""Chooses the configuration that a kernel is launched with: measured at the first launch for sizes of a kind, and cached on disk.
 
 Counterpart: torch/_inductor/runtime/triton_heuristics.py CachingAutotuner, torch/_inductor/runtime/autotune_cache.py
-Differs: a choice among the few that a kernel's text holds for; what is kept is for one device and for versions.
+Differs: chooses among the few configurations that are valid for the kernel's source; a cache file is for one device and one set
+of versions.
 
-Results depend on the choice in the order of summation only. Trials write into memory of their own, which nobody reads.
+The choice affects results only by the order of summation. Trials write into scratch memory.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from refimpl.codegen.emulator import KernelError
 from refimpl.codegen.kernel import Kernel, Launcher
 from refimpl.codegen.levels.cubin import cache_folder, replace_file
 
-FORMAT = 1  # of the files
+FORMAT = 1  # version of the cache files' format
 ROUNDS = 7
-_CACHE_BYTES = 64 << 20  # of a device that does not say how large its L2 is
+_CACHE_BYTES = 64 << 20  # L2 size assumed for a device that does not report one
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One way to do some work. `prepare` runs before each `run`, and is not measured."""
+    """One of several ways to do the same work. `prepare` runs before each `run`, and is not timed."""
 
     prepare: Callable[[], object]
     run: Callable[[], object]
@@ -47,7 +48,7 @@ Bench = Callable[[Sequence[Trial]], list[float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What choices hold for."""
+    """The device and the versions that a choice is valid for."""
 
     device: str
     capability: str
@@ -56,12 +57,12 @@ class Machine:
 
     @property
     def key(self) -> str:
-        """A name for a file."""
+        """The name of the cache file."""
         return hashlib.blake2b(json.dumps([FORMAT, asdict(self)]).encode(), digest_size=12).hexdigest()
 
 
 def machine_of(device: torch.device) -> Machine:
-    """The device that a tensor is on, and the versions here."""
+    """Describes a tensor's device and the installed versions."""
     is_gpu = device.type == "cuda"
     triton = importlib.metadata.version("triton") if importlib.util.find_spec("triton") is not None else "none"
     return Machine(
@@ -73,8 +74,8 @@ def machine_of(device: torch.device) -> Machine:
 
 
 class ChoicesState:
-    """Choices of one machine, by key, on disk and here. A file that is damaged, or of something else, is left out with a
-    warning."""
+    """The choices for one machine by key, in memory and on disk. A cache file that is damaged, or for another machine or format,
+    is ignored with a warning."""
 
     def __init__(self, machine: Machine, folder: Path | None = None) -> None:
         self.machine = machine
@@ -82,17 +83,17 @@ class ChoicesState:
         self._choices: dict[str, Any] = self._read()
 
     def find(self, key: str, names: Sequence[str]) -> int | None:
-        """The place of what was chosen among these names; None where nothing was, or something that is not among them."""
+        """The index of the cached choice among these names. None if there is none, or if it is not among them."""
         found = self._choices.get(key)
         if found is None:
             return None
         if not isinstance(found, dict) or found.get("choice") not in names:
-            warnings.warn(f"{self.path}: a choice that there is none of is left out: {found!r}", stacklevel=2)
+            warnings.warn(f"{self.path}: ignores a choice that is not among the configurations: {found!r}", stacklevel=2)
             return None
         return list(names).index(found["choice"])
 
     def keep(self, key: str, names: Sequence[str], milliseconds: Sequence[float]) -> int:
-        """Keeps the fastest, with what others have kept meanwhile; gives its place."""
+        """Caches the fastest, merged with what other processes have cached meanwhile. Returns its index."""
         best = min(range(len(names)), key=lambda at: milliseconds[at])
         measured = {name: time for name, time in zip(names, milliseconds, strict=True) if time != float("inf")}
         self._choices = {**self._read(), **self._choices, key: {"choice": names[best], "milliseconds": measured}}
@@ -107,19 +108,19 @@ class ChoicesState:
         try:
             content = json.loads(self.path.read_text())
         except (OSError, ValueError) as error:
-            warnings.warn(f"{self.path} is damaged and left out: {error}", stacklevel=2)
+            warnings.warn(f"{self.path} is damaged and ignored: {error}", stacklevel=2)
             return {}
         expected = {"format": FORMAT, "machine": asdict(self.machine)}
         if not isinstance(content, dict) or {name: content.get(name) for name in expected} != expected:
-            warnings.warn(f"{self.path} is of another format or machine, and left out", stacklevel=2)
+            warnings.warn(f"{self.path} is for another format or machine, and ignored", stacklevel=2)
             return {}
         choices = content.get("choices")
         return choices if isinstance(choices, dict) else {}
 
 
 class TunerState:
-    """Measures on the devices it is asked for. `bench` is what measures; without one, a GPU's events: what is on other devices
-    is not measured, and the first configuration is launched there."""
+    """Measures trials. `bench` times them; by default CUDA events do, and on other devices nothing is measured and the first
+    configuration is launched."""
 
     def __init__(self, bench: Bench | None = None, folder: Path | None = None) -> None:
         self._bench = bench
@@ -127,7 +128,7 @@ class TunerState:
         self._choices: dict[torch.device, ChoicesState] = {}
 
     def measures(self, device: torch.device) -> bool:
-        """Whether it measures what is on this device, now."""
+        """Whether trials on this device are measured now."""
         return self._bench is not None or (device.type == "cuda" and not torch.cuda.is_current_stream_capturing())
 
     def choose(
@@ -139,7 +140,7 @@ class TunerState:
         *,
         otherwise: int = 0,
     ) -> int:
-        """The place of the fastest of several ways, which have these names; `otherwise` where nothing is measured, or none can
+        """The index of the fastest of several ways, which have these names. `otherwise` if nothing is measured, or if none can
         run."""
         if not self.measures(device):
             return otherwise
@@ -157,8 +158,7 @@ class TunerState:
 
 
 class TunedLauncherState:
-    """Launches a kernel with the configuration that was fastest for sizes like those. In the place of one grid it takes a grid
-    for each configuration, in order."""
+    """Launches a kernel with the configuration that was fastest for similar sizes. Takes one grid per configuration, in order."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class TunedLauncherState:
         self._known: dict[Any, int] = {}
 
     def __call__(self, grids: tuple[Any, ...], arguments: Sequence[Any]) -> None:
-        """`arguments` as a launch has them; those at the places `written` are written."""
+        """`arguments` are those of a launch. Tensors at the positions in `written` are written."""
         chosen = self._known.get(grids[0])
         if chosen is None:
             chosen = self._known[grids[0]] = self._choose(grids, arguments)
@@ -199,14 +199,14 @@ class TunedLauncherState:
 
 
 def name_of(configuration: Configuration) -> str:
-    """By which a configuration is kept."""
+    """The name under which a configuration is cached."""
     blocks = ", ".join(f"{name}={length}" for name, length in configuration.blocks)
     return f"{blocks}, {configuration.num_warps} warps, {configuration.num_stages} stages"
 
 
 def scratch_arguments(arguments: Sequence[Any], written: Sequence[int]) -> tuple[list[Any], Callable[[], None]]:
-    """Arguments whose written tensors are copies, one for all that are one memory, and what gives the copies their first values
-    back."""
+    """Arguments with copies in place of the written tensors, and a function that restores the copies' values. Tensors that share
+    memory get one copy."""
     copies: list[tuple[torch.Tensor, torch.Tensor]] = []
     made = list(arguments)
     for position in written:
@@ -230,14 +230,14 @@ def scratch_arguments(arguments: Sequence[Any], written: Sequence[int]) -> tuple
 
 
 def launch_errors() -> tuple[type[Exception], ...]:
-    """What a launch raises that a device has not the means for."""
+    """Exceptions of launches that need more resources than the device has."""
     if importlib.util.find_spec("triton") is None:
         return (KernelError,)
     return KernelError, importlib.import_module("triton.runtime.errors").OutOfResources
 
 
 def bench_on_gpu(trials: Sequence[Trial], rounds: int = ROUNDS) -> list[float]:
-    """Medians of a GPU's own clock, the trials by turns, each with a cold L2."""
+    """Median times by CUDA events. The trials alternate, each with a cold L2 cache."""
     device = torch.cuda.current_device()
     size = getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0) or _CACHE_BYTES
     flush = torch.empty(2 * size, dtype=torch.int8, device="cuda")
@@ -257,7 +257,7 @@ def bench_on_gpu(trials: Sequence[Trial], rounds: int = ROUNDS) -> list[float]:
 def by_turns(
     trials: Sequence[Trial], measure: Callable[[Trial], Callable[[], float]], wait: Callable[[], None], rounds: int
 ) -> list[float]:
-    """Medians over rounds of what `measure` gives after `wait`; infinity for trials that raise at their first run."""
+    """Median times over rounds that alternate between the trials; infinity for a trial whose first run raises."""
     runs: dict[int, list[float]] = {}
     for at, trial in enumerate(trials):
         try:
@@ -277,5 +277,5 @@ def by_turns(
 
 @functools.cache
 def default_tuner() -> TunerState:
-    """Of this process: GPUs are measured, and choices are where compiled kernels are."""
+    """The tuner of this process: measures on GPUs, and caches choices beside compiled kernels."""
     return TunerState()

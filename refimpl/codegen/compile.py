@@ -1,7 +1,7 @@
-"""The backend: a graph and its example inputs to something that runs it by Triton kernels.
+"""The backend: compiles a graph and its example inputs to a callable that launches Triton kernels.
 
 Counterpart: torch/_inductor/compile_fx.py compile_fx_inner
-Differs: what has no rule is called as it is, one operator at a time, and counted; nothing is fused across such a call.
+Differs: an operator without a lowering is called on its own and counted; nothing is fused across such a call.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ def compile_graph(
     tuner: TunerState | None = None,
     recorder: Recorder | None = None,
 ) -> CompiledGraph:
-    """A functional graph of aten overloads (nodes have `meta["val"]`) as kernels. It must return a tuple or list.
+    """Compiles a functional graph of aten overloads (nodes have `meta["val"]`) to kernels. It must return a tuple or list.
 
-    level: what launches the kernels; where none is given, a GPU for tensors on one, the emulator for tensors on the CPU.
+    level: launches the kernels. Default: a GPU for tensors on one, the emulator for tensors on the CPU.
     strict: as `CodegenOptions.strict`.
-    tuner: what chooses configurations with `autotune`; where none is given, measurements on a GPU.
-    recorder: what records graphs with `cuda_graphs`; where none is given, CUDA.
-    The text of what was made goes to this module's logger, at level DEBUG.
+    tuner: chooses configurations with `autotune`. Default: by measurements on a GPU.
+    recorder: records graphs with `cuda_graphs`. Default: CUDA graphs.
+    The generated source goes to this module's logger, at level DEBUG.
     Raises UnsupportedByRefimpl in strict mode; calls raise LevelUnavailable for devices without a level.
     """
     chosen = options or CodegenOptions()
@@ -57,7 +57,7 @@ def compile_graph(
 def _contractions(
     graph_module: torch.fx.GraphModule, level: Level, options: CodegenOptions, tuner: TunerState | None
 ) -> Mapping[str, Contractions]:
-    """What was measured to be faster, if that is asked for."""
+    """Measured choices between templates and extern calls, if the options ask for them."""
     if not options.autotune or options.contractions != "measured":
         return {}
 

@@ -1,10 +1,10 @@
-"""With which blocks and how many warps a kernel may be launched.
+"""Block sizes and numbers of warps that a kernel may be launched with.
 
-The text of a kernel holds for all of its configurations: blocks are constants of a launch. Results depend on them in the order of
-summation only.
+A kernel's source is valid for all of its configurations: block sizes are constexpr arguments of a launch. They affect results
+only by the order of summation.
 
 Counterpart: torch/_inductor/runtime/triton_heuristics.py pointwise, reduction, persistent_reduction
-Differs: a list that a kernel carries, the first being what is launched unless something else has been measured.
+Differs: each kernel carries its list of configurations. The first is launched unless autotuning has measured a faster one.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 PERSISTENT = 1024
-"""The longest reduction of which a whole row is in one block."""
+"""The longest reduction whose whole row is loaded as one block (a persistent reduction)."""
 
 WIDEST_ROWS = 4096
-"""Rows of so many values are in one block where their columns are reduced in the same kernel."""
+"""The longest rows that are loaded as one block if the same kernel reduces columns as well."""
 
 MOST_VALUES = 8192
-"""Of a block."""
+"""The most values in a block."""
 
 _BLOCK = 1024
-_FULL_GPU = 132  # programs that the default tries to have
+_FULL_GPU = 132  # number of programs that the default configuration aims for: about one per multiprocessor
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Configuration:
 
 
 def configuration(num_warps: int | None = None, **blocks: int) -> Configuration:
-    """With as many warps as so many values in a block take, unless a number is given."""
+    """A configuration with these block sizes. Without `num_warps` the number of values in a block determines it."""
     values = 1
     for block in blocks.values():
         values *= block
@@ -47,12 +47,12 @@ def configuration(num_warps: int | None = None, **blocks: int) -> Configuration:
 
 
 def warps_for(values: int) -> int:
-    """How many warps share so many values."""
+    """The number of warps for a block of that many values."""
     return 8 if values >= 4096 else 4 if values >= 512 else 2 if values >= 128 else 1
 
 
 def pointwise_configurations(points: int) -> list[Configuration]:
-    """Of one run of points."""
+    """For pointwise kernels with one block dimension."""
     all_of_them = power_of_two(points)
     default = filling(min(_BLOCK, all_of_them), points, least=256)
     others = (min(block, all_of_them) for block in (256, 512, _BLOCK, 2048))
@@ -60,19 +60,19 @@ def pointwise_configurations(points: int) -> list[Configuration]:
 
 
 def filling(block: int, points: int, *, least: int) -> int:
-    """A block of points, halved while its programs do not fill a GPU: less for each thread to do, and less to compile."""
+    """A block size, halved until there are enough programs for a GPU, or until it is `least`."""
     while block > least and -(-points // block) < _FULL_GPU:
         block //= 2
     return block
 
 
 def tiled_configurations() -> list[Configuration]:
-    """Of points in two dimensions, both of which lie side by side in some memory."""
+    """For pointwise kernels with two block dimensions, each of which is contiguous in some access."""
     return [configuration(YBLOCK=y, XBLOCK=x) for y, x in ((32, 32), (64, 64), (16, 64), (64, 16), (16, 16))]
 
 
 def persistent_configurations(kept: int, reduced: int, *, is_kept_innermost: bool) -> list[Configuration]:
-    """Of rows that are in one block each; `is_kept_innermost` if there is memory where rows lie side by side."""
+    """For reductions whose rows are one block each. `is_kept_innermost`: some buffer is contiguous along the kept axes."""
     width, rows = power_of_two(reduced), power_of_two(kept)
     fewest = min(16, MOST_VALUES // width) if is_kept_innermost else 1
     default = filling(min(max(fewest, 2048 // width), rows), kept, least=max(fewest, 512 // width))
@@ -85,7 +85,7 @@ def persistent_configurations(kept: int, reduced: int, *, is_kept_innermost: boo
 
 
 def looped_configurations(kept: int, reduced: int, *, is_kept_innermost: bool) -> list[Configuration]:
-    """Of rows that are read in blocks; `is_kept_innermost` if there is memory where rows lie side by side."""
+    """For reductions that loop over their rows in blocks. `is_kept_innermost`: some buffer is contiguous along the kept axes."""
     rows, length = power_of_two(kept), power_of_two(reduced)
     along_rows = [(1, 2048), (1, 4096), (1, 1024), (2, 1024), (4, 512)]
     across_rows = [(64, 32), (64, 16), (32, 64), (128, 16), (16, 128)]
@@ -94,7 +94,8 @@ def looped_configurations(kept: int, reduced: int, *, is_kept_innermost: bool) -
 
 
 def carrying_configurations(rows: int, width: int) -> list[Configuration]:
-    """Of programs that go through so many rows, of which whole ones are in a block, and carry a result for each column."""
+    """For kernels that reduce rows and columns: a program loops over its rows in blocks of whole rows and accumulates a result
+    per column."""
     length, most = power_of_two(width), power_of_two(rows)
     default = max(1, 2048 // length)
     blocks = [min(block, most) for block in (default, 2 * default, max(default // 2, 1), 4 * default)]
@@ -103,9 +104,8 @@ def carrying_configurations(rows: int, width: int) -> list[Configuration]:
     return [*made, *wide]
 
 
-_LEAST_DOT = 16  # lengths of a block that tl.dot takes
-# By the bytes of a value: blocks of rows, of columns and of what is added up, warps and stages. They fit in registers, all but
-# a few bytes.
+_LEAST_DOT = 16  # smallest block size that tl.dot takes
+# By itemsize: block sizes of rows, columns and depth, warps and stages. They spill at most a few bytes of registers.
 _DOT_BLOCKS: dict[int, tuple[tuple[int, int, int, int, int], ...]] = {
     2: (
         (128, 128, 64, 8, 3), (128, 64, 64, 4, 3), (64, 128, 64, 4, 3), (64, 64, 64, 4, 4), (32, 64, 128, 4, 3),
@@ -117,7 +117,7 @@ _DOT_BLOCKS: dict[int, tuple[tuple[int, int, int, int, int], ...]] = {
     ),
     8: ((64, 64, 16, 8, 2), (32, 64, 16, 4, 2), (64, 32, 16, 4, 2), (32, 32, 16, 4, 2)),
 }  # fmt: skip
-# Values of an operand that a thread computes places for, by the bytes of a value, where these are made of symbolic sizes.
+# By itemsize, for symbolic sizes: how many values of an operand a thread computes addresses for.
 _PLACES_OF_A_THREAD = {2: 8, 4: 4, 8: 4}
 
 
@@ -131,9 +131,9 @@ def contraction_configurations(
     is_guarded: bool = False,
     is_symbolic: bool = False,
 ) -> list[Configuration]:
-    """Of tiles of a matrix product of values of so many bytes. The default is the first that gives enough programs, or the one
-    that gives most. Guarded operands have masks of their own, which take registers that products of float32 need; so do places
-    on several axes of symbolic sizes."""
+    """For tiles of a matrix product. The default is the first configuration with enough programs for a GPU, or else the one with
+    the most. Guarded operands (`is_guarded`) have masks of their own, and symbolic sizes (`is_symbolic`) more index arithmetic.
+    Both take registers that products of float32 need."""
 
     def made(blocks: tuple[int, int, int, int, int]) -> Configuration:
         lengths = [
@@ -159,7 +159,7 @@ def contraction_configurations(
     return [default, *candidates]
 
 
-# Blocks of queries and of keys, warps and stages, by the bytes of a value, for heads up to so many values wide.
+# By itemsize, then by the widest head: blocks of queries and of keys, warps and stages.
 _ATTENTION_BLOCKS: dict[int, dict[int, list[tuple[int, int, int, int]]]] = {
     2: {64: [(128, 64, 8, 2), (128, 64, 4, 2), (64, 64, 4, 2), (64, 32, 4, 3)],
         128: [(128, 64, 8, 2), (64, 64, 8, 2), (64, 32, 4, 2)],
@@ -176,8 +176,8 @@ _ATTENTION_BLOCKS: dict[int, dict[int, list[tuple[int, int, int, int]]]] = {
 def attention_configurations(
     queries: int, keys: int, key_width: int, value_width: int, itemsize: int, *, is_forward: bool
 ) -> list[Configuration]:
-    """Of blocks of queries and keys, whose heads are `key_width` and `value_width` wide with what is masked. Gradients hold twice
-    as much, and have blocks as of heads twice as wide, of at most 64 rows."""
+    """For attention kernels whose heads are padded to `key_width` and `value_width`. Backward kernels hold twice as much in
+    registers: they take the blocks for heads twice as wide, of at most 64 rows."""
     width = max(key_width, value_width) * (1 if is_forward else 2)
     candidates = _ATTENTION_BLOCKS[itemsize][min((known for known in (64, 128, 256) if known >= width), default=256)]
     made = []
@@ -195,10 +195,10 @@ def attention_configurations(
 def allowed(
     candidates: Iterable[Configuration], is_allowed: Callable[[dict[str, int]], bool]
 ) -> tuple[Configuration, ...]:
-    """Those that a kernel's text holds for, each once, the first one being the default that the text was made for."""
+    """The configurations that a kernel's source is valid for, without duplicates. The first is the default."""
     return tuple(dict.fromkeys(made for made in candidates if is_allowed(made.constants)))
 
 
 def power_of_two(value: int) -> int:
-    """The least one that is not below."""
+    """The least power of two that is not smaller."""
     return 1 << max(value - 1, 0).bit_length()
