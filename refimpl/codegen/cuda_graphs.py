@@ -1,10 +1,10 @@
-"""A compiled graph recorded once and replayed: one launch in the place of many.
+"""Records a compiled graph as a CUDA graph and replays it: one launch in place of many.
 
 Counterpart: torch/_inductor/cudagraph_trees.py, torch/_inductor/cudagraph_utils.py
-Differs: one recording for each graph, whose inputs are copied in and outputs copied out, so that no result is written over by the
-next call. Inputs that stay where they are (parameters) are not copied.
+Differs: one recording per graph. Inputs are copied in and outputs copied out, so that the next call does not overwrite results.
+Inputs whose address does not change (parameters) are not copied.
 
-What cannot be recorded is refused with a reason, and the graph runs as it is: `why_not`.
+A graph that cannot be recorded runs as it is; `why_not` gives the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from refimpl.codegen.lowering.graph import LoweredGraph
 from refimpl.errors import RefimplError
 
 WARM_UPS = 2
-"""Calls that run as they are: kernels are compiled, libraries load, and it shows which inputs stay where they are."""
+"""Calls that run unrecorded first: kernels are compiled, libraries are loaded, and addresses of inputs are compared."""
 
 CAPTURABLE = frozenset(
     {
@@ -35,17 +35,17 @@ CAPTURABLE = frozenset(
         "aten::upsample_bilinear2d", "aten::upsample_nearest2d", "aten::embedding_dense_backward",
     }
 )  # fmt: skip
-"""Operators whose kernels neither wait for the device nor read memory from the host. No tag says which do: operators of linear
-algebra wait for the status of a solver, and have none. Asking a kernel takes a GPU, and breaks the recording if it waits."""
+"""Operators whose kernels neither synchronize with the device nor read host memory. No tag says which do: linear algebra waits
+for a solver's status, and is not tagged. Trying a kernel takes a GPU, and invalidates the recording if it synchronizes."""
 
 
 class Recorder(Protocol):
-    """What records work on a device."""
+    """Records work on a device."""
 
     device_type: str
 
     def record(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-        """What the call gives, and what does the same again into the same memory."""
+        """Returns the result of the call, and a function that computes the same again into the same memory."""
         ...
 
 
@@ -55,7 +55,7 @@ class CudaRecorder:
     device_type = "cuda"
 
     def record(self, call: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-        """See Recorder. Runs the call before, on a stream aside, as capturing wants it."""
+        """See Recorder. Runs the call once on a side stream first, as capturing requires."""
         aside = torch.cuda.Stream()
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
@@ -68,7 +68,7 @@ class CudaRecorder:
 
 
 def why_not(graph: LoweredGraph, device_type: str) -> str | None:
-    """Why a graph cannot be recorded; None if it can."""
+    """Why a graph cannot be recorded. None if it can."""
     devices: set[torch.device] = set()
     reasons = [_of_outside(value) for value in graph.inputs]
     buffers = [value for value in graph.inputs if isinstance(value, Buffer)]
@@ -126,13 +126,13 @@ class _Recording:
 
 
 class RecordedCallState:
-    """A call that is recorded after some that warm up. Takes and gives what the call does."""
+    """A call that is recorded after some warm-up calls, then replayed. Takes and returns what the call does."""
 
     def __init__(self, call: Callable[..., tuple[Any, ...]], recorder: Recorder) -> None:
         self.call = call
         self.recorder = recorder
         self.recordings = 0
-        self._seen: list[tuple[Any, ...]] = []  # where inputs were at each call that warmed up
+        self._seen: list[tuple[Any, ...]] = []  # addresses of the inputs at each warm-up call
         self._copied: set[int] = set()
         self._recording: _Recording | None = None
 
@@ -177,7 +177,7 @@ class RecordedCallState:
         return tuple(self._given(output, recording, inputs) for output in recording.outputs)
 
     def _given(self, output: Any, recording: _Recording, inputs: Sequence[Any]) -> Any:
-        """A copy; of an input, or a view of one, the caller's."""
+        """A copy of an output. An output that is an input, or a view of one, becomes the caller's tensor or a view of it."""
         if not isinstance(output, torch.Tensor):
             return output
         storage = output.untyped_storage().data_ptr()
@@ -191,7 +191,7 @@ class RecordedCallState:
 
 
 def _place(value: Any) -> Any:
-    """Where a tensor is, and how it lies there; of other values, they themselves."""
+    """Address, shape, strides and dtype of a tensor. Other values are returned as they are."""
     if isinstance(value, torch.Tensor):
         return value.data_ptr(), value.shape, value.stride(), value.dtype
     return value

@@ -1,4 +1,4 @@
-"""Index arithmetic: what is affine in the axes, and divisions that the bounds of axes decide."""
+"""Index arithmetic: affine terms, and divisions that simplify because axes are bounded by their sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ZERO, ONE = sympy.S.Zero, sympy.S.One
 
 
 def to_index(value: Any) -> Any:
-    """An int or a symbolic int as an expression; what guards say is 1 is that: it broadcasts."""
+    """An int or SymInt as a sympy expression. A size that guards specialize to 1 becomes 1, because it broadcasts."""
     if isinstance(value, int):
         return sympy.Integer(value)
     if isinstance(value, sympy.Basic):
@@ -27,12 +27,12 @@ def _is_guarded_one(value: Any) -> bool:
 
 
 def product(values: Iterable[Any]) -> sympy.Expr:
-    """Of sizes."""
+    """The product of sizes."""
     return sympy.Mul(*(sympy.sympify(value) for value in values))
 
 
 def contiguous_strides(shape: Sequence[sympy.Expr]) -> tuple[sympy.Expr, ...]:
-    """Of a tensor without gaps, the last dimension innermost."""
+    """Strides of a contiguous tensor."""
     strides: list[sympy.Expr] = []
     step: sympy.Expr = ONE
     for size in reversed(shape):
@@ -42,17 +42,17 @@ def contiguous_strides(shape: Sequence[sympy.Expr]) -> tuple[sympy.Expr, ...]:
 
 
 def linear(indices: Sequence[sympy.Expr], strides: Sequence[sympy.Expr], offset: Any = 0) -> sympy.Expr:
-    """The place in memory."""
+    """The offset in memory of an element."""
     place = sympy.Add(sympy.sympify(offset), *(index * stride for index, stride in zip(indices, strides, strict=True)))
     if offset == 0 and all(index.is_Atom for index in indices) and not any(stride.is_Add for stride in strides):
-        return place  # which is most of them, and already a sum of products
+        return place  # already a sum of products; this is the usual case
     return place.expand()
 
 
 def affine_terms(
     expr: sympy.Expr, symbols: frozenset[sympy.Symbol]
 ) -> tuple[dict[sympy.Symbol, sympy.Expr], sympy.Expr] | None:
-    """Factors of the symbols, and the rest; None where a symbol is anywhere else."""
+    """The factor of each symbol, and the terms without symbols. None if the expression is not affine in the symbols."""
     factors: dict[sympy.Symbol, sympy.Expr] = {}
     rest: list[sympy.Expr] = []
     for term in terms_of(expr):
@@ -71,7 +71,7 @@ def affine_terms(
 
 
 def upper_bound(expr: sympy.Expr, sizes: Mapping[sympy.Symbol, sympy.Expr]) -> sympy.Expr | None:
-    """The greatest value of what is affine in axes with no negative factor; the least is then not below the rest's."""
+    """The greatest value of an expression that is affine in axes, with nonnegative factors. It is then at least 0."""
     terms = affine_terms(expr, frozenset(sizes))
     if terms is None:
         return None
@@ -82,7 +82,7 @@ def upper_bound(expr: sympy.Expr, sizes: Mapping[sympy.Symbol, sympy.Expr]) -> s
 
 
 def simplified(expr: sympy.Expr, sizes: Mapping[sympy.Symbol, sympy.Expr]) -> sympy.Expr:
-    """The same for all values of the axes, which are below their sizes, with fewer divisions."""
+    """An equal expression with fewer divisions, for axes within their sizes."""
     if not expr.has(FloorDiv, PythonMod):
         return expr
 
@@ -102,14 +102,14 @@ def simplified(expr: sympy.Expr, sizes: Mapping[sympy.Symbol, sympy.Expr]) -> sy
 
 
 def is_provably_equal(a: sympy.Expr, b: sympy.Expr) -> bool:
-    """Of sizes and indices: no guess, and no guard."""
+    """Whether two sizes or indices are equal for all values of the symbols. Neither guesses nor guards."""
     return a == b or (a - b).expand().is_zero is True
 
 
 def find_split(
     expressions: Iterable[sympy.Expr], sizes: Mapping[sympy.Symbol, sympy.Expr]
 ) -> tuple[sympy.Symbol, sympy.Expr] | None:
-    """An axis and the inner size to split it at, so that a division by that size goes away."""
+    """An axis and the inner size to split it by, so that a division by that size disappears."""
     for expr in expressions:
         if not expr.has(FloorDiv, PythonMod):
             continue
@@ -123,7 +123,7 @@ def find_split(
 
 
 def divides(divisor: Any, size: Any) -> bool:
-    """Whether it surely does, and the quotient is no 1."""
+    """Whether the size is provably divisible, with a quotient other than 1."""
     if divisor in (ONE, size):
         return False
     if size.is_Integer and divisor.is_Integer:

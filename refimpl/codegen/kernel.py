@@ -1,7 +1,7 @@
-"""A Triton kernel as data: source text, parameters and launch options; and `Level`, what can launch one.
+"""A Triton kernel as data (source, parameters and launch options), and `Level`, the protocol of what launches one.
 
 Counterpart: torch/_inductor/codecache.py, torch/_inductor/runtime/triton_heuristics.py CachingAutotuner
-Differs: a kernel is text and values only; how it runs (emulated, interpreted, compiled) is the level's business.
+Differs: a kernel is text and values only; the level decides how it runs (emulated, interpreted, compiled).
 """
 
 from __future__ import annotations
@@ -106,13 +106,13 @@ class LevelUnavailable(RefimplError, RuntimeError):
         self.seen, self.do = seen, do
 
 
-# A kernel with its constants: called with a grid and the values of `kernel.arguments`.
+# Launches a kernel whose constants are bound. Takes a grid and the values of `kernel.arguments`.
 Launcher = Callable[[tuple[int, ...], Sequence[Any]], None]
 
 
 def bound(level: Level, kernel: Kernel, constants: Mapping[str, Any]) -> Launcher:
-    """A function that launches one kernel again and again. A level may have a method `bind` with the last two parameters, which
-    does what need not be done at every launch."""
+    """A function that launches one kernel repeatedly. A level may have a method `bind(kernel, constants)` that does once what
+    need not be repeated at every launch."""
     bind = getattr(level, "bind", None)
     if bind is not None:
         return bind(kernel, constants)

@@ -1,7 +1,7 @@
-"""What runs a compiled graph: one Python function, printed, that allocates, launches, calls and returns.
+"""The wrapper of a compiled graph: one printed Python function that allocates buffers, launches kernels, calls operators and
+returns.
 
-Symbols of sizes are read from the inputs; a buffer is dropped after its last use. The text is for reading as well:
-`CompiledGraph.source`.
+Symbolic sizes are read from the inputs; a buffer is dropped after its last use. `CompiledGraph.source` is the text.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ class CompiledGraph:
     lowered: Counter[str]
     fallbacks: Counter[str]
     printed: tuple[PrintedKernel, ...] = ()
-    """What is launched, in order, with the configurations that it may be launched with. A kernel may occur several times."""
+    """Launched kernels in order, with the configurations to choose from. A kernel may occur several times."""
     unrecorded: str | None = None
-    """Why it is not replayed from a CUDA graph, where that was asked for."""
+    """Why the graph is not replayed as a CUDA graph although the options ask for it."""
     movement: Movement | None = None
-    """Which bytes are moved."""
+    """The bytes that each kernel moves."""
     regions: Counter[str] = field(default_factory=Counter)
-    """Attention in pieces: how often it became kernels of tiles ("forward", "gradients"), and why not ("left: ...")."""
+    """How often attention written in several operators became tiled kernels ("forward", "gradients"), and why it did not ("left:
+    ...")."""
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Lines of the program behind each kernel, by its name, where the graph's nodes have them."""
+    """Source lines behind each kernel, by its name, if the graph's nodes have stack traces."""
 
     def __call__(self, *inputs: Any) -> tuple[Any, ...]:
         try:
@@ -84,14 +85,14 @@ def plan(
     tuner: TunerState | None = None,
     recorder: Recorder | None = None,
 ) -> CompiledGraph:
-    """Schedule, print and bind a lowered graph to what launches its kernels. `tuner` chooses among their configurations, and
-    `recorder` records the graph, if the options say so."""
+    """Schedules and prints a lowered graph, and binds its kernels to launchers. If the options ask for it, `tuner` chooses
+    configurations and `recorder` records the graph."""
     made = _Plan(graph, level, options, tuner or default_tuner()).compiled()
     return _recorded(made, graph, recorder or CudaRecorder()) if options.cuda_graphs else made
 
 
 def _recorded(made: CompiledGraph, graph: LoweredGraph, recorder: Recorder) -> CompiledGraph:
-    """The same, replayed from a recording; or with the reason why it is not."""
+    """The compiled graph, replayed from a recording, or with the reason why it cannot be."""
     reason = why_not(graph, recorder.device_type)
     if reason is not None:
         return replace(made, unrecorded=reason)
@@ -114,17 +115,17 @@ class _Plan:
         }
         self.lines: list[str] = []
         self.printed: list[PrintedKernel] = []
-        self.kernels: dict[Any, Kernel] = {}  # by what decides on them, but for their names
+        self.kernels: dict[Any, Kernel] = {}  # keyed by everything but their names
         self.lines_of_kernels: dict[str, list[str]] = {}
         self.externs = 0
-        self.read_by_place: set[str] = set()  # buffers of which elements are found by their strides
-        self.written: set[str] = set()  # by operators, in place
+        self.read_by_place: set[str] = set()  # buffers whose elements are addressed by strides
+        self.written: set[str] = set()  # buffers that operators write in place
         self.memory = MemoryPlan({}, {})
         self.movement: Movement | None = None
         self.allocated: set[str] = set()
-        self.known: set[Any] = set()  # symbols that have a value where the next line stands
+        self.known: set[Any] = set()  # symbols that have a value before the next line
         self.facts = graph.facts
-        self.measured: dict[Any, Any] = {}  # sizes and strides of symbols without a value: their names or values
+        self.measured: dict[Any, Any] = {}  # sizes and strides with unsolved symbols: their names or values
         self.given = GivenNumbers()
 
     def compiled(self) -> CompiledGraph:
@@ -196,7 +197,7 @@ class _Plan:
         return name in self.graph.constants
 
     def _print(self, entry: ScheduledKernel | Attention | Tiled) -> PrintedKernel:
-        """The same text is one kernel, launched from several places."""
+        """Prints a kernel. Entries with the same source share one kernel."""
         name = f"kernel_{len(self.kernels)}"
         if isinstance(entry, Attention):
             printed = print_attention(name, entry, self.buffers, self.facts)
@@ -218,7 +219,7 @@ class _Plan:
         self, entries: Sequence[Scheduled], made: Sequence[PrintedKernel | Extern], needed: set[str]
     ) -> MemoryPlan:
         uses: list[Use] = []
-        begun: set[str] = set()  # buffers that an earlier kernel has written into
+        begun: set[str] = set()  # buffers that an earlier kernel has written
         for entry, printed in zip(entries, made, strict=True):
             if isinstance(entry, Extern):
                 uses.append(use_of_extern(entry))
@@ -229,7 +230,7 @@ class _Plan:
                 uses.append(use)
                 begun.update(printed.written)
         outside = {value.name for value in self.graph.inputs if isinstance(value, Buffer)} | self.graph.constants.keys()
-        # Where operators have put their results is known of those alone whose elements are found by their strides.
+        # Where operators have put their results is known only for buffers that are copied into the expected layout.
         elsewhere = {name for use in uses for name in use.given} - (self.read_by_place - self.written)
         return plan_memory(
             uses, self.buffers, frozenset(outside | elsewhere), frozenset(needed), reuse=self.options.reuse_buffers
@@ -238,7 +239,7 @@ class _Plan:
     # ---- sizes
 
     def _unpack(self) -> None:
-        """Names for inputs, and for the numbers that they give."""
+        """Names the inputs, and the numbers read from their sizes and strides."""
         names = []
         self.known |= {value for value in self.graph.inputs if isinstance(value, sympy.Symbol)}
         self.measured |= {one: sympy.S.One for one in self.graph.ones if not one.free_symbols <= self.known}
@@ -257,7 +258,7 @@ class _Plan:
         self.given = solved_for(self.measured, self.known)
 
     def _symbols_of(self, given: Sequence[sympy.Expr]) -> list[str]:
-        """Lines that give a symbol its value, of numbers that follow from no other unknown one."""
+        """Lines that solve given numbers for a symbol, if all of their other symbols are known."""
         lines = []
         for number in given:
             unknown = number.free_symbols - self.known
@@ -270,15 +271,15 @@ class _Plan:
         return lines
 
     def _laid_out(self, buffer: Buffer) -> list[str]:
-        """A line that sees to it that a tensor from elsewhere lies in memory as its kernels expect."""
+        """A line that brings a tensor from outside into the layout that its kernels expect."""
         if buffer.name not in self.read_by_place or buffer.name in self.written:
             return []
         said = f"{self._numbers(buffer.shape)}, {self._numbers(buffer.strides)}, {buffer.dtype}"
         return [f"{buffer.name} = laid_out({buffer.name}, {said})"]
 
     def _sizes_of(self, tensors: Sequence[Buffer | Opaque]) -> list[str]:
-        """Lines that give symbols their values, of sizes, strides and offsets that are nothing but a symbol not seen before; and
-        then names to those that follow from symbols which nothing gives."""
+        """Lines that assign symbols from sizes, strides and offsets. Numbers that contain several unknown symbols get names of
+        their own."""
         lines = []
         numbers = [
             (number, f"{tensor.name}.{kind}({dim})")
@@ -306,7 +307,7 @@ class _Plan:
         return lines
 
     def _measure(self, number: sympy.Expr) -> sympy.Symbol:
-        """A name for a number of which some symbol has no value."""
+        """A name for a number that contains symbols without a value."""
         name = self.measured[number] = sympy.Symbol(f"measured_{len(self.measured)}", integer=True)
         self.known.add(name)
         return name
@@ -324,7 +325,7 @@ class _Plan:
     # ---- kernels
 
     def _lines_behind(self, entry: Scheduled, printed: PrintedKernel) -> tuple[str, ...]:
-        """Lines of the program that a launch computes."""
+        """Source lines that a launch computes."""
         nests = entry.group.nests if isinstance(entry, ScheduledKernel) else ()
         origins = [name for nest in nests for name in nest.origins]
         if not isinstance(entry, ScheduledKernel):
@@ -340,7 +341,7 @@ class _Plan:
             argument if isinstance(argument, str) else self._number(argument) for argument in printed.arguments
         ]
         for buffer in printed.written:
-            if buffer not in self.allocated:  # several kernels may write into one
+            if buffer not in self.allocated:  # several kernels may write to one buffer
                 self.allocated.add(buffer)
                 self._allocate(self.buffers[buffer])
         configurations = self._configurations(printed)
@@ -360,7 +361,8 @@ class _Plan:
             self.lines.append(text)
 
     def _configurations(self, printed: PrintedKernel) -> tuple[Configuration, ...]:
-        """Those to choose from. A kernel that writes over what it reads is launched with a point for each thread."""
+        """The configurations to choose from. A kernel that overwrites its input is launched with at least one point per
+        thread."""
         if not self.options.autotune:
             return printed.configurations[:1]
         donors = {self.memory.donors.get(buffer) for buffer in printed.written}
@@ -443,7 +445,8 @@ class _Plan:
         self.lines += after
 
     def _return(self) -> None:
-        """The results. A view that is one several times is one tensor: what takes over gradients tells by that what is shared."""
+        """Prints the return statement. A view that is returned several times is one tensor, since the code that receives
+        gradients recognises shared ones by identity."""
         texts = [self._result(value) for value in self.graph.outputs]
         views = [
             text
@@ -469,12 +472,12 @@ class _Plan:
 
 
 def _laid_out(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Any:
-    """A tensor as the graph says it is in memory: operators may lay out results in another way than their fakes say, and hooks on
-    saved tensors may give them back in another dtype."""
+    """The tensor in the layout and dtype that the graph states, copied if it differs: operators may lay out results differently
+    from their fake kernels, and hooks on saved tensors may change the dtype."""
     try:
         if tensor.stride() == strides and tensor.shape == shape and tensor.dtype == dtype:
             return tensor
-    except AttributeError:  # no tensor: a gradient that there is none of
+    except AttributeError:  # not a tensor: an undefined gradient
         return tensor
     if tuple(tensor.shape) != shape:
         raise RefimplError(f"a tensor of shape {tuple(tensor.shape)} where the compiled graph says {shape}")
@@ -487,7 +490,7 @@ def _laid_out(tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], dty
 
 
 def _solved(number: sympy.Expr, symbol: Any) -> tuple[int, Any] | None:
-    """The factor and the addend where a number is a symbol times the one plus the other."""
+    """The integer factor and the rest, if the number is symbol * factor + rest."""
     expanded: Any = number.expand()
     factor = expanded.coeff(symbol)
     rest = (expanded - factor * symbol).expand()

@@ -1,8 +1,8 @@
-"""Loop nests over buffers: what a graph is lowered to, and what kernels are made of. All of it is frozen.
+"""The loop IR: loop nests over buffers, between a graph and its kernels. All of it is frozen.
 
-A nest computes one value for every point of its axes, or reduces over some of them, and writes it into one buffer. Several nests
-may write into one buffer, each a part, or at places that are read from memory. Nests are in the order in which they may run; an
-`Extern` between them is a call of an operator's own kernel.
+A nest computes one value at every point of its axes, or reduces over some of them, and writes it to one buffer. Several nests may
+write to one buffer: each a part of it, or at indices loaded from memory. Nests are in an order in which they may run; an `Extern`
+between them calls an operator's own kernel.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ Write = Literal["whole", "part", "add", "max", "min"]
 ReductionKind = Literal["sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "cumsum", "cumprod", "dot"]
 
 
-# Reductions that a value can be folded into alone, without its place: programs may carry what they have so far.
+# Reductions that accumulate one value, without its index: a program may carry a partial result.
 FOLDED_KINDS: tuple[ReductionKind, ...] = ("sum", "prod", "max", "min", "any", "all")
 
 IDENTITIES: Mapping[ReductionKind, int] = {"sum": 0, "prod": 1, "any": 0, "all": 1}
-"""What these reductions give of no values at all; the others have nothing to give."""
+"""Results of these reductions over no values. The others have none."""
 
 
 def identity(kind: ReductionKind, dtype: torch.dtype) -> Any:
-    """What changes no result."""
+    """The value that leaves a reduction's result unchanged."""
     if kind in IDENTITIES:
         return float(IDENTITIES[kind]) if dtype.is_floating_point else IDENTITIES[kind]
     is_max = kind in ("max", "argmax")
@@ -51,7 +51,7 @@ class Axis:
 
 
 def new_axis(size: Any) -> Axis:
-    """An axis of its own. Its symbol is a non-negative integer."""
+    """A new axis. Its symbol is a nonnegative integer."""
     return Axis(sympy.Symbol(f"i{next(_AXES)}", integer=True, nonnegative=True), sympy.sympify(size))
 
 
@@ -68,17 +68,16 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """How the values along the reduced axes become one. `argmax` and `argmin` give the place among them, the first of equal ones;
-    a NaN is the greatest and the least value. `cumsum` and `cumprod` are scans: they give a value for every point.
+    """How the values along the reduced axes become one. `argmax` and `argmin` give the index of the first of equal values; NaN
+    counts as the greatest and the least value. `cumsum` and `cumprod` are scans: they give a value at every point.
 
-    `dot` is the sum of products: the nest's value is `Apply("dot", (left, right))` in the dtype that is accumulated in; the
-    operands have one of their own. Under a `Guarded` the products where the condition does not hold are none, whatever the
-    operands are there.
+    `dot` is a sum of products: the nest's value is `Apply("dot", (left, right))` in the dtype of the accumulator; the operands
+    have a dtype of their own. Under a `Guarded`, products whose condition is false are skipped, whatever the operands are.
     """
 
     kind: ReductionKind
     precision: Literal["ieee", "tf32"] = "ieee"
-    """Of products of float32."""
+    """Precision of float32 products."""
 
     @property
     def is_scan(self) -> bool:
@@ -87,7 +86,7 @@ class Reduction:
 
     @property
     def is_dot(self) -> bool:
-        """Whether it adds up products of two operands."""
+        """Whether it sums products of two operands."""
         return self.kind == "dot"
 
 
@@ -95,7 +94,7 @@ class Reduction:
 class Nest:
     """`target[index]` = `value`, at every point of `axes`; with a reduction, over all values along `reduced`.
 
-    `order` is the order of all axes in the tensor that is read, which says where pointwise nests over that tensor can join.
+    `order` is the order of all axes in the tensor that is loaded. Pointwise nests over that tensor join along these axes.
     """
 
     axes: tuple[Axis, ...]
@@ -106,17 +105,18 @@ class Nest:
     target: Buffer
     index: sympy.Expr
     origins: tuple[str, ...] = ()
-    """Names of the graph's nodes that this comes from."""
+    """Names of the graph's nodes that the nest computes."""
     write: Write = "whole"
-    """`whole`: it fills the target, and alone. `part`: it stores at some places; points that share a place have one value there.
-    `add`, `max`, `min`: it combines with what is there, atomically. What a part is of may be filled by nests before."""
+    """`whole`: the nest alone fills the target. `part`: it stores to some elements; points that store to the same element store
+    the same value. `add`, `max`, `min`: it combines with the element in memory, atomically. Earlier nests may have filled the
+    target of any but `whole`."""
     indirect: tuple[tuple[sympy.Symbol, Scalar], ...] = ()
     """Symbols of `index` whose values are computed at the same point."""
     condition: Scalar | None = None
-    """Where it does not hold nothing is written."""
+    """Nothing is written where this is false."""
 
     def scalars(self) -> tuple[Scalar, ...]:
-        """All that is computed at a point."""
+        """All expressions that are computed at a point."""
         values = (self.value, *(place for _, place in self.indirect))
         return values if self.condition is None else (*values, self.condition)
 
@@ -133,14 +133,14 @@ class Extern:
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
     outputs: tuple[Output, ...]
-    """What becomes of the results, in order; of a result that is no list, one."""
+    """The results in order; one entry if the operator does not return a list."""
     is_list: bool
     reads: frozenset[str]
     writes: frozenset[str]
-    """Of its arguments."""
+    """Arguments that it mutates."""
     origin: str
     reason: str
-    """Why there is no nest in its place."""
+    """Why the operator is not lowered to a nest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,21 +152,21 @@ class Operand:
     strides: tuple[sympy.Expr, ...]
     offset: sympy.Expr
     is_whole: bool
-    """Whether it is the buffer's own tensor."""
+    """Whether it is the buffer's whole tensor."""
 
 
 @dataclass(frozen=True, slots=True)
 class SizeExpression:
-    """A number that follows from sizes."""
+    """A number computed from sizes."""
 
     value: sympy.Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Opaque:
-    """A value that only calls look into: a tensor that is not strided, a float or a truth value known at run time.
+    """A value that only extern calls read: a tensor that is not strided, or a float or bool known at run time.
 
-    The shape and the strides are a tensor's, as far as it has them: sizes may be known from nothing else.
+    A tensor's shape and strides are kept if it has any, because sizes may be known from nowhere else.
     """
 
     name: str
@@ -185,11 +185,12 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Attention, or gradients of it, as a kernel that is written as a whole and not made of nests.
+    """Attention, or its gradients, as one kernel that is printed as a whole and not from nests.
 
-    inputs: "query", "key", "value" (batch, heads, length, dimension), "mask" (the same with scores' lengths; sizes may be 1);
-    of gradients "grad_output", and "logsumexp" and "delta" (batch, heads, queries), the sums of rows of output * grad_output.
-    outputs: "output" and "logsumexp"; "grad_query"; or "grad_key" and "grad_value". Heads of keys divide those of queries.
+    inputs: "query", "key", "value" (batch, heads, length, dimension), "mask" (broadcast to the scores); for gradients also
+    "grad_output", "logsumexp" and "delta" (batch, heads, queries), the row sums of output * grad_output.
+    outputs: "output" and "logsumexp"; or "grad_query"; or "grad_key" and "grad_value". The number of key heads divides that of
+    query heads.
     """
 
     kind: Literal["forward", "grad_query", "grad_key_value"]
@@ -222,9 +223,9 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class TiledSoftmax:
-    """Weights of scores, along columns. Loads of `weights` are what the scores' exponentials give, divided by their sum.
+    """Softmax over the columns of scores. Loads of `weights` are exponentials of the scores, divided by their sum.
 
-    `greatest` and `total` are stored if they have a buffer: numbers for each batch and row, at these places.
+    `greatest` and `total`, the row maximum and the row sum of exponentials, are stored if they have a buffer and an index.
     """
 
     scores: Scalar
@@ -235,12 +236,12 @@ class TiledSoftmax:
 
 @dataclass(frozen=True, slots=True)
 class Tiled:
-    """Products of matrices, and products of what is computed from them, as one kernel: a block of rows (or of columns) stays,
-    and the kernel goes over the columns (or rows). No memory holds what is in between.
+    """Matrix products, and products of what is computed from them, as one kernel, like attention. A block of rows (or of columns)
+    stays in a program, which loops over the columns (or rows). No intermediate result is in memory.
 
-    products: nests over batch, rows and columns, whose results are loaded by the others where they are made; they have the
-    dtypes of their buffers, which are not in memory. results: sums over the looped axis, of a value (by batch and what stays) or
-    of products with an operand (by batch, what stays, and a width).
+    products: nests over batch, rows and columns. The others load their results, which have the dtypes of their buffers but are
+    not in memory. results: sums over the looped axis, of a value (by batch and the axis that stays) or of products with an
+    operand (by batch, the axis that stays, and a width).
     """
 
     batch: tuple[Axis, ...]
@@ -254,7 +255,7 @@ class Tiled:
 
     @property
     def tiles(self) -> frozenset[str]:
-        """Names of the buffers that no memory holds."""
+        """Names of the buffers that are not in memory."""
         weights = () if self.softmax is None else (self.softmax.weights.name,)
         return frozenset([*(nest.target.name for nest in self.products), *weights])
 
@@ -265,7 +266,7 @@ class Tiled:
         return (*(nest.target for nest in self.results), *(row[0] for row in rows if row is not None))
 
     def scalars(self) -> tuple[Scalar, ...]:
-        """All that is computed at a point."""
+        """All expressions that are computed at a point."""
         scores = () if self.softmax is None else (self.softmax.scores,)
         return (*scores, *(value for nest in (*self.products, *self.results) for value in nest.scalars()))
 
@@ -280,7 +281,7 @@ Step = Nest | Extern | Attention | Tiled
 
 
 def buffers_made(step: Step) -> tuple[Buffer, ...]:
-    """What a step fills, or returns."""
+    """The buffers that a step fills or returns."""
     match step:
         case Nest(target=target):
             return (target,)

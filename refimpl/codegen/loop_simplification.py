@@ -1,5 +1,9 @@
-"""Nests in their simplest form: no axis of size 1, no division that an axis split in two does away with, nothing in two axes
-that is one run through memory."""
+"""Simplifies loop nests: drops axes of size 1, splits axes so that divisions disappear, and merges axes that are contiguous in
+every access.
+
+Counterpart: torch/_inductor/ir.py simplify_and_reorder, torch/_inductor/sizevars.py simplify_loops
+Differs: axes are split as well as merged, and only if that is proved for all sizes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from refimpl.codegen.scalars import FromIndex, Load, Scalar, reindexed, walk
 
 
 def index_expressions(nest: Nest) -> list[sympy.Expr]:
-    """All that index arithmetic occurs in, each once; the place that is written last."""
+    """All index expressions of a nest, each once; the index that is written comes last."""
     found: dict[sympy.Expr, None] = {}
     for part in walk(*nest.scalars()):
         if isinstance(part, (Load, FromIndex)):
@@ -24,9 +28,9 @@ def index_expressions(nest: Nest) -> list[sympy.Expr]:
 
 
 def normalised(nest: Nest) -> Nest:
-    """The same nest on axes that suit what it reads and writes."""
+    """The same nest on axes that suit its accesses."""
     nest = _simplify(nest, {})
-    for _ in range(16):  # each split does away with a division
+    for _ in range(16):  # each split removes a division
         sizes = {axis.symbol: axis.size for axis in nest.order}
         split = find_split(index_expressions(nest), sizes)
         if split is None:
@@ -40,7 +44,7 @@ def _simplify(nest: Nest, replacements: dict[sympy.Symbol, Any]) -> Nest:
 
 
 def reindexed_nest(nest: Nest, replacements: dict[sympy.Symbol, Any], sizes: dict[sympy.Symbol, sympy.Expr]) -> Nest:
-    """With other expressions for its axes in all indices. `sizes` are those of all axes there are then."""
+    """The nest with the axes replaced in all indices. `sizes` are the sizes of all axes after that."""
     known: dict[sympy.Expr, sympy.Expr] = {}
 
     def new(expr: sympy.Expr) -> sympy.Expr:
@@ -74,7 +78,7 @@ def _split(nest: Nest, symbol: sympy.Symbol, inner_size: sympy.Expr) -> Nest:
 
 
 def _merged(nest: Nest) -> Nest:
-    """Merges axes that follow each other, both kept or both reduced."""
+    """Merges adjacent axes that are both kept or both reduced."""
     while True:
         expressions = index_expressions(nest)
         pair = next(
@@ -94,12 +98,12 @@ def _merged(nest: Nest) -> Nest:
             return tuple(merged if axis is inner else axis for axis in axes if axis is not outer)
 
         nest = replace(nest, axes=joined(nest.axes), reduced=joined(nest.reduced), order=joined(nest.order))
-        # Every index has outer * size + inner in it: with the outer one at 0 the inner one runs on.
+        # Every index contains outer * size + inner, so replacing outer by 0 and inner by the merged axis is equal.
         nest = _simplify(nest, {outer.symbol: sympy.S.Zero, inner.symbol: merged.symbol})
 
 
 def can_merge(outer: Axis, inner: Axis, expressions: Sequence[sympy.Expr]) -> bool:
-    """Whether every index sees the two as one axis."""
+    """Whether every index treats the two axes as one."""
     symbols = frozenset((outer.symbol, inner.symbol))
     for expr in expressions:
         if not expr.free_symbols & symbols:

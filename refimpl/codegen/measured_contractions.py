@@ -1,7 +1,8 @@
-"""Whether a matrix product or convolution is faster as a kernel of ours or as a call: each measured alone, on numbers of its own.
+"""Measures whether a matrix product or convolution is faster as a template kernel or as an extern call, each alone, on random
+data.
 
 Counterpart: torch/_inductor/select_algorithm.py AlgorithmSelectorCache
-Differs: a call and our kernel, in its configurations; what either is fused with in the graph has no part in it.
+Differs: compares one extern call with one template in its configurations. Fusion in the graph is not measured.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from refimpl.codegen.options import CodegenOptions
 Choice = Literal["template", "extern"]
 _NAMES: tuple[Choice, Choice] = ("template", "extern")
 
-# (graph of one call, its inputs, options) -> what runs it, with its fallbacks
+# (graph of one call, its inputs, options) -> a callable that says which operators fell back
 Compile = Callable[[torch.fx.GraphModule, list[torch.Tensor], CodegenOptions], Any]
 
 
 def contraction_choices(
     graph_module: torch.fx.GraphModule, options: CodegenOptions, tuner: TunerState, compile_one: Compile
 ) -> Mapping[str, Choice]:
-    """By name of the node, for those of static sizes of which a kernel can be made and that the tuner measures."""
+    """The choice by name of the node, for nodes of static sizes that have a template and that the tuner measures."""
     choices: dict[str, Choice] = {}
     for node in graph_module.graph.nodes:
         if node.target not in contractions.RULES and node.target not in convolutions.RULES:
@@ -72,7 +73,7 @@ def _nothing() -> None:
 
 
 def _alone(node: torch.fx.Node) -> torch.fx.GraphModule:
-    """A graph of one call, of tensors that are its inputs."""
+    """A graph of one call, whose tensors are inputs."""
     graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     for source in node.all_input_nodes:

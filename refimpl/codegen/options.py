@@ -1,7 +1,7 @@
-"""What a caller chooses about compiled graphs. But for random numbers, results are the same within rounding.
+"""Options of the code generator. Except for `random`, they change results only by rounding.
 
 Counterpart: torch/_inductor/config.py
-Differs: frozen, and given to each compilation; there are no global settings.
+Differs: frozen, and passed to each compilation; there are no global settings.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ Random = Literal["eager", "philox"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodegenOptions:
-    """Of one compilation. Raises BadParameter for a value that a field does not have."""
+    """Options of one compilation. Raises BadParameter for a value that an option does not have."""
 
     contractions: Contractions = "measured"
-    """Matrix products and convolutions as kernels of our own ("template"), by calls of the operators' own ("extern"), or by
-    whichever suits the device and the size ("measured")."""
+    """Lower matrix products and convolutions to template kernels ("template"), to calls of the operators ("extern"), or to what
+    suits the device and the size ("measured")."""
     deterministic: bool = False
-    """No sums whose order differs from run to run. So it is too while torch.use_deterministic_algorithms is on."""
+    """Avoid sums whose order differs from run to run. Implied by torch.use_deterministic_algorithms."""
 
     fuse_attention: bool = True
-    """Attention that a graph holds in pieces becomes kernels without scores in memory."""
+    """Fuse attention that the graph computes in several operators into kernels that keep the scores out of memory."""
 
     reuse_buffers: bool = True
-    """Results take the memory of what is needed no more, or are written over what their kernel reads."""
+    """Let results take the memory of dead buffers, or overwrite an input that their kernel reads."""
 
     autotune: bool = False
-    """Kernels are launched with the fastest of their configurations, which is measured on a GPU at the first launch for sizes of
-    a kind, and kept on disk."""
+    """Launch kernels with the fastest of their configurations, measured on a GPU at the first launch for sizes of a kind, and
+    cached on disk."""
 
     cuda_graphs: bool = False
-    """Graphs on a GPU are recorded after some calls, and replayed: inputs that move are copied in, outputs are copied out. Graphs
-    with sizes or operators that cannot be recorded run as they are: `CompiledGraph.unrecorded` says why."""
+    """Record graphs on a GPU after some calls and replay them: inputs whose address changes are copied in, outputs are copied
+    out. Graphs that cannot be recorded run as they are; `CompiledGraph.unrecorded` says why."""
 
     random: Random = "eager"
-    """Random numbers of the operators' own kernels, which are eager's, or computed in kernels ("philox"): the same distributions,
-    other numbers."""
+    """Draw random numbers with the operators' own kernels, as eager does ("eager"), or inside of kernels ("philox"): same
+    distribution, other numbers."""
 
     strict: bool = False
-    """An operator without a rule is an error that names it and the line of the program, and is not called."""
+    """Raise an error that names an operator without a lowering, and its source line, instead of calling it."""
 
     def __post_init__(self) -> None:
         for name, choices in (("contractions", get_args(Contractions)), ("random", get_args(Random))):
@@ -59,8 +59,8 @@ class CodegenOptions:
 
 
 def codegen_options(given: CodegenOptions | Mapping[str, Any] | None) -> CodegenOptions:
-    """From what backends are given: fields by name, as `torch.compile(..., options=)` has them. Raises BadParameter for names
-    that are no fields."""
+    """From a backend's `options`, fields by name as in `torch.compile(..., options=)`. Raises BadParameter for names that are not
+    fields."""
     if given is None or isinstance(given, CodegenOptions):
         return given or CodegenOptions()
     names = [field.name for field in fields(CodegenOptions)]
