@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import signal
 import sys
@@ -35,14 +36,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Undoes what importing torch's own test helpers does to the process: assignments to torch.backends.* would raise.
+    """Prepares the process for tests, after every test module is imported.
 
-    Every test process imports every test module; some of them import those helpers, others check that such assignments are seen.
+    torch's own test helpers, which some modules import, make assignments to torch.backends.* raise; that is undone, because other
+    tests check that such assignments are seen.
     """
     torch = sys.modules.get("torch")
     if torch is not None and "torch.testing._internal.common_utils" in sys.modules:
         # torch.backends is a wrapper of its module; its functions see the module's own names.
         torch.backends.disable_global_flags.__globals__["__allow_nonbracketed_mutation_flag"] = True
+    # The modules of all tests stay until the process ends. A collection that walks them takes most of a second, and the
+    # children that tests fork would copy each page that it writes to.
+    gc.collect()
+    gc.freeze()
 
 
 def has_cuda() -> bool:
