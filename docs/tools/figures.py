@@ -22,12 +22,13 @@ from pathlib import Path
 
 import measurements
 from oracle.known.ledger import KnownIssue, Ledger, load_ledger
+from oracle.known.matching import LADDER
 
 ROOT = Path(__file__).resolve().parents[2]
 _PLACE = re.compile(
     r"<!-- (?P<kind>figure|table|program|answer): (?P<key>[^ ]+) -->(?P<text>.*?)<!-- /(?P=kind) -->", re.DOTALL
 )
-_RUNGS = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor", "export")  # in the order of the stages
+_RUNGS = (*LADDER, "export")
 
 
 def figures(ledger: Ledger) -> dict[str, Callable[[], str]]:
@@ -57,8 +58,7 @@ def program_block(issue: KnownIssue) -> str:
 
 def answer_block(issue: KnownIssue, ledger: Ledger) -> str:
     """What the judge said on every rung of the ladder that was measured with the newest torch, first wrong rung last."""
-    newest = ledger.seen.versions[-1]
-    measured = ledger.seen.endings(issue.shown_by[0], newest)
+    measured = ledger.newest_endings(issue)
     lines = []
     for rung in (*[r for r in _RUNGS if r != issue.subject], issue.subject):
         for ending in measured.get(rung, ())[:1]:

@@ -103,8 +103,7 @@ def _cause_lines(cause: str, issues: list[KnownIssue], ledger: Ledger) -> list[s
 
 def _answer(issue: KnownIssue, ledger: Ledger) -> str:
     """What was seen of its program on its rung, with the newest version of torch."""
-    newest = ledger.seen.versions[-1] if ledger.seen.versions else ""
-    endings = ledger.seen.endings(issue.shown_by[0], newest).get(issue.subject, ())
+    endings = ledger.newest_endings(issue).get(issue.subject, ())
     text = next((ending.symptom for ending in endings if ending.symptom), "")
     return text if len(text) <= 160 else text[:157] + "..."
 

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from oracle.errors import UsageError
-from oracle.known.seen import Seen, load_seen
+from oracle.known.seen import Endings, Seen, load_seen
 from oracle.known.severity import Severity
 from oracle.program import Call, Program
 from oracle.program.snippets import Snippet, read_snippets
@@ -191,6 +191,10 @@ class Ledger:
 
     def of_id(self, name: str) -> KnownIssue | None:
         return next((issue for issue in self.issues if issue.id == name), None)
+
+    def newest_endings(self, issue: KnownIssue) -> Endings:
+        """How the issue's own program ended on each subject with the newest version of torch that was measured."""
+        return self.seen.endings(issue.shown_by[0], self.seen.versions[-1]) if self.seen.versions else {}
 
     def torch_versions(self, issue: KnownIssue) -> tuple[str, ...]:
         """The measured minor versions of torch in which a case of the issue differs from eager."""

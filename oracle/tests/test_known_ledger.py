@@ -13,6 +13,7 @@ from oracle.known.ledger import (
     ENTRIES,
     PROGRAMS,
     REGRESSIONS,
+    Ledger,
     ledger_named,
     load_ledger,
     program_name,
@@ -146,3 +147,12 @@ def test_a_version_that_was_not_measured_is_held_to_the_newest_that_was() -> Non
     assert seen.endings("s/p", "2.14.0+cpu") == newer["s/p"]
     assert not seen.is_measured("2.14.0+cpu")
     assert Seen().endings("s/p", "2.13.0") == {}
+
+
+def test_the_newest_endings_of_an_issue_are_those_of_the_newest_torch() -> None:
+    issue = LEDGER.issues[0]
+    case = issue.shown_by[0]
+    older, newer = Ending(status=Status.FAIL_GRAD, kind="grad: number"), Ending(status=Status.PASS, kind="")
+    seen = Seen(by_torch={"2.9": {case: {"dynamo": (older,)}}, "2.13": {case: {"dynamo": (newer,)}}})
+    assert Ledger(issues=(issue,), seen=seen).newest_endings(issue) == {"dynamo": (newer,)}
+    assert Ledger(issues=(issue,)).newest_endings(issue) == {}

@@ -222,8 +222,7 @@ def _json(issue: KnownIssue, ledger: Ledger) -> dict[str, Any]:
 
 def script_of(issue: KnownIssue, ledger: Ledger) -> str:
     """The issue's program as a script that needs torch alone; it exits with 1 while eager and compiled differ."""
-    newest = ledger.seen.versions[-1] if ledger.seen.versions else ""
-    endings = ledger.seen.endings(issue.shown_by[0], newest).get(issue.subject, ())
+    endings = ledger.newest_endings(issue).get(issue.subject, ())
     ending = next((one for one in endings if one.status.is_finding), None)
     symptom = ending.symptom if ending else ""
     verdict = Verdict(

@@ -131,11 +131,10 @@ def test_a_row_of_the_table_is_so(row: str) -> None:
 
 def test_bugs_of_a_later_call_are_among_the_known_ones() -> None:
     ledger = load_ledger()
-    newest = ledger.seen.versions[-1]
     endings = [
         ending
         for issue in ledger.issues
-        for ending in ledger.seen.endings(issue.shown_by[0], newest).get(issue.subject, ())
+        for ending in ledger.newest_endings(issue).get(issue.subject, ())
         if ending.symptom.startswith("call 1: output")
     ]
     assert endings != []
