@@ -1,9 +1,9 @@
-"""fuzz: random programs that a compiler may get wrong, and what is done with those it does.
+"""fuzz: draws random programs, finds those that a compiler gets wrong, reduces them, and counts each bug once.
 
-The public strategies for property tests of one's own backend are here (`programs`, `tensors`, `op_calls`, `assert_agrees`,
-`register_profiles`); the grammar is in `fuzz.vocabulary.statements` and `fuzz.vocabulary.operators`, campaigns are
-`torch-oracle fuzz`. The package may import `results` and `oracle`, and nothing imports it but `suites`. Importing it is cheap:
-torch is loaded on first use of a name.
+This module exports strategies for your own property tests (`programs`, `tensors`, `op_calls`, `assert_agrees`,
+`register_profiles`). The grammar is in `fuzz.vocabulary.statements` and `fuzz.vocabulary.operators`; `torch-oracle fuzz` runs
+campaigns. The package may import `results` and `oracle`, and only `suites` imports it. Importing it is cheap: torch is loaded on
+first use of a name.
 """
 
 from importlib import import_module

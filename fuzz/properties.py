@@ -1,4 +1,4 @@
-"""Strategies for property tests of one's own backend, under Hypothesis: what fails is shrunk by it.
+"""Hypothesis strategies for property tests of your own backend.
 
     >>> from hypothesis import given, settings
     >>> import fuzz
@@ -59,7 +59,7 @@ class OpExample:
     program: FuzzProgram
 
     def __call__(self) -> Any:
-        """What the operator returns."""
+        """Call the operator; returns its result."""
         return _function(self.name)(*self.args, **self.kwargs)
 
 
@@ -76,14 +76,14 @@ def programs(
     """Programs with their call plans, each accepted by eager on its first call.
 
     `focus` is one of `fuzz.draw.settings.FOCUSES` ("ops", "views", "autograd", "python", "guards", "dynamic", ..., "all");
-    `max_statements` bounds steps: most are one statement, some a few that belong together. `dtypes` narrows new tensors
-    ("float32", ...) where an operator leaves it open; indices stay integers. `calls` bounds the call plan.
-    Raises UsageError for an unknown focus or dtype.
+    `max_statements` limits the steps: most are one statement, some a few that belong together. `dtypes` limits the dtypes of new
+    tensors ("float32", ...) unless an operator needs others; indices stay integers. `calls` limits the number of calls. Raises
+    UsageError for an unknown focus or dtype.
     """
     settings = Settings(
         focus=focus, max_statements=max_statements, dtypes=_known(dtypes), is_random=random_ops, calls=calls
     )
-    state = random.getstate()  # a program is run while it is drawn, with all generators seeded
+    state = random.getstate()  # a program runs while it is drawn, which seeds all generators
     try:
         return draw_program(HypothesisDraw(draw), settings)
     finally:
@@ -138,9 +138,9 @@ def op_calls(draw: Callable[[st.SearchStrategy[Any]], Any], *names: str) -> OpEx
 def assert_agrees(program: FuzzProgram, subject: str | Callable[..., Any]) -> Verdict:
     """Raise DisagreementError, with the program's source, unless `subject` agrees with eager on every call of the plan.
 
-    `subject` is a name (`torch-oracle list subjects`), a path "module:function", or a Dynamo backend. It runs in this process. A
-    program that eager itself refuses or gives two answers to is no example (`hypothesis.assume`), nor is one that the subject
-    refuses by name (`fuzz.judge.refusal`).
+    `subject` is a name (`torch-oracle list subjects`), a path "module:function", or a Dynamo backend. It runs in this process.
+    Programs that eager refuses, or on which two eager runs differ, are discarded (`hypothesis.assume`), and so are those that the
+    subject refuses (`fuzz.judge.refusal`).
     """
     asked = _subject(subject)
     result = judge(to_program(program, name="example"), asked)
@@ -149,7 +149,7 @@ def assert_agrees(program: FuzzProgram, subject: str | Callable[..., Any]) -> Ve
         hypothesis.assume(verdict.status not in (Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER))
         hypothesis.assume(not refusal_of(verdict, asked.spec, traceback=result.traceback))
     misuse = getattr(asked, "misuse", None)
-    if misuse is not None:  # a backend that returns what cannot be called
+    if misuse is not None:  # a backend that returns something that cannot be called
         raise misuse
     if verdict.status.is_finding:
         if hypothesis.currently_in_test_context():

@@ -1,9 +1,9 @@
-"""Kernels of many programs in one call of the C++ compiler.
+"""Compiles the kernels of many programs with one call of the C++ compiler.
 
-A call of g++ costs half a CPU second before it reads a line of a kernel (headers, pending templates, linking), a kernel of
-a small program under a tenth. Inductor makes a call for each kernel: most of a campaign's time would be headers.
+A call of g++ costs half a CPU second before it reads a line of a kernel (headers, templates, linking), and less than a tenth for
+the kernel of a small program. Inductor calls it for each kernel, so a campaign would spend most of its time on headers.
 
-Here several worker processes judge programs at once, a few of them running (`turns`), the others waiting for their kernels; what
-waits is compiled together. `unity.py` makes one source of many, `server.py` is the campaign's side, `inductor.py` the worker's.
-What Inductor generates and which flags it asks for stay as they are: no two graphs become one by this.
+Here several worker processes judge programs. A few of them run (they have a turn), the others wait for their kernels, and one
+call compiles all kernels that are waiting. `unity.py` joins the sources, `server.py` runs in the campaign, `inductor.py` in the
+workers. The code and the flags are Inductor's own, and graphs are not merged.
 """

@@ -1,8 +1,8 @@
-"""Python bindings of the kernels of one translation unit, said once. Torch-free.
+"""Shares the Python bindings between the kernels of one translation unit. Does not import torch.
 
-Below each kernel stands the text that makes it a Python module: 80 lines that differ in the number of arguments and the call.
-Here what two kernels have in common word for word stands in a namespace before them. A source that does not end in bindings as
-expected keeps its own.
+Inductor appends to each kernel 80 lines that make it a Python module; they differ only in the number of arguments and in the
+call. The part that kernels have in common is moved into a namespace before them. A source that does not end in the expected
+bindings keeps its own.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _MODULE = re.compile(r"^static struct PyModuleDef py_module\b", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bindings:
-    """The end of one source."""
+    """The bindings at the end of one source."""
 
-    common: str  # what other kernels may have as well, with COUNT for the number of arguments
+    common: str  # the part that other kernels may share; COUNT stands for the number of arguments
     count: str
     call: str
     tables: str
 
     def text(self, namespace: str) -> str:
-        """What is left of it below its own kernel."""
+        """The remaining part below the kernel."""
         return (
             f"using {namespace}::parse_arg;\n"
             f"static void kernel_run(PyObject* args) {{\n    {self.call}\n}}\n"
@@ -50,7 +50,7 @@ class _Bindings:
 
 
 def with_common_bindings(bodies: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Namespaces to stand in front, and the bodies, which use them. Bodies are sources without their includes."""
+    """Namespaces for the start of the unit, and the bodies (sources without their includes), which now use them."""
     namespaces: dict[str, str] = {}
     changed = []
     for body in bodies:
@@ -60,7 +60,7 @@ def with_common_bindings(bodies: Sequence[str]) -> tuple[list[str], list[str]]:
             changed.append(body)
             continue
         namespace = namespaces.setdefault(bindings.common, f"unity_bindings_{len(namespaces)}")
-        # Exported, it is compiled by itself: within its only caller it would be compiled once more.
+        # exported, so that it is compiled once and not also inlined into its only caller
         kernel = _KERNEL.sub('extern "C" __attribute__((noinline))', body[: found.start()])
         changed.append(kernel + bindings.text(namespace))
     return [f"namespace {name} {{\n{common}}}\n" for common, name in namespaces.items()], changed

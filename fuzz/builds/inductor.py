@@ -1,8 +1,8 @@
-"""The worker's side: turns, and Inductor's kernels handed to the campaign's compiler.
+"""The worker's side: takes turns, and sends Inductor's kernels to the campaign's build server.
 
-Without a server in the environment nothing is changed. Where Inductor's compilation does not look as expected, a process takes
-turns and compiles by itself. Findings are confirmed and reduced by calls for one kernel each (`turn(shares_builds=False)`), which
-are Inductor's but for what `linking.py` leaves out.
+Without a server in the environment nothing changes. If Inductor's functions do not look as expected, the process takes turns and
+compiles by itself. To confirm and reduce a finding (`turn(shares_builds=False)`) each kernel is compiled by its own call, with
+Inductor's command except for the options that `linking.py` leaves out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TaskFunction = Callable[[Mapping[str, Any], Callable[[str], None]], dict[str, An
 
 
 class _Turns:
-    """This process's connection."""
+    """This process's connection to the build server."""
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -40,7 +40,7 @@ class _Turns:
         self.shares_builds = False  # within a turn that does
 
     def ask(self, message: Mapping[str, Any]) -> None:
-        """Send, and wait until this process may run. The time of waiting is not the program's."""
+        """Send a message, and wait until this process may run. A program's time limit does not include the waiting."""
         left, _ = signal.setitimer(signal.ITIMER_REAL, 0)
         try:
             self.tell(message)
@@ -59,7 +59,7 @@ _turns: _Turns | None = None
 
 @contextlib.contextmanager
 def turn(*, shares_builds: bool) -> Iterator[None]:
-    """Run only when there is a turn; within it kernels are compiled with those of other workers, or not."""
+    """Run the block when this process gets a turn. `shares_builds`: kernels are compiled together with those of other workers."""
     path = os.environ.get(BUILDS)
     if not path:
         yield
@@ -80,7 +80,7 @@ def turn(*, shares_builds: bool) -> Iterator[None]:
 
 
 def in_turn(*, shares_builds: bool) -> Callable[[TaskFunction], TaskFunction]:
-    """A task function that runs when there is a turn."""
+    """A decorator for task functions: run when the process gets a turn."""
 
     def wrap(function: TaskFunction) -> TaskFunction:
         @functools.wraps(function)
@@ -94,7 +94,7 @@ def in_turn(*, shares_builds: bool) -> Callable[[TaskFunction], TaskFunction]:
 
 
 def link_quickly(stubs: Path) -> None:
-    """Patch Inductor's own calls of the compiler in this process."""
+    """Patch Inductor's calls of the compiler in this process."""
     builder: Any = torch._inductor.cpp_builder
     run: Callable[..., None] | None = getattr(builder, "run_compile_cmd", None)
     if run is None:
@@ -102,7 +102,7 @@ def link_quickly(stubs: Path) -> None:
 
     @functools.wraps(run)
     def run_quicker(cmd_line: str, *args: Any, **options: Any) -> None:
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # no room for the stubs: the command as it was
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # no room for the stubs: use the original command
             cmd_line = shlex.join(quicker(shlex.split(cmd_line), stubs))
         run(cmd_line, *args, **options)
 
@@ -110,7 +110,7 @@ def link_quickly(stubs: Path) -> None:
 
 
 class Waiting:
-    """A kernel that was asked for. Inductor's generated module has it until it waits for all of them."""
+    """Stands for a kernel that is not built yet, in Inductor's generated module."""
 
     def __init__(self, load: Callable[[], Any], jobs: Sequence[BuildJob]) -> None:
         self.load = load
@@ -118,7 +118,7 @@ class Waiting:
 
 
 def share_builds() -> bool:
-    """Patch Inductor, once in a process. False where it is not as expected."""
+    """Patch Inductor, once in a process. False if its functions are not as expected."""
     compiler: Any = torch._inductor.async_compile.AsyncCompile
     cache: Any = getattr(torch._inductor.codecache, "CppPythonBindingsCodeCache", None)
     if not all(hasattr(compiler, name) for name in ("cpp_pybinding", "wait")):
@@ -150,14 +150,14 @@ def _patch(compiler: Any, cache: Any) -> None:
 
 
 class _Submitted:
-    """In place of a future. Inductor's builder runs after `result`: it finds the library, or makes it."""
+    """Replaces Inductor's future. Inductor's builder runs after `result`: it finds the library, or compiles it."""
 
     def result(self) -> None:
         return None
 
 
 def _submitted(jobs: list[BuildJob], task: Any) -> _Submitted:
-    """Note what a task would build: its last argument is a tuple of builders, one where a kernel is a file."""
+    """Note what a task would build. Its last argument is a tuple of builders, one for each file."""
     builders = task.args[-1] if isinstance(task, functools.partial) and task.args else ()
     if isinstance(builders, tuple) and len(builders) == 1:
         with contextlib.suppress(AttributeError, ValueError):
@@ -172,7 +172,7 @@ def _job(builder: Any) -> BuildJob:
 
 
 def resolve(scope: dict[str, Any]) -> None:
-    """Have what waits in a generated module's namespace built, and put the kernels there."""
+    """Build the kernels that wait in a generated module's namespace, and put them there."""
     waiting = {name: value for name, value in scope.items() if isinstance(value, Waiting)}
     jobs = [job for kernel in waiting.values() for job in kernel.jobs if not os.path.exists(job.target)]
     if jobs and _turns is not None and _turns.shares_builds:

@@ -1,7 +1,7 @@
-"""The command line of a shared build, without what costs time and changes no instruction. Torch-free.
+"""Makes the compiler's command line faster without changing any instruction. Does not import torch.
 
-Line tables for a debugger are left out. And the linker reads the symbols of torch's libraries, some 500 MB, for nothing but their
-names in the result: it gets empty libraries of these names. Symbols are looked up in torch's when a kernel is loaded, as always.
+It leaves out the debugger's line tables. The linker reads some 500 MB of symbols in torch's libraries, and only needs the names
+of the libraries, so it gets empty libraries with these names. Symbols are resolved when a kernel is loaded, as always.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _TOOL_S = 60.0
 
 
 def quicker(words: Sequence[str], stubs: Path | None) -> list[str]:
-    """The command with `-g0` for `-g1`, and with the libraries of `stubs` in front of those they stand for.
+    """The command with `-g0` instead of `-g1`, and with empty libraries before the real ones.
 
-    `stubs` is a directory to make them in. The real ones stay in the command, for those that could not be made.
+    The empty libraries are made in the directory `stubs`. The real ones stay in the command in case a stub could not be made.
     """
     changed = ["-g0" if word == "-g1" else word for word in words]
     first = next((at for at, word in enumerate(changed) if word.startswith("-l")), None)
     if stubs is None or first is None or not _have_stubs(changed, stubs):
         return changed
-    # An empty library gives no symbol, and linkers of some systems leave out what gives none.
+    # An empty library provides no symbol, and some systems' linkers drop libraries that provide none.
     return [*changed[:first], f"-L{stubs}", "-Wl,--no-as-needed", *changed[first:]]
 
 
 def _have_stubs(words: Sequence[str], stubs: Path) -> bool:
-    """Make what is missing; whether there is any."""
+    """Make the missing stubs. Returns whether there are any."""
     folders = [Path(word[2:]) for word in words if word.startswith("-L")]
     for name in (f"lib{word[2:]}.so" for word in words if word.startswith("-l")):
         library = next((folder / name for folder in folders if (folder / name).exists()), None)
@@ -43,7 +43,7 @@ def _have_stubs(words: Sequence[str], stubs: Path) -> bool:
 
 
 def _make_stub(compiler: str, library: Path, stubs: Path) -> None:
-    """An empty library that says of itself what the real one does; none where that is not known."""
+    """Make an empty library with the real one's soname; none if the soname is not known."""
     reader = shutil.which("readelf")
     if reader is None:
         return

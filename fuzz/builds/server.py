@@ -1,8 +1,9 @@
-"""The campaign's side: who may run, and what is compiled together. Torch-free.
+"""The build server of a campaign: decides which workers run, and compiles their kernels together. Does not import torch.
 
-Workers connect to a Unix socket and speak JSON lines. `{"op": "start"}` asks for a turn, `{"op": "build", "jobs": [...]}` gives
-it back until the kernels are there, `{"op": "end"}` gives it back. The first two are answered by `{"go": true}` once a turn is
-free. There are as many turns as the user wanted workers; the compiler takes one too. A worker that dies gives back what it had.
+Workers connect to a Unix socket and send JSON lines. `{"op": "start"}` asks for a turn, `{"op": "build", "jobs": [...]}` gives
+the turn back until the kernels are built, `{"op": "end"}` gives it back. The first two are answered with `{"go": true}` when a
+turn is free. There are as many turns as `--workers`; a call of the compiler takes one too. The turn of a worker that dies becomes
+free.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from typing_extensions import Self
 
 from fuzz.builds.unity import BuildJob, build
 
-BUILDS = "TORCH_ORACLE_BUILDS"  # variable of the environment: the path of the socket
+BUILDS = "TORCH_ORACLE_BUILDS"  # environment variable with the path of the socket
 STUBS = "stubs"  # beside the socket: libraries for the linker (`linking.py`)
-_MOST_JOBS = 40  # in one call: the compiler's time and memory grow with them
-_WORTH_A_CALL = 0.4  # of the workers wait for kernels: then they get them, though others still run
+_MOST_JOBS = 40  # in one call, since the compiler's time and memory grow with their number
+_WORTH_A_CALL = 0.4  # if this share of the workers waits, compile, although others still run
 _CHUNK_BYTES = 1 << 16
 
 
@@ -52,17 +53,17 @@ class _Request:
 
 @dataclass(slots=True)
 class _State:
-    """Who has what. Touched by the server's thread only."""
+    """Turns and waiting requests. Used by the server's thread only."""
 
     free: int
     clients: dict[socket.socket, _Client] = field(default_factory=dict)
     runnable: deque[_Client] = field(default_factory=deque)
     requests: list[_Request] = field(default_factory=list)
-    calls: int = 0  # of the compiler that are under way
+    calls: int = 0  # of the compiler that are running
 
 
 class BuildServer:
-    """Serves from entry to exit. `path` is the socket, for the workers' environment; `libraries` and `calls` count."""
+    """A context manager that serves until it is left. `path` is the socket, for the workers' environment."""
 
     def __init__(self, *, turns: int) -> None:
         self._state = _State(free=turns)
@@ -96,14 +97,14 @@ class BuildServer:
         self._directory.cleanup()
 
     def _wake(self) -> None:
-        with contextlib.suppress(OSError):  # closed meanwhile: a call of the compiler may end after the campaign
+        with contextlib.suppress(OSError):  # already closed: a call of the compiler may end after the campaign
             os.write(self._wake_write, b"x")
 
     def _serve(self) -> None:
         try:
             while not self._is_closing:
                 self._step()
-        finally:  # whoever waits is told by the end of the connection
+        finally:  # closing the connections tells the workers that wait
             for client in list(self._state.clients.values()):
                 client.connection.close()
             self._selector.close()
@@ -184,16 +185,16 @@ class BuildServer:
         return not is_anybody_running or len(self._state.requests) >= self._least()
 
     def _least(self) -> int:
-        """So many requests are worth a call."""
+        """The number of waiting requests that is worth a call of the compiler."""
         return min(math.ceil(_WORTH_A_CALL * len(self._state.clients)), _MOST_JOBS // 2)
 
     def _share(self) -> int:
-        """How many of the requests one call takes: not all, where another turn will soon be free for the others."""
+        """How many requests one call takes. Not all, if another turn will soon be free for the others."""
         waiting = len(self._state.requests)
         return max(self._least(), math.ceil(waiting / self._turns)) if waiting >= 2 * self._least() else waiting
 
     def _next_requests(self, most: int) -> list[_Request]:
-        """Those that wait longest and the others that the same calls serve."""
+        """The requests that have waited longest, and others with the same command."""
         state = self._state
         first = {job.general_command() for job in state.requests[0].jobs}
         chosen, jobs = [], 0
@@ -218,7 +219,7 @@ class BuildServer:
         threading.Thread(target=self._compile, args=(requests,), daemon=True).start()
 
     def _compile(self, requests: list[_Request]) -> None:
-        """In a thread of its own. Several commands among the jobs are several calls."""
+        """Compile in a thread of its own. Jobs with different commands need different calls."""
         try:
             groups = by_command([job for request in requests for job in request.jobs])
             for group in groups:
@@ -236,7 +237,7 @@ class BuildServer:
 
 
 def by_command(jobs: Sequence[BuildJob]) -> list[list[BuildJob]]:
-    """Jobs that may be built together, each target once."""
+    """Group the jobs that may be built together; each target occurs once."""
     groups: dict[str, list[BuildJob]] = {}
     for job in {job.target: job for job in jobs}.values():
         groups.setdefault(job.general_command(), []).append(job)

@@ -1,7 +1,7 @@
-"""sympy's `simplify` for indices of loops, asked less often: a tenth of Inductor's time for small programs.
+"""Calls sympy's `simplify` less often. On loop indices it takes a tenth of Inductor's time for small programs.
 
-Inductor simplifies the same few indices in kernel after kernel: what was answered once is remembered. And most of them are what
-nothing is to be done with, after 10 to 50 ms each: sums of multiples of symbols, and of such sums divided by numbers.
+Inductor simplifies the same few indices in kernel after kernel, so results are cached. Most indices are already simple (sums of
+multiples of symbols, and of such sums divided by numbers), which `simplify` takes 10 to 50 ms to find out; these are recognised.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _REMEMBERED = 20_000
 
 @functools.cache
 def remember_simplified() -> None:
-    """Replace `sympy.simplify` in this process, once. What it gives stays the same."""
+    """Replace `sympy.simplify` in this process, once, by a faster function with the same results."""
     simplify: Any = sympy.simplify
 
     @functools.lru_cache(maxsize=_REMEMBERED, typed=True)
@@ -34,9 +34,10 @@ def remember_simplified() -> None:
 
 
 def is_settled(expression: sympy.Basic) -> bool:
-    """Whether `simplify` gives it back unchanged, for it has a form of which that is known.
+    """Whether the expression has a form that `simplify` is known to return unchanged.
 
-    Integer multiples of symbols and of floor divisions, and an integer; what is divided is such a sum of symbols, by an integer.
+    The form is a sum of an integer and of integer multiples of symbols and floor divisions; a floor division divides such a sum
+    of symbols by an integer.
     """
     return isinstance(expression, sympy.Expr) and all(_is_multiple(term) for term in sympy.Add.make_args(expression))
 

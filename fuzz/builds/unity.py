@@ -1,8 +1,8 @@
-"""One translation unit of several kernels, and its compilation. Torch-free.
+"""Joins several kernels into one translation unit, and compiles it. Does not import torch.
 
-Each source goes into a namespace of its own and is compiled with Inductor's own flags; the library stands at every path at which
-Inductor looks for one. What two sources have in common below their kernels is said once (`bindings.py`). Sources in which the
-compiler finds errors are left out: whoever asked for these compiles alone, and gets the compiler's own error.
+Each source gets its own namespace, and Inductor's flags are used. The library is copied to every path at which Inductor expects
+one. Sources share their bindings (`bindings.py`). Sources with errors are left out; their workers compile them alone, and get the
+compiler's own message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing_extensions import Self
 from fuzz.builds.bindings import with_common_bindings
 from fuzz.builds.linking import quicker
 
-LIMIT_S = 120.0  # of one call of the compiler
+LIMIT_S = 120.0  # for one call of the compiler
 _INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b.*$", re.MULTILINE)
 _ERROR = re.compile(r"^[^\n:]*unity\.cpp:(\d+):\d+: (?:fatal )?error:", re.MULTILINE)
 _BEGIN = re.compile(r"namespace unity_(\d+) \{")
@@ -35,14 +35,14 @@ _RENAMED = ("kernel", "PyInit_kernel")  # what every source defines with C linka
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildJob:
-    """One library: its source, where it shall stand, and the command that makes it alone."""
+    """One library: its source, its path, and the command that would build it alone."""
 
     source: str
     target: str
     command: str
 
     def general_command(self) -> str:
-        """The command line without its own names: jobs that share it may be built together."""
+        """The command line without the names of this job's files. Jobs with equal ones may be built together."""
         return self.command.replace(self.source, "SOURCE").replace(self.target, "TARGET")
 
     def to_json(self) -> dict[str, str]:
@@ -54,10 +54,10 @@ class BuildJob:
 
 
 def build(jobs: Sequence[BuildJob], *, stubs: Path | None = None) -> list[BuildJob]:
-    """Make the libraries of jobs with one general command by one call of the compiler; a few where some do not compile.
+    """Build jobs with equal general commands in one call of the compiler, or a few if some have errors. Returns those built.
 
-    `stubs` is a directory for empty libraries that the linker reads instead of large ones (`linking.py`); None: it reads these.
-    Returns those that were made.
+    `stubs` is a directory for empty libraries that the linker reads instead of the large ones (`linking.py`); None: it reads
+    those.
     """
     left = list(jobs)
     try:
@@ -65,16 +65,19 @@ def build(jobs: Sequence[BuildJob], *, stubs: Path | None = None) -> list[BuildJ
             guilty = _attempt(left, stubs)
             if guilty is None:
                 return left
-            if not guilty:  # an error that is no source's own
+            if not guilty:  # an error that belongs to no single source
                 return []
             left = [job for number, job in enumerate(left) if number not in guilty]
-    except (OSError, subprocess.TimeoutExpired):  # a full disk, a cache that was cleared: the one who asked will see it
+    except (
+        OSError,
+        subprocess.TimeoutExpired,
+    ):  # for example a full disk or a cleared cache: the worker will see the error
         return []
     return []
 
 
 def _attempt(jobs: Sequence[BuildJob], stubs: Path | None) -> set[int] | None:
-    """One call of the compiler. None: the libraries are there. Otherwise the numbers of the jobs in which it found errors."""
+    """Call the compiler once. Returns None if the libraries were built, else the numbers of the jobs with errors."""
     with tempfile.TemporaryDirectory(prefix="unity-", dir=Path(jobs[0].target).parent) as folder:
         source, library = Path(folder) / "unity.cpp", Path(folder) / "unity.so"
         text = unity_source([(Path(job.source).read_text(), Path(job.target).name) for job in jobs])
@@ -93,7 +96,7 @@ def _attempt(jobs: Sequence[BuildJob], stubs: Path | None) -> set[int] | None:
 
 
 def guilty_of(messages: str, text: str) -> set[int]:
-    """The kernels of a unity source in whose lines the compiler's errors are."""
+    """The numbers of the kernels that the compiler's error messages point to."""
     owners: list[int] = []
     current = -1
     for line in text.splitlines():
@@ -107,7 +110,7 @@ def guilty_of(messages: str, text: str) -> set[int]:
 
 
 def _put(library: Path, target: Path) -> None:
-    """A copy, at once or not at all. Not a link: the loader takes two names of one file for one library."""
+    """Copy the library atomically. A link would not do: the loader takes two names of one file for one library."""
     handle, name = tempfile.mkstemp(dir=target.parent)
     os.close(handle)
     try:
@@ -120,9 +123,9 @@ def _put(library: Path, target: Path) -> None:
 
 
 def unity_source(kernels: Sequence[tuple[str, str]]) -> str:
-    """The sources, each with the file name of the library that shall have it, as one.
+    """One source from several, each given with the file name of its library.
 
-    The library is loaded under several names. Its one `PyInit_kernel` asks under which, and gives the module of that kernel.
+    The library is loaded under several names. Its single `PyInit_kernel` finds out under which, and returns that kernel's module.
     """
     includes = dict.fromkeys([_SSIZE_T, "#include <Python.h>"])
     for text, _ in kernels:

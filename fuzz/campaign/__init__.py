@@ -1,7 +1,6 @@
 """A campaign: rounds of drawn programs judged by a pool of workers, findings confirmed, reduced and put into buckets.
 
-The road: `settings.py` says what was asked; `state.py` is everything a campaign knows, as JSON, so that it can be paused and
-resumed; `rounds.py` begins and closes rounds and steers; `work.py` makes tasks of what is to be done; `results.py` takes in how
-tasks ended; `run.py` is the loop. The package imports no torch: programs are drawn and judged in workers
-(`fuzz.campaign.worker`).
+`settings.py` holds the options, `state.py` everything a campaign knows (as JSON, so that it can be resumed). `rounds.py` begins
+and closes rounds and steers them by coverage, `work.py` makes tasks, `results.py` adds the results of tasks to the state, and
+`run.py` is the loop. Only workers import torch: they draw and judge the programs (`fuzz.campaign.worker`).
 """

@@ -60,18 +60,18 @@ INDUCTOR_PRELOAD = (
     "torch.utils.cpp_extension",
 )  # fmt: skip
 WARM_UP_S = 180.0
-START_S = 400.0  # of the process that workers are forked from, a trial of the compiler included
+START_S = 400.0  # limit for the start of the process that workers are forked from, including one trial of the compiler
 
 
 def fuzz(
     subject: Annotated[str, typer.Option(help="One subject: a name, module:function, compile:module:function.")],
     subjects_file: Annotated[Path | None, typer.Option(help="TOML file with [subjects.NAME] tables.")] = None,
     time: Annotated[str | None, typer.Option(help="Stop after 90s, 10m, 1h30m. Default: 10m without --count.")] = None,
-    count: Annotated[int | None, typer.Option(help="Stop after so many programs in all.")] = None,
-    seed: Annotated[int, typer.Option(help="Programs are a function of it.")] = 0,
-    focus: Annotated[str, typer.Option(help=f"What programs are made of: {', '.join(FOCUSES)}.")] = "all",
+    count: Annotated[int | None, typer.Option(help="Stop after this number of programs.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the programs.")] = 0,
+    focus: Annotated[str, typer.Option(help=f"The kind of programs to draw: {', '.join(FOCUSES)}.")] = "all",
     max_statements: Annotated[
-        int, typer.Option(help="At most so many steps in a program; a step is a statement, or a few.")
+        int, typer.Option(help="Largest number of steps in a program; a step is one statement or a few.")
     ] = 6,
     corpus: Annotated[
         Path | None, typer.Option(help="Directory that keeps findings and state; the same command continues it.")
@@ -82,15 +82,16 @@ def fuzz(
     workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
     threads: Annotated[int, typer.Option(help="Threads per worker.")] = 1,
     case_timeout: Annotated[float, typer.Option(help="Seconds for one program.")] = 60.0,
-    memory: Annotated[float, typer.Option(help="GiB that a task may add.")] = 4.0,
+    memory: Annotated[float, typer.Option(help="Memory limit of a task, in GiB beyond what its worker uses.")] = 4.0,
     batch: Annotated[
-        int | None, typer.Option(help="Programs in one compile. Default: 16 for inductor, 1 for others.")
+        int | None,
+        typer.Option(help="Programs that share one call of the C++ compiler. Default: 16 for inductor, 1 for others."),
     ] = None,
-    number: Annotated[int | None, typer.Option(help="Only this program of the seed, judged alone.")] = None,
-    replay: Annotated[Path | None, typer.Option(help="Only the program of this file (findings/*.json).")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a finding, then a summary.")] = False,
+    number: Annotated[int | None, typer.Option(help="Judge only the program with this number.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Judge only the program in this file (findings/*.json).")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per finding, then a summary.")] = False,
 ) -> None:
-    """Draw random programs, judge them on a subject, reduce what differs from eager and count each bug once."""
+    """Draw random programs, judge a subject on them, reduce those that differ from eager, and count each bug once."""
     check_supported()
     settings = _settings(
         subject=subject, subjects_file=subjects_file, time=time, count=count, seed=seed, focus=focus,
@@ -162,7 +163,7 @@ def _campaign(
     *,
     as_json: bool,
 ) -> int:
-    """Open what a campaign writes to, run it, say what came of it. Returns the exit code."""
+    """Run a campaign: open its corpus and database, print its results. Returns the exit code."""
     err = Console(stderr=True)
     is_interrupted = False
     issues = issues_of(known)
@@ -198,7 +199,7 @@ def _campaign(
         except UsageError as error:
             if not state.programs:
                 raise
-            failure = error  # the disk is full, say: what was found is shown before that is said
+            failure = error  # for example a full disk: print the findings first, then this error
         failure = failure or _failure_of(save)
         if store is not None:
             write = partial(write_records, store, settings, state, environment=environment, corpus=corpus_directory)
@@ -208,7 +209,9 @@ def _campaign(
         raise failure
     if is_interrupted:
         goes_on = (
-            "the same command continues" if corpus is not None else "nothing is kept: with --corpus DIR it could go on"
+            "the same command continues"
+            if corpus is not None
+            else "nothing is kept: use --corpus DIR to be able to continue"
         )
         err.print(f"interrupted after {state.programs} programs; {goes_on}", highlight=False, soft_wrap=True)
     return _exit_code(state, is_interrupted=is_interrupted)
@@ -240,9 +243,9 @@ def _failure_of(step: Callable[[], object]) -> UsageError | None:
 
 
 def _exit_code(state: CampaignState, *, is_interrupted: bool) -> int:
-    """0 clean, 1 findings, 2 interrupted before any, 3 where errors of ours have cost more than one program in a hundred.
+    """0 clean, 1 findings, 2 interrupted before the first finding, 3 if internal errors cost more than one program in a hundred.
 
-    Findings that the time did not suffice to confirm are findings.
+    Findings that there was no time to confirm count as findings.
     """
     if state.is_broken:
         return 3
@@ -256,7 +259,7 @@ def _exit_code(state: CampaignState, *, is_interrupted: bool) -> int:
 def _state_of(corpus: Corpus | None, settings: CampaignSettings) -> CampaignState:
     data = corpus.state() if corpus is not None else None
     state = new_state(settings) if data is None else CampaignState.from_json(data)
-    state.stopped = ""  # the subject may have been mended since
+    state.stopped = ""  # the subject may have been fixed since
     return state
 
 
@@ -299,7 +302,7 @@ def _listener(
 
 @contextmanager
 def _pool(settings: CampaignSettings, cache: CompilerCache) -> Iterator[Pool]:
-    """Workers, and for inductor who compiles their kernels."""
+    """The pool of workers, and for inductor the server that compiles their kernels."""
     environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(cache.path)}
     with ExitStack() as stack:
         if settings.is_inductor:
@@ -328,7 +331,7 @@ def _preload(settings: CampaignSettings) -> tuple[str, ...]:
 
 
 def _warm_up(settings: CampaignSettings, pool: Pool, cache: CompilerCache) -> None:
-    """What inductor builds once for all (probes of the processor) is built before the clock of a program runs."""
+    """Compile one program, so that no other program's time includes what inductor builds once (probes of the processor)."""
     if not settings.is_inductor:
         return
     task = Task(
@@ -340,7 +343,7 @@ def _warm_up(settings: CampaignSettings, pool: Pool, cache: CompilerCache) -> No
         memory_bytes=settings.memory_bytes,
         environment=tuple(sorted(settings.subject.env.items())),
     )
-    for _ in pool.run([task]):  # whatever comes of it: the programs will show it
+    for _ in pool.run([task]):  # an error is ignored: the programs of the campaign will show it
         cache.keep()
 
 
@@ -356,7 +359,7 @@ def _replay(settings: CampaignSettings, replay: Path | None, number: int | None,
         else:
             assert number is not None
             if number >= 2 * settings.round_size and not as_json:
-                err.print(f"drawing the programs before {number} again: they steered it", highlight=False)
+                err.print(f"drawing the programs before {number} again, since they influenced it", highlight=False)
             program = program_of_number(settings, number, pool, describe_grammar(pool))
             turn = number // every(settings) if number % every(settings) == 0 else None
         if not as_json:
@@ -377,7 +380,7 @@ def _replay(settings: CampaignSettings, replay: Path | None, number: int | None,
 
 
 class _Interrupts:
-    """Ctrl-C, and the SIGTERM of a cancelled CI job, as KeyboardInterrupt: at once, but not within what is done whole."""
+    """Turns Ctrl-C and SIGTERM (a cancelled CI job) into KeyboardInterrupt, at once or at the end of a `held` block."""
 
     def __init__(self) -> None:
         self._is_held = self._is_waiting = False
@@ -391,7 +394,7 @@ class _Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """An interruption that comes meanwhile is raised at the end."""
+        """Delay an interrupt until the end of this block."""
         self._is_held = True
         try:
             yield
@@ -402,20 +405,20 @@ class _Interrupts:
             raise KeyboardInterrupt
 
     def ignore(self) -> None:
-        """From now on."""
+        """Ignore interrupts from now on."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
 
 
-# The compiler's cache directory during a campaign: one of its own, kept from growing without end. Torch-free.
+# The compiler's cache directory during a campaign: a temporary one of limited size.
 
 _MOST_FILES = 20_000  # a few GB of kernels
 
 
 class CompilerCache:
-    """A temporary directory for TORCHINDUCTOR_CACHE_DIR. What is there after `keep` is kept; the rest goes when it is much.
+    """A temporary directory for TORCHINDUCTOR_CACHE_DIR. `prune` deletes its files, except those seen by `keep`.
 
-    Kernels of random programs are never needed again, and no user's cache should be filled with them.
+    Kernels of random programs are never needed again, and should not fill the user's cache.
     """
 
     def __init__(self) -> None:
@@ -432,15 +435,15 @@ class CompilerCache:
         self._directory.cleanup()
 
     def keep(self) -> None:
-        """What is there now is needed by every process: results of probes, headers."""
+        """Keep the files that exist now: every process needs them (results of probes, headers)."""
         self._kept = set(self._files())
 
     def prune(self) -> None:
-        """Between two runs of the pool: nobody reads the files then."""
+        """Delete files if there are too many. Call it between two runs of the pool, when no process reads them."""
         files = [name for name in self._files() if name not in self._kept]
         if len(files) > _MOST_FILES:
             for name in files:
-                with contextlib.suppress(OSError):  # somebody else cleaned up
+                with contextlib.suppress(OSError):  # another process has deleted it
                     os.unlink(name)
 
     def _files(self) -> list[str]:

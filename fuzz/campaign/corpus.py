@@ -1,14 +1,14 @@
-"""The corpus: a directory that a campaign writes and a later one continues from. JSON only, never evaluated. Torch-free.
+"""The corpus: a directory that keeps a campaign's findings and state, so that it can be continued. Does not import torch.
 
     corpus.json     format and what the campaign is (subject, seed, focus ...)
     state.json      everything a campaign knows (`fuzz.campaign.state`)
     findings/       per bucket KEY.json (the reduced program, its source, the verdict) and, where torch alone can show it,
-                    KEY.py: a script for a report
-    interesting/    programs that reached something in the compiler that none had reached before
+                    KEY.py, a script for a bug report
+    interesting/    programs that reached a part of the compiler that no earlier one had reached
     lock            held by the campaign that is running
 
-Every file is written beside its place and renamed into it: whatever happens (a full disk, a killed process), each file is the
-old one or the new one.
+Every file is written under another name and then renamed: after a full disk or a killed process it is either the old or the new
+one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing_extensions import Self
 from oracle.errors import UsageError
 
 FORMAT_VERSION = 1
-_MOST_INTERESTING = 5000  # files; past it a campaign goes on without keeping more
+_MOST_INTERESTING = 5000  # files; a campaign keeps no more than this
 
 
 class Corpus:
@@ -72,16 +72,16 @@ class Corpus:
         self.close()
 
     def close(self) -> None:
-        """Another campaign may have the directory."""
+        """Release the directory for another campaign."""
         self._lock.close()
 
     def state(self) -> dict[str, Any] | None:
-        """What an earlier campaign has left, as JSON; None where this is the first. Raises UsageError where it is damaged."""
+        """The state that an earlier campaign saved, as JSON; None if there was none. Raises UsageError if it is damaged."""
         path = self.directory / "state.json"
         return read_json(path) if path.exists() else None
 
     def save_state(self, data: Mapping[str, Any]) -> None:
-        """Raises UsageError where it cannot be written (a full disk); the state before is still there then."""
+        """Raises UsageError if it cannot be written (a full disk); the old state is kept then."""
         self._write("state.json", data)
 
     def save_finding(self, key: str, data: Mapping[str, Any]) -> Path:
@@ -138,7 +138,9 @@ class Corpus:
         own = data.get("campaign")
         if not isinstance(own, Mapping):
             raise UsageError(
-                seen=f"{path} without a campaign", expected="what a campaign has written", do="name another directory"
+                seen=f"{path} without a campaign",
+                expected="a corpus.json that a campaign wrote",
+                do="name another directory",
             )
         different = [f"{key} {own.get(key)!r}" for key in identity if own.get(key) != identity[key]]
         if different:
@@ -155,7 +157,7 @@ class Corpus:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object in a file. Raises UsageError for a file that cannot be read or holds anything else."""
+    """Read a JSON object from a file. Raises UsageError if the file cannot be read or holds anything else."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -172,15 +174,15 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> None:
-    """Write beside the place, then rename. Raises UsageError where that fails; the old file is untouched then.
+    """Write under another name, then rename. Raises UsageError if that fails; the old file is untouched then.
 
-    `durable` waits for the disk, so that the file survives a machine that loses power.
+    `durable` waits for the disk, so that the file survives a power failure.
     """
     write_text(path, json.dumps(data, allow_nan=False, separators=(",", ":")), durable=durable)
 
 
 def write_text(path: Path, text: str, *, durable: bool = True) -> None:
-    """The same for text."""
+    """Like `write_json`, for text."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with beside.open("w", encoding="utf-8") as file:

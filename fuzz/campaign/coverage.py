@@ -1,9 +1,9 @@
-"""Coverage: what the programs of a campaign have exercised, and which way the next ones are steered. Torch-free.
+"""Coverage: features of a campaign's programs, and how they change the weights of later ones. Does not import torch.
 
-A feature is a text "kind:value". Those of the structured program (operators, pairs of producer and consumer, dtypes, layouts,
-call plans) are a function of the program alone, and only they steer: the same seed gives the same programs on every machine and
-for any number of workers. Those a worker sees while it runs (aten overloads, graph-break reasons, lowerings, passes that
-fired: `fuzz.judge.observing`) say how much of the compiler was reached, and which programs are kept as interesting.
+A feature is a text "kind:value". Features of the structured program (operators, pairs of producer and consumer, dtypes, layouts,
+call plans) depend on the program alone. Only these change weights, so that a seed gives the same programs on every machine and
+for any number of workers. Features that a worker observes at run time (aten overloads, graph-break reasons, lowerings, passes
+that fired: `fuzz.judge.observing`) show how much of the compiler was reached, and which programs to keep as interesting.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from fuzz.program.structure import Block, FuzzProgram, Lines, OpCall, Statement, names_in, walk
 
-# Kinds whose features may make a program's operators likelier in the next rounds: what is new in them is new behaviour.
+# New features of these kinds are new behaviour, and make a program's operators more likely in the next rounds.
 STEERING_KINDS = ("pair", "op_dtype", "op_layout")
 _IN_TEXT = re.compile(r"\btorch(?:\.\w+)+(?=\()")
-_LOW, _HIGH = 0.5, 4.0  # bounds of a factor: weights keep their meaning
+_LOW, _HIGH = 0.5, 4.0  # bounds of a factor, so that the weights keep their meaning
 
 
 def program_features(program: FuzzProgram) -> list[str]:
@@ -65,7 +65,7 @@ def _plan_features(program: FuzzProgram) -> Iterator[str]:
 
 
 def _changes(before: Sequence[Any], after: Sequence[Any]) -> Iterator[str]:
-    """What another call has that the call before had not."""
+    """The features in which a call differs from the call before."""
     for old, new in zip(before, after, strict=False):
         if not isinstance(old, Mapping) or not isinstance(new, Mapping):
             if old != new:
@@ -99,7 +99,7 @@ def _tensor_features(spec: Any) -> Iterator[str]:
 
 
 def _layout_names(spec: Mapping[str, Any], shape: Sequence[int]) -> list[str]:
-    """Classes of stride, offset and storage; "contiguous" where there is nothing to say."""
+    """The classes of stride, offset and storage; "contiguous" if there are no others."""
     found = [key for key in ("conj", "neg", "parameter") if spec.get(key)]
     found += ["shared storage"] if "storage" in spec else []
     found += ["offset"] if spec.get("offset") else []
@@ -122,7 +122,7 @@ def _layout_names(spec: Mapping[str, Any], shape: Sequence[int]) -> list[str]:
 
 
 def _is_dense(steps: Sequence[tuple[int, int]]) -> bool:
-    """Whether the elements fill a range, in whatever order."""
+    """Whether the elements fill a range of memory without gaps, in any order."""
     expected = 1
     for step, size in sorted(steps):
         if step != expected:
@@ -194,23 +194,23 @@ class CoverageState:
         return {name[len(prefix) :]: count for name, count in self.counts.items() if name.startswith(prefix)}
 
     def sizes(self) -> dict[str, int]:
-        """How many distinct features there are of each kind."""
+        """The number of distinct features of each kind."""
         return dict(sorted(Counter(name.partition(":")[0] for name in self.counts).items()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vocabulary:
-    """What the grammar may draw: names as `Steering` knows them."""
+    """Names of all operators and rules of the grammar, as `Steering` uses them."""
 
     operators: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
 
 
 def steering_factors(vocabulary: Vocabulary, coverage: CoverageState, novelty: Mapping[str, float]) -> dict[str, float]:
-    """Factors on the weights of operators and rules: what came up rarely, or still shows new behaviour, is drawn more often.
+    """Factors for the weights of operators and rules: those that were rare, or still show new behaviour, are drawn more often.
 
-    Features "chosen:NAME" say what the grammar chose, kept or not; they stand in for operators that never end up in a statement
-    of their own name. `novelty` is the mean number of new features per program with the operator, of late.
+    Features "chosen:NAME" count the grammar's choices, kept or not; they stand for operators that never appear in a statement
+    under their own name. `novelty` is the recent mean number of new features per program with the operator.
     """
     factors: dict[str, float] = {}
     kept, attempts = coverage.of_kind("op"), coverage.of_kind("chosen")
@@ -226,7 +226,7 @@ def steering_factors(vocabulary: Vocabulary, coverage: CoverageState, novelty: M
 
 
 def _rarity(counts: Mapping[str, int]) -> dict[str, float]:
-    """The square root of how much rarer than the median each name is, within bounds."""
+    """For each name the square root of median count / its count, within bounds."""
     if not counts:
         return {}
     median = statistics.median(counts.values()) + 1

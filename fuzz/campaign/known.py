@@ -1,4 +1,4 @@
-"""Known issues in a campaign: which buckets they explain, and whether they are still there. Torch-free."""
+"""Known issues in a campaign: which buckets they explain, and whether they still exist. Does not import torch."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from oracle.verdict import Verdict
 
 
 def issues_of(path: Path | None) -> tuple[KnownIssue, ...]:
-    """The ledger that was asked for; torch's own issues where none was. Raises UsageError for a file that is none."""
+    """The ledger in a file, or the built-in one. Raises UsageError for an invalid file."""
     return load_ledger(path).issues
 
 
 def id_of_known(found: FoundBucket, issues: Sequence[KnownIssue]) -> str:
-    """The issue that explains a bucket, or ""."""
+    """Id of the issue that explains a bucket, or ""."""
     bucket = Bucket(
         key=found.key,
         subject=found.subject,
         rung=found.rung,
         status=found.status,
-        kind=without_relation(found.kind),  # an issue is known by what is wrong, with or without one
+        kind=without_relation(found.kind),  # an issue has the same symptom with or without a relation
         operators=found.operators,
         culprit=found.culprit,
         program=found.program,
@@ -43,7 +43,7 @@ def id_of_known(found: FoundBucket, issues: Sequence[KnownIssue]) -> str:
 
 
 def looked_at_again(issues: Sequence[KnownIssue], settings: CampaignSettings, pool: Pool) -> list[Recheck]:
-    """What has become of the issues on the way to the subject: those of torch.compile's rungs up to its own."""
+    """Run the programs of the issues on torch.compile's rungs up to the subject's: which are fixed or expired."""
     subjects: dict[str, SubjectSpec] = {}
     chosen = []
     for issue in issues:
@@ -51,7 +51,7 @@ def looked_at_again(issues: Sequence[KnownIssue], settings: CampaignSettings, po
         try:
             spec = resolve(name)
             check_requirements(spec)
-        except UsageError:  # a subject of the user's own, or one that this machine cannot run
+        except UsageError:  # a user's subject, or one that this machine cannot run
             continue
         own = settings.subject
         is_below = (

@@ -1,4 +1,4 @@
-"""Live progress of a campaign: one line on a terminal, a plain line now and then elsewhere. Torch-free."""
+"""Live progress of a campaign: one line on a terminal, or a plain line from time to time. Does not import torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAIN_LINE_EVERY_S = 30.0
 
 
 class CampaignProgress:
-    """Context manager; call `update` whenever something ended. Writes to stderr, so that stdout stays for results."""
+    """A context manager; call `update` whenever a task ends. Writes to stderr, since stdout is for results."""
 
     def __init__(self, settings: CampaignSettings, state: CampaignState, *, console: Console, quiet: bool) -> None:
         self._settings = settings
@@ -42,12 +42,12 @@ class CampaignProgress:
             self._spinner.stop()
 
     def note(self, line: str) -> None:
-        """A line of its own."""
+        """Print a line above the progress line."""
         if not self._quiet:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def note_bucket(self, bucket: FoundBucket) -> None:
-        """A line for each new bucket."""
+        """Print a line for a new bucket."""
         if bucket.key in self._noted:
             return
         self._noted.add(bucket.key)
@@ -63,7 +63,7 @@ class CampaignProgress:
             self.note(self.line())
 
     def line(self) -> str:
-        """Programs so far, a minute, findings, coverage."""
+        """Programs so far, programs per minute, findings, coverage."""
         state, seconds = self._state, max(time.monotonic() - self._started, 1e-9)
         rate = (state.programs - self._programs_before) / seconds * 60
         of_count = f" of {self._settings.count}" if self._settings.count is not None else ""

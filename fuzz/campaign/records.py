@@ -1,4 +1,4 @@
-"""A campaign's findings as records, for the results database. Torch-free."""
+"""A campaign's findings as records, for the results database. Does not import torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def write_records(
     corpus: Path | None,
     is_interrupted: bool,
 ) -> str:
-    """A run with one record for each bucket, and one for the programs that agreed. Returns its id."""
+    """Write a run with one record for each bucket, and one for the programs that agreed. Returns its id."""
     run_id = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
     rows = [_bucket_row(bucket, settings, corpus) for bucket in state.buckets.values()]
     rows.append(_campaign_row(settings, state))
@@ -65,7 +65,7 @@ def _bucket_row(
 
 
 def _campaign_row(settings: CampaignSettings, state: CampaignState) -> tuple[PlannedCase, Verdict, str]:
-    """The programs that agreed, as one row: a campaign without findings is not an empty run."""
+    """One row for the programs that agreed, so that a campaign without findings is not an empty run."""
     name = f"seed-{settings.seed}-{settings.focus}"
     agreed = state.statuses[Status.PASS.value]
     text = ", ".join(f"{count} {status}" for status, count in state.statuses.most_common())

@@ -1,9 +1,9 @@
-"""Relations in a campaign: which programs are asked one, and what comes of it. Torch-free; relations: `fuzz.judge.metamorphic`.
+"""Metamorphic relations in a campaign: on which programs they are tried, and what happens with their results.
 
-A program that was judged alone and agrees is asked one relation if its number is a multiple of `every`; which one is a function
-of the number. A relation that the subject breaks goes the way of every finding: judged again in another task, reduced (each
-candidate must break the relation too), put into a bucket with the relation's name in its kind. The programs that are drawn do
-not depend on it.
+A relation (`fuzz.judge.metamorphic`) is tried on a program that was judged alone and agrees, if its number is a multiple of
+`every`; the number also decides which relation. A broken relation is handled like any finding: judged again in another task,
+reduced (each candidate must break the relation too), and put into a bucket with the relation's name in its kind. Which programs
+are drawn does not depend on relations. Does not import torch.
 """
 
 from __future__ import annotations
@@ -21,25 +21,27 @@ from oracle.symptom import symptom_of, with_relation
 from oracle.verdict import Status
 
 EVERY = 25
-EVERY_OF_BATCHED = 100  # where a compile calls a C++ compiler: two compiles for one program instead of one for sixteen
+EVERY_OF_BATCHED = (
+    100  # for subjects with batches: a relation needs two compiles for one program, a batch one for sixteen
+)
 NONE_APPLIES = "none applies"
 _STAGE = re.compile(r"^relation (?P<name>[\w ]+): (?P<stage>.*)$")
 
 
 def every(settings: CampaignSettings) -> int:
-    """Each program with a number that is a multiple of it may be asked a relation."""
+    """A relation may be tried on each program whose number is a multiple of this."""
     return EVERY_OF_BATCHED if settings.batch_size > 1 else EVERY
 
 
 def ask_relation(item: Mapping[str, Any], round_number: int, settings: CampaignSettings, state: CampaignState) -> None:
-    """Have a judged program asked a relation, if it is its turn and it agrees; `item`: what a worker says of it."""
+    """Plan a relation for a judged program, if its number says so and it agrees. `item`: the worker's result for the program."""
     is_asked = item["number"] % every(settings) == 0 and settings.subject.kind != "eager"
     if is_asked and item["status"] == Status.PASS.value and item["program"] is not None:
         state.add_work(Work(kind="relate", round=round_number, numbers=(item["number"],), program=item["program"]))
 
 
 def take_related(work: Work, end: End, state: CampaignState) -> FoundProgram | None:
-    """Count a relation that was asked; the finding it gave, if it did."""
+    """Count a relation that was tried. Returns the finding, if there is one."""
     assert work.program is not None
     if isinstance(end, Completed):
         value: Any = end.value
@@ -66,7 +68,7 @@ def take_related(work: Work, end: End, state: CampaignState) -> FoundProgram | N
 
 
 def relation_lines(state: CampaignState) -> list[str]:
-    """What was asked, for the summary."""
+    """Lines of the summary that count the relations tried."""
     if not state.relations:
         return []
     asked = {name: count for name, count in state.relations.most_common() if name != NONE_APPLIES}

@@ -1,4 +1,4 @@
-"""One program of a campaign again: from its file, or from its seed and number. Torch-free."""
+"""Judges one program of a campaign again, from its file or from its seed and number. Does not import torch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _INPUTS_S = 120.0
 
 
 def program_of_file(path: Path) -> tuple[FuzzProgram, str]:
-    """The program of a finding in a corpus, or of a file that holds a program alone; and the relation that is broken, or "".
+    """The program in a finding's file, or in a file with only a program; and the broken relation, or "".
 
     Raises UsageError for anything else.
     """
@@ -36,7 +36,7 @@ def program_of_file(path: Path) -> tuple[FuzzProgram, str]:
 
 
 def program_of_number(settings: CampaignSettings, number: int, pool: Pool, vocabulary: Vocabulary) -> FuzzProgram:
-    """Program `number` of a campaign, as it was drawn there: rounds that steered its own are drawn again, not judged.
+    """Program `number` of a campaign. Rounds that influenced its own are drawn again first, but not judged.
 
     Raises UsageError for a number that the grammar fails on.
     """
@@ -71,7 +71,7 @@ def program_of_number(settings: CampaignSettings, number: int, pool: Pool, vocab
 
 
 def inputs_of(program: FuzzProgram, pool: Pool) -> list[list[str]]:
-    """Of each call the lines of Python that make its inputs and call it; [] where they cannot be made."""
+    """For each call the Python lines that make its inputs and call the program; [] if they cannot be written."""
     task = Task(
         key="inputs",
         function="fuzz.campaign.worker:show_inputs",
@@ -94,9 +94,9 @@ def judge_alone(
     relation: str = "",
     turn: int | None = None,
 ) -> tuple[Verdict, str]:
-    """The verdict on one program, in a worker; up to a few runs, until one is a finding. And why it is refused, or "".
+    """Judge one program in a worker, up to a few times until there is a finding. Returns the verdict, and a refusal or "".
 
-    With `relation` the verdict on that, beside a related program; with `turn` on the one that a campaign asks in that turn.
+    With `relation` that relation is judged; with `turn` the one that a campaign tries in that turn.
     """
     payload = {"subject": subject.to_json(), "program": program.to_json(), "times": REPEATS, "relation": relation}
     is_related = bool(relation) or turn is not None

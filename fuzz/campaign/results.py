@@ -1,4 +1,4 @@
-"""How tasks ended, taken into the state: programs counted, findings on their way to buckets, deaths followed up. Torch-free."""
+"""Adds the results of tasks to a campaign's state: counts programs, passes findings on, investigates dead workers."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from oracle.symptom import Symptom, matches, symptom_of, with_relation, without_
 from oracle.verdict import Status, Verdict
 
 _STAGE = re.compile(r"^programs (?P<numbers>[\d ]+): (?P<stage>.*)$")
-_TRIES = 3  # of a range whose worker dies before it has said which program it is at
-_KEPT_NUMBERS = 20  # of programs that came to one bucket
+_TRIES = 3  # for a range whose worker dies before it has named its current program
+_KEPT_NUMBERS = 20  # program numbers kept for one bucket
 _MOST_FLAKY = 200
 _FATAL = (
     signal.SIGSEGV,
@@ -39,22 +39,22 @@ _FATAL = (
     signal.SIGFPE,
     signal.SIGBUS,
     signal.SIGILL,
-)  # what native code dies of by itself
-# Seen once, these were there, whatever a second run shows. A timeout may have been the machine's: its second run counts.
+)  # signals that native code dies of
+# One run suffices to show these. A timeout may be due to a busy machine, so its second run counts.
 _KILLED = (Status.CRASH.value, Status.OOM.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Who is told at once."""
+    """Callbacks for events of a campaign."""
 
-    on_bucket: Callable[[FoundBucket], None] = lambda bucket: None  # a new one, or a better program of one
+    on_bucket: Callable[[FoundBucket], None] = lambda bucket: None  # a new bucket, or a better program for one
     on_interesting: Callable[[int, Mapping[str, Any], list[str]], None] = lambda number, program, features: None
-    known: Callable[[FoundBucket], str] = lambda bucket: ""  # id of the known issue it is, or ""
+    known: Callable[[FoundBucket], str] = lambda bucket: ""  # id of the known issue, or ""
 
 
 class ResultTaker:
-    """Takes one end after another into a state."""
+    """Adds the results of tasks to a state, one after the other."""
 
     def __init__(self, settings: CampaignSettings, state: CampaignState, listener: Listener) -> None:
         self._settings = settings
@@ -132,7 +132,7 @@ class ResultTaker:
             state.add_work(replace(work, numbers=tuple(sorted(left))))
 
     def _take_features(self, work: Work, value: Mapping[str, Any]) -> None:
-        round_ = self._state.rounds.get(work.round, RoundState())  # closed already: they were drawn once before
+        round_ = self._state.rounds.get(work.round, RoundState())  # a closed round: its programs were drawn before
         for item in value["programs"]:
             round_.features.setdefault(item["number"], item["features"])
         for error in value["errors"]:
@@ -142,12 +142,12 @@ class ResultTaker:
                 self._state.note_error(f"drawing program {error['number']}: {error['error']}")
 
     def _take_death(self, work: Work, end: Died | TimedOut | OutOfMemory) -> None:
-        """The worker ended under a range: the guilty program is a finding, the others are judged again."""
+        """Handle a worker that died in a range: the program that killed it is a finding, the others are judged again."""
         state = self._state
         found = _STAGE.match(end.stage)
         numbers = tuple(map(int, found["numbers"].split())) if found else ()
         if len(numbers) != 1:
-            # a batch, or nobody knows: one by one
+            # a batch, or not known which: judge them one by one
             if work.tries >= _TRIES:
                 state.note_error(f"programs {_span(work.numbers)}: the worker ends before the first: {end}")
                 state.statuses[NOT_JUDGED] += len(work.numbers)
@@ -179,9 +179,9 @@ class ResultTaker:
         state.add_work(Work(kind="draw", round=work.round, numbers=(guilty,)))
 
     def _take_sorted(self, work: Work, result: TaskResult) -> None:
-        """Programs drawn and not judged: they wait for others of their kind."""
+        """Take programs that were drawn and not judged; they wait to be put into batches."""
         if not isinstance(result.end, Completed):
-            # one of them ends the process while it is drawn: judged one by one it will show itself
+            # drawing one of them kills the process: judging one by one shows which
             self._state.add_work(replace(work, kind="range"))
             return
         value: Any = result.end.value
@@ -217,25 +217,25 @@ class ResultTaker:
     # -------------------------------------------------------------------------------------------------------- findings
 
     def _refusal(self, found: FoundProgram) -> str:
-        """Why the subject refuses the program; "" where it is a finding."""
+        """Why the subject refuses the program; "" if it is a finding."""
         verdict = Verdict.from_json(found.verdict)
         return refusal_of(verdict, self._settings.subject, traceback=found.traceback)
 
     def _found(self, found: FoundProgram) -> None:
-        """Count a finding, and have it confirmed unless a bucket explains it."""
+        """Count a finding, and plan its confirmation unless a bucket explains it."""
         state = self._state
-        if not found.relation:  # these are programs that were counted as agreeing
+        if not found.relation:  # programs with a relation were already counted as agreeing
             state.symptoms[f"{found.symptom['status']}: {found.symptom['kind']}"] += 1
         bucket = self._explaining(found)
         if bucket is not None:
             state.change_bucket(bucket.key, alike=bucket.alike + 1)
-            # Every second, fourth, eighth ... is looked at all the same: another bug may look like it.
+            # The second, fourth, eighth ... is reduced nevertheless, since another bug may have the same symptom.
             if not _is_power_of_two(bucket.alike + 1):
                 return
         state.add_work(Work(kind="confirm", found=found, is_sample=bucket is not None))
 
     def drop_explained(self) -> None:
-        """Leave out what waits and has been explained by a bucket since."""
+        """Drop waiting findings that a new bucket explains."""
         for key, work in list(self._state.work.items()):
             if work.found is None or work.is_sample:
                 continue
@@ -245,9 +245,9 @@ class ResultTaker:
                 del self._state.work[key]
 
     def _explaining(self, found: FoundProgram) -> FoundBucket | None:
-        """A bucket with the same symptom whose operators the program has all.
+        """A bucket with the same symptom, all of whose operators are in the program.
 
-        A relation may be broken for a bug that also shows without one: then that bucket explains it.
+        A bug may break a relation and also show without one: then the bucket without a relation explains it.
         """
         symptom = Symptom.from_json(found.symptom)
         plain = replace(symptom, kind=without_relation(symptom.kind))
@@ -282,9 +282,7 @@ class ResultTaker:
                 return
             case Died() | TimedOut() | OutOfMemory():
                 verdict = self._verdict_of_death(found, result.end)
-                if (
-                    not verdict.status.is_finding
-                ):  # it ended while eager ran: what was found first is not to be had again
+                if not verdict.status.is_finding:  # it ended while eager ran, so the finding cannot be repeated
                     self._note_flaky(replace(found, shown=0))
                     return
                 found = replace(found, verdict=verdict.to_json(), symptom=symptom_of(verdict).to_json())
@@ -323,7 +321,7 @@ class ResultTaker:
         self._to_bucket(work.found, reduced=None)
 
     def _to_bucket(self, found: FoundProgram, *, reduced: Mapping[str, Any] | None) -> None:
-        """Put a finding, reduced or as it is, into its bucket."""
+        """Put a finding, reduced or not, into its bucket."""
         is_reduced = reduced is not None and bool(reduced.get("reproduced", True))
         data: Mapping[str, Any] = reduced if reduced is not None and is_reduced else {}
         program = data.get("program", found.program)

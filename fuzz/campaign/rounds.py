@@ -1,10 +1,9 @@
-"""Rounds: fixed ranges of program numbers, each drawn under one steering. Torch-free.
+"""Rounds: fixed ranges of program numbers, each drawn with the same weights. Does not import torch.
 
-Note [Which programs are drawn]
-Program number n of seed s is a function of s, n and the factors of its round. The factors of round r are computed from the
-structured programs of rounds 0 to r-2, counted in the order of their numbers, whatever happened when they were judged: so the
-programs are the same for any number of workers, on a slow and on a fast machine, in one run and in several. Round r-1 is left
-out so that its last programs may still be judged while round r is drawn.
+Note [Which programs are drawn] Program n of seed s depends on s, n and the factors of its round. The factors of round r are
+computed from the structured programs of rounds 0 to r-2, in the order of their numbers, and not from how they were judged. So the
+programs are the same for any number of workers, on slow and fast machines, in one run and in several. Round r-1 is left out so
+that its last programs may still be judged while round r is drawn.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ LAG = 2
 
 
 def may_begin_block(settings: CampaignSettings, state: CampaignState) -> bool:
-    """Whether there are numbers left, what steers the next ones is known, and there is not enough to do without.
+    """Whether there are numbers left, the factors of the next ones are known, and more work is needed.
 
-    Batches are formed of one block: the next is not begun before this one's are.
+    Batches are formed within a block: the next block begins after this one's batches are formed.
     """
     is_counted_out = settings.count is not None and state.next_number >= settings.count
     waiting = sum(len(work.numbers) for work in state.work.values() if work.kind in ("range", "sort"))
@@ -31,7 +30,7 @@ def may_begin_block(settings: CampaignSettings, state: CampaignState) -> bool:
 
 
 def begin_block(settings: CampaignSettings, state: CampaignState) -> None:
-    """Add the next block of a round (or the rest of one that a count had cut off) to the work."""
+    """Add the next block of a round (or the rest of one that --count cut off) to the work."""
     start = state.next_number
     number = start // settings.round_size
     end = min((start // settings.block + 1) * settings.block, (number + 1) * settings.round_size)
@@ -52,9 +51,9 @@ def begin_block(settings: CampaignSettings, state: CampaignState) -> None:
 
 
 def form_batches(settings: CampaignSettings, state: CampaignState) -> None:
-    """Of rounds that are sorted: a task for each batch of programs that may be in one, and for those judged alone.
+    """Plan tasks for rounds whose programs are all drawn: one for each batch, and for programs that are judged alone.
 
-    Which programs are together is a function of the round, so that a finding of a batch comes again. Full batches come first.
+    Batches depend only on the round, so that a finding of a batch can be repeated. Full batches come first.
     """
     for number, round_ in state.rounds.items():
         if not round_.sorted or any(work.kind == "sort" and work.round == number for work in state.work.values()):
@@ -74,7 +73,7 @@ def form_batches(settings: CampaignSettings, state: CampaignState) -> None:
 
 
 def close_rounds(settings: CampaignSettings, state: CampaignState) -> None:
-    """Take the rounds whose programs are all known into the coverage, in order, and steer those to come."""
+    """Add finished rounds to the coverage, in order, and compute the factors of later rounds."""
     while (round_ := state.rounds.get(state.closed_rounds)) is not None:
         if len(round_.features) < settings.round_size or round_.sorted:
             return

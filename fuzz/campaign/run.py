@@ -1,4 +1,4 @@
-"""The loop of a campaign: rounds of programs, with what follows from earlier ones first. Torch-free."""
+"""The loop of a campaign. Confirming and reducing findings comes before new programs. Does not import torch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from oracle.errors import InternalError
 from oracle.isolate import Completed, Pool, Task, TaskResult
 from oracle.verdict import Status
 
-FAILS_ALWAYS = TRIAL_PROGRAMS  # findings with one symptom, and nothing else, among the first programs
-FAILS_VARIOUSLY = 3 * FAILS_ALWAYS  # with several
+FAILS_ALWAYS = TRIAL_PROGRAMS  # stop if the first programs are all findings with one symptom
+FAILS_VARIOUSLY = 3 * FAILS_ALWAYS  # or with several symptoms
 HANGS_ALWAYS = 3
 SAVE_EVERY_S = 60.0
-GRACE_SHARE = 0.2  # of the time, for findings that are still to be reduced when it is over
+GRACE_SHARE = 0.2  # extra share of the time, to reduce findings after it is over
 LEAST_GRACE_S = 30.0
 _SAYING_NOTHING = (
     Status.EAGER_FAIL_TO_RUN.value,
@@ -44,10 +44,10 @@ def run_campaign(
     between_rounds: Callable[[], None] = lambda: None,
     whole: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Go on from `state` until the count or the time is reached, or the subject is found to fail always.
+    """Continue from `state` until the count or the time is reached, or the subject fails on every program.
 
-    `save` is called after every run of the pool, and now and then within one. KeyboardInterrupt leaves the state as of the last
-    task that ended: `whole` is entered around what must not be left half done.
+    `save` is called after every run of the pool, and from time to time within one. After KeyboardInterrupt the state is that of
+    the last task that ended: the context `whole` delays interrupts around changes that must be complete.
     """
     clock = _ClockState(state, settings.time_s)
     taker = ResultTaker(settings, state, listener)
@@ -85,7 +85,7 @@ def run_campaign(
 
 
 class _ClockState:
-    """How long a campaign has run (`wall_s` of its state), and whether its time is over."""
+    """Measures how long a campaign has run (`wall_s` of its state), and whether its time is over."""
 
     def __init__(self, state: CampaignState, time_s: float | None) -> None:
         self._state = state
@@ -95,7 +95,7 @@ class _ClockState:
         self._grace = None if time_s is None else self._started + time_s + max(LEAST_GRACE_S, GRACE_SHARE * time_s)
 
     def read(self) -> None:
-        """Bring `wall_s` up to date."""
+        """Update `wall_s`."""
         self._state.wall_s = self._wall_before_s + time.monotonic() - self._started
 
     def is_over(self) -> bool:
@@ -103,7 +103,7 @@ class _ClockState:
         return is_over(self._deadline)
 
     def is_grace_over(self) -> bool:
-        """Whether the time for findings that are still to be reduced is over as well."""
+        """Whether the extra time for reducing findings is over as well."""
         self.read()
         return is_over(self._grace)
 
@@ -133,7 +133,7 @@ def _take(
 
 
 def _keep_one_example(state: CampaignState) -> None:
-    """The campaign stops, for all programs say the same: one of them is confirmed and reduced, the rest may be judged later."""
+    """The campaign stops because all programs fail alike: confirm and reduce one of them."""
     keys = [key for key, work in state.work.items() if work.found is not None]
     for key in keys[1:]:
         del state.work[key]
@@ -142,11 +142,11 @@ def _keep_one_example(state: CampaignState) -> None:
 
 
 def reason_to_stop(state: CampaignState) -> str:
-    """Not "" where going on would only say the same again."""
+    """Why the campaign should stop, since more programs would show nothing new; "" to go on."""
     if state.lost >= LOST_TRIALS and state.lost == state.programs:
         return f"torch-oracle itself fails on every program: {state.lost} of {state.programs} lost to internal errors"
     if state.buckets:
-        return ""  # something was confirmed while others passed
+        return ""  # a finding was confirmed, and other programs passed
     judged = {word: count for word, count in state.statuses.items() if word not in _SAYING_NOTHING and count}
     programs = sum(judged.values())
     if judged.get(Status.TIMEOUT.value) == programs >= HANGS_ALWAYS:
@@ -162,7 +162,7 @@ def reason_to_stop(state: CampaignState) -> str:
 
 
 def describe_grammar(pool: Pool) -> Vocabulary:
-    """Names of the operators and rules, which only a process with torch knows."""
+    """Names of the operators and rules, from a worker, since this needs torch."""
     task = Task(
         key="grammar",
         function="fuzz.campaign.worker:describe_grammar",

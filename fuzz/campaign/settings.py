@@ -1,4 +1,4 @@
-"""What a campaign was asked for. Torch-free; JSON round trip."""
+"""The options of a campaign, with a JSON round trip. Does not import torch."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 
 from oracle.subjects.spec import SubjectSpec
 
-BATCH_SIZE = 16  # programs in one compile, where a compile calls a C++ compiler
-BATCHED_BLOCK = 480  # programs that batches are formed of: enough of each kind of call plan
+BATCH_SIZE = 16  # programs in one compile, for subjects that call a C++ compiler
+BATCHED_BLOCK = 480  # batches are formed among this many programs, enough of each kind of call plan
 BATCHED_ROUND = 960
-SINGLES_EVERY = 10  # of batched subjects, each tenth program is compiled alone: a batch is fused otherwise
-_PROCESSES_A_WORKER = 10  # of inductor: the more, the more kernels share a call of the C++ compiler
-PROCESS_BYTES = 768 * 2**20  # of memory that one of them takes: fewer where the machine has less
-INDUCTOR_CHUNK = 5  # programs of one task: many processes are to end at about the same time
+SINGLES_EVERY = 10  # for batched subjects each tenth program is compiled alone, since a batch is fused differently
+_PROCESSES_A_WORKER = 10  # for inductor: with more processes, more kernels share a call of the C++ compiler
+PROCESS_BYTES = 768 * 2**20  # memory of one process; there are fewer processes if the machine has less
+INDUCTOR_CHUNK = 5  # programs of one task; small, so that all processes end at about the same time
 TRIAL_PROGRAMS = 10  # judged first, one by one: does the subject work at all?
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CampaignSettings:
-    """One campaign, fully decided."""
+    """All options of one campaign."""
 
     subject: SubjectSpec
     focus: str = "all"
     seed: int = 0
     max_statements: int = 6
-    count: int | None = None  # programs in all, those of earlier runs included; None: no end
+    count: int | None = None  # programs in all, including earlier runs; None: no limit
     time_s: float | None = None  # of this run
     workers: int = 1
     threads: int = 1
@@ -37,9 +37,9 @@ class CampaignSettings:
     reduction_s: float = 30.0
     batch_size: int = 1
     chunk: int = 20  # programs of one task
-    round_size: int = 400  # programs drawn under one steering
+    round_size: int = 400  # programs drawn with the same weights
     block: int = 400  # programs begun at a time
-    subjects_file: str = ""  # that has the subject; for the commands that are printed
+    subjects_file: str = ""  # the file that defines the subject, for the commands that are printed
 
     @property
     def is_inductor(self) -> bool:
@@ -54,11 +54,11 @@ class CampaignSettings:
         return max(self.workers, min(_PROCESSES_A_WORKER * self.workers, memory // PROCESS_BYTES))
 
     def is_scalar(self, number: int) -> bool:
-        """Whether inductor makes loops without vector instructions of a program: of every second block."""
+        """Whether inductor compiles this program without vector instructions: true for every second block."""
         return self.is_inductor and number // self.block % 2 == 1
 
     def identity(self) -> dict[str, Any]:
-        """What decides which programs are drawn and judged: a corpus belongs to one of these."""
+        """The options that determine which programs are drawn and judged. A corpus belongs to one such set."""
         return {
             "subject": self.subject.name,
             "focus": self.focus,
@@ -81,10 +81,10 @@ class CampaignSettings:
 
 
 def default_batch_size(subject: SubjectSpec) -> int:
-    """Batches where compiling is expensive: inductor."""
+    """More than 1 for inductor, where compiling is expensive."""
     return BATCH_SIZE if is_inductor(subject) else 1
 
 
 def is_inductor(subject: SubjectSpec) -> bool:
-    """Whether kernels are compiled."""
+    """Whether the subject compiles C++ kernels."""
     return subject.kind == "torch_compile" and subject.options.get("backend") == "inductor"

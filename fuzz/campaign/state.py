@@ -1,4 +1,4 @@
-"""Everything a campaign knows, as data: what a corpus keeps, and what a resumed campaign continues with. Torch-free."""
+"""Everything a campaign knows, as data that a corpus keeps and a resumed campaign continues with. Does not import torch."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from oracle.verdict import Verdict
 STATE_VERSION = 1
 NOT_DRAWN = "not drawn: internal error"
 NOT_JUDGED = "not judged: internal error"
-LOST_TRIALS = 20  # programs that must not all be lost: the grammar or the judge does not work at all then
-_LOST_SHARE = 0.01  # of the programs: what a campaign may lose to errors of ours and still say something
-_MOST_EXAMPLES = 50  # of programs that eager refuses, of errors of ours: enough to mend the grammar
+LOST_TRIALS = 20  # if the first programs are all lost, the grammar or the judge is broken
+_LOST_SHARE = 0.01  # the share of programs that may be lost to internal errors
+_MOST_EXAMPLES = 50  # kept programs that eager refuses, and internal errors: enough to correct the grammar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundProgram:
     """A program on which the subject differs from eager, on its way to a bucket."""
 
-    numbers: tuple[int, ...]  # several: a batch, of which no member differs alone
+    numbers: tuple[int, ...]  # several for a batch in which no member differs alone
     program: Mapping[str, Any]  # FuzzProgram.to_json()
     verdict: Mapping[str, Any]  # Verdict.to_json()
     symptom: Mapping[str, Any]  # Symptom.to_json()
     traceback: str = ""
-    shown: int = 1  # of so many runs in another task ...
+    shown: int = 1  # the finding showed in so many runs in another task ...
     runs: int = 1
-    relation: str = ""  # the subject is right on the program alone, and wrong beside a related one
-    inputs: tuple[
-        tuple[str, ...], ...
-    ] = ()  # of each call, as Python text (fuzz.draw.inputs.source); () where it is not known
+    relation: str = (
+        ""  # the broken relation: the subject is right on one of two related programs and wrong on the other
+    )
+    inputs: tuple[tuple[str, ...], ...] = ()  # of each call, as Python text (fuzz.draw.inputs.source); () if not known
 
     @property
     def symptom_key(self) -> tuple[str, str]:
@@ -58,26 +58,24 @@ class FoundBucket:
     subject: str
     status: str
     kind: str
-    rung: str  # the first wrong rung; "" where it was not looked for
-    culprit: str = ""  # the part of the compiler without which it goes away; "" where that is not known
+    rung: str  # the first wrong rung; "" if it was not searched for
+    culprit: str = ""  # the part of the compiler without which the symptom goes away; "" if not known
     operators: tuple[str, ...]
     program: Mapping[str, Any]  # reduced
     source: str
     verdict: Mapping[str, Any]
-    numbers: tuple[int, ...]  # of programs that were reduced to it, the first ones
-    count: int = 1  # programs that were
-    alike: int = 0  # programs with the same symptom that hold its operators, not reduced themselves
+    numbers: tuple[int, ...]  # the first programs that were reduced to it
+    count: int = 1  # programs that were reduced to it
+    alike: int = 0  # programs with the same symptom and its operators, not reduced themselves
     is_reduced: bool = True
-    known: str = ""  # id of the known issue it is
+    known: str = ""  # id of the known issue
     trials: int = 0
     seconds: float = 0.0
     traceback: str = ""
-    opinion: str = ""  # what refimpl does with the reduced program; "" where it is not asked
-    script: str = ""  # the finding as a file that needs torch alone
-    relation: str = ""  # that the subject breaks; "" where it is wrong on the program alone
-    inputs: tuple[
-        tuple[str, ...], ...
-    ] = ()  # of each call, as Python text (fuzz.draw.inputs.source); () where it is not known
+    opinion: str = ""  # what refimpl does with the reduced program; "" if it was not run
+    script: str = ""  # a script of the finding that needs only torch
+    relation: str = ""  # the relation that the subject breaks; "" if it is wrong on the program alone
+    inputs: tuple[tuple[str, ...], ...] = ()  # of each call, as Python text (fuzz.draw.inputs.source); () if not known
 
     def parsed_verdict(self) -> Verdict:
         return Verdict.from_json(self.verdict)
@@ -96,7 +94,7 @@ class FoundBucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """One thing to do, which becomes one task. It stays in the state until its task has ended."""
+    """One piece of work, which becomes one task. It stays in the state until its task has ended."""
 
     kind: (
         str  # "range" (judge), "sort" (draw, to see what can be batched), "draw" (again), "relate", "confirm", "reduce"
@@ -106,8 +104,8 @@ class Work:
     batch_size: int = 1
     tries: int = 0
     found: FoundProgram | None = None
-    is_sample: bool = False  # a bucket seems to explain it; looked at all the same
-    program: Mapping[str, Any] | None = None  # that is asked a relation
+    is_sample: bool = False  # reduced although a bucket seems to explain it
+    program: Mapping[str, Any] | None = None  # the program on which a relation is tried
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Work:
@@ -123,17 +121,15 @@ class Work:
 
 @dataclass(slots=True, kw_only=True)
 class RoundState:
-    """A round that is not closed: features of its programs, as they come in."""
+    """A round that is not closed: the features of its programs so far."""
 
     features: dict[int, list[str]] = field(default_factory=dict)
-    sorted: dict[str, list[int]] = field(
-        default_factory=dict
-    )  # key of a batch -> programs drawn and not given to a task yet
+    sorted: dict[str, list[int]] = field(default_factory=dict)  # key of a batch -> programs drawn and not yet in a task
 
 
 @dataclass(slots=True, kw_only=True)
 class CampaignState:
-    """A campaign so far."""
+    """The state of a campaign."""
 
     identity: Mapping[str, Any]
     vocabulary: Vocabulary = field(default_factory=Vocabulary)
@@ -145,25 +141,25 @@ class CampaignState:
     reached: CoverageState = field(default_factory=CoverageState)  # seen while programs ran
     work: dict[int, Work] = field(default_factory=dict)
     next_work: int = 0
-    statuses: Counter[str] = field(default_factory=Counter)  # programs by how they ended
-    refused: Counter[str] = field(default_factory=Counter)  # programs that the subject refuses by name, by reason
-    relations: Counter[str] = field(default_factory=Counter)  # that were asked
+    statuses: Counter[str] = field(default_factory=Counter)  # number of programs by status
+    refused: Counter[str] = field(default_factory=Counter)  # number of refused programs by reason
+    relations: Counter[str] = field(default_factory=Counter)  # number of relations tried, by name
     symptoms: Counter[str] = field(default_factory=Counter)  # findings, reduced or not, "status: kind"
     awaiting_draw: dict[int, dict[str, Any]] = field(
         default_factory=dict
-    )  # number -> verdict of a program that killed its task
+    )  # program number -> verdict of a program that killed its task
     buckets: dict[str, FoundBucket] = field(default_factory=dict)
     flaky: list[FoundProgram] = field(default_factory=list)
     ill: list[dict[str, Any]] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     error_count: int = 0
-    lost_findings: int = 0  # which an error of ours kept from being judged again
+    lost_findings: int = 0  # findings that could not be judged again because of an internal error
     judgements: int = 0
     draw_cpu_s: float = 0.0
     judge_cpu_s: float = 0.0
     reduce_s: float = 0.0
     wall_s: float = 0.0
-    stopped: str = ""  # why the campaign will not go on: "this subject fails on every program"
+    stopped: str = ""  # why the campaign stops: "this subject fails on every program"
 
     @property
     def programs(self) -> int:
@@ -171,22 +167,22 @@ class CampaignState:
 
     @property
     def lost(self) -> int:
-        """Programs of which nothing is known, for an error of ours."""
+        """The number of programs that were not judged because of internal errors."""
         return self.statuses[NOT_DRAWN] + self.statuses[NOT_JUDGED] + self.lost_findings
 
     @property
     def is_broken(self) -> bool:
-        """Whether so many programs are lost that the rest says little: more than one in a hundred."""
+        """Whether more than one program in a hundred is lost."""
         return self.lost > _LOST_SHARE * self.programs
 
     @property
     def new_buckets(self) -> list[FoundBucket]:
-        """Buckets that are no known issue."""
+        """Buckets that are not known issues."""
         return [bucket for bucket in self.buckets.values() if not bucket.known]
 
     @property
     def waiting(self) -> list[Work]:
-        """Findings that are still to be confirmed or reduced."""
+        """Findings that are not yet confirmed or reduced."""
         return [work for work in self.work.values() if work.found is not None]
 
     def add_work(self, work: Work) -> None:
@@ -283,13 +279,13 @@ class CampaignState:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise UsageError(
                 seen=f"a damaged campaign: {type(error).__name__}: {error}",
-                expected="what a campaign has written",
+                expected="a state.json that a campaign wrote",
                 do="restore state.json from a backup, or use another --corpus; its findings/ can still be read",
             ) from error
 
 
 _PLAIN = ("error_count", "judgements", "draw_cpu_s", "judge_cpu_s", "reduce_s", "wall_s", "stopped")
-_NEWER = ("lost_findings",)  # not in states that an earlier version wrote
+_NEWER = ("lost_findings",)  # fields that states of earlier versions lack
 
 
 def new_state(settings: CampaignSettings) -> CampaignState:

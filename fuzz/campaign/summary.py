@@ -1,4 +1,4 @@
-"""What a campaign has come to: text for people, JSON for scripts. Torch-free."""
+"""The summary of a campaign, as text and as JSON. Does not import torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from oracle.symptom import Symptom
 _SHOWN_ERRORS = 3
 _SHOWN_FLAKY = 5
 _SHOWN_REASONS = 8
-_SHOWN_WAITING = 10  # symptoms of findings that wait
+_SHOWN_WAITING = 10  # symptoms of findings that are not confirmed or reduced
 
 
 def summary_lines(
     settings: CampaignSettings, state: CampaignState, *, corpus: Path | None, rechecked: Sequence[Recheck] = ()
 ) -> Iterator[str]:
-    """The text that ends a campaign: one entry a bucket, then numbers."""
+    """The summary's text: one entry for each bucket, then numbers."""
     if state.stopped:
         yield f"stopped: {state.stopped}"
         yield ""
@@ -52,7 +52,7 @@ def summary_lines(
 
 
 def bucket_lines(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Path | None) -> Iterator[str]:
-    """One finding: what is wrong, where first, the program, the numbers, how to repeat it."""
+    """One finding: its symptom, first wrong rung, program, numbers of programs, and the command that repeats it."""
     times = bucket.count + bucket.alike
     yield f"{bucket.key}  {bucket.status}  {bucket.kind}"
     shown = "" if bucket.is_reduced else ", not reduced"
@@ -83,10 +83,9 @@ def _program_lines(program: FuzzProgram, inputs: Sequence[Sequence[str]]) -> Ite
 
 
 def call_lines(program: FuzzProgram, inputs: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The calls of a program as comments: what comes before each, what makes its inputs, the call.
+    """The calls of a program as comments: for each call the statements before it, its inputs, and the call.
 
-    `inputs`: of each call, as `fuzz.draw.inputs.source.shown_inputs` has them; where there are none, what they are drawn by is
-    said.
+    `inputs`: for each call the result of `fuzz.draw.inputs.source.shown_inputs`; without it the specs of the inputs are shown.
     """
     for number, call in enumerate(program.calls):
         made = inputs[number] if number < len(inputs) else [f"program({_specs_text(call.args)})"]
@@ -100,7 +99,7 @@ def call_lines(program: FuzzProgram, inputs: Sequence[Sequence[str]]) -> Iterato
 
 
 def waiting_lines(settings: CampaignSettings, state: CampaignState, *, corpus: Path | None) -> Iterator[str]:
-    """Findings that were not confirmed or reduced before the end: of each symptom its programs, and the smallest of them."""
+    """Findings that were not confirmed or reduced: for each symptom the number of programs, and the smallest of them."""
     waiting = state.waiting
     count = len(waiting) + len(state.awaiting_draw)
     if not count:
@@ -137,8 +136,7 @@ def _numbers_text(found: Sequence[FoundProgram]) -> str:
 
 
 def repeat_command(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Path | None) -> str:
-    """The command that judges the finding alone: its reduced program on the first wrong rung where there is a file, else the
-    program that was drawn, on the campaign's subject."""
+    """The command that repeats the finding: from its file with the first wrong rung, else by the drawn program's number."""
     if corpus is None:
         return _number_command(bucket.numbers[0], settings)
     return shlex.join(
@@ -153,7 +151,7 @@ def repeat_command(bucket: FoundBucket, settings: CampaignSettings, *, corpus: P
 
 
 def _subject_words(bucket: FoundBucket, settings: CampaignSettings) -> list[str]:
-    """The first wrong rung: what comes after it is not needed to see the finding."""
+    """Options that name the first wrong rung, since later stages are not needed to see the finding."""
     own = settings.subject
     if bucket.rung in ("", own.name):
         return _own_words(settings)
@@ -168,7 +166,7 @@ def _own_words(settings: CampaignSettings) -> list[str]:
 
 
 def _number_command(number: int, settings: CampaignSettings) -> str:
-    """Judges program `number` alone, on the campaign's own subject: which programs are drawn depends on it."""
+    """The command that judges program `number` on the campaign's own subject, which influences the programs that are drawn."""
     words = ["torch-oracle", "fuzz", *_own_words(settings), "--seed", str(settings.seed), "--number", str(number)]
     words += ["--focus", settings.focus] if settings.focus != "all" else []
     words += ["--max-statements", str(settings.max_statements)] if settings.max_statements != 6 else []
@@ -178,7 +176,7 @@ def _number_command(number: int, settings: CampaignSettings) -> str:
 def summary_json(
     settings: CampaignSettings, state: CampaignState, *, corpus: Path | None, rechecked: Sequence[Recheck] = ()
 ) -> dict[str, Any]:
-    """The same for scripts."""
+    """The summary as JSON."""
     return {
         "campaign": settings.identity(),
         "programs": state.programs,
@@ -209,14 +207,14 @@ def summary_json(
 
 
 def bucket_json(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Path | None) -> dict[str, Any]:
-    """Without the script, which is a file of its own (`findings/KEY.py`)."""
+    """A bucket as JSON, without the script, which is a file of its own (`findings/KEY.py`)."""
     data = asdict(bucket)
     del data["script"]
     return {**data, "repeat": repeat_command(bucket, settings, corpus=corpus)}
 
 
 def drawn_sizes(state: CampaignState) -> dict[str, int]:
-    """Distinct features of structured programs by kind, rounds that are not closed included."""
+    """The number of distinct features of structured programs by kind, including rounds that are not closed."""
     features = set(state.drawn.counts)
     features.update(f for round_ in state.rounds.values() for found in round_.features.values() for f in found)
     return dict(sorted(Counter(feature.partition(":")[0] for feature in features).items()))

@@ -1,7 +1,7 @@
-"""What a compiler does once in a process, done once for all workers: they are forked from the process that did it.
+"""Warms up the compiler once, in the process that workers are forked from.
 
-Registering lowerings and decompositions, tracing patterns, filling caches takes seconds of the first program of each process;
-Inductor's ten processes a worker would spend the first minute of a campaign on it.
+Registering lowerings and decompositions, tracing patterns and filling caches takes seconds in each process's first program; with
+ten processes per worker, Inductor would spend the first minute of a campaign on it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-TRIAL_S = 150.0  # of a trial, which calls the C++ compiler
+TRIAL_S = 150.0  # limit of a trial, which calls the C++ compiler
 _ENDED_WELL = 0
 
 
@@ -29,26 +29,26 @@ def aot_eager() -> None:
 
 
 def _warm(backend: str) -> None:
-    """Compile and run a few operations by `backend`, where a forked process tried that and came to no harm.
+    """Compile and run a few operations with `backend`, if a forked process did the same without harm.
 
-    Nothing happens on a machine with an accelerator: autograd's threads for it do not survive a fork.
+    It does nothing on a machine with an accelerator, since autograd's threads for it do not survive a fork.
     """
     if torch.accelerator.is_available() or not _ends_well(lambda: _compile(backend)):
         return
-    with contextlib.suppress(Exception):  # whatever it is, programs will show it
+    with contextlib.suppress(Exception):  # an error is ignored: programs will show it
         _compile(backend)
     torch._dynamo.reset()
 
 
 def _hash_sources() -> None:
-    """Inductor's caches ask for a hash of its own sources, which it remembers. No program of the warming up has any cache."""
+    """Compute the hash of Inductor's sources, which its caches need; the programs below run without caches."""
     key: Any = getattr(importlib.import_module("torch._inductor.codecache"), "torch_key", None)
     if key is not None:
         key()
 
 
 def _ends_well(action: Callable[[], None]) -> bool:
-    """Whether the action returns, in a child: it may crash or hang, and then it shall not be this process."""
+    """Run the action in a forked child, which may crash or hang. Returns whether it ended well."""
     child = os.fork()
     if child == 0:
         try:
@@ -68,12 +68,12 @@ def _ends_well(action: Callable[[], None]) -> bool:
 
 
 def _compile(backend: str) -> None:
-    """Forward and backward, a matrix product, reductions, views, a write, a random number."""
+    """Compile a program with a matrix product, reductions, views, a write and a random number, and its backward."""
     inductor_config: Any = importlib.import_module("torch._inductor.config")
     functorch_config: Any = importlib.import_module("torch._functorch.config")
     random_state = torch.get_rng_state()
     try:
-        # With their caches on, a process loads what the trial made, and does nothing of what it is to have done.
+        # With caches on, this process would load the trial's results and not warm up.
         with inductor_config.patch(fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
             x = torch.arange(16.0).reshape(4, 4).requires_grad_()
             torch.compile(_program, backend=backend)(x, torch.ones(4)).sum().backward()

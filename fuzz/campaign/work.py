@@ -1,4 +1,4 @@
-"""From what is to be done to the tasks of a pool. Torch-free."""
+"""Selects the next pieces of work, and makes tasks for the pool of them. Does not import torch."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fuzz.campaign.state import CampaignState, Work
 from oracle.isolate import Task
 from oracle.verdict import Status
 
-# Workers end themselves at a program's own limit; this is for those that cannot.
+# A worker ends itself at a program's limit; this limit is for one that cannot.
 _RANGE_SLACK_S = 300.0
 _DRAW_SECONDS_PER_PROGRAM = 5.0
 _REDUCTION_SLACK_S = 60.0
-_PROGRAMS_OF_A_RUN = 240  # of the pool, for each worker: findings are confirmed and reduced between two runs
-_REDUCTIONS_PER_SYMPTOM = 3  # in one run of the pool: many programs that show one bug are reduced a few at a time
+_PROGRAMS_OF_A_RUN = 240  # in one run of the pool, for each worker; findings are confirmed and reduced between two runs
+_REDUCTIONS_PER_SYMPTOM = 3  # in one run of the pool, since many programs may show the same bug
 JUDGE_RELATED = "fuzz.judge.relation:judge_related"
-_PROGRAMS_OF_A_RELATION = 4  # both in eager and on the subject
-REPEATS = 3  # runs in another task, until one shows the finding again
+_PROGRAMS_OF_A_RELATION = 4  # two programs, each in eager and on the subject
+REPEATS = 3  # a finding runs up to so many times in another task, until it shows again
 SCALAR_CODE: Mapping[str, Any] = {"torch._inductor.config.cpp.simdlen": 1}  # loops without vector instructions
 
 
 def selected_work(settings: CampaignSettings, state: CampaignState, *, only_findings: bool) -> list[tuple[int, Work]]:
-    """What the next run of the pool does, most urgent first. `only_findings`: no more programs are judged."""
+    """The work of the next run of the pool, most urgent first. `only_findings`: no new programs."""
     reductions: list[tuple[int, Work]] = []
     per_symptom: Counter[tuple[str, str]] = Counter()
     most = 2 * settings.workers + 2
@@ -64,13 +64,13 @@ def selected_work(settings: CampaignSettings, state: CampaignState, *, only_find
 
 
 def _first(ranges: Sequence[tuple[int, Work]], programs: int, *, least: int) -> Sequence[tuple[int, Work]]:
-    """So many ranges that they hold about so many programs, and at least `least` of them."""
+    """The first ranges that hold about `programs` programs, and at least `least` ranges."""
     held = list(itertools.accumulate(len(work.numbers) for _, work in ranges))
     return ranges[: max(least, bisect.bisect_right(held, programs))]
 
 
 def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignState) -> Task:
-    """The task that does it; its key is the number of the work."""
+    """The task for a piece of work; its key is the number of the work."""
     subject = settings.subject.to_json()
     payload: dict[str, Any] = {"subject": subject}
     match work.kind:
@@ -81,7 +81,7 @@ def task_of(key: int, work: Work, settings: CampaignSettings, state: CampaignSta
             timeout = seconds * len(work.numbers) + _RANGE_SLACK_S
         case "confirm":
             assert work.found is not None
-            # A program that ran out of time is run once, with the time of all repeats.
+            # A program that ran out of time is run once, with the time of all repeats together.
             times = 1 if work.found.symptom["status"] == Status.TIMEOUT.value else REPEATS
             payload |= {"program": dict(work.found.program), "times": times}
             function, timeout = "fuzz.campaign.worker:judge_again", settings.case_timeout_s * REPEATS

@@ -1,4 +1,4 @@
-"""Task functions of a campaign: draw a range of programs and judge them, judge one again, say what the grammar knows."""
+"""Task functions of a campaign: draw and judge a range of programs, judge one again, list the grammar's operators and rules."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status, Verdict
 
 _TRACEBACK_CHARACTERS = 3000
-_GROUP_TRIALS = 12  # runs spent on finding the members that a difference of a batch needs
-_MEMBERS_OF_A_LIMIT = 4  # a batch may take the time of a program for each so many members
+_GROUP_TRIALS = 12  # runs for finding the members of a batch that a difference needs
+_MEMBERS_OF_A_LIMIT = 4  # a batch gets the time limit of one more program for every four further members
 _NOT_JUDGED = (Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER, Status.MODEL_FAIL_TO_LOAD)
 Progress = Callable[[str], None]
 T = TypeVar("T")
 
 
 class TallyingDraw(RandomDraw):
-    """Random choices, and what was chosen by weight: operators and rules by their names, whether they were kept or not."""
+    """Random choices that also count which operators and rules were chosen, whether they were kept or not."""
 
     def __init__(self, seed: int | str) -> None:
         super().__init__(seed)
@@ -53,7 +53,7 @@ class TallyingDraw(RandomDraw):
 
 @dataclass(slots=True, kw_only=True)
 class _Drawn:
-    """A program of a range."""
+    """A drawn program of a range."""
 
     number: int
     program: FuzzProgram
@@ -73,12 +73,12 @@ class _RangeState:
     programs: list[_Drawn] = field(default_factory=list)
     findings: list[dict[str, Any]] = field(default_factory=list)
     ill: list[dict[str, Any]] = field(default_factory=list)
-    errors: list[dict[str, Any]] = field(default_factory=list)  # of drawing
+    errors: list[dict[str, Any]] = field(default_factory=list)  # errors while drawing
     judge_errors: list[dict[str, Any]] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     judgements: int = 0
     is_polluted: bool = False
-    limit_s: float = 0.0  # of one program; 0: none
+    limit_s: float = 0.0  # time limit of one program; 0: none
 
 
 @in_turn(shares_builds=True)
@@ -88,7 +88,7 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
     payload: {"subject": SubjectSpec, "settings": fields of Settings, "steering": factors, "seed", "numbers",
     "batch_size", "limit_s": of one program, "configs": held by a program, by its number}.
 
-    Stages name the programs at work, "programs 17 18: subject", so that of a worker that dies the guilty ones are known.
+    Stages name the current programs, "programs 17 18: subject", so that they are known if the worker dies.
     A program on which the judge itself fails has status "" and is in `judge_errors`. `left` are numbers that were not judged
     because the subject left the process changed beyond repair.
     A program that takes longer than its limit ends the process by SIGALRM.
@@ -135,9 +135,9 @@ def judge_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any
 
 @in_turn(shares_builds=False)
 def draw_range(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """The programs of a range, not judged: {"programs": [{"number", "features", "key", "program", "inputs"}], "errors"}.
+    """Draw the programs of a range without judging: {"programs": [{"number", "features", "key", "program", "inputs"}], "errors"}.
 
-    "inputs" as text is of the numbers in payload["shown"]; [] of the others.
+    "inputs" is Python text for the numbers in payload["shown"], and [] for the others.
     """
     state = _RangeState(subject=_NO_SUBJECT, progress=progress, batch_size=1)
     _draw_all(payload, state)
@@ -188,7 +188,7 @@ def judge_source(payload: Mapping[str, Any], progress: Progress) -> dict[str, An
 
 
 def show_inputs(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """Task function: {"program"} -> {"inputs": of each call, the lines of Python that make them and call it}."""
+    """Task function: {"program"} -> {"inputs": for each call, the Python lines that make the inputs and call the program}."""
     progress("show inputs")
     return {"inputs": shown_inputs(FuzzProgram.from_json(payload["program"]))}
 
@@ -200,7 +200,7 @@ def describe_grammar(payload: Mapping[str, Any], progress: Progress) -> dict[str
 
 @in_turn(shares_builds=False)
 def warm_up(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
-    """Judge one program, so that what the subject builds once for all (probes, precompiled headers) is there."""
+    """Judge one program, so that the subject builds what it needs only once (probes, precompiled headers)."""
     progress("subject")
     subject = prepared_subject(payload["subject"])
     program = draw_program(RandomDraw("warm up"), Settings(focus="ops", max_statements=1))
@@ -222,7 +222,7 @@ def _draw_all(payload: Mapping[str, Any], state: _RangeState) -> None:
             program = replace(program, config={**program.config, **payload["configs"].get(str(number), {})})
             json.dumps(program.to_json(), allow_nan=False)
             source = render(program)
-        except Exception:  # the grammar's own error: said as one of ours, and the campaign goes on
+        except Exception:  # an error of the grammar: reported as an internal error, and the campaign goes on
             state.errors.append({"number": number, "error": traceback.format_exc()[-_TRACEBACK_CHARACTERS:]})
             continue
         features = [*program_features(program), *(f"chosen:{name}" for name in draw.chosen)]
@@ -230,7 +230,7 @@ def _draw_all(payload: Mapping[str, Any], state: _RangeState) -> None:
 
 
 def _work(state: _RangeState) -> list[list[_Drawn]]:
-    """What is judged together, in order of the first program."""
+    """Groups of programs that are judged together, ordered by their first program."""
     if state.batch_size <= 1:
         return [[item] for item in state.programs]
     keys = [batch_key(item.program) for item in state.programs]
@@ -239,7 +239,7 @@ def _work(state: _RangeState) -> list[list[_Drawn]]:
 
 
 def _judge_group(group: Sequence[_Drawn], state: _RangeState) -> None:
-    """Judge a group. An error of ours is said of its program alone, and the others are judged."""
+    """Judge a group. An internal error is noted for its program, and the others are judged."""
     try:
         if len(group) == 1:
             _judge_single(group[0], state)
@@ -256,7 +256,7 @@ def _judge_group(group: Sequence[_Drawn], state: _RangeState) -> None:
 
 
 def _judge_single(item: _Drawn, state: _RangeState) -> Verdict:
-    """Judge a program alone, and note what came of it."""
+    """Judge a program alone, and note its result."""
     program = to_program(item.program, name=f"fuzz {item.number}")
     result = _judged(item.program, [item.number], state)
     item.seen = sorted({*item.seen, *compiler_features(state.subject.spec)})
@@ -297,7 +297,7 @@ def _judge_batch(group: Sequence[_Drawn], state: _RangeState) -> None:
     batch = combine([item.program for item in group])
     result = _judged(batch.program, [item.number for item in group], state)
     features = compiler_features(state.subject.spec)
-    if result.verdict.status in _NOT_JUDGED:  # members that agree with themselves alone only
+    if result.verdict.status in _NOT_JUDGED:  # nothing was judged together: judge the members alone
         for item in group:
             _judge_single(item, state)
         return
@@ -325,7 +325,7 @@ def _judge_batch(group: Sequence[_Drawn], state: _RangeState) -> None:
 
 
 def _note_joint_finding(group: Sequence[_Drawn], named: Sequence[int], result: CaseResult, state: _RangeState) -> None:
-    """A difference that none of the members shows alone: keep those that it needs."""
+    """Note a difference that no member shows alone, with only the members that it needs."""
     kept = symptom_of(result.verdict)
     members = list(range(len(group)))
     trials = 0
@@ -371,5 +371,5 @@ def _finding(numbers: Sequence[int], program: FuzzProgram, result: CaseResult) -
 
 
 def _cpu_seconds(start: os.times_result, end: os.times_result) -> float:
-    """Of this process and of children that have ended (a C++ compiler)."""
+    """CPU time of this process and of its children that have ended (a C++ compiler)."""
     return sum(end[:4]) - sum(start[:4])

@@ -1,1 +1,1 @@
-"""Where random choices come from, and the scene that a program is drawn in: inputs, what is defined, places in memory."""
+"""Drawing a program: the source of random choices, the scene with its live values, inputs, and checks for undefined results."""

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Draw(Protocol):
-    """A source of choices. Deterministic given what it was made from."""
+    """A source of choices. The same seed gives the same choices."""
 
     def integer(self, low: int, high: int) -> int:
         """low <= result <= high."""
@@ -81,7 +81,7 @@ class HypothesisDraw:
         return self._position() >= (1 - probability) * self._STEPS
 
     def _position(self) -> int:
-        """0 <= result < _STEPS, evenly."""
+        """A uniform integer, 0 <= result < _STEPS."""
         return self._draw(st.integers(0, self._DIGIT - 1)) * self._DIGIT + self._draw(st.integers(0, self._DIGIT - 1))
 
 

@@ -1,8 +1,8 @@
-"""Which operations of an eager run have no one defined result: what neither a reduction nor a further call may introduce.
+"""Finds operations of an eager run whose result is undefined, which a reduced program or a later call must not contain.
 
-A smaller program with the same words of a symptom proves nothing if its meaning is open: two writes to one place, an index
-twice in a scatter, a float out of the integer's range. The grammar never draws such programs; a step of the reducer could, and
-a call whose arguments share memory, so that one has the other's numbers.
+Examples: two writes to one element, an index that occurs twice in a scatter, a float out of the integer's range. A difference in
+such a program is no bug, even with the same symptom. The grammar never draws them, but a step of the reducer could make one, and
+so could a call in which arguments share memory and one gets the other's numbers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,9 @@ OF_VALUES = frozenset(["float out of an integer's range", "shift out of range", 
 
 
 class Definedness(TorchDispatchMode):
-    """Adds to `kinds` a word for every kind of undefined thing that happens; changes nothing."""
+    """A dispatch mode that adds a word to `kinds` for each kind of undefined operation, and changes nothing."""
 
-    supports_higher_order_operators = (
-        True  # they take their operands as they come, and their bodies' operators are seen
-    )
+    supports_higher_order_operators = True  # no check of their own operands: the operators in their bodies are checked
 
     def __init__(self, kinds: set[str]) -> None:
         super().__init__()
@@ -83,7 +81,7 @@ class Definedness(TorchDispatchMode):
             index = args[_SCATTERS[name]]
             if _is_plain(index) and _repeats(index, args[1], along_dim=plain == "scatter"):
                 self._kinds.add("index twice")
-        elif name == "embedding_dense_backward":  # it does not look, and may write beyond its memory
+        elif name == "embedding_dense_backward":  # it does not check indices, and may write out of bounds
             if _has(args[1], lambda t: (t < 0) | (t >= args[2])):
                 self._kinds.add("index out of range")
         elif plain in ("index_put", "_unsafe_index_put", "_index_put_impl"):
@@ -127,7 +125,7 @@ def _loses_range(source: Any, dtype: Any) -> bool:
 
 
 def _repeats(index: torch.Tensor, dim: Any, *, along_dim: bool) -> bool:
-    """Whether an index occurs twice: in the whole of it, or (scatter) along one dimension."""
+    """Whether an index occurs twice: anywhere, or (scatter) along one dimension."""
     if index.numel() < 2:
         return False
     if not along_dim or index.dim() < 2:
@@ -137,7 +135,7 @@ def _repeats(index: torch.Tensor, dim: Any, *, along_dim: bool) -> bool:
 
 
 def _positions_repeat(target: torch.Tensor, indices: Any) -> bool:
-    """Whether two of the positions that `target[indices]` names are one place."""
+    """Whether `target[indices]` names an element twice."""
     if not _is_plain(target) or not any(_is_plain(index) for index in indices):
         return False
     places = torch.arange(target.numel()).reshape(target.shape)

@@ -1,4 +1,4 @@
-"""Where a tensor's elements lie: what decides whether a write is defined."""
+"""Overlap of tensors in memory, which decides whether a write has a defined result."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import torch
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether two elements share a place: a write through it would depend on the order in which a kernel walks."""
+    """Whether two elements share memory, so that the result of a write depends on the kernel's order."""
     sizes = [(stride, size) for stride, size in zip(tensor.stride(), tensor.shape, strict=True) if size != 1]
     if any(size == 0 for _, size in sizes):
         return False
@@ -17,18 +17,18 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
             break
         extent = stride * (size - 1) + extent
     else:
-        return False  # each dimension steps over all that the smaller ones reach
+        return False  # the stride of each dimension exceeds the extent of all smaller ones
     found = _places(tensor)
     return len(np.unique(found)) < found.size
 
 
 def share_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether they are two tensors on one storage, wherever in it."""
+    """Whether two tensors have the same storage, even if they do not overlap."""
     return one.untyped_storage()._cdata == other.untyped_storage()._cdata
 
 
 def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether an element of one lies in bytes of an element of the other."""
+    """Whether an element of one overlaps an element of the other."""
     if not share_storage(one, other) or not one.numel() or not other.numel():
         return False
     return bool(np.intersect1d(_bytes(one), _bytes(other)).size)

@@ -1,8 +1,8 @@
-"""Scene: a program under construction, run as it is written. What eager refuses does not get in.
+"""Scene: a program under construction, executed statement by statement. A statement that eager refuses is dropped.
 
-The live values say exactly what the next statement can be: shapes, dtypes, strides, who shares memory with whom. What keeps a
-program meaningful is decided here too: nothing is written through a tensor several of whose elements share a place, and
-nothing is read while it is partly overwritten.
+The live values show what the next statement can use: shapes, dtypes, strides, and which tensors share memory. The scene also
+keeps programs defined: it allows no write through a tensor whose elements overlap, and no read of memory that is partly
+overwritten.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from oracle.observe.flatten import flatten
 from oracle.program.inputs import decode
 
 Condition = Callable[[torch.Tensor], bool]
-# What torch and Python raise for a statement that makes no sense.
+# Exceptions of torch and Python for a statement that is invalid.
 REFUSALS = (
     RuntimeError,
     IndexError,
@@ -37,18 +37,18 @@ REFUSALS = (
     AttributeError,
     ArithmeticError,
     AssertionError,
-    NameError,  # bound in a branch that was not taken
+    NameError,  # a name that is bound in a branch that was not taken
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Something around the program that may be another one at a later call: what call plans draw `Call.before` from."""
+    """Something outside of the program that a call plan may change before a later call (`Call.before`)."""
 
     kind: str  # "global", "class attribute", "module attribute", ...
-    name: str  # stands in the source of a program that depends on it: "SCALE0", "self.w0"
-    texts: tuple[str, ...]  # statements, each of which changes it; run in the source's namespace, with `target`
-    restore: str = ""  # the statement that makes it what it was; "" where there is none
+    name: str  # occurs in the source of a program that depends on it: "SCALE0", "self.w0"
+    texts: tuple[str, ...]  # alternative statements that change it; run in the source's namespace, with `target`
+    restore: str = ""  # the statement that restores it; "" if there is none
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -71,15 +71,15 @@ class _Region:
 
 
 class Scene:
-    """Live values by name, in the order they came up."""
+    """Live values by name, in the order of their creation."""
 
     def __init__(self, draw: Draw, settings: Settings, *, seed: int) -> None:
         self.draw = draw
         self.settings = settings
         self.seed = seed
         self.sizes = draw_pool(draw)
-        self.specs: dict[str, Any] = {}  # what calls are made with -> its spec, in order
-        self.arguments: list[str] = []  # of the function; the same names, but for those that `derive` makes
+        self.specs: dict[str, Any] = {}  # input of the calls -> its spec, in order
+        self.arguments: list[str] = []  # of the function; the names of the inputs, except those made by `derive`
         self.derive: list[Statement] = []
         self.statements: list[Statement] = []
         self.definitions: list[Definition] = []
@@ -115,16 +115,16 @@ class Scene:
         return names
 
     def add_input(self, spec: Any) -> str:
-        """A new input that is no argument: what `derive_arguments` makes some of. Its value does not join the scene."""
+        """A new input that is not an argument, for `derive_arguments`. Its value does not join the scene."""
         name = f"r{len(self.specs)}"
         self.specs[name] = spec
         self._namespace[name] = decode(spec, seed=self.seed)
         return name
 
     def derive_arguments(self, statements: Sequence[Statement], names: Sequence[str]) -> bool:
-        """Arguments made of inputs by statements that run before each call; before the first statement of the program only.
+        """Make arguments from inputs by statements that run before each call. Call it before the program's first statement.
 
-        False, and the scene as it was, where eager refuses.
+        Returns False, with the scene unchanged, if eager refuses.
         """
         assert not self.statements, f"arguments {names} are derived, but the program has begun"
         before = len(self.derive), len(self.arguments)
@@ -139,7 +139,7 @@ class Scene:
         return True
 
     def forget_arguments(self, count: int) -> None:
-        """Only the first `count` arguments stay: what was added for a statement that did not come about goes."""
+        """Keep only the first `count` arguments; drops those added for a statement that eager refused."""
         for name in self.arguments[count:]:
             self.specs.pop(name, None)
             self.alternatives.pop(name, None)
@@ -157,7 +157,7 @@ class Scene:
         requires_grad: bool | None = None,
         layouts: Sequence[str] = (),
     ) -> str:
-        """A new argument: what is not said is drawn."""
+        """A new argument; properties that are not given are drawn."""
         draw = self.draw
         if shape is None:
             shape = draw_shape(draw, self.sizes, max_numel=self.settings.max_numel)
@@ -172,11 +172,11 @@ class Scene:
     # ------------------------------------------------------------------------------------------------------- picking
 
     def pick(self, condition: Condition = lambda tensor: True) -> str | None:
-        """A live tensor that fulfils the condition; the newest results are likelier. None where there is none."""
+        """A live tensor that fulfils the condition, newest results more often. None if there is none."""
         names = [name for name, tensor in self.values.items() if condition(tensor)]
         if not names:
             return None
-        results = [name for name in names if name.startswith("v")]  # arguments that came up late are no news
+        results = [name for name in names if name.startswith("v")]  # not arguments that were added late
         return self.draw.choice(results[-2:] if results and self.draw.chance(0.65) else names)
 
     def tensor(
@@ -189,11 +189,11 @@ class Scene:
         layouts: Sequence[str] = (),
         fresh: float = 0.1,
     ) -> str:
-        """A live tensor that fits, or (with probability `fresh`, and where none fits) a new argument.
+        """A live tensor that fits, or (with probability `fresh`, and if none fits) a new argument.
 
-        A new argument has the shape and dtype asked for; whether it fulfils `condition` is for the caller to see to. A `domain`
-        other than "any" is honoured by new arguments only: ask for it where the kernel needs it, and take a function of a live
-        tensor (`.abs() + 0.1`, `.sigmoid()`) as the alternative.
+        A new argument has the given shape and dtype; the caller must make sure that it fulfils `condition`. A `domain` other than
+        "any" applies to new arguments only: where a kernel needs it, use a function of a live tensor (`.abs() + 0.1`,
+        `.sigmoid()`) as the alternative.
         """
 
         def fits(tensor: torch.Tensor) -> bool:
@@ -207,7 +207,7 @@ class Scene:
         return name or self.new_tensor(shape, dtype, domain=domain, layouts=layouts)
 
     def target(self, condition: Condition = lambda tensor: True) -> str | None:
-        """A tensor that can be written to: not empty, no element shares its place with another, and autograd will know."""
+        """A tensor that can be written to: not empty, without overlapping elements, and autograd would notice the write."""
         return self.pick(
             lambda tensor: (
                 tensor.numel() > 0
@@ -220,8 +220,8 @@ class Scene:
     def is_saved_elsewhere(self, tensor: torch.Tensor) -> bool:
         """Whether autograd may have saved this memory through another tensor, and would not notice a write through this one.
 
-        So it is for arguments that share a storage without being views of each other: eager's gradients are then those of
-        whatever is in that memory at the time of backward.
+        This happens for arguments that share a storage without being views of each other: eager's backward then uses whatever is
+        in that memory.
         """
         values = self.values.values()
         if not self.statements or not any(value.requires_grad for value in values):
@@ -230,7 +230,7 @@ class Scene:
         return any(_base(other) is not family and share_storage(other, tensor) for other in values)
 
     def operand_for(self, target: str, *, same_dtype: bool = False) -> Operand:
-        """Something to write into the target or to combine with it in place: a tensor that broadcasts to it, or a number."""
+        """A source for a write to the target: a tensor that broadcasts to it, or a number."""
         tensor = self.values[target]
 
         def fits(other: torch.Tensor) -> bool:
@@ -270,17 +270,17 @@ class Scene:
     # ------------------------------------------------------------------------------------------------------- writing
 
     def fresh(self) -> str:
-        """A name that no value has."""
+        """An unused name."""
         self._counter += 1
         return f"v{self._counter - 1}"
 
     def define(self, definition: Definition) -> None:
-        """Something at module level, executed now. Raises what it raises."""
+        """Execute a definition at module level and keep it. Raises what it raises."""
         exec(compile(definition.text, "<definition>", "exec"), self._namespace)
         self.definitions.append(definition)
 
     def add(self, statements: Statement | Iterable[Statement]) -> bool:
-        """Execute and keep; False (and the scene as it was) where eager refuses or a result grows too large."""
+        """Execute and keep statements. False, with the scene unchanged, if eager refuses or a result grows too large."""
         added = [statements] if not isinstance(statements, Iterable) else list(statements)
         before = len(self.statements)
         try:
@@ -292,14 +292,14 @@ class Scene:
         except REFUSALS:
             is_kept = False
         if not is_kept:
-            # What ran before the refusal may have left a trace: the scene is built again without it.
+            # Statements that ran before the refusal may have had effects: build the scene again without them.
             del self.statements[before:]
             self._rebuild()
         return is_kept
 
     @contextlib.contextmanager
     def region(self, expression: str) -> Iterator[None]:
-        """What is added inside is the body of `with expression:`, and runs in it."""
+        """A context: statements added inside are the body of `with expression:`, and run in it."""
         opened = _Region(start=len(self.statements), expression=expression)
         self._regions.append(opened)
         opened.enter(self._namespace)
@@ -323,7 +323,7 @@ class Scene:
                 self._bind(name, self._namespace[name])
         for name in statement.uses if isinstance(statement, OpCall) else ():
             if name in self.values and name in self._namespace:
-                self._bind(name, self._namespace[name])  # an in-place operator may have bound it again
+                self._bind(name, self._namespace[name])  # an in-place operator may have rebound it
         if self.state is not None:
             for name in (*statement.uses, *statement.results):
                 if name.startswith("self."):
@@ -332,7 +332,7 @@ class Scene:
     def _bind(self, name: str, value: Any) -> None:
         self._namespace[name] = value
         if name.startswith("_"):
-            return  # a result that is not to be looked at: indices of equal elements, workspaces
+            return  # a result that must not be used: indices of equal elements, workspaces
         if isinstance(value, torch.Tensor):
             if is_usable(value):
                 self.values[name] = value
@@ -383,12 +383,12 @@ class Scene:
     # -------------------------------------------------------------------------------------------------------- module
 
     def become_module(self, entries: Sequence[StateEntry]) -> None:
-        """The program is a module with this state. Call it before the first statement; raises what building it raises."""
+        """Make the program a module with this state. Call it before the first statement; raises what building it raises."""
         self.state = list(entries)
         self._make_state()
 
     def add_state(self, entry: StateEntry) -> None:
-        """One more line of the module's `__init__`, executed now. Raises what it raises."""
+        """Add a line to the module's `__init__`, and execute it. Raises what it raises."""
         assert self.state is not None, f"state {entry.name} of a function"
         self._make_entry(entry)
         self.state.append(entry)
@@ -413,12 +413,12 @@ class Scene:
     # --------------------------------------------------------------------------------------------------------- result
 
     def wants_gradients(self) -> bool:
-        """Whether autograd has anything to do in the program."""
+        """Whether the program computes something that requires a gradient."""
         has_state = self.state is not None and bool(self.state)
         return has_state or any(value.requires_grad for value in self.values.values())
 
     def accepts_backward(self, result: Operand) -> bool:
-        """Whether autograd goes back from the result and from what the arguments have become. Uses the graphs up: ask it last."""
+        """Whether backward works from the result and the written arguments. It frees the graphs, so call it last."""
         arguments = [self._namespace[name] for name in self.arguments]
         leaves, _ = flatten([eval(render_operand(result), self._namespace), arguments], "")
         outputs = {id(leaf.value): leaf.value for leaf in leaves if isinstance(leaf.value, torch.Tensor)}
@@ -436,7 +436,7 @@ class Scene:
         return True
 
     def to_program(self, result: Operand, **fields: Any) -> FuzzProgram:
-        """The program as it stands, without its call plan unless given."""
+        """The current program; `fields` may add a call plan."""
         return FuzzProgram(
             arguments=tuple(self.arguments),
             inputs=tuple(self.specs) if self.derive else (),
@@ -460,7 +460,7 @@ def _base(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def is_usable(tensor: torch.Tensor) -> bool:
-    """Autograd refuses whatever is asked of a view made under no_grad whose base was written to since."""
+    """False for a view made under no_grad whose base was written to later: autograd refuses to use it."""
     try:
         tensor.grad_fn  # noqa: B018 - asking is what may raise
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""What a campaign asks of the grammar: the focus, and how often each part of it is drawn."""
+"""Settings of the grammar: the focus, and how often each of its parts is drawn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from oracle.errors import UsageError
 
-SHARED_OPTIONS = ("dynamic", "fullgraph")  # of a subject, which the rungs below it take as well
+SHARED_OPTIONS = ("dynamic", "fullgraph")  # options of a subject that also apply to the rungs below it
 FAMILIES = ("op", "view", "write", "autograd", "random", "state", "control", "python")
 # Weight of each family of statements, by focus. "guards" and "dynamic" differ in their call plans, "export" in its inputs.
 # "state" counts among the statements of modules only; how likely a program is one: fuzz.vocabulary.statements.modules.
@@ -26,7 +26,7 @@ FOCUSES: Mapping[str, Mapping[str, float]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steering:
-    """Factors on the weights of rules and operators, from what coverage says is still rare. 1 where nothing is said."""
+    """Factors for the weights of rules and operators, from the campaign's coverage; 1 by default."""
 
     factors: Mapping[str, float] = field(default_factory=dict)  # "op:torch.add" or "rule:slice" -> factor
 
@@ -40,11 +40,11 @@ class Settings:
 
     focus: str = "all"
     min_statements: int = 1
-    max_statements: int = 6  # steps of drawing: most write one statement, some a few that belong together
+    max_statements: int = 6  # steps; most add one statement, some a few that belong together
     max_numel: int = 4096  # of a tensor
-    dtypes: tuple[str, ...] = ()  # only these, where given and where an operator leaves it open (indices are integers)
+    dtypes: tuple[str, ...] = ()  # if given, only these, unless an operator needs others (indices are integers)
     is_random: bool = True  # whether random ops may be drawn
-    calls: int = 4  # at most
+    calls: int = 4  # largest number of calls
     steering: Steering = Steering()
 
     def __post_init__(self) -> None:

@@ -1,1 +1,1 @@
-"""Judging one drawn program on one subject, or a program beside a related one, and what is observed meanwhile."""
+"""Judges a drawn program, or a pair of related programs, on one subject, and records what the compiler did."""

@@ -1,4 +1,4 @@
-"""A program judged in an interpreter of its own: nothing is left of this process but what is on disk, a compiler's caches.
+"""Judges a program in a new interpreter, which shares only the compiler's caches on disk with this process.
 
 `python -m fuzz.judge.fresh` reads {"program", "subject"} from standard input and writes {"verdict", "hits"} as its last line.
 """
@@ -26,14 +26,16 @@ _ROOT = Path(__file__).parents[2]
 
 
 def judge_in_fresh_process(program: Program, subject: SubjectSpec, *, timeout_s: float = TIMEOUT_S) -> Verdict:
-    """The verdict; `crash` or `timeout` where the process dies or does not end. Raises InternalError for an error of ours."""
+    """The verdict; `crash` or `timeout` where the process dies or does not end. Raises InternalError if the judge itself
+    fails.
+    """
     return asked_in_fresh_process(program, subject, timeout_s=timeout_s)[0]
 
 
 def asked_in_fresh_process(
     program: Program, subject: SubjectSpec, *, timeout_s: float = TIMEOUT_S
 ) -> tuple[Verdict, dict[str, int]]:
-    """The verdict, and torch's own counts of what it found in its caches."""
+    """The verdict, and torch's counts of cache hits."""
     message = json.dumps({"program": program.to_json(), "subject": subject.to_json()})
     path = os.pathsep.join([str(_ROOT), *filter(None, [os.environ.get("PYTHONPATH")]), os.getcwd()])
     environment = {**os.environ, **subject.env, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
@@ -54,7 +56,7 @@ def asked_in_fresh_process(
 
 
 def main() -> None:
-    """Answer one question."""
+    """Judge the program on standard input."""
     message = json.loads(sys.stdin.read())
     result = judge(Program.from_json(message["program"]), load(SubjectSpec.from_json(message["subject"])))
     hits = {

@@ -1,7 +1,7 @@
-"""Metamorphic relations: programs, and ways to run them, that must do the same as another program.
+"""Metamorphic relations: pairs of programs, or two ways to run one, that must give the same results.
 
-A relation changes a program in a way that changes no value, or has the subject do the same once more by another road. How the
-two are compared stands in `fuzz.judge.relation`; which relation a campaign asks of which program, in `drawn_relations`.
+A relation changes a program without changing its values, or runs the same program on the subject in another way.
+`fuzz.judge.relation` compares the two; `drawn_relations` chooses the relations that a campaign tries on a program.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from oracle.subjects.spec import SubjectSpec
 
 
 class Road(Enum):
-    """How the subject comes to the related program."""
+    """How the subject runs the related program."""
 
     HERE = "here"
-    FRESH_PROCESS = "fresh process"  # in an interpreter of its own, with the same caches on disk
-    REFIMPL = "refimpl"  # each graph that refimpl's AOT makes of it is given to the subject
+    FRESH_PROCESS = "fresh process"  # in a new interpreter, with the same caches on disk
+    REFIMPL = "refimpl"  # the subject compiles each graph that refimpl's AOT autograd makes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Related:
-    """A program, and where its outputs stand in the original: by path, those of the original where nothing is said."""
+    """A related program, and the paths of its outputs in the original, if they differ."""
 
     program: FuzzProgram
     outputs: Mapping[str, str] = field(default_factory=dict)
@@ -37,15 +37,17 @@ class Related:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation:
-    """`relate` returns None for programs it has nothing to do in."""
+    """One relation. `relate` returns None for programs to which it does not apply."""
 
     name: str
     relate: Callable[[FuzzProgram], Related | None]
     road: Road = Road.HERE
-    is_rare: bool = False  # it has something to do in few programs: asked first where it has, every second turn
+    is_rare: bool = False  # it applies to few programs, so every second turn tries it first
 
     def is_for(self, subject: SubjectSpec) -> bool:
-        """Whether the road is one for this subject: torch.compile takes graphs; who may keep things on disk is asked for that."""
+        """Whether the relation makes sense for this subject: only torch.compile takes graphs, and only some subjects have caches
+        on disk.
+        """
         match self.road:
             case Road.HERE:
                 return True
@@ -83,7 +85,7 @@ _PERMUTED = Definition(
 
 
 def _outputs_permuted(program: FuzzProgram) -> Related | None:
-    """Every output through a copy with its dimensions in the opposite order."""
+    """Copy every output with its dimensions in the opposite order."""
     operands = program.result.items if isinstance(program.result, Items) else (program.result,)
     if not any(isinstance(operand, Ref) for operand in operands) or _PERMUTED.name in used_names(program):
         return None
@@ -102,7 +104,7 @@ def _outputs_permuted(program: FuzzProgram) -> Related | None:
 
 
 def _dead_code_added(program: FuzzProgram) -> Related | None:
-    """A statement that nobody reads, after every other one."""
+    """Add a statement with an unused result after every statement."""
     statements: list[Statement] = []
     for number, statement in enumerate(program.statements):
         statements.append(statement)
@@ -113,7 +115,7 @@ def _dead_code_added(program: FuzzProgram) -> Related | None:
 
 
 def _copies_inserted(program: FuzzProgram) -> Related | None:
-    """Every result of an operator that makes new memory goes through a copy."""
+    """Copy the result of every operator that allocates its result."""
     statements: list[Statement] = []
     for statement in program.statements:
         statements.append(statement)
@@ -124,7 +126,7 @@ def _copies_inserted(program: FuzzProgram) -> Related | None:
 
 
 def _outlined(program: FuzzProgram) -> Related | None:
-    """The body in a helper function."""
+    """Move the body into a helper function."""
     if program.is_module or not program.statements:
         return None
     helper = _helper(program)
@@ -140,7 +142,7 @@ def _inlined(program: FuzzProgram) -> Related | None:
 
 
 def _batch_split(program: FuzzProgram) -> Related | None:
-    """Two halves, one after the other, of a program of operators that may well go row by row; eager says whether they do."""
+    """Run the program on two halves of the rows, if its operators may work row by row; eager decides whether they do."""
     statements = program.statements
     if program.is_module or program.derive or not all(_is_of(statement, _ROW_BY_ROW) for statement in statements):
         return None
@@ -170,7 +172,7 @@ def _batch_split(program: FuzzProgram) -> Related | None:
 
 
 def _arguments_with_rows(program: FuzzProgram) -> tuple[str, ...]:
-    """Arguments that have the rows of the batch in every call: tensors of the highest rank, of one size larger than 1."""
+    """Arguments whose first dimension is the batch in every call: tensors of the highest rank, with one common size above 1."""
     found: set[str] | None = None
     for call in program.calls:
         specs = dict(zip(program.arguments, call.args or [], strict=False))
@@ -199,7 +201,7 @@ RELATIONS: tuple[Relation, ...] = (
 
 
 def relation_named(name: str) -> Relation:
-    """Raises UsageError for a name that is none."""
+    """Raises UsageError for an unknown name."""
     for relation in RELATIONS:
         if relation.name == name:
             return relation
@@ -210,7 +212,7 @@ def relation_named(name: str) -> Relation:
 
 
 def drawn_relations(turn: int, subject: SubjectSpec) -> tuple[Relation, ...]:
-    """The relations in the order in which a program is asked them, until one applies: another first one each turn."""
+    """The relations in the order in which they are tried until one applies. Each turn begins with another one."""
     possible = [relation for relation in RELATIONS if relation.is_for(subject)]
     first = turn // 2 % len(possible)
     ordered = (*possible[first:], *possible[:first])
@@ -231,7 +233,7 @@ def _helper(program: FuzzProgram) -> Definition:
 
 
 def _targets(*categories: str) -> frozenset[str]:
-    """What calls of these operators are written as."""
+    """The targets that calls of these operators can have."""
     specs = {name: spec for name, spec in OPERATORS.items() if spec.category in categories}
     return frozenset(name.partition("(")[0] for name, s in specs.items() if not s.writes and not s.is_random)
 
@@ -241,7 +243,7 @@ _ROW_BY_ROW = _targets("pointwise", "special", "comparison", "activation", "cast
 
 
 def _is_of(statement: Statement, targets: frozenset[str]) -> bool:
-    """A call of one of these operators that writes nothing."""
+    """Whether a statement is a call of one of these operators without a write."""
     if not isinstance(statement, OpCall) or statement.target not in targets:
         return False
     return all(name not in ("out", "inplace") for name, _ in statement.kwargs)

@@ -1,6 +1,6 @@
-"""What a worker sees of a program beside the verdict: aten overloads in eager, and what the compiler did.
+"""Records the aten overloads that a program calls in eager, and what the compiler did with it.
 
-Also what makes judging thousands of small programs cheap without changing a verdict (`prepare_process`).
+`prepare_process` makes judging thousands of small programs cheap, without changing a verdict.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from oracle.subjects.base import Subject
 from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
 
-# Counters of dynamo that say what happened, other than how often something was looked up.
+# Dynamo's counters of events; others count lookups.
 _COUNTED = ("inductor", "aot_autograd", "custom_backend")
 _UNINTERESTING = re.compile(r"cache|benchmark|autotun")
 _CONFIGURATION_LOGS = (
@@ -45,7 +45,7 @@ _lowered: set[str] = set()
 
 
 class AtenOverloads(TorchDispatchMode):
-    """Names of the overloads that are called while it is on."""
+    """A dispatch mode that records the names of the overloads that are called."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ def aten_features(program: Program) -> list[str]:
 
 
 def compiler_features(spec: SubjectSpec) -> list[str]:
-    """What the subject has just done, for subjects that are torch.compile: reasons of graph breaks, passes, lowerings."""
+    """What torch.compile has just done, if it is the subject: reasons of graph breaks, passes, lowerings."""
     if spec.kind not in ("torch_compile", "backend"):
         return []
     found = [f"break:{_reason(text)}" for text in dynamo_counters["graph_break"]]
@@ -86,7 +86,7 @@ def compiler_features(spec: SubjectSpec) -> list[str]:
 
 
 def prepared_subject(data: Mapping[str, Any]) -> Subject:
-    """The subject of a task's payload, loaded once, in a process that is prepared for it."""
+    """The subject of a task's payload, loaded once, after `prepare_process`."""
     return _prepared(json.dumps(data, sort_keys=True))
 
 
@@ -99,10 +99,10 @@ def _prepared(spec_json: str) -> Subject:
 
 
 def prepare_process(spec: SubjectSpec) -> None:
-    """Once in a worker: no measurements that nobody reads, no warnings that nobody sees, lowerings noted.
+    """Prepare a worker once: no unused measurements, no warnings, lowerings recorded.
 
-    Compilers make many cycles, and many objects that stay: Python's own rhythm of collections is a tenth of the time. Ranges
-    collect themselves (`collect_garbage`).
+    Compilers make many reference cycles, and many objects that stay, so that Python's automatic garbage collections take a tenth
+    of the time. They are switched off; `collect_garbage` runs after each range of programs.
     """
     gc.set_threshold(_GC_THRESHOLD, 10, 10)
     warnings.simplefilter("ignore")
@@ -121,24 +121,24 @@ def prepare_process(spec: SubjectSpec) -> None:
 
 
 def collect_garbage() -> None:
-    """After a range of programs. What survives stays (the compiler itself, its caches): it is not walked again.
+    """Collect garbage after a range of programs, and freeze what survives (the compiler itself, its caches).
 
-    The compilers' caches grow with every program: after some thousands of them a walk took most of the time. A worker that
-    has grown too much is replaced by its pool.
+    The compilers' caches grow with every program: after some thousands a collection that visits them took most of the time. The
+    pool replaces a worker that has grown too much.
     """
     gc.collect()
     gc.freeze()
 
 
 def _skip_collections() -> None:
-    """Dynamo collects garbage after every graph."""
+    """Dynamo collects garbage after every graph: skip that."""
     config: Any = importlib.import_module("torch._dynamo.config")
     if hasattr(config, "run_gc_after_compile"):
         config.run_gc_after_compile = False
 
 
 def _skip_guard_timing() -> None:
-    """Dynamo times the guards of every graph, after flushing the processor's caches: half the cost of a small graph."""
+    """Dynamo times the guards of every graph after flushing the processor's caches, half the cost of a small graph: skip that."""
     guards: Any = torch._dynamo.guards
     if hasattr(guards, "profile_guard_manager"):
         guards.profile_guard_manager = _no_latency
@@ -149,7 +149,7 @@ def _no_latency(*args: Any) -> float:
 
 
 def _skip_configuration_logs() -> None:
-    """Dynamo writes all its configuration as JSON into a metric that goes nowhere, for every graph."""
+    """Dynamo writes its configuration as JSON into an unused metric for every graph: skip that."""
     for name in _CONFIGURATION_LOGS:
         if hasattr(torch._dynamo.utils, name):
             setattr(torch._dynamo.utils, name, _no_log)
@@ -160,7 +160,7 @@ def _no_log(*args: Any) -> None:
 
 
 def _skip_texts_of_cache_keys() -> None:
-    """Inductor hashes and prints the parts of every graph's cache key once more, for a debug log."""
+    """Inductor hashes and prints the parts of every graph's cache key again for a debug log: skip that."""
     pickler: Any = getattr(importlib.import_module("torch._inductor.codecache"), "FxGraphCachePickler", None)
     if pickler is not None and hasattr(pickler, "debug_lines"):
         pickler.debug_lines = _no_lines
@@ -168,7 +168,7 @@ def _skip_texts_of_cache_keys() -> None:
 
 @functools.cache
 def _skip_texts_of_graphs() -> None:
-    """AOT autograd prints every graph, with its definitions written out, for a log."""
+    """AOT autograd prints every graph for a log: skip that."""
     printed: Callable[..., str] = torch.fx.GraphModule.print_readable
 
     @functools.wraps(printed)
@@ -182,7 +182,7 @@ def _skip_texts_of_graphs() -> None:
 
 @functools.cache
 def _keep_dtype_rules() -> None:
-    """Inductor has one table of the dtypes that operations give, and fills it again whenever it asks for one."""
+    """Inductor fills its table of result dtypes again for every lookup: keep the filled table."""
     module: Any = importlib.import_module("torch._inductor.dtype_propagation")
     handler: Any = getattr(module, "DtypePropagationOpsHandler", None)
     tables: Any = (
@@ -198,7 +198,7 @@ def _keep_dtype_rules() -> None:
     @functools.wraps(fill)
     def fill_once(self: Any) -> None:
         sizes = (id(self), *(len(getattr(table, name)) for table, name in zip(tables, names, strict=True)))
-        if [sizes] != filled:  # an operation was added since
+        if [sizes] != filled:  # an operation was added in the meantime
             fill(self)
             filled[:] = [sizes]
 
@@ -210,7 +210,7 @@ def _no_lines(*args: Any) -> list[str]:
 
 
 def _share_empty_random_state() -> None:
-    """AOT autograd makes a dozen empty tensors for every graph, in place of a random state that is not functionalized."""
+    """AOT autograd makes a dozen empty tensors for every graph, in place of a random state: share one."""
     state: Any = getattr(torch._decomp.decompositions_for_rng, "PhiloxState", None)
     if state is not None and hasattr(state, "reset"):
         state.reset = _reset_random_state
@@ -239,6 +239,6 @@ def _note_lowerings() -> None:
 
 
 def _reason(text: str) -> str:
-    """The first line of a reason, without what is the program's own."""
+    """The first line of a reason, without names and numbers of the program."""
     first = text.strip().splitlines()[0] if text.strip() else ""
     return re.sub(r"0x[0-9a-f]+|'[^']*'|\"[^\"]*\"|\b\d+\b", "#", first)[:80]

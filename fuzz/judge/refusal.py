@@ -1,11 +1,10 @@
-"""Refusals: a subject that says by name that it does not take a program, where it documents that it need not. Torch-free.
+"""Refusals: documented errors by which a subject says that it does not support a program. Does not import torch.
 
-Note [What is a refusal]
-Only subjects that owe one whole graph (`export`, `refimpl.export`, `make_fx`, torch.compile with fullgraph) may refuse, and only
-with an exception of the table below: a class that torch, or refimpl, documents for programs it does not support, with a message
-of a class it documents. An `Unsupported` must name its page among the reasons of graph breaks and not call itself a bug (of
-refimpl: name its id); a guard of an exported program may refuse other inputs than it was exported with, never those. Everything
-else (a KeyError out of the exporter, an assertion, a refusal of torch.compile where it may break the graph instead) stays a
+Note [What is a refusal] Only subjects that must produce one whole graph (`export`, `refimpl.export`, `make_fx`, torch.compile
+with fullgraph) may refuse, and only with an exception of the table below: a class and message that torch, or refimpl, documents
+for unsupported programs. An `Unsupported` must link to its page among the reasons of graph breaks and not call itself a bug
+(refimpl's must name its id). A guard of an exported program may refuse inputs other than its example inputs, never those.
+Everything else (a KeyError in the exporter, an assertion, a refusal of torch.compile if it could break the graph instead) stays a
 finding: it may be an internal error.
 """
 
@@ -18,25 +17,25 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import symptom_of
 from oracle.verdict import Status, Verdict
 
-REFUSED = "refused"  # in counts of programs, beside the values of Status
+REFUSED = "refused"  # a word in counts of programs, beside the values of Status
 _SAID = re.compile(r"^(?:call \d+: )?(?:outcome|exception) is (?P<type>[\w.]+) in \w+ \((?P<message>.*)\)", re.DOTALL)
 _WHOLE_PAGE = (
     "Explanation: ",
     "compile-graph-break-site",
-)  # first and last lines: the hints between them are there too
-_ON_DATA = "Could not guard on data-dependent expression"  # whatever the expression and the advice before it
+)  # first and last lines; hints may be between them
+_ON_DATA = "Could not guard on data-dependent expression"  # with any expression, and any advice before it
 _CALLS_ITSELF_A_BUG = "likely to be a Dynamo bug"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Refusal:
-    """An exception that is one."""
+    """A kind of exception that is a refusal."""
 
     type_name: str
-    message: str = ""  # how it begins
-    has_page: bool = False  # it must name its page of the documentation
+    message: str = ""  # the beginning of the message
+    has_page: bool = False  # the message must link to its page of the documentation
     is_later: bool = False  # only after the first call
-    reason: str = ""  # in counts; "" for the type and message themselves
+    reason: str = ""  # the name in counts; "" for type and message
 
 
 _DATA_DEPENDENT = tuple(
@@ -68,7 +67,7 @@ _EXPORTED = (
 )
 
 
-# The reference implementation's own: reads of data, graph breaks with their ids, what it says it does not support, guards.
+# The reference implementation's own: data-dependent reads, graph breaks with their ids, unsupported programs, guards.
 _GUARD = "guard of an exported program"
 _EXPORTED_BY_REFIMPL = (
     _Refusal(type_name="refimpl.export.errors.UserError"),
@@ -88,9 +87,9 @@ _EXPORTED_BY_REFIMPL = (
 
 
 def refusal_of(verdict: Verdict, subject: SubjectSpec, *, traceback: str = "") -> str:
-    """The reason for which the subject refuses the program, in few words; "" where it does not.
+    """Why the subject refuses the program, in a few words; "" if it does not.
 
-    `traceback` is the end of the exception's text: there a message is whole.
+    `traceback` is the end of the exception's text, which has the whole message.
     """
     if verdict.status not in (Status.FAIL_TO_RUN, Status.FAIL_EXCEPTION):
         return ""

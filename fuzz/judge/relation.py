@@ -1,11 +1,10 @@
-"""A relation judged: the subject on a program beside the subject on the related one.
+"""Judges a metamorphic relation: the subject's verdicts on a program and on a related one.
 
-Note [Why a relation gives no false alarm]
-The two results are never held against each other: both are right within the judge's bounds, and two right results may be twice
-as far apart. Instead each is judged as every program is, against its own run in eager, after eager itself was seen to keep the
-relation (for a program that is changed: both results equal within the judge's bounds, at all places). A relation is broken
-where the subject is right on one of the two and wrong on the other; that is a finding of the ordinary judge, or none. What is
-wrong in both alike says nothing of the relation: judging the program alone shows it.
+Note [Why a relation gives no false alarm] The two results are never compared with each other: both are right within the judge's
+bounds, and two right results may be twice as far apart. Instead each program is judged as usual against its own run in eager,
+after eager was seen to keep the relation (for a changed program: all results equal within the judge's bounds). A relation is
+broken if the subject is right on one program and wrong on the other, so that every broken relation is also a finding of the
+ordinary judge. If both are wrong, judging the program alone shows the bug.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from oracle.subjects.registry import load, resolve
 from oracle.symptom import symptom_of, with_relation
 from oracle.verdict import Status, Verdict
 
-# Two programs of one meaning owe each other values; a copy more or less moves strides and aliases.
+# Two related programs must have equal values; an added copy may change strides and aliases.
 _POLICY = ComparePolicy(strides="ignore", aliases=False, reason="another program of the same meaning")
 _OPTIONS = CaseOptions()
 _TRACEBACK_CHARACTERS = 3000
@@ -45,7 +44,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelationResult:
-    """What came of one relation."""
+    """The result of one relation."""
 
     verdict: Verdict
     traceback: str = ""
@@ -55,10 +54,10 @@ class RelationResult:
 def judge_relation(
     program: FuzzProgram, relation: Relation, subject: Subject, *, progress: Progress = lambda stage: None
 ) -> RelationResult | None:
-    """PASS where the subject does both right or both wrong, else the verdict on the one that is wrong.
+    """PASS if the subject is right on both or wrong on both, else the verdict on the wrong one.
 
-    None where the relation does not apply: it has nothing to do in the program, the subject is none for it, eager (or refimpl,
-    where the road leads through it) does not keep it, or either program is refused.
+    None if the relation does not apply to the program or the subject, if it does not hold in eager (for "through refimpl": with
+    refimpl), or if either program is refused.
     """
     related = relation.relate(program) if relation.is_for(subject.spec) else None
     if related is None or not _is_kept(program, related, relation, progress):
@@ -94,8 +93,8 @@ def judge_relations(
 def judge_related(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Task function: {"subject", "program", "relation" or "turn", "times"} -> {"relation", "shown", "runs", "verdict", ...}.
 
-    With "relation" that one is judged, up to `times` times until it shows a finding; with "turn" the first that applies of
-    those that are asked in this turn. "relation" of the result is "" where none applies. Stages begin with its name.
+    With "relation" that one is judged, up to `times` times until it shows a finding; with "turn" the first one of this turn that
+    applies. "relation" of the result is "" if none applies. Stages begin with its name.
     """
     progress("load")
     subject = prepared_subject(payload["subject"])
@@ -158,7 +157,7 @@ def _by_road(program: Program, relation: Relation, subject: Subject, progress: P
 
 
 def _is_kept(program: FuzzProgram, related: Related, relation: Relation, progress: Progress) -> bool:
-    """Whether what the relation asks of the subject is true without one."""
+    """Whether the relation holds without the subject."""
     if relation.road is Road.REFIMPL:
         return judge_program(to_program(program, name="by refimpl"), _refimpl()).verdict.status is Status.PASS
     return related.program is program or _is_kept_by_eager(program, related, progress)
@@ -170,7 +169,7 @@ def _refimpl() -> Subject:
 
 
 def _is_kept_by_eager(program: FuzzProgram, related: Related, progress: Progress) -> bool:
-    """Eager's outcomes on both, each value within the judge's bounds of the other. Random programs keep none."""
+    """Whether eager's values on both programs are within the judge's bounds of each other; never for random programs."""
     before = snapshot()
     mine, its = (_eager(p, progress, before) for p in (program, related.program))
     if mine is None or its is None or mine.is_random or its.is_random:
@@ -182,7 +181,7 @@ def _is_kept_by_eager(program: FuzzProgram, related: Related, progress: Progress
         progress("eager")
 
     restored = _restored(its.first, related, mine.first)
-    for one, other in ((mine.first, restored), (restored, mine.first)):  # either may be the worse one
+    for one, other in ((mine.first, restored), (restored, mine.first)):  # either may be the less accurate one
         runs = Runs(truth=lambda: mine.ground_truth(quiet, before), noise=lambda: mine.noise_runs(quiet, before))
         verdict = judge(Evidence(eager=one, again=one, subject=other, runs=runs, promises=Promises(policy=_POLICY)))
         if verdict.status is not Status.PASS:
@@ -201,7 +200,7 @@ def _eager(program: FuzzProgram, progress: Progress, before: ProcessState) -> Ea
 
 
 def _restored(outcome: Returned, related: Related, like: Returned) -> Outcome:
-    """The outcome with the outputs where the original has them."""
+    """The outcome with its outputs at the paths that they have in the original."""
     if not related.outputs or len(outcome.calls) != len(like.calls):
         return outcome
     calls = []

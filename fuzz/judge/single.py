@@ -1,4 +1,4 @@
-"""Judging one drawn program on one subject, in this process: what campaigns and the reducer both call."""
+"""Judges one drawn program on one subject in this process, for campaigns and the reducer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OPTIONS = CaseOptions()
 def judge(program: Program, subject: Subject, *, progress: Callable[[str], None] = lambda stage: None) -> CaseResult:
     """Eager twice, the subject, the judge. Nothing is kept from one program to the next.
 
-    Where eager refuses the program, the verdict is EAGER_FAIL_TO_RUN or MODEL_FAIL_TO_LOAD: the grammar's fault, not a finding.
+    If eager refuses the program, the verdict is EAGER_FAIL_TO_RUN or MODEL_FAIL_TO_LOAD: an error of the grammar, not a finding.
     """
     eager = EagerState(make=lambda: instantiate(program))
     return judge_subject(eager=eager, subject=subject, options=_OPTIONS, progress=progress)

@@ -1,9 +1,9 @@
-"""Mutants: backends and compilers with one planted bug each, to see what a campaign finds.
+"""Mutants: backends and compilers with one planted bug each, which measure how many bugs a campaign finds.
 
-Each is a subject by path, `fuzz.mutants.values:add_ignores_alpha` or `compile:fuzz.mutants.guards:attribute_is_kept`, with a
-trigger (a program on which it is wrong, and how) and a control (a program near it on which it is right). They differ in the
-stage that is wrong, in the symptom, and in how rarely it shows.
-`python -m benchmarks.measurements.fuzz_mutants` measures the fraction found.
+Each is a subject by import path, `fuzz.mutants.values:add_ignores_alpha` or `compile:fuzz.mutants.guards:attribute_is_kept`, with
+a trigger (a program on which it is wrong, and how) and a control (a similar program on which it is right). They differ in the
+stage that is wrong, in the symptom, and in how rarely it shows. `python -m benchmarks.measurements.fuzz_mutants` measures the
+fraction found.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Backends that are right but for some operators: calls in a graph are exchanged for calls of wrong functions.
+"""Makes backends that are wrong for some operators: calls in a graph are replaced by calls of wrong functions.
 
-`aten_backend` exchanges in the forward and backward graphs of AOT autograd, `graph_backend` in the graph as captured.
+`aten_backend` replaces calls in the forward and backward graphs of AOT autograd, `graph_backend` in the captured graph.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.fx import GraphModule
 
 Wrong: TypeAlias = Callable[..., Any]  # called as wrong(op, *args, **kwargs)
-Rules: TypeAlias = Mapping[str, Wrong]  # "aten.add" (every overload of it) or "aten.add.Tensor" -> what is done instead
+Rules: TypeAlias = Mapping[str, Wrong]  # "aten.add" (all overloads) or "aten.add.Tensor" -> its replacement
 
 
 Backend: TypeAlias = Callable[[GraphModule, Any], Callable[..., Any]]
 
 
 def with_wrong_calls(gm: GraphModule, rules: Rules) -> GraphModule:
-    """The graph module with its calls exchanged, in place."""
+    """Replace calls in the graph module, in place."""
     for node in gm.graph.nodes:
         if node.op != "call_function":
             continue
@@ -33,7 +33,7 @@ def with_wrong_calls(gm: GraphModule, rules: Rules) -> GraphModule:
 
 
 def aten_backend(forward: Rules, backward: Rules | None = None) -> Backend:
-    """A backend whose forward (and inference) graphs are exchanged by one table, backward graphs by another."""
+    """A backend with one table of replacements for forward (and inference) graphs, and one for backward graphs."""
 
     def compile_forward(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
         return with_wrong_calls(gm, forward).forward
@@ -45,7 +45,7 @@ def aten_backend(forward: Rules, backward: Rules | None = None) -> Backend:
 
 
 def edited_backend(edit: Callable[[GraphModule], None], *, backward: bool = False) -> Backend:
-    """A backend whose aten graphs are edited at will."""
+    """A backend whose aten graphs are changed by a function."""
 
     def compile_edited(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
         edit(gm)

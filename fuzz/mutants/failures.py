@@ -1,4 +1,4 @@
-"""Mutants that do not give wrong tensors: they raise, die, hang, leak process state, hide exceptions, or run effects twice."""
+"""Mutants that do not return wrong tensors: they raise, die, hang, leak process state, hide exceptions, or run effects twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fuzz.mutants.mutant import Mutant
 
 
 def _each_input(check: Callable[[torch.Tensor], None]) -> Callable[[Any, Any], Any]:
-    """A backend that looks at the tensors of every call before it runs the graph."""
+    """A backend that calls `check` on the tensors of every call before it runs the graph."""
 
     def backend(gm: Any, example_inputs: Any) -> Any:
         def call(*args: Any) -> Any:
@@ -95,7 +95,7 @@ def bad_indices_are_clamped(gm: Any, example_inputs: Any) -> Any:
 
 
 def effects_run_twice(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
-    """The first call runs the function once for warming up, on copies of the tensors: effects on other objects stay."""
+    """The first call runs the function once more as a warm-up, on copies of the tensors: effects on other objects stay."""
     warm: list[bool] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -110,7 +110,7 @@ def effects_run_twice(fn: Any, *, dynamic: bool | None = None) -> Callable[..., 
 
 
 def five_operators_do_not_compile(gm: Any, example_inputs: Any) -> Any:
-    """Graphs with five and more operators do not compile."""
+    """Graphs with five or more operators do not compile."""
     if sum(node.op in ("call_function", "call_method") for node in gm.graph.nodes) >= 5:
         raise RuntimeError("no more registers")
     return gm.forward

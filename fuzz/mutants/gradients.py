@@ -1,4 +1,4 @@
-"""Mutants whose forward pass is right and whose gradients are not."""
+"""Mutants with a right forward and wrong gradients."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _threshold_backward(op: Any, grad: Any, x: Any, threshold: Any) -> Any:
 
 
 def relu_gradient_at_zero(gm: Any, example_inputs: Any) -> Any:
-    """At exactly 0 torch says 0. What is saved is the result, which is 0 for all negative inputs too."""
+    """The gradient of relu at exactly 0, where torch has 0. The saved result is 0 for all negative inputs too."""
     return aten_backend({}, {"aten.threshold_backward": _threshold_backward, "aten.le": _strictly})(gm, example_inputs)
 
 
@@ -59,7 +59,7 @@ def _strictly(op: Any, x: Any, y: Any) -> Any:
 
 
 def gradients_ignore_the_second_use(gm: Any, example_inputs: Any) -> Any:
-    """Where the gradients of two uses of a tensor are added up in the backward graph, the second one is left out."""
+    """Where the backward graph adds the gradients of two uses of a tensor, the second one is left out."""
     return aten_backend({}, {"aten.add.Tensor": _first})(gm, example_inputs)
 
 
@@ -69,7 +69,7 @@ def _first(op: Any, x: Any, y: Any, **kwargs: Any) -> Any:
 
 
 def dropout_draws_again_in_backward(gm: Any, example_inputs: Any) -> Any:
-    """The gradient of dropout is masked by other numbers than the forward pass."""
+    """The gradient of dropout uses another mask than the forward."""
 
     class Dropped(torch.autograd.Function):
         @staticmethod

@@ -1,4 +1,4 @@
-"""Compilers that reuse what they compiled when they must not: right on the first call, wrong on a later one."""
+"""Compilers with a missing guard: right on the first call, wrong on a later one."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Key = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
 
 
 def _replaying(target: Any, key: Key, stale: Callable[[Any, Any, Any, Any], Any]) -> Callable[..., Any]:
-    """Calls of a key run as they are; `stale(target, first, args, kwargs)` decides what later ones of that key get.
+    """The first call with a key runs as it is; `stale(target, first, args, kwargs)` computes later ones with that key.
 
-    `first` is (args, kwargs) of the first call of the key.
+    `first` is (args, kwargs) of the first call with the key.
     """
     seen: dict[Any, tuple[Any, Any]] = {}
 
@@ -110,7 +110,7 @@ def attributes_are_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[...
 
 
 def training_flag_is_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
-    """train() and eval() after the first call are not seen."""
+    """train() and eval() after the first call have no effect."""
     if not isinstance(fn, torch.nn.Module):
         return fn
     first: list[bool] = []
@@ -151,7 +151,7 @@ def globals_are_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., A
 
 
 def gradient_mode_is_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
-    """A function compiled without gradients never gives any, and the other way round."""
+    """A function compiled without gradients never has any later, and vice versa."""
     first: list[bool] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -169,7 +169,7 @@ def gradient_mode_is_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[.
 
 
 def sizes_keep_their_remainder(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
-    """After a first call on a last size that 4 divides, later calls lose what is over a multiple of 4."""
+    """If 4 divides the last size of the first call, later calls drop the elements beyond a multiple of 4."""
     first: list[bool] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Mutants that give the right numbers in the wrong tensors (strides, aliases, dtypes, shapes, requires_grad), or lose writes."""
+"""Mutants that return the right numbers with wrong strides, aliases, dtypes, shapes or requires_grad, or lose writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fuzz.mutants.mutant import Mutant
 
 
 def _after_call(change: Callable[[Any, tuple[Any, ...]], Any]) -> Callable[[Any, Any], Any]:
-    """A backend that changes what the captured graph returns: change(output, args)."""
+    """A backend that changes the result of the captured graph: change(output, args)."""
 
     def backend(gm: Any, example_inputs: Any) -> Any:
         def call(*args: Any) -> Any:
@@ -94,7 +94,7 @@ def keepdim_of_two_dimensions(gm: Any, example_inputs: Any) -> Any:
 
 
 def writes_to_strided_arguments_are_lost(gm: Any, example_inputs: Any) -> Any:
-    """The captured graph runs on contiguous copies of its inputs; what it writes is copied back to contiguous ones only."""
+    """The captured graph runs on contiguous copies of its inputs; writes are copied back only to contiguous inputs."""
 
     def call(*args: Any) -> Any:
         copies = [
@@ -107,13 +107,13 @@ def writes_to_strided_arguments_are_lost(gm: Any, example_inputs: Any) -> Any:
 
 
 def shifted_writes_read_what_they_wrote(gm: Any, example_inputs: Any) -> Any:
-    """`x[1:] = x[:-1].clone()`: the copy is left out, and the write walks upwards."""
+    """`x[1:] = x[:-1].clone()`: the copy is left out, and elements are written in ascending order."""
     for node in gm.graph.nodes:
         is_setitem = node.op == "call_function" and "setitem" in str(node.target)
         copied = node.args[2] if is_setitem else None
         if isinstance(copied, torch.fx.Node) and copied.op == "call_method" and copied.target == "clone":
             source = copied.args[0]
-            if isinstance(source, torch.fx.Node) and source.args[:1] == node.args[:1]:  # both are parts of one tensor
+            if isinstance(source, torch.fx.Node) and source.args[:1] == node.args[:1]:  # both are views of one tensor
                 node.target, node.args = _walking_setitem, (*node.args[:2], source)
     gm.recompile()
     return gm.forward
@@ -129,7 +129,7 @@ def _walking_setitem(target: Any, index: Any, source: Any) -> None:
 
 
 def writes_of_buffers_are_lost(gm: Any, example_inputs: Any) -> Any:
-    """In-place operators on tensors without gradients that have one dimension are not run."""
+    """In-place operators on one-dimensional tensors without gradients are not run."""
     for node in gm.graph.nodes:
         is_write = node.op == "call_method" and node.target.endswith("_") and not node.target.endswith("__")
         if is_write and node.target not in ("requires_grad_", "detach_"):

@@ -1,4 +1,4 @@
-"""Mutant: a planted bug, described; and programs that do and do not show it."""
+"""Mutant: the description of a planted bug, with a program that shows it and one that does not."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Mutant:
     """
 
     function: Callable[..., Any]  # the backend, or the compiler
-    bug: str  # what it does wrong, in one line
+    bug: str  # the bug, in one line
     stage: str  # "graph" | "forward" | "backward" | "runtime" | "guards" | "compile"
-    statuses: tuple[str, ...]  # what the judge says of the trigger: one of these
-    rarity: str  # "common": any program with the operator; "some": an ordinary condition on top; "rare": two or more
+    statuses: tuple[str, ...]  # the judge's status for the trigger is one of these
+    rarity: str  # "common": any program with the operator shows it; "some": under one condition; "rare": under several
     trigger: str
     control: str
     calls: int = 1
-    before: Sequence[str] = ()  # what is executed before each call
+    before: Sequence[str] = ()  # statements that run before each call
     backward: bool = False
     is_module: bool = False
     is_compiler: bool = False
@@ -37,7 +37,7 @@ class Mutant:
 
     @property
     def subject(self) -> str:
-        """As `--subject` takes it."""
+        """The name for `--subject`."""
         path = f"{self.function.__module__}:{self.function.__name__}"
         return f"compile:{path}" if self.is_compiler else path
 

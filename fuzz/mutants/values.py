@@ -1,4 +1,4 @@
-"""Mutants that give wrong numbers in forward graphs."""
+"""Mutants that compute wrong numbers in forward graphs."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def floor_of_exact_integers(gm: Any, example_inputs: Any) -> Any:
 def _transposed_copy(op: Any, x: Any, *args: Any, **kwargs: Any) -> Any:
     result = op(x, *args, **kwargs)
     if x.dim() == 2 and not x.is_contiguous() and result.is_contiguous() and x.t().is_contiguous() and min(x.shape) > 1:
-        return x.t().reshape(-1).view(x.shape).clone()  # the memory as it lies
+        return x.t().reshape(-1).view(x.shape).clone()  # elements in the order of memory
     return result
 
 
@@ -210,7 +210,7 @@ def _zeros_like(x: Any, zero: Any) -> Any:
 
 
 def _fold_times_zero(gm: torch.fx.GraphModule) -> None:
-    """x * 0 becomes 0: right for finite numbers only."""
+    """Replace x * 0 by 0, which is right for finite numbers only."""
     for node in gm.graph.nodes:
         if node.op == "call_function" and str(node.target).startswith("aten.mul.") and 0 in node.args[1:]:
             node.target = _zeros_like

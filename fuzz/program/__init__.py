@@ -1,1 +1,1 @@
-"""The structured program: its parts, its text, the way back from text, and changes that several passes make."""
+"""The structured program: its parts, rendering to Python text, parsing, and edits that several passes use."""

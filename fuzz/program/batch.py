@@ -1,7 +1,7 @@
-"""Batches: several drawn programs as one, so that a compiler is paid for once. Torch-free.
+"""Batches: several drawn programs joined into one, so that they share one compile. Does not import torch.
 
-Each member stays a function (or a module) of its own that the batch calls; names of arguments, storages and results are made
-distinct. What a verdict on the batch says of `output[3]` is about the member that gave it. A batch is a `FuzzProgram` like any
+Each member stays a function (or module) of its own that the batch calls; names of arguments, storages and results are made
+distinct. The verdict on `output[3]` of the batch belongs to the member that returned it. A batch is a `FuzzProgram` like any
 other, so that a difference that only the batch shows can be kept, judged again and reduced.
 """
 
@@ -30,13 +30,13 @@ from fuzz.program.structure import (
 from oracle.program import Call
 from oracle.verdict import Verdict
 
-# What takes numbers from a generator: such a program makes every value of its batch one that only a distribution describes.
+# Operators that use a random generator: with such a member, the whole batch could only be judged by distributions.
 _RANDOM = re.compile(
     r"rand(?:n|int|perm|_like|int_like|n_like|om)?\b|dropout|rrelu|bernoulli|multinomial|fractional_max_pool|manual_seed|Generator\("
     r"|\b(?:log_)?normal_?\(|\b(?:uniform|exponential|cauchy|geometric|random)_\(|\bpoisson\("
 )
 _PLACE = re.compile(r"\b(?:(output|args|inputs)\[(\d+)\]|module\.member(\d+)\b)")
-_MOST_SYMPTOMS = 20  # the judge keeps no more: with as many, others may have been left out
+_MOST_SYMPTOMS = 20  # the judge's limit of symptoms: at this number, others may be missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +48,15 @@ class Batch:
 
 
 def batch_key(program: FuzzProgram) -> str | None:
-    """Programs of one key may be in one batch; None for a program that is judged alone.
+    """Programs with equal keys may share a batch. None for a program that must be judged alone.
 
-    Alone are programs that draw random numbers, that are meant to raise, or around which something changes between two calls.
+    These are programs that draw random numbers, that are meant to raise, or whose surroundings change between two calls.
     """
     if program.expects_raise or "random" in program.families or _RANDOM.search(_text(program)):
         return None
     if any(call.before or call.kwargs or call.args is None for call in program.calls):
         return None
-    # A program whose inputs need no gradients gives nothing to differentiate: it may be beside others that are.
+    # A program whose inputs need no gradients may share a batch with programs that are differentiated.
     is_differentiable = program.is_module or "requires_grad" in json.dumps([call.args for call in program.calls])
     is_differentiable = is_differentiable or "requires_grad" in _text(program)
     calls = [
@@ -67,13 +67,13 @@ def batch_key(program: FuzzProgram) -> str | None:
 
 
 def _text(program: FuzzProgram) -> str:
-    """What runs when the program is called."""
+    """The text that runs when the program is called."""
     lines = [line for statement in (*program.derive, *program.statements) for line in render_statement(statement)]
     return "\n".join([*lines, *(definition.text for definition in needed_definitions(program))])
 
 
 def grouped(programs: Sequence[FuzzProgram], keys: Sequence[str | None], size: int) -> list[list[int]]:
-    """Positions of programs, put together in groups of at most `size`; those without a key alone. Each position once."""
+    """Positions of programs in groups of at most `size`; a program without a key is alone. Each position occurs once."""
     groups: list[list[int]] = []
     open_groups: dict[str, list[tuple[list[int], dict[str, str]]]] = {}
     for position, (program, key) in enumerate(zip(programs, keys, strict=True)):
@@ -94,7 +94,7 @@ def grouped(programs: Sequence[FuzzProgram], keys: Sequence[str | None], size: i
 
 
 def combine(members: Sequence[FuzzProgram]) -> Batch:
-    """One program of several that have one key."""
+    """Join several programs with equal keys into one."""
     first = members[0]
     definitions: dict[str, Definition] = {}
     state: list[StateEntry] = []
@@ -133,7 +133,7 @@ def combine(members: Sequence[FuzzProgram]) -> Batch:
 
 
 def named_members(verdict: Verdict, batch: Batch) -> tuple[tuple[int, ...], bool]:
-    """Members that the symptoms of a verdict speak of, and whether there can be no others."""
+    """The members that a verdict's symptoms name, and whether the list is complete."""
     arguments = [n for n, member in enumerate(batch.members) for _ in member.arguments]
     inputs = [n for n, member in enumerate(batch.members) for _ in (member.inputs or member.arguments)]
     owners = {"output": list(range(len(batch.members))), "args": arguments, "inputs": inputs}
@@ -152,9 +152,9 @@ def named_members(verdict: Verdict, batch: Batch) -> tuple[tuple[int, ...], bool
 
 
 def inlined(batch: Batch) -> FuzzProgram | None:
-    """The batch with its members' statements instead of calls, for a reducer to take apart; None where that is not the same.
+    """The batch with its members' statements in place of calls, for the reducer; None if that would change its meaning.
 
-    Functions only: a `return` in a member's text would leave the others out.
+    For functions only. A `return` in a member's text would skip the other members.
     """
     if any(member.is_module or member.derive for member in batch.members):
         return None
@@ -177,7 +177,7 @@ def inlined(batch: Batch) -> FuzzProgram | None:
 
 
 class _NotInlinableError(Exception):
-    """A statement that means something else outside of its function."""
+    """A statement that would mean something else outside of its function."""
 
 
 def _own(number: int, name: str) -> str:
@@ -223,7 +223,7 @@ def _joint_call(members: Sequence[FuzzProgram], number: int) -> Call:
 
 
 def _own_storages(spec: Any, number: int) -> Any:
-    """A spec whose names of storages and objects no other member has."""
+    """A spec with names of storages and objects that are unique to the member."""
     if isinstance(spec, Mapping):
         own = {key: _own_storages(value, number) for key, value in spec.items()}
         if "$" in own:

@@ -1,4 +1,4 @@
-"""Changes of a structured program that several passes make: statements by path, names exchanged, arguments added and dropped.
+"""Edits of a structured program that several passes use: replace statements, rename values, add and drop arguments.
 
 A path is the position of a statement: `(2,)`, or in a block `(2, "body", 0)`. Every function returns a new program.
 """
@@ -26,13 +26,13 @@ from fuzz.program.structure import (
 from oracle.program import Call
 
 Path: TypeAlias = tuple[Any, ...]
-Edit: TypeAlias = Callable[[FuzzProgram], "FuzzProgram | None"]  # None: the edit has nothing to do here
+Edit: TypeAlias = Callable[[FuzzProgram], "FuzzProgram | None"]  # None: the edit does not apply
 
 # ------------------------------------------------------------------------------------------------------------ statements
 
 
 def paths(statements: Sequence[Statement], prefix: Path = ()) -> Iterator[tuple[Path, Statement]]:
-    """Every statement with its path, a block before what it holds."""
+    """Every statement with its path, a block before its body."""
     for position, statement in enumerate(statements):
         path = (*prefix, position)
         yield path, statement
@@ -42,13 +42,13 @@ def paths(statements: Sequence[Statement], prefix: Path = ()) -> Iterator[tuple[
 
 
 def statement_at(program: FuzzProgram, path: Path) -> Statement | None:
-    """The statement there; None where the program has none."""
+    """The statement at a path, or None."""
     found = [statement for at, statement in paths(program.statements) if at == path]
     return found[0] if found else None
 
 
 def exchanged(program: FuzzProgram, path: Path, instead: Sequence[Statement]) -> FuzzProgram:
-    """The program with other statements in the place of one."""
+    """The program with one statement replaced by others."""
     return replace(program, statements=_exchanged(program.statements, path, tuple(instead)))
 
 
@@ -64,7 +64,7 @@ def _exchanged(statements: tuple[Statement, ...], path: Path, instead: tuple[Sta
 
 
 def uses_of(statement: Statement) -> set[str]:
-    """What a statement reads, those in a block included."""
+    """The values that a statement reads, including the statements in a block."""
     used = set(statement.uses)
     if isinstance(statement, Block):
         for inner in (*statement.body, *statement.orelse):
@@ -75,7 +75,7 @@ def uses_of(statement: Statement) -> set[str]:
 
 
 def used_names(program: FuzzProgram) -> set[str]:
-    """Everything that the function's statements and its result read."""
+    """All values that the function's statements and its result read."""
     used = set(names_in(program.result))
     for statement in program.statements:
         used |= uses_of(statement)
@@ -83,12 +83,12 @@ def used_names(program: FuzzProgram) -> set[str]:
 
 
 def defined_names(statements: Sequence[Statement]) -> list[str]:
-    """What statements bind, in order."""
+    """The names that statements bind, in order."""
     return list(dict.fromkeys(name for statement in statements for name in statement.results))
 
 
 def with_renamed(program: FuzzProgram, names: Mapping[str, str]) -> FuzzProgram:
-    """Other names for values, everywhere in the function and in `derive`."""
+    """Rename values everywhere in the function and in `derive`."""
     return replace(
         program,
         arguments=tuple(names.get(name, name) for name in program.arguments),
@@ -100,7 +100,7 @@ def with_renamed(program: FuzzProgram, names: Mapping[str, str]) -> FuzzProgram:
 
 
 def renamed_statement(statement: Statement, names: Mapping[str, str]) -> Statement:
-    """A statement with other names for what it reads and binds."""
+    """A statement with renamed values."""
 
     def of(many: Sequence[str]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(names.get(name, name) for name in many))
@@ -145,7 +145,7 @@ def _rebraced(text: str, braced: Mapping[str, str]) -> str:
 
 
 def input_names(program: FuzzProgram) -> tuple[str, ...]:
-    """What the calls' `args` hold, in order."""
+    """Names of the inputs in the calls' `args`, in order."""
     return program.inputs if program.derive else program.arguments
 
 
@@ -156,7 +156,7 @@ def specs_of(program: FuzzProgram, name: str) -> list[Any]:
 
 
 def with_specs(program: FuzzProgram, name: str, specs: Sequence[Any]) -> FuzzProgram:
-    """The program with other specs of an input, one a call."""
+    """The program with other specs of an input, one for each call."""
     position = input_names(program).index(name)
     calls = tuple(
         replace(call, args=[*call.args[:position], spec, *call.args[position + 1 :]])
@@ -175,7 +175,7 @@ def add_argument(program: FuzzProgram, name: str, specs: Sequence[Any]) -> FuzzP
 
 
 def drop_arguments(program: FuzzProgram, dropped: set[str]) -> FuzzProgram:
-    """Without these arguments; an input that `derive` no longer needs goes as well."""
+    """Drop these arguments, and inputs that `derive` no longer needs."""
     arguments = tuple(name for name in program.arguments if name not in dropped)
     if not program.derive:
         return _drop_inputs(replace(program, arguments=arguments), program.arguments, dropped)
@@ -188,7 +188,7 @@ def drop_arguments(program: FuzzProgram, dropped: set[str]) -> FuzzProgram:
     unneeded = {name for name in program.inputs if name not in needed}
     slim = replace(program, arguments=arguments, derive=tuple(derive))
     if not derive:
-        # what is left are inputs that are arguments, in the order of the arguments
+        # the remaining inputs are arguments, in the order of the arguments
         order = [program.inputs.index(name) for name in arguments]
         calls = tuple(replace(call, args=[call.args[i] for i in order]) for call in program.calls)
         return replace(slim, inputs=(), calls=calls)
@@ -203,7 +203,7 @@ def _drop_inputs(program: FuzzProgram, names: Sequence[str], dropped: set[str]) 
 
 
 def _kept_specs(call: Call, kept: Sequence[int]) -> list[Any]:
-    """The specs at these positions. A spec that others refer to as `same` hands its place to the first of them."""
+    """The specs at these positions. If a dropped spec is referred to as `same`, the first such reference becomes the spec."""
     specs = [call.args[position] for position in kept]
     held = {
         spec["id"]: spec for spec in call.args if isinstance(spec, dict) and "id" in spec and spec.get("$") != "same"
@@ -217,7 +217,7 @@ def _kept_specs(call: Call, kept: Sequence[int]) -> list[Any]:
 
 
 def unused_arguments(program: FuzzProgram) -> set[str]:
-    """Arguments that nothing reads, and that share no memory with others."""
+    """Arguments that are not read and share no memory with others."""
     used = used_names(program) | {name for statement in program.statements for name in statement.results}
     return {name for name in program.arguments if name not in used and not _is_shared(program, name)}
 
@@ -230,13 +230,13 @@ def _is_shared(program: FuzzProgram, name: str) -> bool:
 
 
 def tidied(program: FuzzProgram) -> FuzzProgram:
-    """Without arguments that nothing reads."""
+    """The program without unused arguments."""
     unused = unused_arguments(program)
     return drop_arguments(program, unused) if unused else program
 
 
 def fresh_name(program: FuzzProgram, prefix: str) -> str:
-    """A name of this form that nothing has."""
+    """An unused name with this prefix."""
     taken = {*program.arguments, *program.inputs, *defined_names(tuple(walk(program.statements)))}
     number = 0
     while f"{prefix}{number}" in taken:

@@ -1,4 +1,4 @@
-"""Helper functions of a program put in the place of their calls, as structure where the text can be read."""
+"""Inlines helper functions into a program, as structured statements if their text can be parsed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fuzz.program.structure import Definition, Expr, FuzzProgram, Lines, OpCall,
 
 
 def inlined(program: FuzzProgram) -> FuzzProgram | None:
-    """The program without calls of helper functions; None where it has none that can be inlined."""
+    """The program with its helper functions inlined; None if it has none that can be."""
     helpers = {definition.name: definition for definition in program.definitions}
     found = program
     for path, statement in reversed([*paths(program.statements)]):
@@ -57,7 +57,7 @@ def body_in_place(call: OpCall, helper: Definition, program: FuzzProgram) -> lis
 
 
 def as_structure(lines: Lines, program: FuzzProgram) -> tuple[Statement, ...] | None:
-    """The same as smaller statements; None where the text is one already, or is more than can be read."""
+    """The text as several structured statements; None if it is a single one, or cannot be parsed."""
     try:
         found = statements_of(plain_text(lines), [*lines.uses, *lines.results], lines.definitions)
     except SyntaxError:

@@ -1,4 +1,4 @@
-"""From Python text to structured statements: one statement a line, compound ones as blocks, simple calls as operations."""
+"""Parses Python text into structured statements: compound statements become blocks, simple calls operations."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _BINARY: Mapping[type[ast.operator], str] = {
     ast.BitAnd: "operator.and_", ast.BitOr: "operator.or_", ast.BitXor: "operator.xor",
 }  # fmt: skip
 
-UNKNOWN = Expr("<not an operand>")  # what `_Reader.operand` says of what is none
+UNKNOWN = Expr("<not an operand>")  # returned by `_Reader.operand` for an expression that is no operand
 
 
 def statements_of(text: str, values: Iterable[str], definitions: tuple[str, ...] = ()) -> tuple[Statement, ...] | None:
-    """Statements of a text in which these names, and those it binds, are values. None for text whose braces mean something else.
+    """The statements of a text in which these names, and those it binds, are values.
 
-    Raises SyntaxError.
+    None if the text has braces that are not a dict. Raises SyntaxError.
     """
     tree = ast.parse(textwrap.dedent(text))
     if any(isinstance(node, (ast.JoinedStr, ast.Set)) for node in ast.walk(tree)):
@@ -46,7 +46,7 @@ def program_of(source: str, args: Sequence[Any], **fields: Any) -> FuzzProgram:
         raise UsageError(
             seen="source without a function `program` that ends with a return",
             expected="def program(a, b): ... return r",
-            do="mend the source",
+            do="correct the source",
         )
     arguments = tuple(argument.arg for argument in function.args.args)
     body = ast.Module(body=function.body[:-1], type_ignores=[])
@@ -58,14 +58,14 @@ def program_of(source: str, args: Sequence[Any], **fields: Any) -> FuzzProgram:
         raise UsageError(
             seen="an f-string, a set, or a result that is an expression",
             expected="statements without braces, and a result of names",
-            do="mend the source",
+            do="correct the source",
         )
     fields.setdefault("calls", (Call(args=[*args]),))
     return FuzzProgram(arguments=arguments, statements=statements, result=result, **fields)
 
 
 class _Reader:
-    """Reads nodes of one text; knows which names of it are values."""
+    """Parses the nodes of one text; knows which names are values."""
 
     def __init__(self, values: Iterable[str], tree: ast.Module, definitions: tuple[str, ...]) -> None:
         stored = [n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
@@ -162,7 +162,7 @@ class _Reader:
         return _unless_unknown(before, OpCall(target=target, args=args[: len(given)], kwargs=kwargs, results=results))
 
     def _operands(self, nodes: Sequence[ast.expr]) -> tuple[list[Statement], tuple[Operand, ...]]:
-        """Operands, and the statements that compute those that are calls themselves."""
+        """The operands, and statements that compute those operands that are calls."""
         before: list[Statement] = []
         found: list[Operand] = []
         for node in nodes:
@@ -206,7 +206,7 @@ class _Reader:
 
 
 def _unless_unknown(before: list[Statement], operation: OpCall) -> list[Statement] | None:
-    """Both, or None where an operand of either could not be read."""
+    """Both lists of statements, or None if an operand could not be parsed."""
     operands = (*operation.args, *(value for _, value in operation.kwargs))
     return None if any(operand is UNKNOWN for operand in operands) else [*before, operation]
 

@@ -1,4 +1,4 @@
-"""From a structured program to the source that people read and the oracle runs."""
+"""Renders a structured program as Python source."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _NAME = re.compile(r"\{([A-Za-z_][\w.]*)\}")
 
 
 def to_program(program: FuzzProgram, *, name: str) -> Program:
-    """What the oracle runs."""
+    """The `oracle.program.Program` of a structured program."""
     return Program(
         name=name,
         source=render(program),
@@ -70,7 +70,7 @@ def to_program(program: FuzzProgram, *, name: str) -> Program:
 
 
 def render(program: FuzzProgram) -> str:
-    """Module source as `oracle.program` wants it. Definitions and state that nothing needs are left out."""
+    """The module source for `oracle.program`, without unused definitions and state."""
     parts = ["import torch\n", *(f"\n{d.text.strip()}\n" for d in needed_definitions(program))]
     if program.derive:
         parts.append("\n" + _render_derive(program))
@@ -84,7 +84,7 @@ def _render_derive(program: FuzzProgram) -> str:
 
 
 def render_function(program: FuzzProgram) -> str:
-    """The function, or the module with its factory: what is shown of a finding."""
+    """The function, or the module with its factory."""
     body = [*_render_all(program.statements), f"return {render_operand(program.result)}"]
     if program.state is None:
         return f"def program({', '.join(program.arguments)}):\n{_indented(body)}\n"
@@ -96,13 +96,13 @@ def render_function(program: FuzzProgram) -> str:
 
 
 def render_shown(program: FuzzProgram) -> str:
-    """The function or module with what it needs (definitions, how arguments are derived from inputs): a finding for readers."""
+    """The function or module with its definitions and the derivation of its arguments, as findings show it."""
     derive = [_render_derive(program)] if program.derive else []
     return "\n".join([*(f"{d.text.strip()}\n" for d in needed_definitions(program)), *derive, render_function(program)])
 
 
 def render_statement(statement: Statement) -> list[str]:
-    """Lines of source, without indentation of their own."""
+    """Lines of source, not indented."""
     match statement:
         case OpCall():
             return [_render_call(statement)]
@@ -143,7 +143,7 @@ def with_names(text: str, names: Mapping[str, str] | None = None) -> str:
 
 
 def needed_definitions(program: FuzzProgram) -> tuple[Definition, ...]:
-    """Those that statements need, directly or through others, in their order."""
+    """The definitions that statements need, directly or through others, in order."""
     by_name = {definition.name: definition for definition in program.definitions}
     if not by_name:
         return ()
@@ -153,7 +153,7 @@ def needed_definitions(program: FuzzProgram) -> tuple[Definition, ...]:
         if not isinstance(statement, OpCall)
         for name in statement.definitions
     ]
-    # a call with it, `helper(v0)` or `torch.vmap(helper)`, needs it as well; so does what is done between two calls
+    # calls such as `helper(v0)` and `torch.vmap(helper)` need it as well; so do statements between two calls
     text = " ".join(call.before for call in program.calls)
     text += " ".join(_render_call(s) for s in walk((*program.derive, *program.statements)) if isinstance(s, OpCall))
     wanted += [name for name in by_name if re.search(rf"\b{re.escape(name)}\b", text)]
@@ -170,7 +170,7 @@ def needed_definitions(program: FuzzProgram) -> tuple[Definition, ...]:
 
 
 def needed_state(program: FuzzProgram) -> tuple[StateEntry, ...]:
-    """Entries of the module that statements or other entries read, and those the call plan names."""
+    """Entries of the module that statements, other entries or the call plan use."""
     assert program.state is not None
     used = set(names_in(program.result))
     for statement in walk(program.statements):

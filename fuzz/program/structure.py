@@ -1,4 +1,4 @@
-"""The structured program: what the grammar draws, the corpus keeps and the reducer takes apart. Torch-free; JSON round trip.
+"""The structured program, which the grammar draws, the corpus keeps and the reducer takes apart. Torch-free; JSON round trip.
 
 A `FuzzProgram` is rendered as the source of an `oracle.program.Program` (`fuzz.program.render`). Values have names: arguments
 `a0`, results `v0`, state of a module `self.w0`. A statement says what it reads (`uses`) and what it binds (`results`), so that
@@ -72,7 +72,7 @@ class OpCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """Statements of Python that only make sense together, as text. Names of values stand in it as `{v0}`."""
+    """Python statements as text that belong together. Names of values are in braces, `{v0}`."""
 
     text: str
     uses: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class FuzzProgram:
     arguments: tuple[str, ...]  # of the function, in order
     inputs: tuple[
         str, ...
-    ] = ()  # what the calls' args hold, where `derive` makes the arguments of them; else as arguments
+    ] = ()  # inputs in the calls' args, if `derive` makes the arguments from them; else the same as `arguments`
     derive: tuple[Statement, ...] = ()
     calls: tuple[Call, ...] = (Call(),)
     statements: tuple[Statement, ...] = ()
@@ -135,7 +135,7 @@ class FuzzProgram:
     dynamic: bool | None = None
     expects_raise: bool = False  # eager raises on the last call, and so should the subject
     seed: int = 0
-    families: tuple[str, ...] = ()  # of the grammar's rules that took part: what buckets and coverage are told
+    families: tuple[str, ...] = ()  # families of the grammar's rules that took part, for buckets and coverage
 
     @property
     def is_module(self) -> bool:
@@ -208,7 +208,7 @@ def names_in(operand: Operand) -> Iterator[str]:
 
 
 def renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
-    """The operand with other names for values."""
+    """The operand with renamed values."""
     match operand:
         case Ref(name=name):
             return Ref(names.get(name, name))
@@ -221,7 +221,7 @@ def renamed(operand: Operand, names: Mapping[str, str]) -> Operand:
 
 
 def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
-    """Every statement, those in blocks after their block."""
+    """Every statement, a block before its body."""
     for statement in statements:
         yield statement
         if isinstance(statement, Block):
@@ -230,7 +230,7 @@ def walk(statements: tuple[Statement, ...]) -> Iterator[Statement]:
 
 
 def operand_json(operand: Operand) -> Any:
-    """JSON of an operand; floats that JSON has no word for as text."""
+    """JSON of an operand; floats that JSON lacks (NaN, infinities) as text."""
     match operand:
         case Ref(name=name):
             return {"ref": name}
@@ -249,7 +249,7 @@ def operand_json(operand: Operand) -> Any:
 
 
 def operand_of(data: Any) -> Operand:
-    """The operand of its JSON. Raises ValueError for what is none."""
+    """The operand from its JSON. Raises ValueError if it is none."""
     if data is None or isinstance(data, (bool, int, float, str)):
         return data
     if not isinstance(data, dict) or len(data) != 1:

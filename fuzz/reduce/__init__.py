@@ -1,12 +1,12 @@
-"""Reduction: the smallest program that still shows what a finding shows.
+"""Reduction: finds the smallest program that still shows a finding.
 
-`reduce` is a pure search over the structured program; what "still shows" means is the caller's (`fuzz.reduce.task` asks a
-subject and compares symptoms). Every pass offers candidates, from large steps to small ones; a candidate that eager
-refuses, or that does something undefined which the original does not, is not tried.
+`reduce` is a pure search over the structured program. The caller decides what "still shows" means (`fuzz.reduce.task` runs a
+subject and compares symptoms). Every pass offers candidates, large steps first. A candidate that eager refuses, or that does
+something undefined which the original does not, is not tried.
 
 Counterpart: torch/_dynamo/repro/after_aot.py (minifier), torch/_functorch/fx_minifier.py
-Differs: works on the program that a user would write, not on the graph a compiler has made of it; so mutation, aliases,
-guards, gradients and exceptions reduce like everything else.
+Differs: reduces the program as a user would write it, not a compiler's graph, so that mutation, aliases, guards, gradients and
+exceptions can be reduced too.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ __all__ = ["Hint", "Reduced", "reduce", "reduce_counted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """What the verdict says about where to look first."""
+    """Where to look first, from the verdict."""
 
-    call: int | None = None  # that shows it
-    output: int | str | None = None  # position or key in the result that shows it
-    needs_output: bool = False  # it is about results: a program that returns nothing cannot show it
+    call: int | None = None  # the call that shows the symptom
+    output: int | str | None = None  # position or key of the output that shows it
+    needs_output: bool = False  # the symptom concerns an output, so a program without outputs cannot show it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reduced:
-    """What a reduction gives, and what it cost."""
+    """The result of a reduction, and its cost."""
 
     program: FuzzProgram
-    trials: int  # candidates that the subject was asked about
-    refused: int  # candidates that eager refused, or that were undefined
-    is_finished: bool  # no pass had anything left; False: out of time or trials
+    trials: int  # candidates that ran on the subject
+    refused: int  # candidates that eager refused, or with undefined results
+    is_finished: bool  # no pass can reduce further; False: out of time or trials
 
 
 def reduce(
@@ -50,7 +50,9 @@ def reduce(
     max_trials: int = 1000,
     hint: Hint = Hint(),
 ) -> FuzzProgram:
-    """The smallest program found by `deadline` (of `time.monotonic`), deterministic but for that. `shows(program)` holds."""
+    """The smallest program found before `deadline` (of `time.monotonic`) for which `shows` is true. Deterministic except for the
+    deadline.
+    """
     return reduce_counted(program, shows, deadline=deadline, max_trials=max_trials, hint=hint).program
 
 
@@ -62,10 +64,10 @@ def reduce_counted(
     max_trials: int = 1000,
     hint: Hint = Hint(),
 ) -> Reduced:
-    """The same, with its cost."""
+    """Like `reduce`, also with the cost."""
     state = SearchState(replace(program, families=()), shows, deadline=deadline, max_trials=max_trials)
     is_finished = False
-    done: dict[str, Hashable] = {}  # by pass: what it saw when it last ended without anything left
+    done: dict[str, Hashable] = {}  # by pass: the part of the program that it depends on when it last found nothing
     try:
         before = None
         while before != state.current:
@@ -96,7 +98,7 @@ class _Pass:
 
 
 def _passes(hint: Hint) -> list[_Pass]:
-    """Those that take away most come first."""
+    """The passes, those that remove most first."""
     structural: list[Callable[[SearchState], object]] = [
         partial(plans.reduce_calls, wrong=hint.call),
         partial(statements.reduce_result, first=hint.output),

@@ -1,4 +1,4 @@
-"""The canonical form of a structured program: what two programs that are the same but for names have in common. Torch-free."""
+"""The canonical form of a structured program, equal for programs that differ only in names. Does not import torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fuzz.program.structure import Block, FuzzProgram, Statement, names_in, walk
 
 
 def canonical(program: FuzzProgram) -> FuzzProgram:
-    """Values named by the order in which they come: inputs i0, arguments a0, results v0; nothing kept that is not needed."""
+    """Rename values in order of occurrence (inputs i0, arguments a0, results v0), and drop everything that is not needed."""
     slim = replace(program, definitions=needed_definitions(program))
     if slim.state is not None:
         slim = replace(slim, state=needed_state(slim))
@@ -25,14 +25,14 @@ def canonical(program: FuzzProgram) -> FuzzProgram:
             count += 1
     results = [name for name in defined_names(_flat(slim.statements)) if name not in names and "." not in name]
     names.update({name: f"v{number}" for number, name in enumerate(results)})
-    # by way of names that nothing has, for the new names may be old names of others
+    # rename in two steps by way of unused names, since a new name may be another value's old name
     away = {old: f"{new}_" for old, new in names.items()}
     back = {f"{new}_": new for new in names.values()}
     return with_renamed(with_renamed(slim, away), back)
 
 
 def _in_order_of_use(program: FuzzProgram) -> FuzzProgram:
-    """Arguments in the order in which they are read, where their order means nothing."""
+    """Sort arguments by their first use, if their order has no meaning."""
     specs = [spec for call in program.calls for spec in call.args or ()]
     if program.derive or any(
         isinstance(s, dict) and ({"id", "storage"} & set(s) or s.get("$") == "same") for s in specs

@@ -1,7 +1,7 @@
 """Passes that turn text into structure: several lines into single ones, compound ones into blocks, expressions into operations.
 
-What the grammar writes as text (`Lines`) can then be dropped, cut and unwrapped as everything else. These steps change no
-meaning, but a compiler may see another program: each is tried like any other.
+Statements that the grammar writes as text (`Lines`) can then be dropped and unwrapped like others. These steps do not change the
+meaning, but a compiler may treat the program differently, so each is tried like any other.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from fuzz.reduce.search import SearchState
 
 
 def split_lines(state: SearchState) -> None:
-    """Text of several statements as several; compound statements as blocks; simple calls as operations."""
+    """Split text into single statements: compound ones become blocks, simple calls operations."""
     state.accept_edits([_replacing(path, as_structure) for path in _text_paths(state.current)])
 
 
 def inline_helpers(state: SearchState) -> None:
-    """The body of a helper function in the place of its call."""
+    """Inline a helper function."""
     for path, statement in reversed([*paths(state.current.statements)]):
         if isinstance(statement, OpCall):
             helper = next((d for d in state.current.definitions if d.name == statement.target), None)
@@ -46,7 +46,7 @@ def inline_helpers(state: SearchState) -> None:
 
 
 def unroll_loops(state: SearchState) -> None:
-    """The body of a counting loop once, with the counter at 0."""
+    """Replace a counting loop by one copy of its body, with the counter at 0."""
     for path, statement in reversed([*paths(state.current.statements)]):
         found = re.match(r"for (\w+) in range\(", statement.header) if isinstance(statement, Block) else None
         if found is not None and isinstance(statement, Block):
@@ -69,7 +69,7 @@ def _replacing(path: tuple[object, ...], change: Callable[[Lines, FuzzProgram], 
 
 
 def propagate_copies(state: SearchState) -> None:
-    """`v1 = v0` gone, its readers reading v0."""
+    """Drop `v1 = v0`, and use v0 in place of v1."""
     for position in reversed(range(len(state.current.statements))):
         statement = state.current.statements[position]
         if not isinstance(statement, Lines):

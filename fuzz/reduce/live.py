@@ -1,4 +1,4 @@
-"""What eager says of a program while it is reduced: whether it runs and is defined, and which values it computes."""
+"""Runs candidates of a reduction in eager: whether they run and are defined, and which values they compute."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from oracle.observe import observe
 from oracle.observe.outcome import Raised, Returned
 from oracle.program.build import Instance, ProgramLoadError, instantiate
 
-_INLINE = 256  # elements of a value that is written out in a spec; larger ones are drawn anew
+_INLINE = 256  # a spec writes out values of up to this many elements; larger ones are drawn again
 
 
 def undefined_kinds(program: FuzzProgram) -> frozenset[str] | None:
-    """Which undefined things eager does while it runs the whole plan; None where eager refuses.
+    """The kinds of undefined operations in an eager run of the whole plan; None if eager refuses.
 
-    Of a program that is meant to raise, what it raises is one of them: another exception is another program.
+    For a program that is meant to raise, its exception counts as a kind, so that a candidate must raise the same one.
     """
     kinds: set[str] = set()
     with _quiet():
@@ -43,13 +43,13 @@ def undefined_kinds(program: FuzzProgram) -> frozenset[str] | None:
 
 @dataclass(frozen=True, slots=True)
 class LiveCall:
-    """The values of one call: after which top-level statement (-1: before the first) which name had which."""
+    """The values of one call: for each name its values after top-level statements (-1: before the first)."""
 
     recorded: tuple[tuple[int, str, Any], ...]
-    written: frozenset[str] = frozenset()  # arguments that hold something else after the call
+    written: frozenset[str] = frozenset()  # arguments whose contents changed in the call
 
     def value(self, name: str, *, before: int) -> Any:
-        """The spec of what a name held when statement `before` began. Raises KeyError where that is not known."""
+        """The spec of a name's value when statement `before` began. Raises KeyError if it is not known."""
         found = [spec for position, recorded, spec in self.recorded if recorded == name and position < before]
         if not found:
             raise KeyError(name)
@@ -57,9 +57,9 @@ class LiveCall:
 
 
 def values_of(program: FuzzProgram) -> list[LiveCall] | None:
-    """Of each call: what top-level statements bind and read, each time they have run, and the module's tensors before.
+    """For each call the values that top-level statements bind and read, and the module's tensors before the call.
 
-    None where the program does not run. Values that no spec can hold are left out.
+    None if the program does not run. Values that no spec can hold are left out.
     """
     recorded: list[list[tuple[int, str, Any]]] = []
     written: list[frozenset[str]] = []
@@ -92,7 +92,7 @@ def values_of(program: FuzzProgram) -> list[LiveCall] | None:
 
 
 def _recording(program: FuzzProgram, state: list[str]) -> FuzzProgram:
-    """The program that hands every value it binds or reads to `_record`."""
+    """The program with calls of `_record` for every value that it binds or reads."""
     statements: list[Statement] = [_recorder(-1, name) for name in state]
     for position, statement in enumerate(program.statements):
         names = dict.fromkeys((*statement.results, *statement.uses))
@@ -102,13 +102,13 @@ def _recording(program: FuzzProgram, state: list[str]) -> FuzzProgram:
 
 
 def _recorder(position: int, name: str) -> Lines:
-    # a result of a branch not taken is unbound, and a part of the state need not be there yet
+    # a result may be unbound after a branch, and a part of the state may not exist yet
     text = f"try:\n    _record({position}, {name!r}, {{{name}}})\nexcept (NameError, AttributeError):\n    pass"
     return Lines(text=text, uses=(name,), definitions=("_record",))
 
 
 def _run_call(instance: Instance, call: int) -> list[bool]:
-    """Run it; says of each argument whether it holds something else now."""
+    """Run a call. Returns for each argument whether its contents changed."""
     plan = instance.program.calls[call]
     instance.prepare(call)
     args, kwargs, _ = instance.arguments(*instance.inputs(call))
@@ -127,7 +127,7 @@ def _bytes_of(value: Any) -> bytes:
 
 
 def spec_of(value: Any) -> Any:
-    """A spec of a tensor or number, in memory of its own. Raises TypeError for what has none."""
+    """The spec of a tensor or number, in memory of its own. Raises TypeError for other values."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):

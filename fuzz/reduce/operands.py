@@ -1,4 +1,4 @@
-"""Passes over what operations are given: fewer keywords, shorter lists, numbers for tensors, simpler numbers, other values."""
+"""Passes over the operands of operations: fewer keywords, shorter lists, numbers for tensors, simpler numbers, other values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIXED = ("getitem", "setitem", "getattr", "setattr")
 
 
 def reduce_keywords(state: SearchState) -> None:
-    """Operations without their keyword arguments, and lists of operands with fewer items."""
+    """Drop keyword arguments, and items of lists."""
     edits: list[Edit] = []
     for path, statement in _calls(state.current):
         edits += [_without_keyword(path, key) for key, _ in statement.kwargs]
@@ -27,7 +27,7 @@ def reduce_keywords(state: SearchState) -> None:
 
 
 def reduce_operands(state: SearchState) -> None:
-    """A number or a value that was there before in the place of a tensor; simple numbers in the place of others."""
+    """Replace a tensor by a number or an earlier value, and a number by a simpler one."""
     live = state.live
     for path, statement in reversed(_calls(state.current)):
         for position, arg in enumerate(statement.args):
@@ -54,9 +54,9 @@ def reduce_operands(state: SearchState) -> None:
 
 
 def generalise_operators(state: SearchState) -> None:
-    """The plainest operator of a kind where any would do: what stays special has to do with the failure.
+    """Replace an operator by the simplest one that still shows the failure.
 
-    So that programs which fail for one reason, whatever operator stands in them, come down to one program.
+    So programs that fail for one reason with different operators are reduced to the same program.
     """
     for path, statement in reversed(_calls(state.current)):
         plain = _plainest(statement)
@@ -65,7 +65,7 @@ def generalise_operators(state: SearchState) -> None:
 
 
 def _plainest(call: OpCall) -> OpCall | None:
-    """neg of the first tensor, in place where the call is."""
+    """`neg` of the first tensor, in place if the call is."""
     first = next((arg for arg in call.args if isinstance(arg, Ref)), None)
     if first is None or len(call.results) > 1 or call.target in ("setitem", "getitem", ".neg_", "torch.neg"):
         return None
@@ -81,7 +81,7 @@ def _calls(program: FuzzProgram) -> list[tuple[Any, OpCall]]:
 
 
 def _earlier(program: FuzzProgram, path: Any, name: str, live: Sequence[LiveCall] | None) -> Iterator[Ref]:
-    """Arguments, then earlier results, with the shape and dtype that this value has in every call."""
+    """Arguments, then earlier results, with the same shape and dtype as this value in every call."""
     if live is None:
         return
     position = path[0]
@@ -131,7 +131,7 @@ def _without_last(path: Any, position: int) -> Edit:
         if not isinstance(statement, OpCall) or len(statement.args) != position + 1:
             return None
         if statement.target.startswith("operator.") or statement.target in _FIXED:
-            return None  # written infix, or as an index: there is no way to leave an operand out
+            return None  # infix operators and indexing have no operand to leave out
         return exchanged(program, path, [replace(statement, args=statement.args[:-1])])
 
     return edit
@@ -163,7 +163,7 @@ def _without_item(path: Any, position: int, item: int) -> Edit:
 
 
 def _simpler_number(operand: Operand) -> Operand | None:
-    """1 or 2 for another number; None where it is simple."""
+    """1 or 2 instead of another number; None if the number is simple."""
     if isinstance(operand, bool) or not isinstance(operand, (int, float, complex)):
         return None
     if isinstance(operand, int):

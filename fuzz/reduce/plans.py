@@ -1,4 +1,4 @@
-"""Passes over the call plan and what surrounds the function: calls, what comes between them, gradients, configuration, state."""
+"""Passes over the call plan and the program's surroundings: calls, changes between them, gradients, configuration, state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fuzz.reduce.search import SearchState
 
 
 def reduce_calls(state: SearchState, *, wrong: int | None = None) -> None:
-    """One call; else two; else fewer. `wrong` is the call that shows it: with it alone, then with the first before it."""
+    """Try one call, then two, then dropping calls one by one. `wrong` is the call that shows the symptom."""
     count = len(state.current.calls)
     if count > 1:
         last = wrong if wrong is not None and wrong < count else count - 1
@@ -24,13 +24,13 @@ def reduce_calls(state: SearchState, *, wrong: int | None = None) -> None:
 
 
 def _with_calls(program: FuzzProgram, positions: tuple[int, ...]) -> FuzzProgram:
-    """Some of the calls; what was to be done before one that is left out is done before the next."""
+    """Keep some of the calls. Statements before a dropped call move before the next one."""
     calls = []
     pending = ""
     for position, call in enumerate(program.calls):
         pending = "\n".join(text for text in (pending, call.before) if text)
         if position in positions:
-            # nothing comes before the first call that matters to what was compiled
+            # changes before the first call do not matter, since nothing is compiled yet
             calls.append(replace(call, before=pending if calls else ""))
             pending = ""
     return replace(program, calls=tuple(calls))
@@ -56,7 +56,7 @@ def _without_before(position: int) -> Edit:
 
 
 def reduce_gradients(state: SearchState) -> None:
-    """No backward, no gradients asked for, the plain mode."""
+    """Try without backward, without `requires_grad`, and in the default grad mode."""
     edits: list[Edit] = [_without_backward, _in_grad_mode, _without_training]
     state.accept_edits(edits)
     names = state.current.inputs or state.current.arguments
@@ -95,7 +95,7 @@ def _without_requires_grad(name: str) -> Edit:
 
 
 def reduce_settings(state: SearchState) -> None:
-    """No configuration, no request for dynamic shapes."""
+    """Try without configuration, and without a request for dynamic shapes."""
     edits: list[Edit] = [_without_config(key) for key in state.current.config]
     if state.current.dynamic is not None:
         edits.append(lambda program: replace(program, dynamic=None))
@@ -123,7 +123,7 @@ def _without_keyword(key: str) -> Edit:
 
 
 def reduce_module(state: SearchState) -> None:
-    """A function instead of a module, what it held handed in as arguments; else a module that holds less."""
+    """Try a function with the module's state as arguments; else a module with less state."""
     if state.current.state is not None and not state.accept(_as_function(state)):
         state.accept(replace(state.current, state=needed_state(state.current)))
         state.accept_edits([_state_as_argument(entry.name, state) for entry in needed_state(state.current)])
@@ -156,7 +156,7 @@ def _state_names(program: FuzzProgram) -> list[str]:
 
 
 def _handed_in(program: FuzzProgram, name: str, state: SearchState) -> FuzzProgram | None:
-    """A part of the state as an argument, with what it held when each call began."""
+    """Make a part of the state an argument, with its value at the start of each call."""
     if state.live is None:
         return None
     try:
@@ -173,7 +173,7 @@ def _handed_in(program: FuzzProgram, name: str, state: SearchState) -> FuzzProgr
 
 
 def reduce_derivation(state: SearchState) -> None:
-    """Arguments handed in as they are, not derived from others."""
+    """Try arguments that are not derived from inputs."""
     if not state.current.derive:
         return
     inside = replace(

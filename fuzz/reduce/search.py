@@ -1,6 +1,7 @@
-"""The search: candidates in the order the passes offer them, each tried once; what still shows becomes the program.
+"""The search: tries candidates in the order of the passes, each once; one that still shows the finding becomes the current
+program.
 
-Cheap questions come first: was this candidate seen, does eager run it, is its meaning defined. Only then is the subject asked.
+Cheap checks come first: was the candidate tried before, does eager run it, is its result defined. Only then does the subject run.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ from fuzz.reduce.live import LiveCall, undefined_kinds, values_of
 
 
 class OutOfBudgetError(Exception):
-    """Time or trials are used up: the best program so far is the answer."""
+    """Time or trials are used up: the best program so far is the result."""
 
 
 class SearchState:
-    """The smallest program found, and what has been tried."""
+    """The smallest program found, and the candidates tried."""
 
     def __init__(
         self, program: FuzzProgram, shows: Callable[[FuzzProgram], bool], *, deadline: float, max_trials: int
     ) -> None:
         self.current = program
-        self.trials = 0  # the subject was asked
-        self.refused = 0  # eager refused, or the meaning became open
+        self.trials = 0  # candidates that ran on the subject
+        self.refused = 0  # candidates that eager refused, or with undefined results
         self._shows = shows
         self._deadline = deadline
         self._max_trials = max_trials
@@ -37,13 +38,13 @@ class SearchState:
 
     @property
     def live(self) -> list[LiveCall] | None:
-        """The values that the current program computes, by call; None where they cannot be had."""
+        """The values that the current program computes, by call; None if it does not run."""
         if self._values is None or self._values[0] is not self.current:
             self._values = (self.current, values_of(self.current))
         return self._values[1]
 
     def accept(self, candidate: FuzzProgram | None) -> bool:
-        """Try a candidate; where it shows, it is the current program from now on. Raises OutOfBudgetError."""
+        """Try a candidate; if it shows the finding, it becomes the current program. Raises OutOfBudgetError."""
         if candidate is None or candidate == self.current:
             return False
         key = key_of(candidate)
@@ -63,11 +64,11 @@ class SearchState:
         return True
 
     def accept_first(self, candidates: Sequence[FuzzProgram | None]) -> bool:
-        """Try candidates in order until one shows."""
+        """Try candidates in order until one shows the finding."""
         return any(self.accept(candidate) for candidate in candidates)
 
     def accept_edits(self, edits: Sequence[Edit]) -> bool:
-        """Make as many of the edits as keep what shows: all at once, else by halves. Edits must not disturb one another."""
+        """Apply as many edits as possible: all at once, else by halves. Edits must be independent of each other."""
         if not edits:
             return False
         candidate = self.current
@@ -83,5 +84,5 @@ class SearchState:
 
 
 def key_of(program: FuzzProgram) -> bytes:
-    """What two programs have in common that are one."""
+    """A key that is equal for equal programs."""
     return hashlib.blake2b(json.dumps(program.to_json(), sort_keys=True).encode(), digest_size=16).digest()

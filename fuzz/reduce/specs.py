@@ -1,4 +1,4 @@
-"""Passes over what the arguments are: fewer of them, plain memory, common dtypes, plain values, small shapes."""
+"""Passes over the arguments: fewer of them, contiguous memory, common dtypes, simple values, small shapes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LAYOUT_FIELDS = ("stride", "offset", "memory_format", "storage_size", "conj", "
 
 
 def drop_unused(state: SearchState) -> None:
-    """Arguments that nothing reads, those that share memory included."""
+    """Drop unused arguments, including those that share memory."""
     state.accept(tidied(state.current))
     state.accept_edits([_without_argument(name) for name in state.current.arguments])
 
@@ -38,7 +38,7 @@ def _without_argument(name: str) -> Edit:
 
 
 def merge_arguments(state: SearchState) -> None:
-    """One argument read in the place of another of the same shape and dtype, where neither is written to."""
+    """Use one argument in place of another of the same shape and dtype, if neither is written to."""
     program, live = state.current, state.live
     if program.derive or live is None:
         return
@@ -71,13 +71,13 @@ def _merged(program: FuzzProgram, name: str, other: str) -> FuzzProgram:
 
 
 def reduce_memory(state: SearchState) -> None:
-    """Memory of their own, dense and in order, for as many arguments as possible."""
+    """Give as many arguments as possible contiguous memory of their own."""
     state.accept_edits([_each_call(name, _unshared) for name in input_names(state.current)])
     state.accept_edits([_each_call(name, _dense) for name in input_names(state.current)])
 
 
 def _each_call(name: str, change: Callable[[Spec, Call], Spec | None]) -> Edit:
-    """The same change of one argument's spec in every call."""
+    """Change one argument's spec in every call."""
 
     def edit(program: FuzzProgram) -> FuzzProgram | None:
         if name not in input_names(program):
@@ -126,7 +126,7 @@ _PLAIN_DTYPES = {
 
 
 def reduce_dtypes(state: SearchState) -> None:
-    """float32 and int64 for others, everywhere at once by dtype; then by argument."""
+    """Try float32 and int64 instead of other dtypes: for all arguments of a dtype, then for single arguments."""
     dtypes = sorted({spec["dtype"] for call in state.current.calls for spec in call.args if _is_tensor(spec)})
     exotic = [dtype for dtype in dtypes if _plain_dtype(dtype) not in ("", dtype)]
     state.accept_edits([_dtype_everywhere(dtype, _plain_dtype(dtype)) for dtype in exotic])
@@ -186,7 +186,7 @@ def _dtype_everywhere(old: str, new: str) -> Edit:
 
 
 def reduce_values(state: SearchState) -> None:
-    """Plain random numbers, or counting up, for whatever was chosen with more care."""
+    """Try plain random numbers, or 0, 1, 2 ..., instead of other values."""
     names = input_names(state.current)
     for change in (_counting, _drawn):
         state.accept_edits([_each_call(name, change) for name in names])
@@ -211,7 +211,7 @@ def _drawn(spec: Spec, call: Call) -> Spec | None:
 
 
 def reduce_shapes(state: SearchState) -> None:
-    """Smaller sizes, one size at a time wherever it stands; then fewer dimensions; then argument by argument."""
+    """Try smaller sizes, each size everywhere at once; then fewer dimensions; then single arguments."""
     tried: set[tuple[int, int]] = set()
     while sizes := [pair for size in _sizes(state.current) for pair in _smaller(size) if pair not in tried]:
         old, new = sizes[0]
@@ -233,13 +233,13 @@ def _sizes(program: FuzzProgram) -> list[int]:
 
 
 def _smaller(size: int) -> list[tuple[int, int]]:
-    """Sizes to try for one: the smallest first, then half of it, then one less."""
+    """Sizes to try instead of one: small ones, then half of it, then one less."""
     wanted = [2, size // 2, size - 1] if size > 2 else [1]
     return [(size, new) for new in dict.fromkeys(wanted) if 0 < new < size]
 
 
 def _resized(program: FuzzProgram, old: int, new: int, *, in_operands: bool) -> FuzzProgram:
-    """Every dimension of this size, and (`in_operands`) every number in a statement that is it."""
+    """Change every dimension of this size, and with `in_operands` every equal number in a statement."""
 
     def of_operand(operand: Operand) -> Operand:
         if isinstance(operand, int) and not isinstance(operand, bool):
@@ -270,7 +270,7 @@ def _resized(program: FuzzProgram, old: int, new: int, *, in_operands: bool) -> 
 
 
 def _without_dimension(program: FuzzProgram, at: int) -> FuzzProgram | None:
-    """All tensors of the highest rank without their first or last dimension."""
+    """Remove the first or last dimension of all tensors of the highest rank."""
     specs = [spec for call in program.calls for spec in call.args if _is_tensor(spec)]
     rank = max((len(spec["shape"]) for spec in specs), default=0)
     if rank < 2:
@@ -302,9 +302,9 @@ def _shrinking(dim: int) -> Callable[[Spec, Call], Spec | None]:
 
 
 def reshaped(spec: Spec, shape: Sequence[int]) -> Spec:
-    """A smaller tensor laid out in the same way, holding the first of the values in every dimension.
+    """A smaller tensor with the same layout and the first values in every dimension.
 
-    One that had no elements in a dimension, and shall have, holds numbers that do not matter.
+    If a dimension had no elements and gets some, these are arbitrary numbers.
     """
     old = spec["shape"]
     changed = {**spec, "shape": [*shape]}

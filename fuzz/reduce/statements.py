@@ -1,7 +1,6 @@
-"""Passes over statements: fewer results, a shorter end, a shorter beginning, fewer in between.
+"""Passes over statements: fewer results, a shorter end, a shorter beginning, fewer statements in between.
 
-What a dropped statement computed is handed in as a new argument with the value it had, so that any statement can go, whatever
-reads it.
+The value of a dropped statement becomes a new argument, so that any statement can be dropped even if others read it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from fuzz.reduce.search import SearchState
 
 
 def reduce_result(state: SearchState, *, first: int | str | None = None) -> None:
-    """One value returned instead of several; `first` is the position or key of the one to try first. Or none at all."""
+    """Return one value instead of several, or none. `first` is the position or key to try first."""
     while _parts(state.current.result):
         program = state.current
         parts = sorted(_parts(program.result), key=lambda part: part[0] != first)
@@ -54,14 +53,14 @@ def reduce_result(state: SearchState, *, first: int | str | None = None) -> None
 
 
 def _parts(result: Operand) -> list[tuple[int | str, Operand]]:
-    """What a container returns, by position or key."""
+    """The items of a returned container, by position or key."""
     if isinstance(result, Items):
         return [*enumerate(result.items)]
     return [*result.entries] if isinstance(result, Entries) else []
 
 
 def drop_result(state: SearchState) -> None:
-    """Nothing returned: for what shows elsewhere than in results."""
+    """Return nothing, for a symptom that is not in the results."""
     state.accept(replace(state.current, result=None))
 
 
@@ -76,7 +75,7 @@ def _without_part(key: int | str) -> Edit:
 
 
 def sliced(program: FuzzProgram) -> FuzzProgram:
-    """Only the statements that lead to the result by name, and those that write to what does."""
+    """Keep only statements that the result depends on, and writes to values that it depends on."""
     needed = set(names_in(program.result))
     kept: list[Statement] = []
     for statement in reversed(program.statements):
@@ -87,7 +86,7 @@ def sliced(program: FuzzProgram) -> FuzzProgram:
 
 
 def _written(statement: Statement) -> set[str]:
-    """What a statement may write to, by its looks."""
+    """The values that a statement may write to, judged by its text."""
     if isinstance(statement, OpCall):
         is_write = statement.target in ("setitem",) or statement.target.startswith("operator.i")
         is_write |= statement.target.rstrip("_") != statement.target and not statement.target.endswith("__")
@@ -100,12 +99,12 @@ def _written(statement: Statement) -> set[str]:
 
 
 def truncate(state: SearchState) -> None:
-    """The first wrong value rather than the last: binary search over where the program may end."""
+    """Return an earlier wrong value: binary search over the end of the program."""
     low, high = 0, len(state.current.statements) - 1
     while low < high:
         middle = (low + high) // 2
         if state.accept(_ending_at(state.current, middle)):
-            # statements that do not lead to the new result went as well: positions are others; nothing is asked twice
+            # unneeded statements were dropped as well, so positions have changed; no candidate is tried twice
             low, high = 0, len(state.current.statements) - 1
         else:
             low = middle + 1
@@ -122,9 +121,9 @@ def _ending_at(program: FuzzProgram, position: int) -> FuzzProgram:
 
 
 def cut_beginning(state: SearchState) -> None:
-    """A later start: binary search for how much of the program's beginning can be replaced by its values."""
+    """Replace the program's beginning by its values: binary search over the start."""
     low, high = 0, len(state.current.statements) - 1
-    dropped = 0  # of the statements the search began with
+    dropped = 0  # number of statements dropped from the start
     while low < high:
         middle = (low + high + 1) // 2
         if state.accept(_starting_at(state.current, middle - dropped, state.live)):
@@ -138,7 +137,7 @@ def _starting_at(program: FuzzProgram, position: int, live: Sequence[LiveCall] |
         return None
     gone, kept = program.statements[:position], program.statements[position:]
     read = set(names_in(program.result)).union(*(uses_of(statement) for statement in kept))
-    # arguments that the beginning wrote to have another value by then: they are handed in anew as well
+    # arguments that the beginning wrote to have changed, so they get new specs as well
     written = [name for name in program.arguments if any(name in _written(statement) for statement in gone)]
     names = [name for name in dict.fromkeys((*defined_names(gone), *written)) if name in read]
     return with_values(replace(program, statements=kept), names, live, before=position)
@@ -147,7 +146,7 @@ def _starting_at(program: FuzzProgram, position: int, live: Sequence[LiveCall] |
 def with_values(
     program: FuzzProgram, names: Sequence[str], live: Sequence[LiveCall], *, before: int, keeps_grad: bool = True
 ) -> FuzzProgram | None:
-    """The program in which these names are new arguments, holding what they held when statement `before` began."""
+    """The program with these names as new arguments, with their values when statement `before` began."""
     for name in names:
         try:
             specs = [call.value(name, before=before) for call in live]
@@ -169,7 +168,7 @@ def with_values(
 
 
 def drop_statements(state: SearchState) -> None:
-    """Any top-level statement, the last ones first; then those in blocks."""
+    """Drop top-level statements, the last ones first; then those in blocks."""
     live = state.live
     positions = [*reversed(range(len(state.current.statements)))]
     state.accept_edits([_dropping(position, live, keeps_grad=True) for position in positions])
@@ -193,7 +192,7 @@ def _dropping(position: int, live: Sequence[LiveCall] | None, *, keeps_grad: boo
         items = [name for name in names_in(without.result) if name in names]
         if items and isinstance(
             without.result, Items
-        ):  # a result that only was this statement's is none of the others'
+        ):  # a result that only this statement bound is not bound by the others
             kept = tuple(item for item in without.result.items if not set(names_in(item)) & set(items))
             if kept:
                 without = replace(without, result=kept[0] if len(kept) == 1 else replace(without.result, items=kept))
@@ -215,7 +214,7 @@ def _dropping_nested(path: tuple[Any, ...]) -> Edit:
 
 
 def unwrap_blocks(state: SearchState) -> None:
-    """What is in a block without the block; or its other branch."""
+    """Replace a block by its body, or by its other branch."""
     found = [path for path, statement in paths(state.current.statements) if isinstance(statement, Block)]
     for path in sorted(found, key=_depth_first, reverse=True):
         block = next((s for at, s in paths(state.current.statements) if at == path), None)

@@ -1,4 +1,4 @@
-"""Reduction as a task of the pool: a finding in, the smallest program with its first wrong rung and verdict out."""
+"""The task of the pool that reduces a finding: returns the smallest program with its first wrong rung and verdict."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status, Verdict
 
-_HANG_S = 20.0  # for a candidate of a finding that never ends
-_CULPRIT_S = 60.0  # at most, and beside the budget
-_SEARCH_SHARE = 0.9  # of the budget; the rest is for the last word of the subject itself
+_HANG_S = 20.0  # limit for a candidate, if the finding is a program that never ends
+_CULPRIT_S = 60.0  # limit for the search for the culprit, beyond the budget
+_SEARCH_SHARE = 0.9  # of the budget; the rest is for the final run on the subject itself
 
 Progress = Callable[[str], None]
 
@@ -34,8 +34,8 @@ Progress = Callable[[str], None]
 def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Task function: {"program", "subject", "symptom", "budget_s"} -> {"program", "inputs", "symptom", "rung", "verdict", ...}.
 
-    `reproduced` is False where the program alone, in a process of its own, does not show the symptom (a finding that needs what
-    ran before it, or a batch around it); the program then comes back as it is.
+    `reproduced` is False if the program alone in a new process does not show the symptom (it needs an earlier program, or its
+    batch); the program is then returned unchanged.
     """
     started, cpu_before = time.monotonic(), _cpu_seconds()
     program = FuzzProgram.from_json(payload["program"])
@@ -55,17 +55,17 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
             symptom = symptom_of(verdict)
             progress("localise")
             rung, looked_at = first_wrong(program, subject, symptom, judge_on=trials.judge), None
-            while rung != looked_at:  # a rung too slow for the large program may show the symptom of the reduced one
+            while rung != looked_at:  # a lower rung may have been too slow for the large program
                 progress("reduce")
                 program, verdict, more, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
                 symptom, count, looked_at = symptom_of(verdict), count + more, rung
                 rung = first_wrong(program, subject, symptom, judge_on=trials.judge)
         shown_on, shown_by = subject, verdict
-        if is_reproduced and rung != subject:  # the script shows it where it begins, without what comes after
+        if is_reproduced and rung != subject:  # the script uses the first wrong rung, without later stages
             seen = trials.judge(program, rung)
             if seen.status.is_finding:
                 shown_on, shown_by = rung, seen
-        if is_reproduced and not relation:  # these ask about the program alone
+        if is_reproduced and not relation:  # these judge the program alone
             progress("second opinion")
             opinion = second_opinion(program, rung, symptom, judge_on=trials.judge)
             progress("culprit")
@@ -91,11 +91,9 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
 
 
 def _script(program: FuzzProgram, rung: SubjectSpec, verdict: Verdict, opinion: str, relation: str) -> str:
-    """The finding on its first wrong rung as a file that needs torch alone; "" for subjects that torch alone does not have.
+    """A script that shows the finding on its first wrong rung and needs only torch; "" for subjects that torch does not have.
 
-    `verdict`: that of the rung.
-
-    Of a relation: the related program, where the relation is one of programs and not of ways to run them.
+    `verdict` is that of the rung. For a broken relation between two programs the script has the related program.
     """
     notes = (opinion,) if opinion else ()
     if relation:
@@ -111,7 +109,7 @@ def _script(program: FuzzProgram, rung: SubjectSpec, verdict: Verdict, opinion: 
 
 
 def _cpu_seconds() -> float:
-    """Of this process and of the children that have ended, compilers among them: what a busy machine does not change."""
+    """CPU time of this process and its ended children, compilers included; it does not depend on how busy the machine is."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -119,7 +117,7 @@ def _cpu_seconds() -> float:
 def _called_once(
     program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, trials: TrialProcess
 ) -> tuple[FuzzProgram, Verdict]:
-    """A later call that goes wrong by itself is no question of guards: then the program has that call alone."""
+    """If a later call also fails alone, guards are not involved: return the program with only that call."""
     if verdict.status is not Status.FAIL_GUARD or verdict.call is None:
         return program, verdict
     alone = replace(program, calls=(replace(program.calls[verdict.call], before=""),))
@@ -136,7 +134,7 @@ def _reduced(
     trials: TrialProcess,
     deadline: float,
 ) -> tuple[FuzzProgram, Verdict, int, bool]:
-    """The reduced program, its verdict on the subject, the number of trials, and whether the search ended by itself.
+    """The reduced program, its verdict on the subject, the number of trials, and whether the search was finished.
 
     The search runs on the first wrong rung, which is cheaper.
     """
@@ -162,7 +160,7 @@ def _reduced(
 
 
 def hint_of(verdict: Verdict) -> Hint:
-    """Where a verdict says to look first."""
+    """The hint that a verdict gives."""
     found = re.search(r"\boutput\[(?:(\d+)|'([^']*)')\]", verdict.symptom)
     in_output = verdict.status in (Status.FAIL_ACCURACY, Status.FAIL_STRIDE, Status.FAIL_METADATA, Status.FAIL_GRAD)
     return Hint(

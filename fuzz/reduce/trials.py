@@ -1,4 +1,4 @@
-"""Trials: candidates judged in a child process that lives from one to the next, so that a crash or a hang ends one trial only."""
+"""Judges candidates in a child process, which is replaced after a crash or a hang."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _NOT_RELATED = Verdict(status=Status.PASS_DUE_TO_SKIP, symptom="the relation doe
 
 
 class TrialProcess:
-    """Judges programs on subjects, in order, each in the same child until it dies; then in a new one.
+    """Judges programs on subjects in one child process, and in a new one after it dies.
 
-    A context manager: the child ends with it.
+    A context manager that ends the child.
     """
 
     def __init__(self, *, timeout_s: float = _TIMEOUT_S, relation: str = "") -> None:
-        """`relation`: the name of a relation in `fuzz.judge.metamorphic` that is judged in place of the program alone."""
+        """`relation`: judge this relation of `fuzz.judge.metamorphic` instead of the program alone."""
         self.timeout_s = timeout_s
         self._relation = relation
         self.judged = 0
@@ -58,7 +58,7 @@ class TrialProcess:
         self._stop()
 
     def judge(self, program: FuzzProgram, subject: SubjectSpec) -> Verdict:
-        """The verdict; `crash` or `timeout` where the child does not answer. Raises InternalError for an error of ours."""
+        """The verdict; `crash` or `timeout` if the child does not answer. Raises InternalError if the judge itself fails."""
         self.judged += 1
         message = {
             "ask": "verdict", "program": program.to_json(), "subject": subject.to_json(), "relation": self._relation,
@@ -74,7 +74,7 @@ class TrialProcess:
         return Verdict(status=status, symptom=with_relation(self._relation, symptom) if self._relation else symptom)
 
     def culprit(self, program: FuzzProgram, subject: SubjectSpec, symptom: Symptom, *, timeout_s: float) -> str:
-        """What `fuzz.triage.culprit` finds; "" where the child does not answer in time."""
+        """The result of `fuzz.triage.culprit`; "" if the child does not answer in time."""
         message = {
             "ask": "culprit", "program": program.to_json(), "subject": subject.to_json(), "symptom": symptom.to_json(),
         }  # fmt: skip
@@ -83,12 +83,12 @@ class TrialProcess:
         except (_ChildDiedError, _ChildHangsError):
             return ""
         finally:
-            self._stop()  # the compiler was taken apart in that child
+            self._stop()  # the search has patched the compiler in that child
 
     def _answered(self, message: dict[str, Any], subject: SubjectSpec, timeout_s: float) -> dict[str, Any]:
         connection = self._running(subject)
         connection.send_bytes(json.dumps(message).encode())
-        if not self._is_warm:  # the first answer: a compiler sets itself up
+        if not self._is_warm:  # the first answer takes longer: the compiler is loaded
             timeout_s *= _COLD_FACTOR
         try:
             if not connection.poll(timeout_s):
@@ -136,7 +136,7 @@ class TrialProcess:
 
 @functools.lru_cache(maxsize=1)
 def _warm_up() -> None:
-    """What compilers import and set up at their first call is done once, here, and not in every child."""
+    """Import and set up the compiler once, so that every child is forked with it."""
     program = Program(name="warm up", source="import torch\n\ndef program():\n    return torch.ones(2).sin()\n")
     judge(program, load(resolve("aot_eager")))
 
@@ -144,7 +144,7 @@ def _warm_up() -> None:
 def _serve(connection: Connection, parents: Connection) -> None:
     parents.close()
     silence = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(silence, 1)  # what candidates print, and what compilers say of them, is nobody's to read
+    os.dup2(silence, 1)  # discard the output of candidates and compilers
     os.dup2(silence, 2)
     torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
     warnings.simplefilter("ignore")
@@ -166,16 +166,16 @@ def _answer(message: dict[str, Any]) -> dict[str, Any]:
             related = judge_relation(program, relation_named(message["relation"]), subject)
             return {"verdict": (related.verdict if related is not None else _NOT_RELATED).to_json()}
         return {"verdict": judge(to_program(program, name="candidate"), subject).verdict.to_json()}
-    except Exception as error:  # process edge: the parent raises it again
+    except Exception as error:  # edge of the process: the parent raises it again
         return {"error": f"{type(error).__name__}: {error}"}
 
 
 class _ChildDiedError(Exception):
-    """The child ended without an answer; says how."""
+    """The child ended without an answer; the message says how."""
 
 
 class _ChildHangsError(Exception):
-    """The child did not answer in time, and was ended."""
+    """The child did not answer in time, and was killed."""
 
 
 @functools.lru_cache(maxsize=16)

@@ -1,1 +1,1 @@
-"""What a finding is: which bug it counts as, which part of the compiler and which rung it comes from, and its script."""
+"""Triage of a finding: its bucket, its first wrong rung, the part of the compiler that causes it, and a script that shows it."""

@@ -1,7 +1,7 @@
-"""Buckets: failures taken as one bug, by what is left of them after reduction. Torch-free.
+"""Buckets: findings that are counted as one bug, by their reduced programs. Does not import torch.
 
-One bucket a root cause: the first wrong rung, the symptom, the operators of the reduced program, and the culprit where one is
-known (`fuzz.triage.culprit`). Names, sizes, values, the order of arguments and the spelling of an operator (`a // b`,
+A bucket is identified by the first wrong rung, the symptom, the operators of the reduced program, and the culprit if it is known
+(`fuzz.triage.culprit`). Names, sizes, values, the order of arguments and the spelling of an operator (`a // b`,
 `torch.floor_divide(a, b)`, `a.floor_divide_(b)`) make no difference.
 """
 
@@ -18,7 +18,7 @@ from fuzz.program.structure import Block, FuzzProgram, Lines, OpCall, Ref, State
 from oracle.symptom import Symptom
 from oracle.verdict import Status
 
-# Spellings of one operator. What is not here stands for itself, without its module and without the underscore of in-place.
+# Spellings of one operator. Other operators keep their name, without module and without the underscore of in-place variants.
 _ALIASES: Mapping[str, str] = {
     "truediv": "div", "true_divide": "div", "divide": "div", "floordiv": "floor_divide", "mod": "remainder",
     "multiply": "mul", "subtract": "sub", "negative": "neg", "absolute": "abs", "clip": "clamp", "invert": "bitwise_not",
@@ -37,21 +37,19 @@ _CALLED = re.compile(r"(?:\btorch(?:\.\w+)+|\.\w+)(?=\()")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """Findings taken as one bug."""
+    """Findings that count as one bug."""
 
     key: str
-    subject: str  # on which it was found
-    rung: str  # the first wrong one
+    subject: str  # the subject on which it was found
+    rung: str  # the first wrong rung
     status: str
     kind: str
     operators: tuple[str, ...]
-    culprit: str = (
-        ""  # "pass: ...", "lowering: ...", "decomposition: ...": what the symptom goes away without; "" if unknown
-    )
+    culprit: str = ""  # "pass: ...", "lowering: ...", "decomposition: ...": the symptom goes away without it
     program: Mapping[str, Any]  # reduced, as JSON
     source: str
     count: int = 1
-    first_seed: str = ""  # of the first program that came to it
+    first_seed: str = ""  # of the first program in it
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,7 +59,7 @@ class Bucket:
         return cls(**{**data, "operators": tuple(data["operators"])})
 
     def merged(self, other: Bucket) -> Bucket:
-        """Both as one: the shorter program stands for it."""
+        """Merge two buckets; keeps the shorter program."""
         best = min(self, other, key=lambda bucket: (len(bucket.source), bucket.source))
         return replace(best, count=self.count + other.count, first_seed=self.first_seed or other.first_seed)
 
@@ -85,8 +83,8 @@ def bucket_of(reduced: Mapping[str, Any], *, subject: str, seed: str = "") -> Bu
 
 
 def bucket_key(reduced: FuzzProgram, symptom: Symptom, rung: str, subject: str, culprit: str = "") -> str:
-    """A short name, the same in every campaign. Subjects that fail on one rung fail for one reason."""
-    # a lowering or a decomposition names its operator: what else is left in the program only feeds it
+    """A short name, the same in every campaign. It has the rung and not the subject, since subjects share rungs."""
+    # a lowering or decomposition names its operator; other operators in the program only compute its inputs
     operators = [] if culprit.startswith(("lowering: ", "decomposition: ")) else list(operators_of(reduced))
     status, kind = symptom.status, symptom.kind
     if (
@@ -94,14 +92,14 @@ def bucket_key(reduced: FuzzProgram, symptom: Symptom, rung: str, subject: str, 
         and isinstance(reduced.result, Ref)
         and reduced.result.name in reduced.arguments
     ):
-        # a wrong result that is an argument: whether it was returned as well makes no difference
+        # a wrong argument counts the same, whether it was also returned or not
         status, kind = Status.FAIL_MUTATION.value, kind.replace("output", "argument", 1)
     text = json.dumps([rung or subject, status, kind, culprit, operators])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def operators_of(program: FuzzProgram) -> tuple[str, ...]:
-    """The operators of a program, each once, in one spelling, sorted; those in Python text and in helpers too."""
+    """The operators of a program, sorted, each once in a common spelling, including those in text and helpers."""
     found: set[str] = set()
     for statement in walk((*program.derive, *program.statements)):
         found.update(_operators_in(statement, program))
@@ -129,7 +127,7 @@ def _called_in(text: str) -> set[str]:
 
 def _spelled(target: str) -> str:
     parts = target.split(".")
-    last = parts[3] if target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]  # not the overload's name
+    last = parts[3] if target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]  # without the overload's name
     plain = last if last.startswith("__") else last.rstrip("_") or last
     return _ALIASES.get(plain, plain)
 

@@ -1,10 +1,10 @@
-"""The culprit: the part of torch's compiler without which a symptom goes away. Torch's own switches and hooks, nothing else.
+"""Finds the culprit: the part of torch's compiler without which a symptom goes away, using only torch's own switches and hooks.
 
-Of the rung `aot_eager_decomp_partition` it is a decomposition; of `inductor` a graph pass, the lowering of an operator, vector
-code, or fusion; of a program that a compiler refuses, the function that raised.
+On `aot_eager_decomp_partition` it is a decomposition; on `inductor` a graph pass, the lowering of an operator, vector code, or
+fusion. If the compiler raises, it is the function that raised.
 
 Counterpart: torch/_inductor/compiler_bisector.py
-Differs: asks the judge for one symptom of a small program, not a user's test; tries lowerings and decompositions one by one.
+Differs: checks one symptom of a small program with the judge, not a user's test; tries lowerings and decompositions one by one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from oracle.verdict import Status
 
 _CPU_BUDGET_S = 40.0
 _Name = TypeVar("_Name")
-# Without these a graph is not what the next step takes.
+# Passes that the next stage depends on, which cannot be switched off.
 _NEEDED_PASSES = re.compile(
     r"decompose|stable_sort|topological|assert|cuda|comm|ddp|fsdp|custom|profiler|overlap|bucket"
 )
@@ -52,9 +52,9 @@ _WHOLE_CODE = (
 def find_culprit(
     program: FuzzProgram, subject: Subject, symptom: Symptom, *, cpu_budget_s: float = _CPU_BUDGET_S
 ) -> str:
-    """A few words, or "" where nothing that is tried makes the symptom go away. In this process: hand it a child's.
+    """The culprit in a few words, or "" if no change makes the symptom go away. Call it in a child: it patches the compiler.
 
-    The subject is the first wrong rung. The budget is CPU time, that of compilers it starts included, so that a busy machine
+    The subject is the first wrong rung. The budget is CPU time, including compilers that are started, so that a busy machine
     gives the same answer.
     """
     asked = _Asked(program, subject, symptom, _cpu_seconds() + cpu_budget_s)
@@ -79,7 +79,7 @@ def _cpu_seconds() -> float:
 
 
 class _Asked:
-    """One program on one subject, asked again under changed circumstances."""
+    """Judges one program on one subject again, with parts of the compiler changed."""
 
     def __init__(self, program: FuzzProgram, subject: Subject, symptom: Symptom, deadline: float) -> None:
         self.program = to_program(program, name="culprit")
@@ -91,13 +91,13 @@ class _Asked:
         return judge(self.program, self._subject)
 
     def is_cured(self, change: contextlib.AbstractContextManager[Any]) -> bool:
-        """Whether the program is right under the change; another failure is no cure."""
+        """Whether the program is right with the change; another failure is no cure."""
         with change:
             verdict = self.result().verdict
         return not verdict.status.is_finding and not matches(self._symptom, symptom_of(verdict))
 
     def cures(self, changes: Mapping[_Name, Callable[[], contextlib.AbstractContextManager[Any]]]) -> Iterator[_Name]:
-        """Which of the changes cure, one by one; none is tried where all of them at once leave the symptom as it is."""
+        """The single changes that cure. None is tried if all of them together do not."""
         if len(changes) > 1:
             with contextlib.ExitStack() as all_changes:
                 for change in changes.values():
@@ -123,7 +123,7 @@ def _decomposition(asked: _Asked) -> str:
 
 
 class _Recorder(TorchDispatchMode):
-    """Notes the overloads that are called, backward included."""
+    """A dispatch mode that records the overloads that are called, including backward."""
 
     supports_higher_order_operators = True
 
@@ -164,13 +164,13 @@ def _part_of_inductor(asked: _Asked) -> str:
         cures = [_packet(op) for op in asked.cures({op: functools.partial(_lowering, {}, op) for op in overloads})]
         if len(cures) == 1 or (
             cures and whole != "fusion"
-        ):  # of several the last: what feeds it is then not fused with it
+        ):  # if several cure, the last: falling back only prevents fusion with the earlier ones
             return f"lowering: {cures[-1]}" + (f", {whole}" if whole == "vector code" else "")
         return f"codegen: {whole}" if whole else ""
 
 
 def _config(**values: Any) -> contextlib.AbstractContextManager[Any]:
-    """Inductor's configuration with these values; options that this torch does not have are left out."""
+    """A context with these values of Inductor's configuration; options that this torch lacks are ignored."""
     known = set(torch._inductor.list_options())
     return torch._inductor.config.patch({name: value for name, value in values.items() if name in known})
 
@@ -190,7 +190,7 @@ def _recording_passes(names: dict[str, None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lowering(called: dict[Any, None], as_fallback: Any) -> Iterator[None]:
-    """Notes which overloads are lowered; one of them is called as eager's kernel instead."""
+    """A context that records which overloads are lowered; one of them falls back to eager's kernel."""
     original = inductor_graph.GraphLowering.call_function
 
     def call_function(self: Any, target: Any, args: Any, kwargs: Any) -> Any:
@@ -212,7 +212,7 @@ _CARRIES = re.compile(
 
 
 def _raised_in(traceback: str) -> str:
-    """The innermost function of torch's in a traceback that does more than hand on."""
+    """The innermost function of torch in a traceback, without functions that only wrap errors."""
     frames = [(path, name) for path, name in _FRAME.findall(traceback)]
     telling = [frame for frame in frames if not _CARRIES.search(frame[0])] or frames
     return f"raised in: {telling[-1][0]} {telling[-1][1]}" if telling else ""

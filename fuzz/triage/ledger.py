@@ -1,7 +1,7 @@
-"""Known issues and a campaign: which entry of the ledger explains a bucket, and what has become of each entry.
+"""Compares a campaign with the ledger of known issues.
 
-`known_issue` says which of them explains a bucket, so that a campaign does not report it as new. `recheck` runs the programs:
-an issue whose program agrees is fixed, one that has expired must be looked at by somebody. Both are for the summary.
+`known_issue` finds the entry that explains a bucket, so that it is not reported as new. `recheck` runs the programs of the
+entries: an issue whose program agrees is fixed, and an expired one must be looked at again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oracle.verdict import Status, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recheck:
-    """What became of one issue."""
+    """The result of running one issue's program."""
 
     issue: KnownIssue
     outcome: str  # "live", "fixed", "changed" (wrong in another way), "unjudged" (its program no longer runs in eager)
@@ -30,7 +30,7 @@ class Recheck:
         return self.outcome != "live" or self.is_expired
 
     def text(self) -> str:
-        """A line for the summary."""
+        """The line in the summary."""
         expired = f"; expired on {self.issue.expires}" if self.is_expired else ""
         said = f" ({self.verdict.status.value}: {self.verdict.symptom[:80]})" if self.outcome != "fixed" else ""
         link = f" {self.issue.link}" if self.issue.link else ""
@@ -40,7 +40,7 @@ class Recheck:
 def known_issue(
     bucket: Bucket, issues: Sequence[KnownIssue], *, today: datetime.date | None = None
 ) -> KnownIssue | None:
-    """The entry that explains a bucket; an expired one explains nothing."""
+    """The entry that explains a bucket; expired entries are ignored."""
     day = today or datetime.datetime.now(datetime.timezone.utc).date()
     return next((issue for issue in issues if not issue.is_expired(day) and issue.explains(bucket)), None)
 
@@ -51,7 +51,7 @@ def recheck(
     *,
     today: datetime.date | None = None,
 ) -> list[Recheck]:
-    """Run the program of every entry on its rung. `judge_on(program, subject name)` gives the verdict."""
+    """Run the program of every entry on its rung. `judge_on(program, subject name)` returns the verdict."""
     day = today or datetime.datetime.now(datetime.timezone.utc).date()
     found = []
     for issue in issues:

@@ -1,7 +1,7 @@
-"""First wrong rung: the lowest step on the way from Python to kernels that shows a finding.
+"""Finds the first wrong rung: the earliest stage of a compiler that shows a finding.
 
-Counterpart: torch/_dynamo/repro/after_dynamo.py, after_aot.py (which compiler failed)
-Differs: each step is judged as a subject of its own, by the same judge and for the same symptom; silent differences count.
+Counterpart: torch/_dynamo/repro/after_dynamo.py, after_aot.py (which compiler failed) Differs: each stage is a subject of its
+own, with the same judge and for the same symptom; silent differences count.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from oracle.verdict import Status, Verdict
 
 LADDER = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
 EXPORTERS = ("export", "refimpl.export")
-STAGES = ("decomposed", "through")  # options that put an exported program through something, in the order of doing
-SECOND = ("refimpl.aot", "refimpl.partitioned")  # another implementation of what lies between capture and kernels
-AGREES = "agrees with eager"  # a strong sign that the bug is torch's, or the backend's
+STAGES = ("decomposed", "through")  # options that transform an exported program, in the order of their application
+SECOND = ("refimpl.aot", "refimpl.partitioned")  # refimpl's AOT autograd, between capture and kernels
+AGREES = "agrees with eager"  # a strong sign of a bug in torch, or in the backend
 _DIFFERS = "differs too: look at eager or the judge first"
 
 Judge = Callable[[FuzzProgram, SubjectSpec], Verdict]
 
 
 def ladder_of(subject: SubjectSpec) -> tuple[SubjectSpec, ...]:
-    """The rungs below a subject, cheapest first, and the subject itself. Subjects beside the ladder stand alone.
+    """The rungs below a subject, cheapest first, and the subject itself; only the subject if it is not on the ladder.
 
-    Below a program that was decomposed and put through something are those that were not.
+    Below an exported program with transformations are those with fewer of them.
     """
     if subject.kind in EXPORTERS:
         stages = [stage for stage in STAGES if subject.options.get(stage, "no") != "no"]
@@ -41,7 +41,7 @@ def ladder_of(subject: SubjectSpec) -> tuple[SubjectSpec, ...]:
     if subject.kind == "torch_compile":
         names = LADDER[: subject.rung - 1] if subject.rung is not None else ()
     elif subject.kind == "backend":
-        names = LADDER[:2]  # what a backend is given by capture, and by AOT autograd if it asks for that
+        names = LADDER[:2]  # a backend compiles the graphs of capture, or of AOT autograd if it uses that
     else:
         names = ()
     return (*(_with_options(resolve(name), subject) for name in names), subject)
@@ -61,14 +61,14 @@ def _with_options(rung: SubjectSpec, subject: SubjectSpec) -> SubjectSpec:
 def first_wrong_rung(
     program: FuzzProgram, subject: SubjectSpec, symptom: Symptom, *, judge_on: Judge | None = None
 ) -> str:
-    """The name of the lowest rung that shows the symptom; the subject's own name where none below does."""
+    """The name of the lowest rung that shows the symptom; the subject's own name if no lower one does."""
     return first_wrong(program, subject, symptom, judge_on=judge_on).name
 
 
 def first_wrong(
     program: FuzzProgram, subject: SubjectSpec, symptom: Symptom, *, judge_on: Judge | None = None
 ) -> SubjectSpec:
-    """The same, as a subject that can be asked again."""
+    """Like `first_wrong_rung`, but returns the subject."""
     ask = judge_on or judge_here
     for rung in ladder_of(subject)[:-1]:
         if matches(symptom, symptom_of(ask(program, rung))):
@@ -77,9 +77,9 @@ def first_wrong(
 
 
 def second_opinion(program: FuzzProgram, rung: SubjectSpec, symptom: Symptom, *, judge_on: Judge | None = None) -> str:
-    """What refimpl does with a program that is first wrong on `rung`: "refimpl agrees with eager".
+    """What refimpl does with a program that is first wrong on `rung`, such as "refimpl agrees with eager".
 
-    "" where it is not asked: it has no counterpart of capture, and nothing to say of subjects that are no torch.compile.
+    "" for bugs of capture, and for subjects other than torch.compile's.
     """
     is_past_capture = rung.kind == "backend" or (rung.kind == "torch_compile" and (rung.rung or 0) > 1)
     if not is_past_capture:
@@ -110,11 +110,11 @@ def _opinion(verdict: Verdict, symptom: Symptom) -> str:
 
 
 def judge_here(program: FuzzProgram, subject: SubjectSpec) -> Verdict:
-    """The verdict, in this process."""
+    """Judge a program in this process."""
     name = json.dumps(subject.to_json(), sort_keys=True)
     if name not in _SUBJECTS:
         _SUBJECTS[name] = load(subject)
     return judge(to_program(program, name="localised"), _SUBJECTS[name]).verdict
 
 
-_SUBJECTS: dict[str, Subject] = {}  # by spec: loading one imports its compiler
+_SUBJECTS: dict[str, Subject] = {}  # by spec, since loading a subject imports its compiler

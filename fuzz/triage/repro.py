@@ -1,6 +1,6 @@
-"""A finding as a script that needs torch alone: builds the inputs, runs eager and compiled, prints both and what differs.
+"""Writes a finding as a script that needs only torch: it makes the inputs, runs eager and compiled, and prints what differs.
 
-It exits with 1 while the bug is live and with 0 when both agree; it is what goes into a report.
+The script is for a bug report. It exits with 1 while the bug exists and with 0 when both agree.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from oracle.program import Call, Program
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
-_EXPLICIT = 512  # elements of a storage that are written out; a larger one is drawn again by its recipe
-_ARGUMENTS = ("argument", "derived argument")  # as the caller made them, and as `derive` hands them to the program
-# What a script must find different to say that the bug is live, by status.
+_EXPLICIT = 512  # storages up to this size are written out; for larger ones the script draws the elements
+_ARGUMENTS = ("argument", "derived argument")  # as the caller made them, and as `derive` passes them to the program
+# The comparisons that show the bug, by status.
 _ASPECTS: Mapping[Status, tuple[str, ...]] = {
     Status.FAIL_ACCURACY: ("value of output",),
     Status.FAIL_MUTATION: tuple(
@@ -38,12 +38,12 @@ _ASPECTS: Mapping[Status, tuple[str, ...]] = {
     Status.FAIL_EXCEPTION: ("exception",),
     Status.FAIL_TO_RUN: ("exception",),
 }
-_PLAIN_LIMIT = 0.05  # larger errors are seen with the tolerances of torch.testing.assert_close, whatever the dtype
+_PLAIN_LIMIT = 0.05  # torch.testing.assert_close finds larger errors in every dtype
 _ALL = ("value", "layout", "flags", "kind", "gradient", "aliases", "generator", "exception")
 
 
 def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, *, notes: Sequence[str] = ()) -> str:
-    """The script's text; `notes` are lines of its head. Raises UsageError for a subject that torch alone does not have."""
+    """The script's text; `notes` are lines at its top. Raises UsageError for a subject that torch does not have."""
     is_deadly = verdict.status in (Status.CRASH, Status.TIMEOUT, Status.OOM)
     inputs = [_inputs(program, number) for number in range(len(program.calls))]
     parts = [
@@ -62,15 +62,15 @@ def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, *
 
 
 def text_script(program: Program, subject: SubjectSpec, verdict: Verdict, *, notes: Sequence[str] = ()) -> str:
-    """The script of a program that is kept as text and makes its own inputs (`inputs(call)`), such as a known issue's.
+    """The script for a program whose source makes its own inputs (`inputs(call)`), such as that of a known issue.
 
-    Raises UsageError for a subject that torch alone does not have, and for a program whose calls carry input specs.
+    Raises UsageError for a subject that torch does not have, and for a program whose calls have input specs.
     """
     if any(call.args is not None or call.kwargs is not None for call in program.calls):
         raise UsageError(
             seen=f"program {program.name!r}, whose calls carry input specs",
             expected="a program whose source makes its inputs",
-            do="for a finding of a campaign, see the script that it wrote beside it (`torch-oracle fuzz --corpus DIR`)",
+            do="for a finding of a campaign, use the script beside it (`torch-oracle fuzz --corpus DIR`)",
         )
     source = program.source.strip("\n").replace("\\", "\\\\").replace("'''", "\\'\\'\\'")
     plan = _plan_text(program.calls, program.is_module, derives="def derive(" in program.source)
@@ -168,7 +168,7 @@ def _comparison(verdict: Verdict) -> str:
 
 
 def _tolerances(verdict: Verdict) -> dict[str, float]:
-    """Those of torch, or where the wrong element is within them, half the error that the judge allows from each."""
+    """torch's tolerances; if the wrong element is within them, tighter ones from the error that the judge allows."""
     worst = verdict.worst
     if worst is None or worst.allowed_error is None:
         return {}
@@ -202,7 +202,7 @@ def _imports(program: FuzzProgram | Program, subject: SubjectSpec) -> list[str]:
 
 
 def _source(program: FuzzProgram) -> str:
-    """The program at module level; as text that is executed anew for each run where the plan changes what is around it."""
+    """The program at module level; or as text that each run executes again, if the call plan changes globals or attributes."""
     source = render(program).replace("import torch\n", "", 1).strip("\n")
     if _is_plain(program):
         return f"\n{source}\n"

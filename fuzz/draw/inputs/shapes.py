@@ -1,4 +1,4 @@
-"""Sizes and shapes: small pools a program, so that tensors fit one another; 0, 1, primes, and what fills vector registers."""
+"""Sizes and shapes. A program has a small pool of sizes, so that its tensors fit one another: 0, 1, primes, vector widths."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fuzz.draw.choices import Draw
 
-# by the reason it is there: plain, degenerate, around the width of vector registers and of unrolled loops
+# sizes by reason: ordinary, degenerate, around the width of vector registers and of unrolled loops
 PLAIN_SIZES = (2, 3, 4, 5, 7)
 DEGENERATE_SIZES = (1, 0)
 VECTOR_SIZES = (8, 15, 16, 17, 31, 32, 33, 64, 65)

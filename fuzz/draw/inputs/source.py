@@ -1,7 +1,7 @@
-"""Inputs of a program as Python source: what each call gets, by its elements or by the recipe that draws the same ones.
+"""Writes the inputs of a program as Python source: their elements, or an expression that draws the same elements.
 
-What is written is what the program gets: every storage's text is evaluated and compared with the storage, bit by bit, and one
-that no text gives is written as its bytes.
+The text of every storage is evaluated and compared with the storage bit by bit. If no text gives these bits, the bytes are
+written.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fuzz.program.structure import FuzzProgram
 from oracle.errors import UsageError
 from oracle.program.inputs import decode_call
 
-SHOWN_ELEMENTS = 64  # of a storage in a report; a larger one is said by its recipe
-_MOST_ELEMENTS = 512  # that are written out where there is no recipe
+SHOWN_ELEMENTS = 64  # a report writes out storages up to this size, and an expression for larger ones
+_MOST_ELEMENTS = 512  # limit for writing out a storage if there is no expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class InputSource:
 def input_source(program: FuzzProgram, number: int, *, explicit: int) -> InputSource:
     """The inputs of call `number`, in Python that needs torch, base64 and zlib.
 
-    A storage of at most `explicit` elements is written element by element; a larger one by what it was drawn by. Raises
+    A storage of at most `explicit` elements is written element by element, a larger one as the expression that draws it. Raises
     UsageError for an input that is neither a tensor, a number, text nor a container of these.
     """
     sources: dict[int, str] = {}
@@ -49,7 +49,7 @@ def input_source(program: FuzzProgram, number: int, *, explicit: int) -> InputSo
 
 
 def shown_inputs(program: FuzzProgram) -> list[list[str]]:
-    """For a report: of each call the lines that make its inputs, then the call. An input without a text is said by its type."""
+    """For a report: the lines that make the inputs of each call, then the call. An input without a text is shown by its type."""
     shown = []
     for number in range(len(program.calls)):
         try:
@@ -64,7 +64,7 @@ def shown_inputs(program: FuzzProgram) -> list[list[str]]:
 
 
 class _WriterState:
-    """Python text of values; storages and tensors that occur several times are made once."""
+    """Writes values as Python text. Storages and tensors that occur several times are made once."""
 
     def __init__(self, sources: Mapping[int, str], explicit: int) -> None:
         self.lines: list[str] = []
@@ -72,7 +72,7 @@ class _WriterState:
         self._explicit = explicit
         self._storages: dict[int, tuple[str, torch.dtype]] = {}
         self._tensors: dict[int, str] = {}
-        self._kept: list[torch.Tensor] = []  # ids stay theirs
+        self._kept: list[torch.Tensor] = []  # keeps tensors alive, so that their ids stay unique
 
     def expression(self, value: Any) -> str:
         match value:
@@ -114,16 +114,16 @@ class _WriterState:
         return name
 
     def _strided(self, tensor: torch.Tensor) -> str:
-        """A whole storage as one expression; else the storage under a name, and where the tensor lies in it."""
+        """One expression if the tensor is its whole storage; else a named storage and a view of it."""
         storage = tensor.untyped_storage()
         flat = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
         shape = tuple(tensor.shape)
-        # strides of sizes 1 and 0 are seen too: what reshape gives is asked
+        # compared with the result of reshape, so that strides of sizes 1 and 0 count too
         is_whole = flat.numel() == tensor.numel() and tensor.storage_offset() == 0
         is_whole = is_whole and tensor.stride() == torch.empty(flat.numel(), device="meta").reshape(shape).stride()
         is_shared = storage._cdata in self._storages or not is_whole
         if not is_shared:
-            # kept under a name nevertheless where another tensor of these inputs lies in it
+            # named nevertheless if another input uses the same storage
             self._storages[storage._cdata] = (f"x{len(self._tensors) - 1}", tensor.dtype)
             return f"{self._values(flat)}.reshape({shape})" if len(shape) != 1 else self._values(flat)
         if storage._cdata not in self._storages:
@@ -138,7 +138,7 @@ class _WriterState:
     def _values(self, flat: torch.Tensor) -> str:
         """An expression for the elements of a storage."""
         drawn = self._sources.get(flat.untyped_storage().data_ptr(), "")
-        recipes = (drawn, f"{drawn}.view({flat.dtype})") if drawn else ()  # it may be drawn as another dtype
+        recipes = (drawn, f"{drawn}.view({flat.dtype})") if drawn else ()  # it may have been drawn as another dtype
         recipe = next((text for text in recipes if _gives(text, flat)), "")
         if flat.numel() <= (self._explicit if recipe else _MOST_ELEMENTS):
             text = _written_out(flat)
@@ -167,7 +167,7 @@ def _bytes_of(flat: torch.Tensor) -> bytes:
 
 
 def _gives(text: str, flat: torch.Tensor) -> bool:
-    """Whether the text makes these very bytes. It is our own: names of torch and numbers."""
+    """Whether evaluating the text gives these bytes. The text is our own: names of torch and numbers."""
     try:
         made = eval(text, {"torch": torch})
     except (RuntimeError, TypeError, ValueError, OverflowError):  # a dtype that torch does not draw or index
@@ -182,7 +182,7 @@ def _as_bytes(flat: torch.Tensor) -> str:
 
 
 def _number(value: float, dtype: torch.dtype) -> str:
-    """The shortest text that is this number in its dtype."""
+    """The shortest text that gives this number in its dtype."""
     if not math.isfinite(value):
         return f"float('{value}')"
     if dtype is torch.float32:

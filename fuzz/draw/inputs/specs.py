@@ -1,7 +1,7 @@
 """Tensors as specs of `oracle.program.inputs`: shape, dtype, geometry (`strides`) and values (`values`).
 
-Everything is data: the tensor itself is built where the program runs. Each fill has a seed of its own, so that leaving an input
-out of a program does not change the others.
+A spec is data; the tensor is built when the program runs. Each fill has its own seed, so that removing an input does not change
+the others.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DTYPE_WEIGHTS: dict[str, float] = {
 
 
 def draw_dtype(draw: Draw, allowed: Sequence[str] = ()) -> str:
-    """A dtype by how common it is, among the allowed ones. Raises ValueError when none is."""
+    """One of the allowed dtypes, common ones more often. Raises ValueError if there are none."""
     return draw.weighted({name: w for name, w in DTYPE_WEIGHTS.items() if not allowed or name in allowed})
 
 
@@ -46,7 +46,7 @@ def draw_spec(
     spec: dict[str, Any] = {"$": "tensor", "shape": list(shape), "dtype": dtype}
     spec.update(draw_geometry(draw, shape, dtype, layouts=layouts))
     if domain not in ("any", "unit", "small"):
-        spec.pop("neg", None)  # the negative bit would turn the domain round
+        spec.pop("neg", None)  # the negative bit would change the sign of the domain
     spec["fill"] = draw_fill(draw, dtype, domain=domain)
     if requires_grad and is_inexact(dtype) and dtype not in FLOAT8:
         spec["requires_grad"] = True

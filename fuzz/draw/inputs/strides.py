@@ -1,4 +1,4 @@
-"""Where the elements of a tensor lie: strides, offsets, memory formats, conjugate and negative bits, as fields of a spec."""
+"""Layouts of tensors: strides, offsets, memory formats, conjugate and negative bits, as fields of a spec."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from fuzz.draw.choices import Draw
 Fields = dict[str, Any]
 LAYOUT_WEIGHTS: dict[str, float] = {
     "contiguous": 10,
-    "transposed": 2.2,  # two dimensions exchanged
+    "transposed": 2.2,  # two dimensions swapped
     "permuted": 0.7,  # any order of the dimensions in memory
     "sliced": 2,  # every second element of a dimension
     "padded": 1,  # rows that are longer in memory than in the tensor
     "offset": 1.5,
     "channels_last": 1.5,
     "expanded": 1,  # one dimension of stride 0
-    "repeated": 0.2,  # all of them
-    "gapped": 0.7,  # no two elements side by side
-    "odd_ones": 0.5,  # dimensions of size 1 with strides that mean nothing
+    "repeated": 0.2,  # all dimensions of stride 0
+    "gapped": 0.7,  # no two elements are adjacent in memory
+    "odd_ones": 0.5,  # dimensions of size 1 with arbitrary strides
     "overlapping": 0.3,  # windows over one row
     "conjugated": 0.6,  # the conjugate bit; complex only
     "negated": 0.15,  # the negative bit
 }
-# Layouts that are no matter of strides: they go by the dtype.
+# Layouts that depend on the dtype and not on strides.
 _BITS: Mapping[str, str] = {"conjugated": "conj", "negated": "neg"}
 
 
 def draw_geometry(draw: Draw, shape: Sequence[int], dtype: str, *, layouts: Sequence[str] = ()) -> Fields:
-    """Fields of a spec that say where its elements lie; none for contiguous. `layouts` narrows the choice."""
+    """The fields of a spec for a layout; none for contiguous. `layouts` narrows the choice."""
     rank = len(shape)
     weights = {
         name: weight
@@ -49,7 +49,7 @@ def contiguous_stride(shape: Sequence[int]) -> list[int]:
 
 
 def extent(shape: Sequence[int], stride: Sequence[int], offset: int = 0) -> int:
-    """Elements of the storage that reach to the last element of the tensor."""
+    """The number of storage elements up to the tensor's last element."""
     if 0 in shape:
         return offset
     return offset + 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))

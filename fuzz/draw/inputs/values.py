@@ -1,4 +1,4 @@
-"""What the elements of a tensor are: fills of `oracle.program.fills`, by why a kernel may go wrong on them."""
+"""Values of a tensor's elements: fills of `oracle.program.fills`, chosen because kernels may go wrong on them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from fuzz.draw.choices import Draw
 
-# How elements are drawn. "plain" is what most kernels are tried on; the others are where they go wrong.
+# How elements are drawn. "plain" values are ordinary; kernels go wrong on the others.
 VALUE_WEIGHTS: dict[str, float] = {
     "plain": 12,
     "ties": 2.5,  # few different whole numbers: equal maxima, equal keys, exact quotients
-    "halves": 0.7,  # what rounding has to decide
-    "multiples": 0.7,  # of a tenth: quotients that are whole but for the rounding of the operands
+    "halves": 0.7,  # ties of rounding
+    "multiples": 0.7,  # multiples of 0.1: quotients that would be integers without the rounding of their operands
     "constant": 0.5,
     "ordered": 0.5,
     "special": 1.2,  # NaN, infinities, signed zeros, denormals, extremes
@@ -37,7 +37,7 @@ _LARGEST_SEED = (1 << 31) - 1
 _SMALLEST_NORMAL: Mapping[str, float] = {
     "float16": 2.0**-14, "float64": 2.0**-1022, "float8_e4m3fn": 2.0**-6, "float8_e5m2": 2.0**-14, "complex128": 2.0**-1022,
 }  # fmt: skip
-# (largest, step below it that still is a number of the dtype, spacing just above 1)
+# (largest number, a step below it that the dtype can represent, spacing just above 1)
 _LARGEST: Mapping[str, tuple[float, float]] = {
     "float32": (3.4028234663852886e38, 2.0**-23),
     "float64": (1.7976931348623157e308, 2.0**-52),
