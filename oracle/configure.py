@@ -25,7 +25,7 @@ def configured(values: Mapping[str, Any]) -> Iterator[None]:
                 raise UsageError(
                     seen=f"configuration {name!r}",
                     expected=f"an option of {', '.join(CONFIG_MODULES)}",
-                    do="mend the program's config",
+                    do="correct the program's config",
                 )
             option = name[len(module_name) + 1 :]
             module = importlib.import_module(module_name)
@@ -33,7 +33,7 @@ def configured(values: Mapping[str, Any]) -> Iterator[None]:
                 raise UsageError(
                     seen=f"option {option!r} of {module_name}",
                     expected="an option the installed torch has",
-                    do="mend the program's config, or use the torch version it was written for",
+                    do="correct the program's config, or use the torch version it was written for",
                 )
             stack.enter_context(module.patch(**{option: value}))
         yield

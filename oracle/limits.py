@@ -19,7 +19,7 @@ def duration(text: str) -> float:
         sum(int(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1), strict=True)) if found else 0
     )
     if not seconds:
-        raise UsageError(seen=f"--time {text}", expected="a time such as 90s, 10m or 1h30m", do="mend --time")
+        raise UsageError(seen=f"--time {text}", expected="a time such as 90s, 10m or 1h30m", do="correct --time")
     return float(seconds)
 
 

@@ -57,7 +57,9 @@ def read_baseline(path: Path) -> dict[str, AcceptedFailure]:
             do=f"make one with: torch-oracle gate --baseline {path} --update",
         ) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(seen=f"{path}: {error}", expected="a readable UTF-8 text file", do="mend the path") from error
+        raise UsageError(
+            seen=f"{path}: {error}", expected="a readable UTF-8 text file", do="correct the path"
+        ) from error
     accepted: dict[str, AcceptedFailure] = {}
     previous = ""
     for line, content in enumerate(text.split("\n"), 1):
@@ -128,7 +130,9 @@ def _acceptable() -> list[str]:
 
 
 def _malformed(path: Path, line: int, seen: str, expected: str) -> UsageError:
-    return UsageError(seen=f"{path}, line {line}: {seen}", expected=expected, do="mend the line, or run with --update")
+    return UsageError(
+        seen=f"{path}, line {line}: {seen}", expected=expected, do="correct the line, or run with --update"
+    )
 
 
 def write_baseline(path: Path, entries: Iterable[AcceptedFailure]) -> None:

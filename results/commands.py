@@ -172,7 +172,7 @@ def export(
         raise UsageError(
             seen=f"a selection that none of the {info.planned} cases of run {info.run_id} matches",
             expected="at least one case",
-            do="mend --suite, --subject or --match",
+            do="correct --suite, --subject or --match",
         )
     write_export(records, run=info, path=output, format=chosen)
     sys.stderr.write(one_line(f"{len(records)} records of run {info.run_id} written to {output} ({chosen})") + "\n")

@@ -47,7 +47,7 @@ class Location:
             raise UsageError(
                 seen=f"--db {text.split('://', 1)[0]}://..., which is not a URL ({error.__class__.__name__})",
                 expected="postgresql://USER:PASSWORD@HOST/DATABASE",
-                do="mend the URL; characters such as @ and / in a password must be percent-encoded",
+                do="correct the URL; characters such as @ and / in a password must be percent-encoded",
             ) from error
         backend = url.get_backend_name()
         if backend == "sqlite" and url.database:

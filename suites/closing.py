@@ -1,4 +1,4 @@
-"""Closing: the last lines of a sweep. What came of it, where the results are, and what to type next. Torch-free."""
+"""The last lines of a sweep: its result, where the records are, and which commands to use next. Does not import torch."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pathlib import Path
 from oracle.verdict import Status
 
 COMMANDS_SHOWN = 3
-EXIT_CODES = "0: nothing new; 1: new findings; 2: stopped, or not usable as asked; 3: an error of torch-oracle itself"
+EXIT_CODES = "0: nothing new; 1: new findings; 2: stopped, or a usage error; 3: an internal error of torch-oracle"
 
 
 class End(Enum):
-    """How a sweep came to its end."""
+    """Why a sweep ended."""
 
     COMPLETE = "complete"
     OUT_OF_TIME = "out of time"  # --time was over
@@ -27,7 +27,7 @@ class End(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Closing:
-    """What the last lines are made of. Counts are of the whole run, whatever part of it this command has run."""
+    """The facts that the last lines tell. Counts are of the whole run, also if this command has run only a part of it."""
 
     end: End
     run_id: str
@@ -62,7 +62,7 @@ class Closing:
     def lines(self) -> list[str]:
         """Plain text; the last line says what an exit code other than 0 means."""
         lines = [self._what_ran(), f"results: run {self.run_id} in {self.db}"]
-        lines += ["", "what to type next:", *self._commands(), ""]
+        lines += ["", "commands to use next:", *self._commands(), ""]
         lines += [f"internal error of torch-oracle, please report it: {error}" for error in self.internal_errors[:3]]
         if self.exit_code:
             lines.append(f"exit code {self.exit_code} ({EXIT_CODES})")
@@ -101,23 +101,26 @@ class Closing:
             wanted.append((["sweep", "--resume", *db], rest))
         if self.first_finding:
             wanted.append(
-                (["show", self.first_finding, *db], "one new finding: its program, what is wrong, how to run it alone")
+                (
+                    ["show", self.first_finding, *db],
+                    "show one new finding: its program, the difference, how to run it alone",
+                )
             )
         if self.statuses.get(Status.KNOWN.value):
-            wanted.append((["issues"], "the known issues of PyTorch, most severe first"))
+            wanted.append((["issues"], "list the known issues of PyTorch, most severe first"))
         if self.subjects_are_own:
             own = [*self.selection, "--subject", "my_package.my_module:my_backend"]
-            wanted.append((["sweep", *own], "the same programs on a backend of your own"))
+            wanted.append((["sweep", *own], "run the same programs on your own backend"))
         if not self.first_finding or not self.subjects_are_own:
             accept = ["gate", "--baseline", "accepted.txt", "--update", *db]
-            wanted.append((accept, "accept what this run found, and hold later runs to it, in CI"))
-        wanted.append((["show", *db], "the tables above once more"))
+            wanted.append((accept, "accept the findings of this run, so that CI fails only on new ones"))
+        wanted.append((["show", *db], "print the tables above again"))
         shown = wanted[:COMMANDS_SHOWN]
         return [line for words, what in shown for line in (f"  {program} {shlex.join(words)}", f"      {what}")]
 
 
 def own_command() -> str:
-    """The words that call torch-oracle here: its name where the shell finds it, else the path of the script, or a module."""
+    """How to call torch-oracle here: its name if the shell finds it, else the script's path, or `python -m`."""
     script = Path(sys.executable).with_name("torch-oracle")
     found = shutil.which("torch-oracle")
     if found and (not script.exists() or os.path.samefile(found, script)):

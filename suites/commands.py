@@ -33,7 +33,7 @@ def sweep(
     suite: Annotated[
         str | None,
         typer.Option(
-            help="Suites, by comma; 'all': every program of every suite. Default: the default sweep, see above."
+            help="Suites, by comma; 'all': every program of every suite. Default: the default sweep (see above)."
         ),
     ] = None,
     subject: Annotated[
@@ -45,21 +45,22 @@ def sweep(
     dtype: Annotated[str | None, typer.Option(help="Dtypes, by comma.")] = None,
     direction: Annotated[str | None, typer.Option(help="forward, backward, or both by comma.")] = None,
     max_samples: Annotated[
-        int | None, typer.Option(help="At most so many programs per group, dtype and direction.")
+        int | None, typer.Option(help="Largest number of programs per group, dtype and direction.")
     ] = None,
     shard: Annotated[str, typer.Option(help="Run part i of n, as i/n.")] = "1/1",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
     time: Annotated[
-        str | None, typer.Option(help="End after 90s, 10m, 1h30m, planning included; go on with --resume.")
+        str | None,
+        typer.Option(help="Stop after this time (90s, 10m, 1h30m), planning included; --resume continues the run."),
     ] = None,
     case_timeout: Annotated[
         float,
         typer.Option(
-            help="Seconds for one case. Start-up and time in which other processes have the processors do not count. "
-            "A case over its limit runs again alone, with three times the time, before it is a finding."
+            help="Seconds for one case, without start-up and without time that other processes take from it. "
+            "A case that exceeds the limit runs again alone, with three times the limit, before it is a finding."
         ),
     ] = 120.0,
-    memory: Annotated[float, typer.Option(help="GiB that one case may add.")] = 6.0,
+    memory: Annotated[float, typer.Option(help="Memory limit of one case, in GiB beyond what its worker uses.")] = 6.0,
     workers: Annotated[
         int | None, typer.Option(help="Worker processes. Default: one per core; 1 with --speed.")
     ] = None,
@@ -70,26 +71,26 @@ def sweep(
     speed_budget: Annotated[float, typer.Option(help="Seconds of interleaved timing per case.")] = 1.0,
     db: Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")] = DEFAULT_DB,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the stopped run in --db, as it was begun.")
+        bool, typer.Option("--resume", help="Continue the stopped run in --db with its own options.")
     ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Print every row of the tables.")] = False,
     known: Annotated[
-        str, typer.Option(help="Ledger of known issues: 'torch' (built in), 'none', or a TOML file of one's own.")
+        str, typer.Option(help="Ledger of known issues: 'torch' (built in), 'none', or your own TOML file.")
     ] = "torch",
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON record per line on stdout, then a summary.")
     ] = False,
 ) -> None:
-    """Run suites on subjects and print what differs from eager, where, and by how much.
+    """Run suites on subjects and print where they differ from eager, and by how much.
 
-    Without --suite, --match, --tag and --max-samples the default sweep runs: some programs of every suite, each on one or two
-    rungs of torch.compile's ladder, and what turns out wrong on the rungs below too; a few minutes. --suite all runs every
-    program of every suite, which takes hours; --all prints every row of the tables.
+    Without --suite, --match, --tag and --max-samples the default sweep runs: some programs of every suite, each with one or two
+    stages of torch.compile. Programs that differ also run with the earlier stages, to find the first that is wrong. It takes a
+    few minutes. --suite all runs every program of every suite, which takes hours.
 
-    Ctrl-C stops a run and keeps what has run; --resume goes on with it.
+    Ctrl-C stops a run and keeps its results so far; --resume continues it.
 
-    Exit code: 0 nothing new, 1 new findings, 2 stopped or not usable as asked, 3 an error of torch-oracle itself. Known issues
-    are no findings. A run that --time has ended has the code of what ran.
+    Exit code: 0 nothing new, 1 new findings, 2 stopped or a usage error, 3 an internal error of torch-oracle. Known issues are
+    not findings. If --time ends a run, the exit code is that of the cases that ran.
     """
     began = monotonic()
     check_supported()
@@ -101,7 +102,7 @@ def sweep(
             if run_id is None:
                 raise UsageError(
                     seen=f"--resume, but {db} holds no interrupted run with a complete plan",
-                    expected="a run that was stopped after it had been planned",
+                    expected="a run that was stopped after its planning was complete",
                     do="start it without --resume",
                 )
             request = SweepRequest.from_json(store.arguments(run_id)).going_on(time=time, workers=workers)
@@ -133,20 +134,20 @@ HEARD_BESIDE_RESUME = frozenset({"resume", "db", "time", "workers", "as_json", "
 
 
 def _refuse_beside_resume(ctx: typer.Context) -> None:
-    """A run goes on as it was begun. Raises UsageError for an option that would change it, and would not be heard."""
+    """A resumed run keeps its own options: UsageError for an option that would change it, since it would be ignored."""
     given = [name for name in ctx.params if str(ctx.get_parameter_source(name)).endswith("COMMANDLINE")]
     unheard = [f"--{name.replace('_', '-')}" for name in given if name not in HEARD_BESIDE_RESUME]
     if unheard:
         raise UsageError(
             seen=f"--resume with {', '.join(unheard)}",
-            expected="--resume alone, or with --db, --time, --workers, --all and --json: a run goes on as it was begun",
+            expected="--resume alone, or with --db, --time, --workers, --all and --json: a resumed run keeps its other options",
             do="leave them out, or start a new run without --resume",
         )
 
 
 def list_(
     what: Annotated[
-        str, typer.Argument(help="suites, subjects, tags, or the name of a suite for its groups")
+        str, typer.Argument(help="suites, subjects, tags, or a suite's name to list its groups")
     ] = "suites",
     match: Annotated[list[str] | None, typer.Option(help="Glob on group names; repeatable.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",

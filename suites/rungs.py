@@ -1,4 +1,4 @@
-"""The second step of the default sweep: programs that turn out wrong run on the lower rungs too. Torch-free.
+"""The second step of the default sweep: programs that turn out wrong run on the lower rungs too. Does not import torch.
 
 The default sweep runs a program on few rungs of the ladder (dynamo, aot_eager, aot_eager_decomp_partition, inductor); most
 on one. That is enough to see that something is wrong, and not to say where. So when all planned cases have run, each

@@ -46,7 +46,7 @@ def rule_of(name: str) -> InvariantRule:
         raise UsageError(
             seen=f"invariant {name!r} in a program's policy",
             expected=f"one of {', '.join(sorted(INVARIANT_RULES))}, or none",
-            do="mend the program's ComparePolicy",
+            do="correct the program's ComparePolicy",
         )
     return INVARIANT_RULES[name]
 
@@ -250,7 +250,7 @@ def explain_indices(
         raise UsageError(
             seen=f"index_outputs of {pair.path!r} names {spec.get('of')!r}, which is no tensor of this program",
             expected="the path of an argument or an output that is a tensor",
-            do="mend the program's ComparePolicy",
+            do="correct the program's ComparePolicy",
         )
     if spec.get("stable"):
         return ""

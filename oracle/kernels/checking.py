@@ -1,7 +1,8 @@
-"""One call of a launcher, judged against its reference.
+"""Judges one call of a launcher against its reference.
 
-The order: the reference must take the arguments; the launcher runs twice, in guarded memory under two patterns; what the level
-says of accesses, then guard zones, then unwritten and undefined elements; and what is left is values, for oracle's judge.
+The reference must accept the arguments. Then the launcher runs twice in guarded memory, each time with another fill pattern.
+Errors of the level (out of bounds, races) come first, then guard zones, then unwritten and undefined elements; oracle's judge
+compares the rest by value.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """How one case ended. `skipped` says why nothing could be judged, `refused` that the launcher raised before it launched."""
+    """How one case ended. `skipped`: why nothing could be judged. `refused`: the error that the launcher raised before it
+    launched a kernel.
+    """
 
     finding: Finding | None = None
     skipped: str = ""
@@ -87,7 +90,7 @@ def check_case(
 
 
 def _run(launcher: Callable[..., Any], arguments: Sequence[Any], state: GuardState, device: str) -> _RunState:
-    """In guarded memory. Guarded arguments take the place of the given ones, which stay as they are."""
+    """Run the launcher on guarded copies of the arguments."""
     run = _RunState()
     run.arguments = [
         state.place_copy(f"argument {i}", a, torch.device(device)) if isinstance(a, Tensor) else a
@@ -160,7 +163,7 @@ def _guard_finding(state: GuardState) -> Finding | None:
 def _definedness(
     launcher: Callable[..., Any], arguments: Sequence[Any], runs: Sequence[_RunState], device: str
 ) -> Finding | None:
-    """Elements of outputs that were not written, and those that depend on memory nobody defined."""
+    """Finds elements of outputs that were never written, or that depend on undefined memory."""
     first, second = (_tensors(run.outputs) for run in runs)
     if [path for path, _ in first] != [path for path, _ in second]:
         return None  # the judge compares the structure
@@ -171,16 +174,16 @@ def _definedness(
         unwritten = never_written(a, b)
         if bool(unwritten.any()):
             return _index_finding(
-                "unwritten", path, unwritten, a, "was never written: it still holds what memory held before"
+                "unwritten", path, unwritten, a, "was never written: it still has the bits that the memory had before"
             )
         differs = ~_equal(a, b)
         if not bool(differs.any()):
             continue
-        if again is None:  # differences between equal runs are another matter: atomics in another order
+        if again is None:  # differences between two runs with one pattern have another cause: atomics in another order
             again = _tensors(_run(launcher, arguments, GuardState(which=0), device).outputs)
         differs &= _equal(a, again[i][1]) if i < len(again) and again[i][1].shape == a.shape else False
         if bool(differs.any()):
-            text = "depends on memory that nobody defined: uninitialised, between the elements of an argument, or out of bounds"
+            text = "depends on undefined memory: uninitialised, between the elements of an argument, or out of bounds"
             return _index_finding("undefined", path, differs, a, text)
     return None
 
@@ -206,7 +209,7 @@ def _index_finding(kind: str, path: str, where: Tensor, like: Tensor, text: str)
 
 
 class _LauncherSubject:
-    """The launcher as a subject: oracle's judge compares what it does with what the reference does."""
+    """The launcher as a subject, so that oracle's judge can compare it with the reference."""
 
     spec = SubjectSpec(name="kernel", kind="kernel")
 
@@ -234,7 +237,7 @@ class _LauncherSubject:
 
 
 def _brought_back(run: _RunState, arguments: Sequence[Any], state: GuardState) -> Any:
-    """Outputs out of guarded memory and on the CPU: those that are arguments, or views of them, as such."""
+    """Copy the outputs from guarded memory to the CPU. Outputs that are arguments, or views of arguments, stay so."""
     originals = {id(guarded): given for guarded, given in zip(run.arguments, arguments, strict=True)}
 
     def bring(value: Any) -> Any:

@@ -32,24 +32,22 @@ def kernel(
     ],
     reference: Annotated[
         str,
-        typer.Option(
-            metavar="FILE.py:FUNCTION", help="What it should compute: a PyTorch function of the same arguments."
-        ),
+        typer.Option(metavar="FILE.py:FUNCTION", help="The reference: a PyTorch function of the same arguments."),
     ],
     inputs: Annotated[
         str,
         typer.Option(
             help="The arguments, e.g. 'x: f32|f16[M, N], w: f32[N]!, index: i64[K] < M, eps: 1e-5, k: int 1..8'; or "
-            "FILE.py:FUNCTION that takes a random.Random and returns them. Left out: tensors of one random shape and dtype."
+            "FILE.py:FUNCTION that takes a random.Random and returns them. Default: tensors of one random shape and dtype."
         ),
     ] = "",
     level: Annotated[
-        str, typer.Option(help="Where the kernel runs: emulator, interpreter, gpu; several with commas.")
+        str, typer.Option(help="Where the kernel runs: emulator, interpreter, gpu; several separated by commas.")
     ] = "emulator",
-    count: Annotated[int, typer.Option(help="Cases for each level; 0: 200, and 20 on the interpreter.", min=0)] = 0,
-    seconds: Annotated[float, typer.Option(help="Stop a level after so many seconds; 0: no limit.", min=0.0)] = 0.0,
-    seed: Annotated[int, typer.Option(help="Another seed draws other cases.", min=0)] = 0,
-    only: Annotated[int, typer.Option(help="Run the case of this number alone.", min=-1)] = -1,
+    count: Annotated[int, typer.Option(help="Cases for each level; 0 means 200, or 20 on the interpreter.", min=0)] = 0,
+    seconds: Annotated[float, typer.Option(help="Time limit of each level; 0 means no limit.", min=0.0)] = 0.0,
+    seed: Annotated[int, typer.Option(help="Seed of the random cases.", min=0)] = 0,
+    only: Annotated[int, typer.Option(help="Run only the case with this number.", min=-1)] = -1,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> int:
     """Fuzz a hand-written Triton kernel against a PyTorch function.
@@ -57,23 +55,25 @@ def kernel(
     LAUNCHER allocates its outputs, calls kernel[grid](...) and returns; FUNCTION computes the same with PyTorch. Both are called
     with random arguments: sizes around powers of two, strided and permuted tensors, NaN, infinities, denormals, ties.
 
-    Found are: loads and stores out of bounds (guard zones around every buffer; on the emulator every access is checked and named
-    with program, lane and source line), elements that were never written, results that depend on undefined memory, races
-    (emulator), what Triton would not compile (emulator), and wrong values, judged against fp64 as everywhere in torch-oracle.
-    Each finding is shown once, with the simplest arguments that show it.
+    It finds loads and stores out of bounds (by guard zones around every buffer; the emulator checks every access and names its
+    program, lane and source line), elements that were never written, results that depend on undefined memory, races (emulator),
+    kernels that Triton would not compile (emulator), and wrong values, judged against fp64. Each finding is shown once, with the
+    simplest arguments that show it.
 
-    A launcher may refuse arguments, by raising before it launches: that is counted, and no finding.
+    A launcher may refuse arguments by raising before it launches a kernel. Such cases are counted, and are not findings.
 
     \b
     Example:
       torch-oracle kernel softmax.py:softmax --reference softmax.py:eager --inputs 'x: f32|f16[M, N]'
 
-    Exit codes: 0 nothing found, 1 findings, 2 usage. See docs/kernels.md.
+    Exit codes: 0 no findings, 1 findings, 2 usage error. See docs/kernels.md.
     """
     levels = [name.strip() for name in level.split(",") if name.strip()]
     unknown = [name for name in levels if name not in LEVELS]
     if unknown or not levels:
-        raise UsageError(seen=f"--level {level!r}", expected=f"one or more of {', '.join(LEVELS)}", do="mend --level")
+        raise UsageError(
+            seen=f"--level {level!r}", expected=f"one or more of {', '.join(LEVELS)}", do="correct --level"
+        )
     reports = []
     for name in levels:
         cases = [only] if only >= 0 else list(range(count or COUNTS[name]))
@@ -91,14 +91,14 @@ def kernel(
         reasons = [reason for report in reports for reason in report.reasons]
         raise UsageError(
             seen=f"no case could be judged: {reasons[0] if reasons else 'there was no time'}",
-            expected="arguments that launcher and reference take", do="describe them with --inputs",
+            expected="arguments that both launcher and reference accept", do="describe them with --inputs",
         )  # fmt: skip
     return 1 if any(report.findings for report in reports) else 0
 
 
 @dataclass(slots=True, kw_only=True)
 class LevelReport:
-    """What one level found. `findings`: finding, number of the case, its arguments."""
+    """The results of one level. `findings`: each finding with the number of its case and its arguments."""
 
     level: str
     findings: list[tuple[Mapping[str, str], int, str]] = field(default_factory=list)
@@ -114,7 +114,7 @@ class LevelReport:
 
 
 def _run_level(request: Mapping[str, Any], cases: Sequence[int]) -> LevelReport:
-    """One process, and another one after each that died."""
+    """Run the cases in a child process; start another one each time it dies."""
     report = LevelReport(level=request["level"])
     start, left = time.monotonic(), list(cases)
     for _ in range(_MOST_RESTARTS + 1):
@@ -129,7 +129,7 @@ def _run_level(request: Mapping[str, Any], cases: Sequence[int]) -> LevelReport:
 
 
 def _run_process(request: Mapping[str, Any], report: LevelReport) -> int | None:
-    """Returns the number of the case in which the process died, or None."""
+    """Run cases in one process. Returns the number of the case in which it died, or None."""
     process, answers = _start(request)
     running: tuple[int, str] | None = None
     done = 0
@@ -180,7 +180,7 @@ def _start(request: Mapping[str, Any]) -> tuple[subprocess.Popen[bytes], int]:
 
 
 def _lines(descriptor: int, first_s: float, next_s: Any) -> Iterator[dict[str, Any]]:
-    """Lines of JSON, until the other end closes or no line comes in time."""
+    """Read lines of JSON until the writer closes the pipe, or no line arrives in time."""
     text, timeout = b"", first_s
     while True:
         ready, _, _ = select.select([descriptor], [], [], timeout)

@@ -1,7 +1,7 @@
-"""Memory that tells: buffers between guard zones, and uninitialised memory filled with a pattern.
+"""Guarded memory: buffers between guard zones, and uninitialised memory filled with a pattern.
 
-A launcher's tensors, those it is given and those it allocates, lie in the middle of larger ones. A zone that changed was written
-past an end. What an allocation has not been filled with is a pattern; an element that still has it was never written.
+All tensors of a launcher, its arguments and those it allocates, lie in the middle of larger ones. If a zone has changed, the
+kernel wrote past an end of the tensor. A new allocation is filled with a pattern; an element that still has it was never written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 ZONE_BYTES = 4096  # on either side; a multiple of every alignment that kernels are compiled for
 
-# Two patterns: what has the first in one run and the second in another was not written, whatever it is.
+# An element with the first pattern in one run and the second in the other was not written, whatever numbers these are.
 PATTERNS: tuple[dict[torch.dtype, Any], ...] = (
     {
         torch.bool: True,
@@ -60,14 +60,14 @@ class Zone:
     extent: int
 
     def first_change(self, which: int) -> int | None:
-        """The place, counted from the tensor's first element, of the first zone element that lost its pattern."""
+        """Position of the first zone element that lost its pattern, counted from the tensor's first element."""
         is_kept = _has_pattern(self.whole, which)
         is_kept[self.before : self.before + self.extent] = True
         changed = (~is_kept).nonzero()
         if not changed.numel():
             return None
         places = changed.squeeze(-1) - self.before
-        after = places[places >= self.extent]  # writing too far is more common than writing in front
+        after = places[places >= self.extent]  # writing past the end is more common than before the start
         return int(after[0]) if after.numel() else int(places[-1])
 
 

@@ -290,7 +290,7 @@ def _draw_layout(spec: TensorSpec, rng: random.Random, shape: tuple[int, ...]) -
     stride, step = [0] * len(shape), rng.choice((1, 1, 2))
     for axis in reversed(order):
         stride[axis] = step
-        step *= max(shape[axis], 1) + rng.choice((0, 0, 1, 3))  # a part of a larger tensor
+        step *= max(shape[axis], 1) + rng.choice((0, 0, 1, 3))  # strides of a part of a larger tensor
     return tuple(stride), rng.choice((0, 0, 1, 4))
 
 
@@ -378,7 +378,7 @@ def _resized(case: DrawnCase, specs: Sequence[Spec], name: str, size: int) -> Dr
 
 
 def _smaller_common(case: DrawnCase, specs: Sequence[Spec]) -> list[DrawnCase]:
-    """The same for the one shape that arguments without --inputs share."""
+    """Smaller versions of the common shape that arguments have without --inputs."""
     common = [i for i, spec in enumerate(specs) if isinstance(spec, TensorSpec) and "..." in spec.sizes]
     if not common:
         return []

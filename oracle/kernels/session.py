@@ -1,4 +1,4 @@
-"""The process in which a launcher runs: one level, many cases. A wild pointer ends this process, not the command's.
+"""The child process that runs a launcher on one level. A wild pointer kills this process, not the command's.
 
 It reads one request as JSON from standard input and writes lines of JSON to the file descriptor it is given.
 """
@@ -68,7 +68,7 @@ def run(request: Mapping[str, Any], tell: Callable[[Mapping[str, Any]], None]) -
 
 
 def _prepare(level: str) -> str:
-    """Make this process one of the level; returns the device of the tensors."""
+    """Prepare this process for the level; returns the device of the tensors."""
     if level == "gpu":
         if not torch.cuda.is_available():
             raise UsageError(
@@ -82,7 +82,7 @@ def _prepare(level: str) -> str:
 
 
 class _CaseMaker:
-    """Case by number. `specs`: what it is drawn from; empty where a function of the user's makes arguments."""
+    """Makes a case from its number. `specs`: descriptions of the arguments; empty if a function of the user makes them."""
 
     def __init__(
         self, request: Mapping[str, Any], launcher: Callable[..., Any], reference: Callable[..., Any], largest: int
@@ -107,13 +107,13 @@ class _CaseMaker:
         except Exception as error:
             raise UsageError(
                 seen=f"--inputs function raised {type(error).__name__}: {error}",
-                expected="a function that takes a random.Random and returns the arguments", do="mend it",
+                expected="a function that takes a random.Random and returns the arguments", do="correct it",
             ) from error  # fmt: skip
         if not isinstance(made, (tuple, list)):
             raise UsageError(
                 seen=f"--inputs function returned a {type(made).__name__}",
                 expected="a tuple of arguments",
-                do="mend it",
+                do="correct it",
             )
         return made
 
@@ -124,7 +124,7 @@ class _CaseMaker:
 
 
 class _MadeCase:
-    """Arguments that a function of the user's made."""
+    """Arguments made by a function of the user."""
 
     def __init__(self, arguments: Sequence[Any]) -> None:
         self.values = arguments
@@ -157,7 +157,7 @@ def _simplest(
     device: str,
     specs: Sequence[Spec],
 ) -> tuple[DrawnCase | _MadeCase, Finding]:
-    """A simpler case that shows the same, one step after the other."""
+    """Simplify a case step by step while it shows the same finding."""
     deadline = time.monotonic() + SIMPLER_S
     going = isinstance(case, DrawnCase)
     while going and isinstance(case, DrawnCase):

@@ -1,4 +1,4 @@
-"""FILE.py:NAME: functions of a user's files."""
+"""Loads FILE.py:NAME, a function in a file of the user."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from oracle.subjects.refimpl import is_kernel, triton_emulated
 
 
 def load_function(target: str, option: str, *, emulated: bool) -> Callable[..., Any]:
-    """The function that FILE.py:NAME names. UsageError if there is no such file, no such name, or no function there.
+    """The function that FILE.py:NAME names. UsageError if there is no such file or function.
 
-    `emulated`: its file is imported with the emulator in Triton's place.
+    `emulated`: `import triton` in the file imports the emulator.
     """
     file, colon, name = target.rpartition(":")
     if not colon or not name.isidentifier():
@@ -26,14 +26,14 @@ def load_function(target: str, option: str, *, emulated: bool) -> Callable[..., 
         )
     path = Path(file).resolve()
     if not path.is_file():
-        raise UsageError(seen=f"{option} {target!r}: no file {file}", expected="a Python file", do="mend the path")
+        raise UsageError(seen=f"{option} {target!r}: no file {file}", expected="a Python file", do="correct the path")
     with triton_emulated() if emulated else nullcontext():
         module = _load(path, option)
     if not hasattr(module, name):
         functions = [n for n, v in vars(module).items() if inspect.isfunction(v) and v.__module__ == module.__name__]
         raise UsageError(
             seen=f"{option} {target!r}: {path.name} defines no {name!r}",
-            expected=f"one of its functions: {', '.join(functions) or 'it has none'}", do="mend the name",
+            expected=f"one of its functions: {', '.join(functions) or 'it has none'}", do="correct the name",
         )  # fmt: skip
     found = getattr(module, name)
     if is_kernel(found):
@@ -52,13 +52,13 @@ _MODULES: dict[Path, Any] = {}
 
 
 def _load(path: Path, option: str) -> Any:
-    """The file as a module, once; its folder is where its own imports are looked for."""
+    """Import the file once as a module. Its folder is added to the import path."""
     if path in _MODULES:
         return _MODULES[path]
     # files of one name in two folders are two modules
     spec = importlib.util.spec_from_file_location(f"kernel_file_{len(_MODULES)}_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise UsageError(seen=f"{option} {path}", expected="a Python file (.py)", do="mend the path")
+        raise UsageError(seen=f"{option} {path}", expected="a Python file (.py)", do="correct the path")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     if str(path.parent) not in sys.path:
@@ -68,14 +68,14 @@ def _load(path: Path, option: str) -> Any:
     except Exception as error:
         raise UsageError(
             seen=f"{option} {path.name}: {type(error).__name__} while it is imported: {error}",
-            expected="a file that can be imported", do="mend the file, or install what it imports",
+            expected="a file that can be imported", do="correct the file, or install what it imports",
         ) from error  # fmt: skip
     _MODULES[path] = module
     return module
 
 
 def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The parameters that have to be given."""
+    """Names of the parameters without a default."""
     parameters = inspect.signature(function).parameters.values()
     return tuple(
         p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
@@ -83,12 +83,12 @@ def parameter_names(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def check_call(function: Callable[..., Any], option: str, names: Sequence[str]) -> None:
-    """UsageError unless the function can be called with so many arguments, by position."""
+    """UsageError unless the function can be called with this many positional arguments."""
     try:
         inspect.signature(function).bind(*names)
     except TypeError as error:
         raise UsageError(
             seen=f"{len(names)} arguments ({', '.join(names)}) for {option} {getattr(function, '__name__', function)}"
             f"{inspect.signature(function)}: {error}",
-            expected="arguments that launcher and reference both take, by position", do="mend --inputs or the functions",
+            expected="arguments that launcher and reference both take, by position", do="correct --inputs or the functions",
         ) from error  # fmt: skip

@@ -278,14 +278,14 @@ def _tables(path: Path) -> list[dict[str, Any]]:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(
-            seen=f"ledger {path}: {error}", expected="a TOML file of [[issue]] tables", do="mend or restore it"
+            seen=f"ledger {path}: {error}", expected="a TOML file of [[issue]] tables", do="correct or restore it"
         ) from error
     entries = data.pop("issue", [])
     if data or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise UsageError(
             seen=f"ledger {path} with {', '.join(sorted(data)) or 'an issue'} beside or instead of [[issue]] tables",
             expected="a TOML file of [[issue]] tables and nothing else",
-            do="mend it; the docstring of oracle/known/ledger.py says what an entry holds",
+            do="correct it; the docstring of oracle/known/ledger.py says what an entry holds",
         )
     return entries
 
@@ -297,7 +297,7 @@ def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
         raise UsageError(
             seen=f"issue {name} of {path}: {'; '.join(problems)}",
             expected=f"the fields {', '.join(_REQUIRED)}, and either program or source",
-            do="mend the entry; the docstring of oracle/known/ledger.py says what each field is",
+            do="correct the entry; the docstring of oracle/known/ledger.py says what each field is",
         )
     pattern = entry.get("finding")
     own = entry.get("program", f"{VARIANTS}/{name}")

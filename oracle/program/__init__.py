@@ -88,13 +88,13 @@ class Program:
                 raise UsageError(
                     seen=f"values {call.values!r} in program {self.name!r}",
                     expected=" or ".join(map(repr, VALUES)),
-                    do="mend the program's call plan",
+                    do="correct the program's call plan",
                 )
             if call.grad_mode not in ("grad", "no_grad", "inference"):
                 raise UsageError(
                     seen=f"grad_mode {call.grad_mode!r} in program {self.name!r}",
                     expected="'grad', 'no_grad' or 'inference'",
-                    do="mend the program's call plan",
+                    do="correct the program's call plan",
                 )
         if any(call.outside for call in self.calls[:-1]) or (len(self.calls) == 1 and self.calls[0].outside):
             raise UsageError(
@@ -137,7 +137,7 @@ class Program:
             raise UsageError(
                 seen=f"program {data.get('name')!r}: {error}",
                 expected=f"fields among format, {', '.join(cls.__dataclass_fields__)}",
-                do="mend the JSON, or use the torch-oracle version that wrote it",
+                do="correct the JSON, or use the torch-oracle version that wrote it",
             ) from error
 
 

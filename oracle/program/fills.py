@@ -138,7 +138,7 @@ def parse_scalar(value: Any, path: str) -> bool | int | float | complex:
 def bad_input(path: str, seen: str, expected: str) -> UsageError:
     """UsageError for a place in an input tree."""
     return UsageError(
-        seen=f"input {path or 'tree'}: {seen}", expected=expected, do="mend the input specs of the program"
+        seen=f"input {path or 'tree'}: {seen}", expected=expected, do="correct the input specs of the program"
     )
 
 

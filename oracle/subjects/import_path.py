@@ -143,7 +143,7 @@ def import_callable(spec: SubjectSpec) -> Callable[..., Any]:
             raise UsageError(
                 seen=f"subject {spec.name!r}: {module_name!r}{f' ({at})' if at else ''} has no {attribute!r}",
                 expected=f"one of its functions: {', '.join(names[:10]) or 'it has none'}",
-                do=f"did you mean {' or '.join(near)}?" if near else "mend the part after the colon",
+                do=f"did you mean {' or '.join(near)}?" if near else "correct the part after the colon",
             )
         found = getattr(found, part)
     if not callable(found):
@@ -190,5 +190,5 @@ def _not_callable(name: str, value: object) -> UsageError:
     return UsageError(
         seen=f"subject {name!r} returned {'None' if value is None else f'a value of type {type(value).__name__}'}",
         expected="a callable with the calling convention of what it was given",
-        do="mend the backend or compiler",
+        do="correct the backend or compiler",
     )

@@ -102,7 +102,7 @@ def check_options(name: str, options: Mapping[str, Any], allowed: Mapping[str, O
             raise UsageError(
                 seen=f"{key}={_as_typed(value)} for subject {name!r}",
                 expected=f"{key} is {spec.describe()}",
-                do="mend the value",
+                do="correct the value",
             )
 
 

@@ -51,11 +51,11 @@ def read_subjects_file(file: Path) -> dict[str, SubjectEntry]:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            seen=f"subjects file {file}: {error}", expected="a readable TOML file", do="mend the path"
+            seen=f"subjects file {file}: {error}", expected="a readable TOML file", do="correct the path"
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
-            seen=f"subjects file {file}: {error}", expected="TOML", do="mend the file at that place"
+            seen=f"subjects file {file}: {error}", expected="TOML", do="correct the file at that place"
         ) from error
     for key in data:
         if key != "subjects":
@@ -121,5 +121,5 @@ def _bad(file: Path, key: str, expected: str) -> UsageError:
     return UsageError(
         seen=f"{key} in subjects file {file}",
         expected=expected,
-        do='mend the file; a table looks like this: [subjects.mine] path = "mypackage.backend:compile_graph"',
+        do='correct the file; a table looks like this: [subjects.mine] path = "mypackage.backend:compile_graph"',
     )

@@ -38,21 +38,21 @@ DEFAULT_CACHE = Path("torch-oracle-conformance")
 def conformance(
     pytorch_src: Annotated[Path, typer.Option(help="Root of a PyTorch source tree, 2.1 to 2.13; its test/ is read.")],
     suite: Annotated[str, typer.Option(help=f"Which of PyTorch's test files: {', '.join(SUITES)}.")],
-    subject: Annotated[str, typer.Option(help="refimpl, or torch for the passes that refimpl is not in.")] = REFIMPL,
+    subject: Annotated[str, typer.Option(help="refimpl, or torch for only the passes without refimpl.")] = REFIMPL,
     select: Annotated[
         list[str] | None, typer.Option("-k", help="Part of a test's name, or a glob; repeatable, as alternatives.")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
     timeout: Annotated[float, typer.Option(help="Seconds for one test.")] = 480.0,
-    memory: Annotated[float, typer.Option(help="GiB that one test may add.")] = 6.0,
+    memory: Annotated[float, typer.Option(help="Memory limit of one test, in GiB beyond what its worker uses.")] = 6.0,
     guard: Annotated[
-        bool, typer.Option("--guard/--no-guard", help="Raise where refimpl calls what it is compared with.")
+        bool, typer.Option("--guard/--no-guard", help="Raise if refimpl calls the code that it is compared with.")
     ] = True,
-    cache: Annotated[Path, typer.Option(help="Folder for outcomes that are kept.")] = DEFAULT_CACHE,
+    cache: Annotated[Path, typer.Option(help="Folder that keeps outcomes between runs.")] = DEFAULT_CACHE,
     output: Annotated[Path | None, typer.Option(help="One row per test: a .csv or .jsonl file.")] = None,
     page: Annotated[Path | None, typer.Option(help="Rewrite the suite's section of this Markdown page.")] = None,
 ) -> None:
-    """Run PyTorch's own tests with refimpl in the place of torch's entry points."""
+    """Run PyTorch's own tests with refimpl in place of torch's entry points."""
     check_supported()
     row = find_suite(suite)
     if subject not in SUBJECTS:
@@ -90,7 +90,7 @@ def conformance(
 def _report(
     request: ConformanceRequest, result: ConformanceResult, *, output: Path | None, page: Path | None, err: Console
 ) -> int:
-    """Print, write, and judge against the committed table. Returns the exit code."""
+    """Print and write the results, and compare them with the committed table. Returns the exit code."""
     is_stock = request.subject == STOCK
     expected = read_expected(request.suite.name, tree=request.tree.version, torch=result.described.torch)
     judgement = judge_failures(
@@ -110,11 +110,9 @@ def _report(
     if missing and not is_stock:
         err.print(f"exploratory: refimpl has no counterpart of {', '.join(missing)} yet", highlight=False)
     for row in judgement.stale:
-        err.print(
-            f"passes by now, take its row out of the table: {', '.join(row.tests)}", highlight=False, markup=False
-        )
+        err.print(f"passes now, remove its row from the table: {', '.join(row.tests)}", highlight=False, markup=False)
     if judgement.unexpected:
         err.print(
-            f"{len(judgement.unexpected)} failures that the table of expected ones does not name", highlight=False
+            f"{len(judgement.unexpected)} failures that are not in the table of expected failures", highlight=False
         )
     return 1 if judgement.unexpected else 0

@@ -27,7 +27,7 @@ else:
 
 FOLDER = Path(__file__).parent / "expected"
 CATEGORIES = {
-    "refimpl": "refimpl is wrong or lacks something, to be mended",
+    "refimpl": "refimpl is wrong or lacks something, and should be fixed",
     "text": "the test asserts names, order or wording of upstream, and refimpl's graph or message means the same",
     "counts": "the test counts graphs, nodes or frames of upstream; refimpl's are others, and compute the same",
     "internals": "the test reads attributes of upstream's objects that refimpl does not offer",
@@ -60,7 +60,7 @@ def read_expected(suite: str, *, tree: str, torch: str, folder: Path = FOLDER) -
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
-        raise UsageError(seen=f"{path}: {error}", expected="TOML", do="mend it") from error
+        raise UsageError(seen=f"{path}: {error}", expected="TOML", do="correct it") from error
     rows = tuple(_row(path, fields) for fields in data.get("failure", ()))
     return tuple(row for row in rows if fnmatchcase(tree, row.tree) and fnmatchcase(torch, row.torch))
 
@@ -71,7 +71,7 @@ def _row(path: Path, fields: dict[str, Any]) -> ExpectedFailure:
         raise UsageError(
             seen=f"{path}: the row {fields}",
             expected=f"tests, category (one of {', '.join(CATEGORIES)}), reason, and perhaps tree and torch",
-            do="mend the row",
+            do="correct the row",
         )
     return ExpectedFailure(**{**fields, "tests": tuple(fields["tests"])})
 

@@ -1,4 +1,4 @@
-"""The catalog: every architecture by name. Torch-free."""
+"""The catalog: every architecture by name. Does not import torch."""
 
 from __future__ import annotations
 

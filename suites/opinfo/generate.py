@@ -101,7 +101,7 @@ def _generate(key: SampleKey) -> SampleList:
     samples: list[SampleInput] = []
     failure: Exception | None = None
     with isolated_rng(key.seed, device), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about how upstream makes its inputs, which no user can mend
+        warnings.simplefilter("ignore")  # about how upstream makes its inputs, which no user can change
         try:
             with _FilledEmpty() if key.source == "error" else nullcontext():
                 samples.extend(_yielded(info, key))

@@ -24,7 +24,9 @@ def bind(
     """
     found = KINDS.get(kind)
     if found is None:
-        raise UsageError(seen=f"kind {kind!r}", expected=f"one of {', '.join(KINDS)}", do="mend the program's source")
+        raise UsageError(
+            seen=f"kind {kind!r}", expected=f"one of {', '.join(KINDS)}", do="correct the program's source"
+        )
     backward = direction == "backward"
     key = SampleKey(op=op, dtype=dtype, source=found.source, device=device, requires_grad=backward)
     call = found.call(entry(op), sample(key, index), backward)

@@ -1,4 +1,4 @@
-"""`torch-oracle issues`: the known bugs of PyTorch's compilers, and everything on one of them."""
+"""`torch-oracle issues`: lists the known bugs of PyTorch's compilers, or shows one of them in full."""
 
 from __future__ import annotations
 
@@ -38,22 +38,29 @@ def issues(
         str | None, typer.Argument(metavar="[ID]", help="Id of an issue, number of an upstream report, or a glob.")
     ] = None,
     severity: Annotated[
-        str | None, typer.Option(help="Only these, by comma: 'wrong value', refusal, strides ...")
+        str | None, typer.Option(help="Only these severities, separated by commas: 'wrong value', refusal, strides ...")
     ] = None,
-    rung: Annotated[str | None, typer.Option(help="Only bugs of this first wrong rung: dynamo, aot_eager ...")] = None,
-    torch: Annotated[str | None, typer.Option(help="Only bugs seen with this version of torch, as 2.13.")] = None,
-    all_rows: Annotated[bool, typer.Option("--all", help="Every program, not one line for each cause.")] = False,
+    rung: Annotated[
+        str | None, typer.Option(help="Only bugs that first show with this stage: dynamo, aot_eager ...")
+    ] = None,
+    torch: Annotated[
+        str | None, typer.Option(help="Only bugs measured with this version of torch, such as 2.13.")
+    ] = None,
+    all_rows: Annotated[
+        bool, typer.Option("--all", help="List every program instead of one line for each cause.")
+    ] = False,
     script: Annotated[
-        bool, typer.Option("--script", help="Print a Python script that shows the issue and needs torch alone.")
+        bool, typer.Option("--script", help="Print a Python script that shows the issue and needs only torch.")
     ] = False,
     run: Annotated[
-        bool, typer.Option("--run", help="Run the issue's program now, on its rung, and print the verdict.")
+        bool,
+        typer.Option("--run", help="Run the issue's program now, with its first wrong stage, and print the verdict."),
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> None:
-    """List the known bugs of PyTorch's compilers; with an ID, its program, what eager and the compiler answer, and the link.
+    """List the known bugs of PyTorch's compilers. With an ID, print its program, the results of eager and compiler, and the link.
 
-    Exit codes: 0; with --run 1 where the program no longer differs as the ledger says.
+    Exit codes: 0; with --run 1 if the program no longer differs as the ledger says.
     """
     ledger = load_ledger()
     chosen = _selected(ledger, issue, severity, rung, torch)
@@ -153,7 +160,7 @@ def listing(issues: Sequence[KnownIssue], *, fold: bool) -> list[TextTable]:
 
 
 def issue_text(issue: KnownIssue, ledger: Ledger) -> str:
-    """Everything on one issue, ready to be read."""
+    """The text that shows one issue."""
     alike = [other.id for other in ledger.issues if other.cause == issue.cause and other.id != issue.id]
     facts = [
         ("severity", f"{issue.severity.value}: {issue.severity.meaning}"),
@@ -164,12 +171,12 @@ def issue_text(issue: KnownIssue, ledger: Ledger) -> str:
         ("report", issue.link or "none upstream yet"),
         ("same cause", ", ".join(alike)),
         ("also in", ", ".join(issue.shown_by[1:])),
-        ("expires", f"{issue.expires}: from then on a sweep reports it again"),
+        ("expires", f"{issue.expires}: after this day a sweep reports it again"),
     ]
     width = max(len(name) for name, _ in facts)
     lines = [issue.id, "=" * len(issue.id), issue.title, ""]
     lines += [f"{name:{width}}  {text}" for name, text in facts if text]
-    lines += ["", "How it ended when it was measured:"]
+    lines += ["", "Measured results:"]
     for minor in ledger.seen.versions:
         for subject, endings in ledger.seen.endings(issue.shown_by[0], minor).items():
             said = " or ".join(f"{e.status.value}{': ' if e.symptom else ''}{e.symptom}" for e in endings)
@@ -193,7 +200,7 @@ def issue_text(issue: KnownIssue, ledger: Ledger) -> str:
 
 
 def _plan_lines(issue: KnownIssue) -> list[str]:
-    """The call plan, where it says more than "call it once"."""
+    """The call plan, if it is more than a single call."""
     data = issue.program.to_json()
     lines = [f"    call {i}: {json.dumps(call)}" for i, call in enumerate(data["calls"]) if call]
     lines += [f"    {key}: {json.dumps(data[key])}" for key in ("dynamic", "config", "is_module") if key in data]
@@ -221,7 +228,7 @@ def _json(issue: KnownIssue, ledger: Ledger) -> dict[str, Any]:
 
 
 def script_of(issue: KnownIssue, ledger: Ledger) -> str:
-    """The issue's program as a script that needs torch alone; it exits with 1 while eager and compiled differ."""
+    """The issue's program as a script that needs only torch; it exits with 1 while eager and compiled results differ."""
     endings = ledger.newest_endings(issue).get(issue.subject, ())
     ending = next((one for one in endings if one.status.is_finding), None)
     symptom = ending.symptom if ending else ""
@@ -229,13 +236,13 @@ def script_of(issue: KnownIssue, ledger: Ledger) -> str:
         status=ending.status if ending else Status(issue.statuses[0]), symptom=symptom, worst=_worst_of(symptom)
     )
     notes = [issue.title, *([issue.link] if issue.link else [])]
-    from fuzz.triage.repro import text_script  # noqa: PLC0415  it loads torch, which the list of issues does without
+    from fuzz.triage.repro import text_script  # noqa: PLC0415  imports torch, which listing issues does not need
 
     return text_script(issue.program, resolve(issue.subject), verdict, notes=notes)
 
 
 def _worst_of(symptom: str) -> WorstElement | None:
-    """The worst element as far as a symptom names it: the script must look as closely as the judge did."""
+    """The worst element that a symptom names, so that the script compares as closely as the judge did."""
     found = _WORST.search(symptom)
     if found is None:
         return None

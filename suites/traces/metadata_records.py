@@ -1,4 +1,6 @@
-"""What `torch-oracle metadata` writes: differences, one row for each case, a table by operator and field. Torch-free."""
+"""The output of `torch-oracle metadata`: differences, a row for each case, a table by operator and field. Does not import
+torch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of `torch-oracle traces`: rows as JSON lines and CSV, a summary as Markdown. Torch-free."""
+"""Tables of `torch-oracle traces`: rows as JSON lines and CSV, a summary as Markdown. Does not import torch."""
 
 from __future__ import annotations
 
