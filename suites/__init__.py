@@ -1,1 +1,1 @@
-"""suites: what to run. Operators (OpInfo), models, Python features, regressions."""
+"""suites: collections of programs for sweeps: operators (OpInfo), models, Python features, regressions, exports."""

@@ -1,4 +1,4 @@
-"""Suite: what to run. A suite names its groups cheaply, and lists the programs of one group in a worker."""
+"""Suite: a named collection of programs. It lists its groups cheaply, and the programs of a group in a worker."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from oracle.program import Program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """What the user asked for; every suite honours every field or says that it has no such thing.
+    """The programs that the user selected. Every suite honours every field, or says that it has no such axis.
 
-    Empty tuples mean the suite's default. `match` is a glob on the group ("add", "nn.functional.*") or the whole
-    program name ("add/float32/forward/*"). `quick` stands for the default sweep, where the user named no programs: each
-    suite takes few by a rule of its own, which its class states.
+    Empty tuples mean the suite's default. `match` is a glob on the group ("add", "nn.functional.*") or the whole program name
+    ("add/float32/forward/*"). `quick` is set for the default sweep, in which the user named no programs: each suite takes a few,
+    by a rule that its class states.
     """
 
     match: tuple[str, ...] = ()
@@ -24,7 +24,7 @@ class Selection:
     dtypes: tuple[str, ...] = ()
     directions: tuple[str, ...] = ()  # "forward", "backward"
     device: str = "cpu"
-    max_samples: int | None = None  # at most so many programs per group, dtype and direction, spread evenly
+    max_samples: int | None = None  # largest number of programs per group, dtype and direction, spread evenly
     quick: bool = False
 
     def wants(self, *, group: str, name: str) -> bool:
@@ -52,7 +52,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteProgram:
-    """A program with the labels it is selected and tabulated by."""
+    """A program with the labels used for selection and tables."""
 
     program: Program
     group: str
@@ -61,7 +61,7 @@ class SuiteProgram:
     tags: tuple[str, ...] = ()
     timeout_s: float | None = None  # None: the run's default
     memory_bytes: int | None = None
-    subjects: tuple[str, ...] = ()  # which of the suite's own subjects it is for, where the user named none; empty: all
+    subjects: tuple[str, ...] = ()  # the suite's subjects that run it if the user named none; empty: all
 
 
 class Suite(Protocol):
@@ -70,7 +70,7 @@ class Suite(Protocol):
     name: str
     description: str
     tags: Mapping[str, str]  # tag -> what it means
-    dtypes: tuple[str, ...]  # what `--dtype` may name; empty: the suite has no dtype axis
+    dtypes: tuple[str, ...]  # valid values of `--dtype`; empty: the suite has no dtype axis
     default_subjects: tuple[str, ...]
 
     def groups(self, selection: Selection) -> list[str]:

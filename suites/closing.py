@@ -37,7 +37,7 @@ class Closing:
     statuses: Mapping[str, int]  # status word -> cases with a record
     seconds: float  # since the command began
     time_limit_s: float | None  # --time
-    first_finding: str  # a case id, "" where there is none
+    first_finding: str  # a case id, or ""
     subjects_are_own: bool  # the user named none
     selection: Sequence[str] = ()  # the options that chose the programs
     internal_errors: Sequence[str] = ()

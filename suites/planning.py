@@ -1,8 +1,10 @@
-"""Plan a run: which programs on which subjects. Programs are listed in workers, so that the parent never loads torch
-and a generator that crashes costs one group, visibly.
+"""Plans a run: which programs run on which subjects.
 
-All suites are listed in one pass: each in PARTS parts, which the workers share. A part names no groups, since only a worker
-knows them (the operators are those of the torch it imports): it is the i-th of n slices of whatever groups there are.
+Programs are listed in workers, so that the parent never loads torch, and a generator that crashes loses only its group, with a
+row.
+
+All suites are listed in one pass: each in PARTS parts, which the workers share. A part is the i-th of n slices of the suite's
+groups; it does not name groups, since only a worker knows them (operators depend on its torch).
 """
 
 from __future__ import annotations
@@ -43,8 +45,9 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to plan of one suite. `are_own`: the subjects are the suite's own, as the user named none, so that a program may
-    say which of them it is for (`SuiteProgram.subjects`)."""
+    """What to plan for one suite. `are_own`: the user named no subjects, so a program may choose among the suite's own
+    (`SuiteProgram.subjects`).
+    """
 
     suite: str
     selection: Selection
@@ -58,7 +61,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The planned set, with limits of the programs that have their own, by program name."""
+    """The planned cases, with time limits by program name for programs that have their own."""
 
     cases: tuple[PlannedCase, ...]
     limits: Mapping[str, CaseLimits]
@@ -78,10 +81,10 @@ def make_plans(
     on_part: OnPart = lambda done, total, programs, suite: None,
     deadline: float | None = None,
 ) -> Plan:
-    """All cases of several suites, suite after suite, each in its own order, whatever worker listed what.
+    """All cases of several suites, suite after suite, each in its own order.
 
-    A suite of several that has nothing for the selection is left out; of a single one that is a UsageError. Raises
-    UsageError too when the deadline (seconds of `time.monotonic()`) comes before the plan is whole.
+    If nothing matches in one of several suites, it is left out; with a single suite that is a UsageError. Also raises UsageError
+    if the deadline (seconds of `time.monotonic()`) comes before the plan is complete.
     """
     listed = _list(orders, pool, on_part, deadline)
     cases: list[PlannedCase] = []
@@ -98,7 +101,7 @@ def make_plans(
 def _cases(
     order: Order, entries: Iterable[Mapping[str, Any]], shard: Shard, limits: dict[str, CaseLimits]
 ) -> list[PlannedCase]:
-    """The cases of one suite; limits of its programs are added to `limits`. Raises UsageError where there is no program."""
+    """The cases of one suite; adds its programs' limits to `limits`. Raises UsageError if there is no program."""
     suite, selection = order.suite, order.selection
     cases: list[PlannedCase] = []
     seen: set[str] = set()
@@ -139,10 +142,10 @@ def _cases(
 
 
 class _Listed:
-    """What the workers have listed of one suite so far."""
+    """The programs that workers have listed for one suite so far."""
 
     def __init__(self) -> None:
-        self.groups: list[str] | None = None  # all of them, as any part names them
+        self.groups: list[str] | None = None  # all groups, which every part reports
         self.programs: dict[str, list[dict[str, Any]]] = {}
         self.lost: list[tuple[int, End]] = []  # parts whose worker died
         self.problem: Mapping[str, str] | None = None
@@ -154,7 +157,7 @@ class _Listed:
             self.programs.update(value["programs"])
 
     def entries(self, order: Order) -> Iterator[dict[str, Any]]:
-        """In the order of the groups. Raises UsageError where there is no group, or what a worker said of the selection."""
+        """The programs in the order of the groups. Raises UsageError if there is no group, or if a worker reported one."""
         if self.problem is not None:
             raise UsageError(**self.problem)
         if not self.groups:
@@ -168,7 +171,7 @@ class _Listed:
 
 
 def _list(orders: Sequence[Order], pool: Pool, on_part: OnPart, deadline: float | None) -> dict[str, _Listed]:
-    """Every suite's groups and programs. The groups of a part whose worker dies are listed again one by one."""
+    """List every suite's groups and programs. If a worker dies, the groups of its part are listed one by one."""
     listed = {order.suite: _Listed() for order in orders}
     tasks = [
         _task("list_part", order, key=f"{order.suite} {part}", part=part) for order in orders for part in range(PARTS)
@@ -229,7 +232,7 @@ def _task(function: str, order: Order, *, key: str, **payload: Any) -> Task:
         key=key,
         function=f"suites.planning:{function}",
         payload={"suite": order.suite, "selection": order.selection.to_json(), **payload},
-        group=order.suite,  # its parts stay with one worker while there is other work: modules take seconds to import
+        group=order.suite,  # a worker keeps the parts of one suite, since its modules take seconds to import
         timeout_s=PLAN_TIMEOUT_S,
         memory_bytes=PLAN_MEMORY_BYTES,
     )
@@ -255,7 +258,7 @@ def _value(end: End, what: str) -> dict[str, Any]:
 
 
 def _unplannable(group: str, end: End) -> dict[str, Any]:
-    """A program that stands for a group whose listing killed its worker: it becomes a `model_fail_to_load` row."""
+    """A program for a group whose listing killed its worker; it becomes a `model_fail_to_load` row."""
     message = f"listing the programs of {group!r} ended as {type(end).__name__}"
     program = Program(name=f"{group}/unplannable", source=f"raise RuntimeError({message!r})\n")
     return _entry_json(program=program.to_json(), group=group)

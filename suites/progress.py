@@ -77,14 +77,14 @@ class RunProgress:
             self._bar.stop()
 
     def note(self, line: str) -> None:
-        """A line of its own above the bar."""
+        """Print a line above the bar."""
         if not self._quiet:
             self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def advance(self, done: int, *, total: int, found: int, label: str, aside: str = "") -> None:
-        """Show that so many of all steps are done. Fewer than before: another stage of the run has begun.
+        """Show the number of finished steps. A smaller number than before begins another stage of the run.
 
-        `aside`: what else was found and is no news, such as "40 known"; stands behind what is found.
+        `aside`: a count to show after the findings, such as "40 known".
         """
         aside = f", {aside}" if aside else ""
         if done < self._done:
@@ -111,7 +111,7 @@ class RunProgress:
 
 
 class SweepProgress(RunProgress):
-    """The progress of a sweep; call `update` with every record. News stand apart from known issues."""
+    """The progress of a sweep; call `update` with every record. New findings and known issues are counted apart."""
 
     def __init__(self, *, total: int, console: Console, quiet: bool = False) -> None:
         super().__init__(console=console, unit="cases", noun="new findings", total=total, quiet=quiet)
@@ -130,9 +130,9 @@ class SweepProgress(RunProgress):
 
 
 class PlanningProgress(RunProgress):
-    """The progress of planning; `update` is called with what `suites.planning.OnPart` says.
+    """The progress of planning; `update` has the parameters of `suites.planning.OnPart`.
 
-    Without a terminal its end is not told: the number of cases is what comes next.
+    Without a terminal the end of planning is not printed, since the number of cases comes next.
     """
 
     def __init__(self, *, console: Console, quiet: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The suites there are, torch-free: what `list` prints and what `--suite` may name."""
+"""The registry of suites, for `list` and `--suite`. Does not import torch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from suites.base import Suite
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteEntry:
-    """What can be said of a suite without loading torch. `path` is "module:class"."""
+    """The facts about a suite that need no torch. `path` is "module:class"."""
 
     name: str
     description: str
     tags: Mapping[str, str]
     dtypes: tuple[str, ...]
     default_subjects: tuple[str, ...]
-    quick_subjects: tuple[str, ...]  # in the default sweep, which names no suite
+    quick_subjects: tuple[str, ...]  # used in the default sweep, in which the user names no suite
     path: str
 
 
@@ -50,16 +50,16 @@ SUITES: dict[str, SuiteEntry] = {
 
 REPLACED = {
     "mutations": "`torch-oracle fuzz --focus views` draws such programs"
-}  # suites that are no more -> what does their work
+}  # removed suites -> what replaces them
 
 
 def find_suite(name: str) -> SuiteEntry:
-    """Raises UsageError for an unknown name, with near matches or what has taken its place."""
+    """Raises UsageError for an unknown name, with similar names or a replacement."""
     if name in SUITES:
         return SUITES[name]
     if name in REPLACED:
         raise UsageError(
-            seen=f"suite {name!r}, which is no more", expected=f"one of {', '.join(SUITES)}", do=REPLACED[name]
+            seen=f"suite {name!r}, which was removed", expected=f"one of {', '.join(SUITES)}", do=REPLACED[name]
         )
     near = difflib.get_close_matches(name, SUITES, n=1)
     raise UsageError(

@@ -1,4 +1,4 @@
-"""What a sweep was asked for, checked: every option with what is expected, before anything is written."""
+"""The options of a sweep, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ALL_SUITES = "all"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRequest:
-    """One run, fully decided: what is stored with it, and what a resumed run continues with."""
+    """All options of one run. They are stored with it, and a resumed run uses them."""
 
     suites: tuple[str, ...]
     selection: Selection
     subjects: Mapping[str, tuple[SubjectSpec, ...]]  # per suite
-    subjects_are_own: bool = False  # of the suites: the user named none
-    lower_rungs: tuple[SubjectSpec, ...] = ()  # for programs that turn out wrong (`suites.rungs`)
+    subjects_are_own: bool = False  # the suites' own subjects are used, since the user named none
+    lower_rungs: tuple[SubjectSpec, ...] = ()  # rungs on which programs with findings run too (`suites.rungs`)
     shard: Shard
     limits: Limits
     options: Mapping[str, Any]
@@ -66,13 +66,13 @@ class SweepRequest:
         )
 
     def going_on(self, *, time: str | None, workers: int | None) -> SweepRequest:
-        """The request of a resumed run: as it was, but for the options that change no result, where they are given again."""
+        """The request of a resumed run: unchanged, except for given options that do not change results."""
         _check_workers(workers)
         limits = replace(self.limits, run_s=duration(time)) if time else self.limits
         return replace(self, limits=limits, workers=workers or self.workers)
 
     def spec_by_name(self) -> dict[str, SubjectSpec]:
-        """Every subject that the run may need, once. Raises UsageError where suites have different ones of one name."""
+        """Every subject that the run may need, by name. Raises UsageError if suites have different ones with one name."""
         found: dict[str, SubjectSpec] = {}
         for suite, specs in (*self.subjects.items(), ("of lower rungs", self.lower_rungs)):
             for spec in specs:
@@ -85,7 +85,7 @@ class SweepRequest:
         return found
 
     def selection_for(self, suite: str) -> Selection | None:
-        """The selection as far as it applies to a suite; None where a wanted dtype or tag is unknown to it."""
+        """The part of the selection that applies to a suite; None if the suite lacks a selected dtype or tag."""
         entry, asked = SUITES[suite], self.selection
         tags = tuple(tag for tag in asked.tags if tag in entry.tags)
         dtypes = tuple(dtype for dtype in asked.dtypes if dtype in entry.dtypes)
@@ -94,7 +94,7 @@ class SweepRequest:
         return replace(asked, tags=tags, dtypes=dtypes)
 
     def selection_options(self) -> list[str]:
-        """The words of a command line that choose the same programs."""
+        """Command-line options that select the same programs."""
         asked = self.selection
         words = [] if self.suites == tuple(SUITES) else ["--suite", ",".join(self.suites)]
         if not words and not asked.quick and not (asked.match or asked.tags or asked.max_samples):
@@ -107,7 +107,7 @@ class SweepRequest:
         return words + (["--device", asked.device] if asked.device != "cpu" else [])
 
     def orders(self) -> list[Order]:
-        """What is to be planned, suite by suite."""
+        """What to plan, suite by suite."""
         selections = {suite: self.selection_for(suite) for suite in self.suites}
         return [
             Order(
@@ -127,7 +127,7 @@ def make_request(
     case_timeout: float, memory: float, workers: int | None, threads: int, speed: bool, speed_budget: float,
     known: str = "torch",
 ) -> SweepRequest:  # fmt: skip
-    """Check every option, with what is expected, before anything is written."""
+    """Check every option before anything is written."""
     is_quick = suite is None and not match and not tag and max_samples is None
     names = _suite_names(suite)
     selection = Selection(
@@ -142,7 +142,7 @@ def make_request(
     _check_selection(selection, names)
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise UsageError(seen=f"--device {device}", expected="cpu, cuda or cuda:N", do="name a device torch has")
-    ledger_named(known)  # a ledger that cannot be read is told before anything runs
+    ledger_named(known)  # reports an unreadable ledger before anything runs
     check_positive(
         {
             "--case-timeout": case_timeout,

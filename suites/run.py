@@ -1,4 +1,4 @@
-"""One sweep from its plan to its last line: plan, execute, run what turned out wrong on lower rungs, close, print."""
+"""Runs a sweep: plans, runs the cases, runs programs with findings on lower rungs, closes the run, and prints the result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PRELOAD = ("torch", "oracle.case")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """A run that begins or goes on, and how it is shown."""
+    """A new or resumed run, and how to show it."""
 
     store: Store
     run_id: str
@@ -45,8 +45,8 @@ class Sweep:
     is_default_db: bool
     is_resumed: bool
     as_json: bool
-    show_all: bool  # no table is cut
-    began: float  # the command, by time.monotonic()
+    show_all: bool  # print tables in full
+    began: float  # start of the command, by time.monotonic()
 
     @property
     def deadline(self) -> float | None:
@@ -56,7 +56,7 @@ class Sweep:
     def run(self) -> int:
         """Returns the exit code; raises UsageError before anything is written."""
         err = Console(stderr=True)
-        signal.signal(signal.SIGTERM, _raise_interrupt)  # a cancelled CI job closes the run as Ctrl-C does
+        signal.signal(signal.SIGTERM, _raise_interrupt)  # a cancelled CI job ends the run like Ctrl-C
         summary = SweepSummary(statuses={}, internal_errors=[])
         with ExitStack() as stack:
             try:
@@ -69,17 +69,17 @@ class Sweep:
                 self._execute(cases, limits, pool, summary, err)
                 end = End.COMPLETE if summary.is_complete else End.OUT_OF_TIME
             except KeyboardInterrupt:
-                _ignore_interrupts()  # a second Ctrl-C must not cut the closing short
+                _ignore_interrupts()  # a second Ctrl-C must not interrupt closing the run
         return self._close(end, summary, err)
 
     # ------------------------------------------------------------------------------------------------------ before
 
     def _pool(self, stack: ExitStack) -> Pool:
         is_cuda = self.request.options["device"].startswith("cuda")
-        # Workers already use every core; a pool of compile processes in each would only wait for one another.
+        # Workers already use every core, so compile processes in each of them would not help.
         environment = {"TORCHINDUCTOR_COMPILE_THREADS": os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "1")}
         if self.request.options["speed"]:
-            # an empty cache directory of this run's own: cold compile times are cold
+            # an empty cache directory for this run, so that cold compile times are really cold
             cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-oracle-cache-"))
             environment["TORCHINDUCTOR_CACHE_DIR"] = cache
         return Pool(
@@ -100,7 +100,7 @@ class Sweep:
         return cases, {name: CaseLimits(**own) for name, own in limits.items()}
 
     def _plan(self, pool: Pool, err: Console) -> tuple[Sequence[PlannedCase], dict[str, CaseLimits]]:
-        """Write the planned set before the first case runs. Nothing is written when the selection is wrong, or by Ctrl-C."""
+        """Write all planned cases before the first one runs. Nothing is written if the selection is wrong, or after Ctrl-C."""
         request = self.request
         if not self.as_json:
             err.print(
@@ -214,7 +214,7 @@ class Sweep:
             statuses[record.verdict.status.value] += 1
             if record.verdict.status.is_finding:
                 findings.append(record)
-        findings.sort(key=lambda record: not record.verdict.status.is_silent)  # as the tables: the silent ones first
+        findings.sort(key=lambda record: not record.verdict.status.is_silent)  # silent findings first, as in the tables
         return Closing(
             end=end,
             run_id=self.run_id,
@@ -232,7 +232,7 @@ class Sweep:
 
 
 def _known_check(known: str, run: RunInfo) -> KnownCheck | None:
-    """The ledger of a run; None where nothing is to be taken as known."""
+    """The ledger of a run; None for `--known none`."""
     ledger = ledger_named(known)
     version = run.environment.get("worker", {}).get("torch") or run.environment.get("versions", {}).get("torch", "")
     return None if ledger is None else KnownCheck(ledger=ledger, torch_version=str(version))

@@ -1,13 +1,12 @@
-"""The second step of the default sweep: programs that turn out wrong run on the lower rungs too. Does not import torch.
+"""The second step of the default sweep: runs programs with findings on the lower rungs too. Does not import torch.
 
-The default sweep runs a program on few rungs of the ladder (dynamo, aot_eager, aot_eager_decomp_partition, inductor); most
-on one. That is enough to see that something is wrong, and not to say where. So when all planned cases have run, each
-program with a new finding on the ladder gets a case on every rung below that it has none on, and the table of first wrong
-rungs is as complete as if all had run everywhere.
+The default sweep runs most programs on one rung of the ladder (dynamo, aot_eager, aot_eager_decomp_partition, inductor). That
+shows that something is wrong, but not where. So when all planned cases have run, each program with a new finding gets a case on
+every lower rung that it has not run on, which completes the table of first wrong rungs.
 
-The further cases are planned in the same run (`Store.plan_further`) before the first of them starts. They follow from the
-records alone, so a run that is interrupted before, while or after they are planned comes to the same cases when it is
-resumed. Known issues need none: the ledger names their rung.
+The further cases are added to the run's plan (`Store.plan_further`) before the first of them starts. They depend only on the
+records, so a run that is interrupted at any time plans the same cases when it is resumed. Known issues need none, since the
+ledger names their rung.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from oracle.records import PlannedCase, Record
 from oracle.verdict import Status
 from results.tables import LADDER, NOT_COMPARABLE, ladder_of, rung_of
 
-LOWER_RUNGS = LADDER[1:-1]  # above eager, which is the ground truth, and below the highest
-_SAYS_NOTHING = NOT_COMPARABLE | {Status.MISSING}  # of the subject: it would be the same on every rung
+LOWER_RUNGS = LADDER[1:-1]  # without eager, which is the ground truth, and without the highest
+_SAYS_NOTHING = NOT_COMPARABLE | {Status.MISSING}  # these statuses do not depend on the subject
 
 
 def cases_below(planned: Sequence[PlannedCase], records: Iterable[Record]) -> list[PlannedCase]:
-    """Cases on lower rungs for programs with findings, as far as they are not planned: by program, from the lowest rung.
+    """Cases on lower rungs for programs with findings, without those already planned: by program, lowest rung first.
 
-    Subjects beside the ladder, such as `export`, have no rung below.
+    Subjects that are not on the ladder, such as `export`, have no lower rungs.
     """
     have = {case.case_id for case in planned}
     by_id = {case.case_id: case for case in planned}

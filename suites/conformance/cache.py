@@ -1,8 +1,8 @@
-"""Outcomes kept between runs: JSON lines, one file a pass.
+"""Keeps outcomes between runs, as JSON lines in one file for each pass.
 
-What an outcome depends on is in the file's name: the suite, the test files' content and the tree they are from, torch,
-Python, for the stand-in which names are substituted, and for refimpl its source as well. Lines are appended as tests end, so
-an interrupted run goes on where it stopped. A file can be deleted at any time.
+The file's name holds everything that an outcome depends on: the suite, the tree and the content of its test files, torch, Python,
+the substituted names for the stand-in, and refimpl's source for refimpl. Lines are appended as tests end, so an interrupted run
+continues where it stopped. A file can be deleted at any time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class OutcomeCache:
         subject: str = "",
     ) -> None:
         """
-        names: what the stand-in raises for; None for stock torch.
-        subject: for refimpl what identifies its code and how it is run.
+        names: the names for which the stand-in raises; None for stock torch.
+        subject: for refimpl, a text that identifies its code and how it is run.
         """
         place = [str(tree.root), tree.content, torch, platform.python_version(), str(RUNNER_VERSION), *(names or ())]
         if subject:
@@ -44,7 +44,7 @@ class OutcomeCache:
         self.path = folder / f"{suite}-{tree.version}-torch-{torch}-{what}-{digest}.jsonl"
 
     def read(self) -> dict[str, TestOutcome]:
-        """By test; of a test that is there twice the last. A line cut off by an interrupt is dropped."""
+        """Outcomes by test; the last one if a test occurs twice. A line cut off by an interrupt is dropped."""
         if not self.path.is_file():
             return {}
         kept: dict[str, TestOutcome] = {}

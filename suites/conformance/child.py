@@ -1,7 +1,7 @@
-"""In a worker process: load the test files of a suite once, then run single tests. Module-level state is the worker's own.
+"""In a worker process: loads the test files of a suite once, then runs single tests.
 
-The files are loaded when this module's `LOADED` is first asked for. `warm.py` does so before workers are forked, so that
-loading (seconds, for the operator database) is paid once in a pass.
+`loaded` loads the files on its first call. `warm.py` calls it before workers are forked, so that a pass loads them only once (the
+operator database takes seconds).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def loaded() -> _Loaded | str:
     """The tests of this process's job by id, in the order of the files; or the traceback of what prevented loading."""
     try:
         return _load(Job.from_variable(os.environ[JOB_VARIABLE]))
-    except (Exception, SystemExit):  # whatever the top level of a test file raises
+    except (Exception, SystemExit):  # the top level of a test file may raise anything
         return traceback.format_exc()
 
 
@@ -59,7 +59,7 @@ def _load(job: Job) -> _Loaded:
     suite = SUITES[job.suite]
     substitutes, places, subject_folder = _substitutes_for(job.subject, suite)
     root = Path(job.tests_folder)
-    # A file's own folder comes first, as when it is run: two folders may have files of one name.
+    # A file's own folder comes first on the path, as when it is run directly: two folders may have files with the same name.
     folders = dict.fromkeys([*((root / file).parent for file in suite.files), root])
     files = TestFiles(tuple(folders), Names(substitutes, places), harness=suite.harness)
     files.install()
@@ -86,14 +86,14 @@ _COMPILERS = ("nop", "debug_nop", "ts_compile", "simple_ts_compile", "print_comp
 
 
 def _given_by_tests() -> tuple[Any, ...]:
-    """Functions of upstream that refimpl may call: one that is public, and the compilers that tests hand over."""
+    """Functions of upstream that refimpl may call: a public one, and compilers that tests pass as arguments."""
     boxed = functorch.compile.make_boxed_func(len)  # each wrapper that it makes has this code
     named = [getattr(compilers, name) for name in _COMPILERS]
     return torch.func.functional_call, boxed, *named, *map(inspect.unwrap, named)
 
 
 def _substitutes_for(subject: str, suite: ConformanceSuite) -> tuple[dict[str, object], dict[str, str], str]:
-    """Upstream name -> what the test files find there; -> where that is; and the folder of the subject's source."""
+    """Upstream name -> its substitute; upstream name -> the substitute's dotted name; the folder of the subject's source."""
     if subject == STOCK:
         return {}, {}, ""
     from oracle.subjects import refimpl  # noqa: PLC0415 - a pass with stock torch must not depend on refimpl
@@ -113,7 +113,9 @@ def _tests_of(module: types.ModuleType) -> Iterator[unittest.TestCase]:
 
 
 def collect(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
-    """The ids of all tests in order, torch's version, what is substituted, refimpl's source; or why the files do not load."""
+    """The ids of all tests in order, torch's version, the substituted names, a hash of refimpl's source; or why the files do not
+    load.
+    """
     state = loaded()
     if isinstance(state, str):
         return {"error": state}
@@ -126,7 +128,7 @@ def collect(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict
 
 
 def _source_digest() -> str:
-    """Hash of refimpl's source: outcomes with it are kept for this text only."""
+    """Hash of refimpl's source: kept outcomes are valid for this source only."""
     from oracle.subjects import refimpl  # noqa: PLC0415 - as above
 
     digest = hashlib.blake2b(digest_size=8)
@@ -137,9 +139,9 @@ def _source_digest() -> str:
 
 
 def run_test(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
-    """One test, alone in its suite: class and module fixtures run as well. `replace_worker` where it left traces."""
+    """Run one test, with its class and module fixtures. `replace_worker` is set if it changed the process."""
     state = loaded()
-    assert not isinstance(state, str), state  # collect has said so before
+    assert not isinstance(state, str), state  # collect has reported this before
     test = state.tests.get(payload["test"])
     if test is None:
         return TestOutcome(test=payload["test"], ending=Ending.ERROR, error="the file has no such test here").to_json()
@@ -213,6 +215,6 @@ class _Result(unittest.TestResult):
 
 
 def _first_line(error: BaseException) -> str:
-    """The first line with text; of an assertion that compares texts the first two."""
+    """The first line with text; the first two for an assertion that compares texts."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return " ".join(lines[:2])[:_MESSAGE_LENGTH]

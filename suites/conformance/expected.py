@@ -7,7 +7,7 @@
     tree = "2.1*"        # optional: only for trees of such a version
     torch = "2.13.*"     # optional: only on such a torch
 
-A test of the denominator that does not pass and has no row makes the run fail. A row whose tests pass by now is named.
+A test of the denominator that does not pass and has no row makes the run fail. A row whose tests pass now is reported.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ExpectedFailure:
 
 
 def read_expected(suite: str, *, tree: str, torch: str, folder: Path = FOLDER) -> tuple[ExpectedFailure, ...]:
-    """The rows for this tree and torch; none where the suite has no file. Raises UsageError where the file is wrong."""
+    """The rows for this tree and torch; none if the suite has no file. Raises UsageError if the file is invalid."""
     path = folder / f"{suite}.toml"
     if not path.is_file():
         return ()
@@ -78,7 +78,7 @@ def _row(path: Path, fields: dict[str, Any]) -> ExpectedFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """A run beside the table."""
+    """A run compared with the table."""
 
     reasons: dict[str, ExpectedFailure]
     """Failed tests that have a row."""
@@ -89,7 +89,7 @@ class Judgement:
 
 
 def judge_failures(expected: tuple[ExpectedFailure, ...], *, failed: list[str], passed: list[str]) -> Judgement:
-    """The first row that covers a test is its reason."""
+    """Compare failures with the table. The first row that covers a test gives its reason."""
     reasons = {test: row for test in failed if (row := next((r for r in expected if r.covers(test)), None))}
     stale = [row for row in expected if any(map(row.covers, passed)) and not any(map(row.covers, failed))]
     return Judgement(

@@ -1,9 +1,9 @@
-"""While refimpl runs: no frame of it may call into what it is compared with.
+"""Forbids calls from frames of refimpl into the code that it is compared with.
 
-The rule is docs/adr/0001-independence.md. A call is one made directly by a frame of refimpl's source. What torch's public
-functions, `FakeTensorMode` or the test itself call is theirs. Allowed, each with its reason:
+The rule is docs/adr/0001-independence.md. Only calls made directly by a frame of refimpl's source count; calls made by torch's
+public functions, `FakeTensorMode` or the test itself do not. Allowed, each with its reason:
 
-* exception types of upstream are constructed, for callers catch them by type;
+* constructing exception types of upstream, since callers catch them by type;
 * methods of public classes that live elsewhere: the operators of `torch.SymInt`, `SymFloat` and `SymBool` are functions of
   `sym_node.py`, and `torch.nn.Module` has a constructor of `torch._dynamo` once a test has used that; and those of the nodes
   of symbolic numbers, where a test makes fake tensors with upstream's `ShapeEnv` and hands them over;
@@ -11,7 +11,7 @@ functions, `FakeTensorMode` or the test itself call is theirs. Allowed, each wit
   nothing that refimpl has a counterpart of; and what a test hands over: compilers such as `functorch.compile.nop`, and as a
   program what a transform of `torch.func` returned (the transforms themselves are forbidden);
 * the modules of the harness that a suite names: they are part of the tests, which hand over compilers of theirs;
-* finalisers, and callbacks of weak references that died, which the garbage collector calls between any two instructions;
+* finalisers and weak reference callbacks, which the garbage collector may call between any two instructions;
 * `__torch_dispatch__` and `__torch_function__` of a mode or subclass, which the dispatcher calls, not refimpl.
 
 A breach raises in the frame that is about to run, and is noted, in case something catches it: the test ends as `breach`.

@@ -1,4 +1,4 @@
-"""What a worker process is told: which tests, of which tree, with what in the place of torch's entry points."""
+"""The job of a worker process: which tests of which tree to run, and which substitutes to use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STOCK, STAND_IN, REFIMPL = "torch", "stand-in", "refimpl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One pass over one suite; travels to the workers in their environment."""
+    """One pass over one suite; passed to the workers in their environment."""
 
     tests_folder: str
     suite: str

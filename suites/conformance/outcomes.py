@@ -1,8 +1,8 @@
-"""How one of PyTorch's tests ends, and which tests form the denominator.
+"""Outcomes of PyTorch's tests, and the denominator.
 
-A test counts as passed in unittest's terms: `pass`, and `xfail` (a failure that the file expects). The denominator holds
-the tests that pass with stock torch and do not pass when every substituted entry point raises. A test that never reaches
-an entry point passes with both and is left out; so is one that is expected to fail, for raising is failing as well.
+A test counts as passed in unittest's terms: `pass`, and `xfail` (a failure that the file expects). The denominator holds the
+tests that pass with stock torch and do not pass when every substituted entry point raises. A test that never reaches an entry
+point passes in both and is left out, and so is one that is expected to fail, since raising is also a failure.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Ending(str, Enum):
-    """The word for how a test ended."""
+    """How a test ended."""
 
     PASS = "pass"
     XFAIL = "xfail"  # failed, as the file says it should
@@ -22,9 +22,9 @@ class Ending(str, Enum):
     XPASS = "xpass"  # passed, though the file says it should fail
     SKIP = "skip"
     TIMEOUT = "timeout"
-    CRASH = "crash"  # the process died under it
-    MEMORY = "memory"  # over its limit
-    BREACH = "breach"  # a call from refimpl into what it is compared with
+    CRASH = "crash"  # the process died
+    MEMORY = "memory"  # over the memory limit
+    BREACH = "breach"  # refimpl called code that it is compared with
 
     @property
     def is_passed(self) -> bool:
@@ -35,7 +35,7 @@ class Ending(str, Enum):
 class TestOutcome:
     """One test in one pass."""
 
-    __test__ = False  # not a test class of ours
+    __test__ = False  # tells pytest that this is no test class
 
     test: str
     """As unittest names it: file.Class.method."""

@@ -1,4 +1,4 @@
-"""What a run says: tables for the terminal, one row a test as CSV or JSON lines, a section of the page of results."""
+"""Reports of a run: tables for the terminal, CSV or JSON lines with one row per test, a section of the page of results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def figure(result: ConformanceResult) -> str:
 
 
 def class_table(result: ConformanceResult, title: str) -> TextTable:
-    """One row a test class, and their sum."""
+    """One row per test class, and their sum."""
     tests: Counter[str] = Counter()
     stock: Counter[str] = Counter()
     denominator: Counter[str] = Counter()
@@ -88,7 +88,7 @@ def records(result: ConformanceResult, judgement: Judgement) -> Iterator[dict[st
     """One per selected test, with the keys COLUMNS."""
     for row in result.rows:
         reason = judgement.reasons.get(row.test)
-        decisive = row.subject or row.stand_in or row.stock  # the last pass it was in
+        decisive = row.subject or row.stand_in or row.stock  # the outcome in the last pass that ran it
         yield {
             "test": row.test,
             "stock": row.stock.ending.value,
@@ -105,7 +105,7 @@ def records(result: ConformanceResult, judgement: Judgement) -> Iterator[dict[st
 
 
 def check_output(path: Path) -> None:
-    """Raises UsageError before anything runs where the table could not be written after."""
+    """Check the path before anything runs. Raises UsageError if the table could not be written."""
     if path.suffix not in FORMATS:
         raise UsageError(
             seen=f"--output {path}", expected=f"a name that ends in {' or '.join(FORMATS)}", do="rename it"
@@ -126,7 +126,7 @@ def write_records(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def page_section(request: ConformanceRequest, result: ConformanceResult, judgement: Judgement) -> str:
-    """What the page of results (results/data) says of one suite."""
+    """The section of one suite on the page of results (results/data)."""
     torch = result.described.torch
     left_out = Counter(row.stock.ending.value for row in result.rows if not row.stock.ending.is_passed)
     unaffected = sum(row.stock.ending.is_passed and not row.is_in_denominator for row in result.rows)
@@ -154,7 +154,7 @@ def page_section(request: ConformanceRequest, result: ConformanceResult, judgeme
 
 
 def write_page(path: Path, suite: str, section: str) -> None:
-    """Replace the suite's part of the page, which stands between two comments. Raises UsageError where they are not."""
+    """Replace the suite's section of the page, between two comments. Raises UsageError if the page lacks them."""
     begin, end = f"<!-- begin {suite} -->\n", f"<!-- end {suite} -->\n"
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):

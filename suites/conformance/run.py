@@ -1,6 +1,7 @@
-"""The passes: each test of a suite with stock torch, with the raising stand-in, with the subject, in worker processes.
+"""Runs the passes over a suite in worker processes: stock torch, the raising stand-in, the subject.
 
-The stand-in runs only what stock passes, the subject only the denominator: nothing else can change the figure.
+The stand-in runs only tests that pass with stock torch, and the subject only the denominator, since other tests cannot change the
+figure.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from suites.conformance.tree import SourceTree
 
 _START_TIMEOUT_S = 600.0  # the operator database takes seconds on an idle core, and far longer on a busy machine
 _GIB = 2**30
-# PyTorch's CI on a CPU, as far as the harness reads it from the environment.
+# The environment variables of PyTorch's CI on a CPU that the harness reads.
 _ENVIRONMENT = {
     "PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu",
-    "PYTORCH_PRINT_REPRO_ON_FAILURE": "0",  # or a command of the tree is added to every message
-    "PYTHONHASHSEED": "0",  # a test that walks a set walks it alike in every pass
-    "PYTHONDONTWRITEBYTECODE": "1",  # the tree belongs to the user
+    "PYTORCH_PRINT_REPRO_ON_FAILURE": "0",  # else the harness adds a command to every message
+    "PYTHONHASHSEED": "0",  # so that sets have the same order in every pass
+    "PYTHONDONTWRITEBYTECODE": "1",  # do not write into the user's tree
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConformanceRequest:
-    """What the user asked for."""
+    """The user's options."""
 
     tree: SourceTree
     suite: ConformanceSuite
@@ -48,7 +49,7 @@ class ConformanceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """What a worker says of the suite before anything runs."""
+    """A worker's description of the suite, before any test runs."""
 
     tests: tuple[str, ...]
     torch: str
@@ -84,9 +85,9 @@ class ConformanceRun:
         self._on_outcome = on_outcome
 
     def run(self) -> ConformanceResult:
-        """Raises UsageError where the files do not load, or no test is selected."""
+        """Raises UsageError if the files do not load, or no test is selected."""
         request = self._request
-        # The stand-in's workers say what there is: they know the substituted names, and fail early where refimpl does.
+        # The stand-in's workers collect the tests: they know the substituted names, and fail early if refimpl does not load.
         with self._pool(STAND_IN) as stand_ins:
             described = self._describe(stand_ins)
             tests = _selected(described.tests, request.select)
@@ -112,7 +113,7 @@ class ConformanceRun:
                 seen=f"{self._request.tree.root}: the files of suite {self._request.suite.name} do not load\n"
                 + value["error"],
                 expected="test files that import with the installed torch",
-                do="add what they look for in vain to suites/conformance/shims.py, or name a tree nearer to that torch",
+                do="add the names that they do not find to suites/conformance/shims.py, or use a tree closer to that torch",
             )
         return Described(
             tests=tuple(value["tests"]), torch=value["torch"], names=tuple(value["names"]), source=value["source"]
@@ -155,7 +156,7 @@ class ConformanceRun:
         pool: Pool | None = None,
         keep: Callable[[TestOutcome], None] | None = None,
     ) -> dict[str, TestOutcome]:
-        """Every test once. `pool`: workers of this subject, where there are some; `keep` is given each outcome."""
+        """Run every test once. `pool`: workers of this subject, if they exist; `keep` is called with each outcome."""
         outcomes: dict[str, TestOutcome] = {}
         if not tests:
             return outcomes
@@ -170,7 +171,7 @@ class ConformanceRun:
                 if keep is not None and outcome.ending not in (Ending.TIMEOUT, Ending.MEMORY):
                     keep(
                         outcome
-                    )  # what a limit ended is tried again: the next machine may be faster, or the limit higher
+                    )  # tests that hit a limit are tried again: a later run may be faster, or have a higher limit
                 self._on_outcome(subject, outcome, len(outcomes), len(tests))
         return outcomes
 
@@ -179,7 +180,7 @@ class ConformanceRun:
             key=key,
             function=function,
             payload=payload,
-            group=key.rpartition(".")[0],  # the test class: in order on one worker, its tail on an idle one
+            group=key.rpartition(".")[0],  # the test class: its tests run in order on one worker
             timeout_s=timeout_s,
             memory_bytes=self._request.memory_bytes,
         )
@@ -200,7 +201,7 @@ class ConformanceRun:
 
 
 def outcome_of(test: str, end: End) -> TestOutcome:
-    """The ending of a test whose process may have ended as well."""
+    """The outcome of a test, from however its task ended."""
     match end:
         case Completed(value=value):
             return TestOutcome.from_json(value)
@@ -224,13 +225,13 @@ def outcome_of(test: str, end: End) -> TestOutcome:
 
 
 def _last(stack: str) -> str:
-    """The innermost frame of a stack that faulthandler wrote."""
+    """The innermost frame of a stack written by faulthandler."""
     lines = [line.strip() for line in stack.splitlines() if line.strip().startswith("File ")]
     return lines[0] if lines else ""
 
 
 def _selected(tests: Iterable[str], select: Sequence[str]) -> list[str]:
-    """As unittest's -k: a substring, or a glob where it holds `*`; several are alternatives."""
+    """Like unittest's -k: a substring, or a glob if it contains `*`; several are alternatives."""
     globs = [word if "*" in word else f"*{word}*" for word in select]
     chosen = [test for test in tests if not globs or any(fnmatchcase(test, glob) for glob in globs)]
     if not chosen:

@@ -1,8 +1,8 @@
-"""Names that test files of older or newer trees import from where the installed torch does not have them.
+"""Names that test files of older or newer trees import, and that the installed torch has elsewhere or not at all.
 
-A row names the place a file looks in, and where the same thing is. It is used only when the name is not at its place (or is
-there and would refuse what the installed torch has: `always`), for every pass alike. What has no row and is nowhere becomes
-an `Unusable` (stand_in.py), which fails the tests that use it.
+A row has the name that a test file uses, and where the object is now. It applies in every pass, and only if the name does not
+exist (with `always` also if the object there would not work with the installed torch). A name without a row becomes an `Unusable`
+(stand_in.py), which fails the tests that use it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Shim:
 
 
 def _skip_ops(installed: Callable[..., Any]) -> Callable[..., Any]:
-    """`skipOps(class_name, test_name, to_skip)`, and since 2.12 `skipOps(to_skip)`, on whichever is installed."""
+    """`skipOps(class_name, test_name, to_skip)`, and since 2.12 `skipOps(to_skip)`, for either version installed."""
     takes_three = len(inspect.signature(installed).parameters) == 3
 
     def skip_ops(*args: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -51,7 +51,7 @@ def _skip_ops(installed: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _skip_known_ops(installed: Callable[..., Any]) -> Callable[..., Any]:
-    """The tree's own `skipOps(class_name, test_name, to_skip)`, which asserts that every operator it is told is there."""
+    """The tree's own `skipOps(class_name, test_name, to_skip)`, which asserts that every named operator exists."""
     scope = installed.__globals__
     databases = [*scope["op_db"], *scope["additional_op_db"], *scope["autograd_function_db"]]
     known = {(op.name, op.variant_test_name) for op in databases}
@@ -64,7 +64,7 @@ def _skip_known_ops(installed: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _decorate_known_modules(installed: Callable[..., Any]) -> Callable[..., Any]:
-    """The tree's own `decorateForModules(decorator, module_classes)`, which asserts that every module is there once."""
+    """The tree's own `decorateForModules(decorator, module_classes)`, which asserts that every module exists once."""
     known = {info.module_cls for info in installed.__globals__["module_db"]}
 
     def decorate_for_modules(decorator: Any, module_classes: Iterable[type], *args: Any, **kwargs: Any) -> Any:
@@ -75,12 +75,12 @@ def _decorate_known_modules(installed: Callable[..., Any]) -> Callable[..., Any]
 
 
 def the_first(value: Any, _other: Any) -> Any:
-    """What a test expects where the setting it asks for is on."""
+    """The value that a test expects if a setting is on."""
     return value
 
 
 def as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A decorator for a limit that is gone."""
+    """A decorator in place of one that no longer exists: it does nothing."""
     return function
 
 

@@ -1,17 +1,16 @@
-"""Loads a test file so that it, and nobody else, finds substitutes under upstream's names.
+"""Loads a test file so that only this file finds substitutes under upstream's names.
 
-Which road, and why. Setting `proxy_tensor.make_fx = ours` for the run would also give ours to torch's own callers that look
-the name up when they run, and theirs to test files that bound the name before. So nothing in torch is touched. The syntax
-tree of the test file is rewritten at the two places where it gets hold of things:
+Setting `proxy_tensor.make_fx = ours` would also change torch's own callers of the name, and would miss test files that imported
+the name before. So torch is left unchanged, and the syntax tree of the test file is rewritten where it accesses names:
 
 * `from M import n` becomes `n = __conformance__.imported("M", "n")`, at top level and inside functions;
 * `X.n`, where n is the last part of a substituted or moved name, becomes `__conformance__.attribute(X, "n")`;
 * `patch("a.b.n", ...)` becomes `patch(__conformance__.patched("a.b.n"), ...)`.
 
-The first two replace a value when it *is* one of upstream's entry points. So `torch.compile`, `functorch.make_fx` and an
-alias of the module all reach the substitute, while a `.compile` of another object stays what it is. The third patches the
-substitute's own name. Line numbers stay those of the file. Files that it imports from below `test` are loaded alike, and of
-torch's own test harness the modules that the suite names: newer trees trace through `optests.make_fx_check`.
+The first two replace a value when it *is* one of upstream's entry points. So `torch.compile`, `functorch.make_fx` and an alias of
+the module all reach the substitute, while a `.compile` of another object stays what it is. The third patches the substitute's own
+name. Line numbers stay those of the file. Files that it imports from below `test` are loaded in the same way, and so are the
+modules of torch's test harness that the suite names: newer trees trace through `optests.make_fx_check`.
 
 Not seen: `getattr(torch, "compile")`, `from M import *`, `patch.object(torch, "compile")`. Such a test passes with the
 stand-in too, and is not in the denominator.
@@ -41,17 +40,17 @@ _IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError", "Exception", "BaseExcept
 
 
 class Names:
-    """What a test file gets for the names it asks for."""
+    """Resolves the names that a test file uses."""
 
     def __init__(self, substitutes: Mapping[str, object], places: Mapping[str, str] | None = None) -> None:
         """
-        substitutes: upstream dotted name -> what stands in for it. Empty for stock torch.
-        places: upstream dotted name -> the dotted name of what stands in for it, where that can be patched.
+        substitutes: upstream dotted name -> its substitute. Empty for stock torch.
+        places: upstream dotted name -> the dotted name of its substitute, which can be patched.
         """
         self._substitutes = dict(substitutes)
         self._places = dict(places or {})
         self.watched = frozenset(name.rpartition(".")[2] for name in (*substitutes, *SHIMS))
-        # Upstream's objects are kept as well: an identity means something only while its object lives.
+        # Keeps upstream's objects alive, since an id is unique only while its object lives.
         self._by_identity: dict[int, tuple[object, object]] = {}
         self._by_last_part: dict[str, list[tuple[object, object]]] = {}
         for name, substitute in substitutes.items():
@@ -61,14 +60,14 @@ class Names:
                 self._by_last_part.setdefault(name.rpartition(".")[2], []).append((original, substitute))
 
     def swap(self, value: object) -> object:
-        """The substitute if `value` is an entry point of upstream, else `value`."""
+        """The substitute of `value` if it is an entry point of upstream, else `value`."""
         found = self._by_identity.get(id(value))
         return value if found is None else found[1]
 
     def attribute(self, holder: object, name: str) -> object:
-        """The value of `holder.name`. Raises AttributeError where it is not there.
+        """The value of `holder.name`. Raises AttributeError if it does not exist.
 
-        Runs inside of what is captured as well: it asks nothing that capture does not know, such as `id`.
+        It also runs in captured code, so it calls nothing that capture does not support, such as `id`.
         """
         if isinstance(holder, types.ModuleType):
             dotted = f"{holder.__name__}.{name}"
@@ -85,7 +84,7 @@ class Names:
     def imported(self, module: str, name: str, is_guarded: bool = False) -> object:
         """The value of `from module import name`.
 
-        Raises ImportError where it is not there and the file is prepared for that.
+        Raises ImportError if it does not exist and the file handles that.
         """
         dotted = f"{module}.{name}"
         if dotted in self._substitutes:
@@ -103,17 +102,17 @@ class Names:
         return missing(dotted)
 
     def patched(self, target: str) -> str:
-        """What `mock.patch(target)` patches: the substitute's own name, or the place that a moved name is at now."""
+        """The name that `mock.patch(target)` should patch: the substitute's own name, or the new place of a moved name."""
         holder, _, name = target.rpartition(".")
         if target in self._places:
             return self._places[target]
-        if holder in self._places:  # a setting of an object that is substituted
+        if holder in self._places:  # a setting of a substituted object
             return f"{self._places[holder]}.{name}"
         shim = SHIMS.get(target)
         return target if shim is None or original_of(target) is not None else shim.found_at
 
     def ensure_module(self, name: str) -> None:
-        """Before `import torch.a.b`: a module of torch that is gone is there, and unusable."""
+        """Before `import torch.a.b`: if the module no longer exists, an unusable one takes its place."""
         try:
             importlib.import_module(name)
         except ModuleNotFoundError:
@@ -131,7 +130,7 @@ class Names:
 
 
 class _GoneModule(types.ModuleType):
-    """A module that the installed torch does not have: whatever is asked of it is unusable."""
+    """A module that the installed torch does not have: its attributes are unusable."""
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
@@ -140,7 +139,7 @@ class _GoneModule(types.ModuleType):
 
 
 def find(dotted: str) -> object:
-    """The module, class or value of that name; None where there is none."""
+    """The module, class or value with that name, or None."""
     module, _, name = dotted.rpartition(".")
     try:
         holder = importlib.import_module(module)
@@ -155,14 +154,14 @@ def find(dotted: str) -> object:
 
 
 def _moved(dotted: str) -> object:
-    """What the table of moved names has for it; None where it has nothing, or that is not there either."""
+    """The object at the name's place in the table of moved names; None if there is no row, or no such object."""
     shim = SHIMS.get(dotted)
     value = find(shim.found_at) if shim is not None else None
     return shim.adapt(value) if shim is not None and shim.adapt is not None and value is not None else value
 
 
 def original_of(dotted: str) -> object:
-    """Upstream's object of a substituted name; None where the installed torch has none. Classes' attributes as well."""
+    """Upstream's object of a substituted name, also of a class's attribute; None if the installed torch has none."""
     try:
         return resolve_name(dotted)
     except (AttributeError, ImportError):
@@ -170,9 +169,9 @@ def original_of(dotted: str) -> object:
 
 
 def rewrite(tree: ast.Module, watched: frozenset[str], package: str = "") -> ast.Module:
-    """The module with its imports and the watched attributes going through `Names`.
+    """Rewrite imports and watched attributes of a module so that they go through `Names`.
 
-    package: what relative imports of the module begin at; without it they stay as they are.
+    package: the package for relative imports; without it they stay as they are.
     """
     return ast.fix_missing_locations(_Rewriter(watched, package).visit(tree))
 
@@ -181,7 +180,7 @@ class _Rewriter(ast.NodeTransformer):
     def __init__(self, watched: frozenset[str], package: str) -> None:
         self._watched = watched
         self._package = package
-        self._guards = 0  # how many `try: ... except ImportError` stand around
+        self._guards = 0  # number of enclosing `try: ... except ImportError`
 
     def visit_Try(self, node: ast.Try) -> ast.Try:
         is_guard = any(handler.type is None or _names(handler.type) & _IMPORT_ERRORS for handler in node.handlers)
@@ -222,7 +221,7 @@ class _Rewriter(ast.NodeTransformer):
         return statements
 
     def _module_of(self, node: ast.ImportFrom) -> str | None:
-        """The full name of the module that is imported from; None where it is not known."""
+        """The full name of the module that is imported from; None if it is not known."""
         if not node.level:
             return node.module
         if not self._package:
@@ -253,7 +252,7 @@ def _names(node: ast.expr) -> set[str]:
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Compiles the rewritten syntax tree. No bytecode is read or written: it would be of another text."""
+    """Compiles the rewritten syntax tree. It reads and writes no bytecode files, which would hold the original text."""
 
     names: Names
 
@@ -269,14 +268,13 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class TestFiles(MetaPathFinder):
-    """Finds the modules below a tree's `test` folder, for test files that import one another, and the harness's."""
+    """Finds modules below a tree's `test` folder, for test files that import each other, and those of the harness."""
 
     __test__ = False  # not a test class of ours
 
     def __init__(self, folders: Sequence[Path], names: Names, *, harness: Sequence[str] = ()) -> None:
-        """
-        folders: where the files are, each as `python test/folder/test_x.py` has its own on the path.
-        harness: dotted names of modules of the installed torch that are part of the tests. None may be loaded yet.
+        """folders: folders of the test files, which are on the path as for `python test/folder/test_x.py`. harness: dotted names
+        of modules of the installed torch that are part of the tests. None may be loaded yet.
         """
         self._folders = tuple(folders)
         self._loader = type("_NamedLoader", (_Loader,), {"names": names})
@@ -286,7 +284,7 @@ class TestFiles(MetaPathFinder):
             raise InternalError(f"{', '.join(sorted(loaded))} is loaded before its names are substituted")
 
     def install(self) -> None:
-        """In front of all others, and the folders on the path."""
+        """Install this finder before all others, and put the folders on the path."""
         sys.meta_path.insert(0, self)
         sys.path[:0] = map(str, self._folders)
 
@@ -298,14 +296,14 @@ class TestFiles(MetaPathFinder):
             if spec is not None and spec.origin is not None:
                 spec.loader = self._loader(fullname, spec.origin)
             return spec
-        if path is not None:  # inside a package, which its own path finds
+        if path is not None:  # inside a package, which has a path of its own
             return None
         for finder in self._finders:
             spec = finder.find_spec(fullname)
-            if spec is not None and spec.loader is not None:  # a folder alone hides no real package
+            if spec is not None and spec.loader is not None:  # a folder without a module must not hide a real package
                 return spec
         return None
 
     def load(self, file: str) -> types.ModuleType:
-        """Import one file of the folders. Whatever its top level raises, this raises."""
+        """Import a file of the folders. Raises what its top level raises."""
         return importlib.import_module(Path(file).stem)

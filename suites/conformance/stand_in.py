@@ -1,7 +1,7 @@
-"""What a test file holds in the place of something that must not be used, or is not there: it raises when a test uses it.
+"""Objects in place of names that must not be used or do not exist: they raise when a test uses them.
 
-Before the first test runs, while a file is being loaded, using it gives another one of the same name instead: a decorator
-or a module-level call must not cost the whole file, only the tests that depend on it.
+While a file is being loaded, using one returns another one instead: a decorator or a module-level call should not fail the whole
+file, only the tests that depend on it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 class EntryPointUsed(Exception):
     """A test used a substituted entry point in the pass in which all of them raise.
 
-    A plain Exception of its own type, so that a test which expects a RuntimeError does not take it for one.
+    An Exception subclass of its own, so that a test that expects a RuntimeError does not catch it.
     """
 
 
 class MissingName(Exception):
-    """A test used a name that the installed torch does not have, and that `shims.py` knows no other place of."""
+    """A test used a name that the installed torch does not have, and that has no row in `shims.py`."""
 
 
 class Phase:
@@ -30,7 +30,7 @@ class Phase:
 
 
 class Unusable:
-    """Raises when it is called, entered, or asked for an attribute in a test."""
+    """Raises when a test calls it, enters it, or reads an attribute."""
 
     def __init__(self, name: str, make_error: Callable[[], Exception]) -> None:
         self.__name__ = self.__qualname__ = name.rpartition(".")[2]
@@ -60,14 +60,14 @@ class Unusable:
         return None
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
-        return (object,)  # a class derived from it at load time: its tests fail where they use what it should inherit
+        return (object,)  # for a class derived from it at load time: its tests fail when they use an inherited method
 
     def __repr__(self) -> str:
         return f"<unusable {self._conformance_name}>"
 
 
 def _failing(function: types.FunctionType, make_error: Callable[[], Exception]) -> Callable[..., Any]:
-    """For a function that was decorated: a function still, as unittest and the harness look for attributes of tests."""
+    """A replacement for a decorated function. It is a function, since unittest and the harness read attributes of tests."""
 
     @functools.wraps(function)
     def fail(*args: Any, **kwargs: Any) -> Any:
@@ -77,12 +77,12 @@ def _failing(function: types.FunctionType, make_error: Callable[[], Exception]) 
 
 
 def missing(name: str) -> Unusable:
-    """For a name that is not there."""
+    """The replacement for a name that does not exist."""
     return Unusable(name, lambda: MissingName(f"{name} is not in the installed torch, and has no known other place"))
 
 
 def raising(name: str, original: object) -> object:
-    """For an entry point. Of a class it is a subclass, so that `isinstance` and `issubclass` still mean something."""
+    """The replacement for an entry point. For a class it is a subclass, so that `isinstance` and `issubclass` still work."""
 
     def error() -> Exception:
         return EntryPointUsed(f"{name} was used")

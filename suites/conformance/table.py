@@ -1,4 +1,4 @@
-"""The suites: which of PyTorch's test files are run. A later part of the reference implementation adds a row."""
+"""The suites of PyTorch's test files. Add a row for a new part of the reference implementation."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ SUITES: dict[str, ConformanceSuite] = {row.name: row for row in _ROWS}
 
 
 def find_suite(name: str) -> ConformanceSuite:
-    """Raises UsageError when there is none of this name."""
+    """Raises UsageError for an unknown name."""
     if name not in SUITES:
         raise UsageError(seen=f"--suite {name}", expected=f"one of {', '.join(SUITES)}", do="name one of these")
     return SUITES[name]

@@ -1,4 +1,4 @@
-"""The PyTorch source tree that the user names: is it one, which version, and what exactly is run of it."""
+"""Checks the PyTorch source tree that the user names, and finds its version and the test files of a suite."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SourceTree:
 
 
 def open_tree(root: Path, suite: ConformanceSuite) -> SourceTree:
-    """Raises UsageError where `root` is no PyTorch source tree, or lacks a file of the suite."""
+    """Raises UsageError if `root` is not a PyTorch source tree, or lacks a file of the suite."""
     if not root.is_dir():
         raise _not_a_tree(root, "which is no folder")
     if not (root / "test").is_dir():

@@ -1,4 +1,4 @@
-"""The exports suite: models exported once with one size that varies, run at three sizes and refused outside of the range.
+"""The exports suite: models are exported once with a dynamic size, run at three sizes, and called outside of the range.
 
 Torch-free: the registry reads these constants without loading the suite.
 """

@@ -1,4 +1,4 @@
-"""ExportsSuite: every model with one size that varies, by programs of one export each."""
+"""ExportsSuite: every model with one dynamic size; each program exports it once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from suites.exports import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
 from suites.models.architecture import Architecture
 from suites.models.catalog import ARCHITECTURES
 
-# Above 2: exported programs let sizes of 0 and 1 through unless a range says more than "a size" (docs/export.md).
+# Above 2, since exported programs accept sizes 0 and 1 with the default range (docs/export.md).
 SMALLEST, EXAMPLE, LARGEST = 3, 4, 8
 # kind of program -> the sizes of its calls. The first call is the example that is exported.
 INSIDE = {"inside": (EXAMPLE, SMALLEST, LARGEST)}
 OUTSIDE = {"above": (EXAMPLE, LARGEST + 1), "below": (EXAMPLE, SMALLEST - 1)}
-# Model -> input -> the dimension that varies, where it is not the first one of every input.
+# Model -> input -> the dynamic dimension, if it is not the first one of every input.
 VARYING: Mapping[str, Mapping[str, int]] = {"gcn": {"edges": 1}, "gat": {"edges": 1}}
 
 _SOURCE = """\
@@ -37,8 +37,8 @@ _MODES = {"forward": "eval", "backward": "train"}
 class ExportsSuite:
     """Groups are architectures. Programs are "bert/float32/forward/inside", "bert/float32/forward/above", ".../below".
 
-    There is one program for each architecture, dtype, direction and kind, so `max_samples` has nothing to thin out. Subjects
-    that take no sizes (`SubjectSpec.ranges`) are judged on the calls outside as on any other. The default sweep takes the
+    There is one program for each architecture, dtype, direction and kind, so `max_samples` has no effect. For subjects without
+    ranges of sizes (`SubjectSpec.ranges`) calls outside of the range are judged like others. The default sweep takes the
     architectures tagged "quick".
     """
 
@@ -113,7 +113,7 @@ def _tag(kind: str) -> str:
 
 
 def _has_tag(architecture: Architecture, kind: str, selection: Selection) -> bool:
-    """Of the tags asked for, models have the ones and kinds the others; both have to fit where both are asked."""
+    """Whether the tags match: some tags belong to models, others to kinds of programs, and both must match if both are given."""
     if selection.quick and "quick" not in architecture.tags:
         return False
     asked = set(selection.tags)

@@ -1,8 +1,8 @@
-"""`python -m suites.exports.table --db FILE [--db FILE] --output FOLDER`: what exported models are at sizes inside and outside.
+"""`python -m suites.exports.table --db FILE [--db FILE] --output FOLDER`: tables of the suite's results.
 
-Written are `export-models.csv`, a line for each model and subject, and `export-models.md`: counts by subject, what fails by
-kind, and on how many models the ways to a program (strict or not, exported again, saved, ...) agree. Each database gives its
-newest run; a later one takes the place of an earlier one where both have a case.
+It writes `export-models.csv`, a line for each model and subject, and `export-models.md`: counts by subject, failures by kind, and
+on how many models the variants of export (strict or not, exported again, saved, ...) agree. It uses the newest run of each
+database; if two have the same case, the later database wins.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from suites.exports.suite import OUTSIDE as KINDS_OUTSIDE
 
 EQUAL, ATTRIBUTES, DATA, NOT_RUN = "equal", "equal but for attributes", "reads data", "not run"
 REFUSED = "refused"
-_ATTRIBUTE = re.compile(r"^(?:call \d+: )?module\.")  # state of modules: a container or number forward has assigned
+_ATTRIBUTE = re.compile(r"^(?:call \d+: )?module\.")  # module state that forward has assigned
 _READS_DATA = re.compile(
     r"[Dd]ata-dependent|annotating your code|DataDependent|data_dependent_read|guard_on_data|RC0008|RC0002"
     r"|depends on (its inputs|data)"
@@ -61,7 +61,9 @@ class Row:
 
 
 def word_of(verdict: Verdict, *, is_outside: bool) -> str:
-    """What became of a program, in a word or two. Attributes that forward assigns are no results: export keeps none."""
+    """The outcome of a program in a word or two. Attributes that forward assigns do not count as results, since export drops
+    them.
+    """
     symptoms = [verdict.symptom, *verdict.also]
     is_refused = any(f", {OUTSIDE}, is refused" in text for text in verdict.explained)
     if verdict.status in (Status.PASS, Status.PASS_DUE_TO_SKIP):
@@ -103,7 +105,7 @@ def counts(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def agreement(rows: Sequence[Row], subjects: Sequence[str]) -> tuple[int, int, list[str]]:
-    """Models with a program inside on all these subjects; on how many all are right, or all refuse; the names of the others."""
+    """The number of models that all these subjects ran; on how many all are right, or all refuse; the names of the others."""
     by_model: dict[str, dict[str, str]] = {}
     for row in rows:
         if row.subject in subjects and "inside" in row.words:

@@ -1,4 +1,4 @@
-"""The features suite: one small program per Python or PyTorch feature a compiler has to carry through.
+"""The features suite: one small program for each feature of Python or PyTorch that a compiler should support.
 
 Torch-free: the registry reads these constants without loading the suite.
 """

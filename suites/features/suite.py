@@ -22,8 +22,8 @@ def snippets() -> Mapping[str, Snippet]:
 class FeaturesSuite:
     """Groups are features; each holds one program, "<feature>/forward" or "<feature>/backward".
 
-    There is no dtype axis, and `max_samples` has nothing to thin out. The default sweep takes all, on the two rungs that need
-    no C++ compiler: what they test is capture.
+    There is no dtype axis, and `max_samples` has no effect. The default sweep takes all programs, on the two rungs that need no
+    C++ compiler, since they test capture.
     """
 
     name: str = NAME

@@ -1,4 +1,4 @@
-"""The models with their inputs, for whoever measures rather than judges: makers by name, which build when they are called."""
+"""The models with their inputs, for benchmarks: functions by name that build a model when they are called."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Example = tuple[nn.Module, tuple[Any, ...], dict[str, Any]]
 
 
 def examples() -> dict[str, Callable[[], Example]]:
-    """From the name of each architecture to a maker of (module in eval mode, args, kwargs), float32 on the CPU."""
+    """Name of an architecture -> a function that makes (module in eval mode, args, kwargs), float32 on the CPU."""
     return {name: functools.partial(example, name) for name in ARCHITECTURES}
 
 
 def example(name: str) -> Example:
-    """One of them. Raises UsageError where the model needs transformers and it is not installed."""
+    """Make one example. Raises UsageError if the model needs transformers and it is not installed."""
     args, kwargs = make_inputs(name, mode="eval", dtype="float32", device="cpu", call=0)
     return build(name, mode="eval", dtype="float32", device="cpu").eval(), args, dict(kwargs)

@@ -22,7 +22,7 @@ def program():
 def inputs(call):
     return make_inputs({name!r}, mode={mode!r}, dtype={dtype!r}, device={device!r}, call=call)
 """
-# direction -> mode, and calls: each has values of its own, see make_inputs. The later ones find what was baked in at the first.
+# direction -> mode, and calls. Each call has other values (make_inputs): the later ones show constants baked in at the first.
 _MODES = {
     "forward": ("eval", (Call(grad_mode="no_grad", training=False), *[Call(grad_mode="no_grad")] * 2)),
     "backward": ("train", (Call(backward=True, training=True), *[Call(backward=True)] * 2)),
@@ -35,8 +35,8 @@ class ModelsSuite:
     Eager takes under 0.1 s a call, capture or `aot_eager` 0.1 to 12 s (the object detector), Inductor 3 to 70 s (the UNet
     in training), on one core.
 
-    There is one program for each architecture, dtype and direction, so `max_samples` has nothing to thin out. The default
-    sweep takes the architectures tagged "quick".
+    There is one program for each architecture, dtype and direction, so `max_samples` has no effect. The default sweep takes the
+    architectures tagged "quick".
     """
 
     name: str = NAME

@@ -26,7 +26,7 @@ _SPREAD = 0.05  # of one-dimensional parameters
 def build(name: str, *, mode: str, dtype: str, device: str) -> nn.Module:
     """A fresh model. `mode`: "eval" (returns what the model returns) or "train" (returns loss and first output).
 
-    Raises UsageError where the model needs transformers and it is not installed.
+    Raises UsageError if the model needs transformers and it is not installed.
     """
     architecture = ARCHITECTURES[name]
     config = {**architecture.config, **(architecture.train_config if mode == "train" else {})}
@@ -54,8 +54,9 @@ def make_inputs(
 
 
 class LossAndOutput(nn.Module):
-    """Gives (loss, first output). A model that computes no loss gets the mean squares of all its outputs, summed, so that
-    every part of it has a gradient."""
+    """Returns (loss, first output). The loss of a model without one is the sum of the mean squares of its outputs, so that all of
+    its parts have a gradient.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -79,7 +80,7 @@ def _tensors(result: Any) -> list[torch.Tensor]:
 
 
 def _from_transformers(architecture: Architecture, config: dict[str, Any]) -> nn.Module:
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # nothing is ever downloaded; read when transformers is imported
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")  # never download anything; read when transformers is imported
     try:
         import transformers  # noqa: PLC0415 - optional and heavy
     except ImportError as error:
@@ -112,7 +113,7 @@ def _spread(model: nn.Module) -> None:
 def _tensor(spec: TensorSpec, generator: torch.Generator, dtype: torch.dtype) -> torch.Tensor:
     match spec.kind:
         case "ids":
-            low = 3 if spec.high > 20 else 0  # below 3 stand the padding, begin and end tokens
+            low = 3 if spec.high > 20 else 0  # ids below 3 are the padding, begin and end tokens
             return torch.randint(low, spec.high, spec.shape, generator=generator)
         case "floats":
             return torch.randn(spec.shape, generator=generator).to(dtype)

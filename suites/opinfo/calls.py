@@ -1,7 +1,7 @@
-"""Calls: how a sample becomes a function and its arguments, one short function per kind.
+"""Calls: makes a function and its arguments from a sample, one short function for each kind of call.
 
-The function is all that a subject compiles. It takes what the operator takes, so the graph's inputs are the sample's
-tensors; only what no graph can take (callables, generators) is bound beforehand.
+A subject compiles this function. It takes the operator's arguments, so that the sample's tensors are the graph's inputs; only
+arguments that a graph cannot take (callables, generators) are bound beforehand.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Kwargs = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OpCall:
-    """A function with the arguments it is to be called with. The tensors are shared: clone before use."""
+    """A function with its arguments. The tensors are shared: clone them before use."""
 
     function: Callable[..., Any]
     args: Args
@@ -40,11 +40,11 @@ class Kind:
     """One way to call an entry."""
 
     tag: str
-    source: str  # which of upstream's generators: "sample", "reference", "error"
+    source: str  # one of upstream's generators: "sample", "reference", "error"
     directions: tuple[str, ...]
     has: Callable[[OpInfo, bool], bool]  # (entry, backward): does the entry have this kind at all
     fits: Callable[[OpInfo, SampleInput], bool]  # does the sample
-    is_derived: bool = False  # ours, not upstream's: no promise where eager refuses it, and then not planned
+    is_derived: bool = False  # a kind of ours, not upstream's: not planned if eager refuses it
     call: Callable[[OpInfo, SampleInput, bool], OpCall]  # (entry, sample, backward)
 
 
@@ -55,7 +55,7 @@ def direct(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
 
 
 def noncontiguous(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
-    """The same on tensors with gaps between their elements."""
+    """Like `direct`, on tensors with gaps between their elements."""
     return direct(info, _noncontiguous_copy(one), backward)
 
 
@@ -73,7 +73,7 @@ def out(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
 
 
 def out_strided(info: OpInfo, one: SampleInput, backward: bool) -> OpCall:
-    """op(..., out=buffer), every second element of a larger tensor: the strides must survive."""
+    """op(..., out=buffer), where buffer is every second element of a larger tensor: its strides must not change."""
     call = out(info, one, backward)
     buffers = pytree.tree_map_only(torch.Tensor, _filled_with_gaps_like, call.kwargs["out"])
     return OpCall(function=call.function, args=call.args, kwargs={**call.kwargs, "out": buffers})
@@ -110,7 +110,7 @@ def _processed_on_copy(op: Callable[..., Any], one: SampleInput) -> Callable[...
 def _without_callables(
     op: Callable[..., Any] | None, args: Args, kwargs: Mapping[str, Any]
 ) -> tuple[Any, Args, Kwargs]:
-    """Bind what is no data (a distance function, a module, a generator), so that inputs are data throughout."""
+    """Bind arguments that are not data (a distance function, a module, a generator)."""
     if op is None:
         raise InternalError("a kind of call was planned for an entry that does not have it")
     bound = {key: value for key, value in kwargs.items() if callable(value) or isinstance(value, torch.Generator)}
@@ -131,28 +131,28 @@ def _noncontiguous_copy(one: SampleInput) -> SampleInput:
 
 
 def _writable(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor, or a dense copy where several of its elements share memory (in-place operators refuse those)."""
+    """The tensor, or a dense copy if elements share memory (in-place operators refuse those)."""
     if torch._C._overlaps(tensor, tensor) and 0 in tensor.stride():
         return tensor.detach().clone(memory_format=torch.contiguous_format).requires_grad_(tensor.requires_grad)
     return tensor
 
 
 def _eager_result(info: OpInfo, one: SampleInput) -> Any:
-    """What the operator returns in eager, on copies, with the RNG left alone."""
+    """The operator's result in eager, on copies, without changing the RNG."""
     first, args, kwargs = clone_tree((one.input, one.args, one.kwargs))
     with torch.no_grad(), isolated_rng(0, _device_of(one)):
         return operator_of(info)(first, *args, **kwargs)
 
 
 def eager_takes(kind: Kind, info: OpInfo, one: SampleInput, backward: bool) -> bool:
-    """Whether eager returns from this kind of call (its forward part), on copies and with the RNG left alone."""
+    """Whether eager accepts this kind of call (its forward), tried on copies without changing the RNG."""
     try:
         call = kind.call(info, one, backward)
         args, kwargs = clone_tree((call.args, call.kwargs))
         with isolated_rng(0, _device_of(one)), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # shown when the program runs
             call.function(*args, **kwargs)
-    except Exception:  # the answer is no; where the call is planned, a run observes and compares the exception itself
+    except Exception:  # refused; if the call is planned, a run compares the exception itself
         return False
     return True
 
@@ -162,7 +162,7 @@ def _device_of(one: SampleInput) -> torch.device:
 
 
 def _filled_like(tensor: torch.Tensor) -> torch.Tensor:
-    # Ones, not uninitialised memory: an operator that fails to write must be seen, the same way every time.
+    # Ones instead of uninitialised memory, so that an operator that does not write is always noticed.
     return torch.ones_like(tensor)
 
 
@@ -171,7 +171,7 @@ def _filled_with_gaps_like(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _as_out(buffers: Any) -> Any:
-    """Named tuples and lists of results are given as a plain tuple."""
+    """Pass named tuples and lists of results as a plain tuple."""
     return tuple(buffers) if isinstance(buffers, (tuple, list)) else buffers
 
 

@@ -13,10 +13,10 @@ import torch
 
 from oracle.errors import UsageError
 
-# Once torch's test helpers are imported, assigning to torch.backends.* raises in the whole process. A subject may set
-# those flags, and then they are its business: so the flag is read before that import and put back after it.
+# Importing torch's test helpers makes assignments to torch.backends.* raise in the whole process. A subject may need to set these
+# flags, so the switch is saved before the import and restored after it.
 _BACKENDS_MUTABLE = "__allow_nonbracketed_mutation_flag"
-_backends_globals = torch.backends.disable_global_flags.__globals__  # torch.backends itself is a wrapper of its module
+_backends_globals = torch.backends.disable_global_flags.__globals__  # torch.backends itself wraps its module
 _was_mutable = _backends_globals[_BACKENDS_MUTABLE]
 
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402

@@ -1,8 +1,7 @@
-"""Generate: the inputs of one entry, dtype and kind as a list, the same in every process.
+"""Makes the list of inputs of one entry, dtype and kind, the same in every process.
 
-Upstream yields samples from generators that draw from the global RNG; sample 3 exists only after 0, 1 and 2 were
-drawn. So the whole list is made at once under a seed of its own, kept while neighbouring cases need it, and the
-process's own RNG is left untouched.
+Upstream's generators draw from the global RNG, and sample 3 exists only after 0, 1 and 2 were drawn. So the whole list is made at
+once with its own seed, and kept while neighbouring cases need it. The process's RNG is restored.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from oracle.errors import InternalError
 from suites.opinfo.database import OpInfo, SampleInput, entry
 
-# Two lists: forward and backward, or samples and error inputs, of the entry at hand. The largest float32 list of 2.13,
-# and reference lists hold 165 MB (grid_sampler_3d); nearly all others less than 1 MB.
+# Two lists: forward and backward, or samples and error inputs, of the current entry. The largest list of torch 2.13 in float32
+# (reference inputs of grid_sampler_3d) has 165 MB, nearly all others less than 1 MB.
 KEPT_LISTS = 2
 
 
 class SampleGenerationError(Exception):
-    """Upstream's generator raised, or gave nothing: these inputs cannot be made, and the program cannot be built."""
+    """Upstream's generator raised, or yielded nothing, so the program cannot be built."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleKey:
-    """Which list. `source` is "sample", "reference" or "error"."""
+    """Identifies a list. `source` is "sample", "reference" or "error"."""
 
     op: str
     dtype: str
@@ -53,11 +52,11 @@ class SampleKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SampleList:
-    """What the generator yielded, up to the point where it raised, if it did."""
+    """The samples that the generator yielded before it ended or raised."""
 
     samples: tuple[SampleInput, ...]
     failure: Exception | None
-    versions: tuple[tuple[int, ...], ...]  # of each sample's tensors, to notice a caller that wrote into them
+    versions: tuple[tuple[int, ...], ...]  # version counters of each sample's tensors, to notice writes
 
     def is_intact(self, index: int) -> bool:
         return _versions(self.samples[index]) == self.versions[index]
@@ -67,7 +66,7 @@ _kept: OrderedDict[SampleKey, SampleList] = OrderedDict()
 
 
 def sample_list(key: SampleKey) -> SampleList:
-    """The list for the key, made now or kept from before. Its tensors are shared by all callers: clone before use."""
+    """The list for the key, made now or earlier. All callers share its tensors: clone before use."""
     found = _kept.get(key)
     if found is None:
         found = _generate(key)
@@ -82,7 +81,7 @@ def sample(key: SampleKey, index: int) -> SampleInput:
     """One sample. Raises SampleGenerationError if the generator did not get that far, IndexError never."""
     found = sample_list(key)
     if index < len(found.samples) and not found.is_intact(index):
-        # Somebody's in-place write must not become the input of the next case.
+        # A caller's in-place write must not change the input of the next case.
         del _kept[key]
         found = sample_list(key)
     if index < len(found.samples):
@@ -105,7 +104,7 @@ def _generate(key: SampleKey) -> SampleList:
         try:
             with _FilledEmpty() if key.source == "error" else nullcontext():
                 samples.extend(_yielded(info, key))
-        except Exception as error:  # whatever upstream's code raises is shown by the program that needed the sample
+        except Exception as error:  # the program that needs the sample reports the error
             failure = error
     if key.op in REPAIRS and key.source != "error":
         REPAIRS[key.op](samples)
@@ -128,7 +127,7 @@ def _yielded(info: OpInfo, key: SampleKey) -> Iterable[SampleInput]:
 
 
 class _FilledEmpty(TorchDispatchMode):
-    """Fills what upstream leaves uninitialised (only error inputs do), so that two processes get the same inputs."""
+    """Fills tensors that upstream leaves uninitialised (in error inputs only), so that all processes get the same inputs."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -146,7 +145,7 @@ def _alternate_indexing(samples: list[SampleInput]) -> None:
         one.kwargs["indexing"] = ("ij", "xy")[index % 2]
 
 
-# What makes upstream's lists the same in every process; checked by a test that generates them under two hash seeds.
+# The changes that make upstream's lists the same in every process; a test generates them with two hash seeds.
 REPAIRS: Mapping[str, Callable[[list[SampleInput]], None]] = MappingProxyType(
     {"meshgrid.variadic_tensors": _alternate_indexing, "meshgrid.list_of_tensors": _alternate_indexing}
 )

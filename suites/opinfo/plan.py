@@ -1,4 +1,4 @@
-"""Plan: which programs a selection means, in a fixed order."""
+"""Lists the programs of a selection, in a fixed order."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def list_groups(selection: Selection) -> list[str]:
 
 
 def _first_of_each_operator(names: Sequence[str]) -> list[str]:
-    """Without further entries of one operator, such as `nn.functional.interpolate.bicubic` after `.nearest`."""
+    """Keep only the first entry of each operator: drops `nn.functional.interpolate.bicubic` after `.nearest`."""
     first: dict[str, str] = {}
     for name in names:
         first.setdefault(ENTRIES[name].name, name)
@@ -106,7 +106,7 @@ def _cells(info: OpInfo, wanted: Axes) -> Iterator[tuple[str, str]]:
 
 
 def _indices(info: OpInfo, dtype: str, direction: str, kind: str, device: torch.device) -> list[int]:
-    """Numbers of the samples that this kind takes; one past the end where the generator raised, so that it shows."""
+    """Numbers of the samples of this kind; one past the end if the generator raised, so that the error is reported."""
     rule = KINDS[kind]
     if direction not in rule.directions or not rule.has(info, direction == "backward"):
         return []
@@ -128,7 +128,7 @@ def _suite_program(
     op, rule = info.full_name, KINDS[kind]
     samples = sample_list(_key(info, dtype, direction, kind, device)).samples
     one = samples[index] if index < len(samples) else None
-    # Upstream lists some error inputs that only its Python reference implementations refuse: eager decides.
+    # Some of upstream's error inputs are refused only by its Python reference implementations: try them in eager.
     expects_raise = kind == "error" and one is not None and not eager_takes(rule, info, one, False)
     name = _name(op, dtype, direction, kind, index)
     return SuiteProgram(

@@ -1,7 +1,7 @@
-"""Policies: what single operators do not promise, as tables with reasons.
+"""Policies: results that single operators leave open, as tables with reasons.
 
-The default is strict. An entry stands here only where upstream's documentation leaves a choice, or where no value is
-defined; where upstream promises one answer (argmax, max(dim), cummax: which of two equal elements) there is no entry.
+The default is a strict comparison. An operator is listed only if upstream's documentation leaves a choice, or if a value is
+undefined. If upstream promises one answer (argmax, max(dim), cummax: which of two equal elements) it is not listed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ STRICT = ComparePolicy()
 
 
 def policy_for(info: OpInfo, *, one: SampleInput | None, kind: str, direction: str) -> ComparePolicy:
-    """The policy of one program; `one` is its sample, None where upstream could not make it."""
+    """The policy of one program; `one` is its sample, or None if upstream could not make it."""
     name = info.full_name
     if one is None:
         return STRICT
     if name in UNDEFINED:
         return ComparePolicy(undefined_outputs=("output",), reason=UNDEFINED[name])
     if name in INVARIANTS and direction == "forward":
-        # Backward compares what upstream's output_process_fn_grad makes of the factors, which has no choice left in it.
+        # Backward compares the result of upstream's output_process_fn_grad, which is unique.
         rule = INVARIANTS[name]
         return ComparePolicy(invariant=rule.invariant, is_random=rule.is_random, reason=rule.reason)
     if name in INDICES:
@@ -83,7 +83,7 @@ INVARIANTS: Mapping[str, Symmetry] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexRule:
-    """Where the indices are, and which argument says along which dimension they point into the input."""
+    """Which result has indices, and which argument is the dimension that they index."""
 
     output: str
     dim_position: int  # among all positional arguments, the input being 0
@@ -118,9 +118,9 @@ def _index_policy(rule: IndexRule, one: SampleInput) -> ComparePolicy:
 
 # --------------------------------------------------------------------------------------------------------------- random
 
-# Found by whether a call moves the generator (float32, float64, bfloat16, complex64, int64 and bool samples of 2.13).
-# Others that draw only for some arguments (scaled_dot_product_attention, rrelu, ...) return many numbers, so that
-# running eager under two seeds tells; these return as few as one.
+# Found by checking whether a call changes the generator (float32, float64, bfloat16, complex64, int64 and bool samples of 2.13).
+# Other operators that draw only for some arguments (scaled_dot_product_attention, rrelu, ...) return many numbers, so that two
+# eager runs with different seeds show it; these may return a single number.
 RANDOM = frozenset(
     {
         "bernoulli",
@@ -154,12 +154,12 @@ RANDOM_IN_TRAINING: Mapping[str, bool] = MappingProxyType(  # -> default of the 
 
 
 def _drops(training_default: bool, one: SampleInput) -> bool:
-    """Whether dropout has anything to decide: not when it drops nothing or everything."""
+    """Whether dropout draws random numbers: not if it drops nothing or everything."""
     return bool(_argument(one, 2, "training", training_default)) and 0.0 < _argument(one, 1, "p", 0.5) < 1.0
 
 
 def _argument(one: SampleInput, position: int, name: str, default: Any) -> Any:
-    """The value of an argument however it is given; position 0 is the input."""
+    """The value of an argument, positional or keyword; position 0 is the input."""
     if name in one.kwargs:
         return one.kwargs[name]
     return one.args[position - 1] if position <= len(one.args) else default

@@ -1,4 +1,4 @@
-"""Samples: `bind`, the one name that an opinfo program's source uses."""
+"""`bind`, the function that the source of every opinfo program calls."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Inputs = Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]
 def bind(
     op: str, *, dtype: str, kind: str, index: int, device: str, direction: str
 ) -> tuple[Callable[..., Any], Inputs]:
-    """Returns `(program, inputs)`: the function to compile, and what gives its arguments for any call.
+    """Returns `(program, inputs)`: the function to compile, and a function that returns its arguments for a call.
 
-    `op` is an entry's full name, `kind` a key of `calls.KINDS`, `index` the sample's number in upstream's list.
-    The tensors come from a list shared by all cases of the entry: the caller clones before it runs anything.
-    Raises UsageError for an unknown entry or kind, SampleGenerationError where there is no such sample.
+    `op` is an entry's full name, `kind` a key of `calls.KINDS`, `index` the sample's number in upstream's list. The tensors come
+    from a list shared by all cases of the entry: the caller clones before it runs anything. Raises UsageError for an unknown
+    entry or kind, SampleGenerationError if there is no such sample.
     """
     found = KINDS.get(kind)
     if found is None:

@@ -86,7 +86,7 @@ def issues(
 def _selected(
     ledger: Ledger, word: str | None, severity: str | None, rung: str | None, torch: str | None
 ) -> list[KnownIssue]:
-    """Raises UsageError for a word that no issue has."""
+    """The issues that the options select. Raises UsageError if there are none, or for an unknown word."""
     severities = [one.strip() for one in severity.split(",")] if severity else []
     for one in severities:
         if one not in [known.value for known in Severity]:
@@ -134,7 +134,7 @@ def _is_named(issue: KnownIssue, word: str) -> bool:
 def listing(issues: Sequence[KnownIssue], *, fold: bool) -> list[TextTable]:
     """Counts by severity, then the issues; with `fold` one line for each cause."""
     by_cause: dict[str, list[KnownIssue]] = {}
-    for issue in issues:  # most severe first: the first of a cause stands for it
+    for issue in issues:  # most severe first: the first issue of a cause represents it
         by_cause.setdefault(issue.cause, []).append(issue)
     programs = Counter(issue.severity for issue in issues)
     causes = Counter(members[0].severity for members in by_cause.values())

@@ -1,8 +1,8 @@
-"""RegressionsSuite: the programs of known issues, and those of suites/regressions/programs, which agree today.
+"""RegressionsSuite: the programs of known issues, and programs of suites/regressions/programs, which agree today.
 
-One group per upstream issue, and "found", "fuzzed" and "control". A program's header says everything that is known of it, so
-that a file added to suites/regressions/programs is a regression added: `tags` says how it ends ("agrees", "untried" or
-"control"), `rung` and `where` what it was reported for. What differs today has an entry of the ledger instead.
+There is one group per upstream issue, and "found", "fuzzed" and "control". To add a regression that agrees, add a file to
+suites/regressions/programs. Its header has all metadata: `tags` says how it ends ("agrees", "untried" or "control"), `rung` and
+`where` what it was reported for. A program that differs today has an entry of the ledger instead.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ def snippets() -> Mapping[str, Snippet]:
 class RegressionsSuite:
     """Groups are upstream issue numbers, and "control". There is no dtype axis.
 
-    Programs tagged "gpu" are planned only where `selection.device` is a CUDA device; `not_planned` lists them.
+    Programs tagged "gpu" are planned only if `selection.device` is a CUDA device; `not_planned` lists them.
 
-    Where the user names no subject, `export` runs only the programs that were reported for it: it traces once, and what it
-    does when a program's surroundings change afterwards is not promised. The default sweep runs each program on one rung
-    only, the first that is known to go wrong (`first_rung`), since the rungs above it would say the same again, and leaves
-    out the "variant" programs, which show what another one shows.
+    If the user names no subject, `export` runs only the programs that were reported for it: it traces once, and need not follow
+    later changes of globals or attributes. The default sweep runs each program on one rung only, the first that is known to go
+    wrong (`first_rung`), since higher rungs usually fail in the same way, and leaves out "variant" programs, which show the bug
+    of another program.
     """
 
     name: str = NAME
@@ -82,7 +82,7 @@ class RegressionsSuite:
                 )
 
     def not_planned(self, selection: Selection) -> dict[str, str]:
-        """Programs the selection names and the device rules out -> why."""
+        """Selected programs that cannot run on the device -> why."""
         reasons = {
             name: reason_not_planned(snippet, selection)
             for name, snippet in snippets().items()
@@ -92,17 +92,17 @@ class RegressionsSuite:
 
 
 def first_rung(name: str) -> str:
-    """The subject that a program is known to go wrong on first, or was reported for; the highest rung for a control."""
+    """The first subject that a program goes wrong on, or that it was reported for; the highest rung for a control."""
     issue = _issues().get(name)
     return issue.subject if issue else snippets()[name].rung or LADDER[-1]
 
 
 def expected() -> Mapping[str, Mapping[str, str]]:
-    """Program -> subject -> the status word it ends with on torch 2.13, x86 CPU, as far as it was measured.
+    """Program -> subject -> expected status on torch 2.13, x86 CPU, where it was measured.
 
-    Known issues are held to their measurements (`oracle/known/seen.json`); programs that agree, and controls, pass on every
-    rung. Subjects that trace once (export) are held to a program only where it was reported for them: what they do when the
-    program's surroundings change afterwards is theirs to document.
+    Known issues must end as they were measured (`oracle/known/seen.json`); programs that agree, and controls, must pass on every
+    rung. Export is included only for programs that were reported for it, since it traces once and need not follow later changes
+    of globals or attributes.
     """
     passing = {name: snippet for name, snippet in snippets().items() if {"agrees", "control"} & set(snippet.tags)}
     measured = {name: _measured(issue) for name, issue in _issues().items()}
@@ -112,7 +112,7 @@ def expected() -> Mapping[str, Mapping[str, str]]:
 
 
 def _measured(issue: KnownIssue) -> dict[str, str]:
-    """Subject -> status word, without subjects on which the program ends in several ways: there it promises nothing."""
+    """Subject -> status, without subjects on which the program has ended in several ways."""
     endings = known_issues.load_ledger().seen.endings(f"{NAME}/{issue.program_name}", MEASURED_WITH)
     exports = [name for name in endings if issue.subject.startswith("export") and name.startswith("export")]
     found = {subject: endings.get(subject, ()) for subject in (*LADDER, issue.subject, *exports)}
@@ -137,7 +137,7 @@ def _subjects(name: str, snippet: Snippet, selection: Selection) -> tuple[str, .
 
 
 def reason_not_planned(snippet: Snippet, selection: Selection) -> str:
-    """Why a program is left out on this device; empty when it is not."""
+    """Why a program cannot run on this device, or ""."""
     if "gpu" in snippet.tags and not selection.device.startswith("cuda"):
         return f"reported for GPUs, and --device is {selection.device}"
     if "variant" in snippet.tags and selection.device.startswith("cuda"):

@@ -34,7 +34,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("arguments", "words"),
     [
         (("--suite", "opinfos"), ("'opinfos'", "did you mean 'opinfo'")),
-        (("--suite", "mutations"), ("which is no more", "`torch-oracle fuzz --focus views`")),
+        (("--suite", "mutations"), ("which was removed", "`torch-oracle fuzz --focus views`")),
         (("--subject", "inducter"), ("'inducter'", "inductor")),
         (("--subject", "inductor[mood=x]"), ("mood",)),
         (("--subject", "inductor[mode=fastest]"), ("fastest", "max-autotune")),
