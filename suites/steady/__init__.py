@@ -1,11 +1,10 @@
-"""Records what refimpl gives for a fixed corpus of programs, and compares two recordings.
+"""Records refimpl's graphs, guards, kernels and verdicts for a fixed corpus of programs, and compares two recordings.
 
-A refactoring should change nothing; what it changes shows. `make steady` is the command. This package imports no torch: workers
-trace, the parent stores and compares.
+`make steady` shows what a refactoring changes. Only workers import torch: they trace, and the parent stores and compares.
 
 A recording has, for each program and subject, the verdict of the judge and texts by kind: graphs with the metadata of every
-tensor, guards, kernels, exported programs. Refusals are verdicts. What two runs of the same code print differently (addresses,
-numbers of instances) is normalised.
+tensor, guards, kernels, exported programs. Refusals are verdicts. Text that differs between two runs of the same code (addresses,
+counters of instances) is normalised.
 """
 
 from __future__ import annotations
@@ -21,7 +20,9 @@ _EXPORTS = ("refimpl.export", "refimpl.export[strict=false]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Programs of one suite on subjects. `dtypes` and `directions` are as the option of `sweep`; empty: the suite's own."""
+    """Programs of one suite on subjects. `dtypes` and `directions` are like the options of `sweep`; empty: the suite's
+    defaults.
+    """
 
     suite: str
     subjects: tuple[str, ...]
@@ -46,8 +47,8 @@ CORPUS: tuple[Part, ...] = (
     ),
 )  # fmt: skip
 DRAWN_SUBJECTS = (_KERNELS, _PARTITIONED)
-DRAWN = 4000  # programs of the fuzzer, of this seed
-DRAWN_OF_ALL = 2000  # the first ones are of every kind; those after them have views and writes in place
+DRAWN = 4000  # number of programs drawn by the fuzzer, with this seed
+DRAWN_OF_ALL = 2000  # the first ones have the focus "all", the others the focus "views"
 DRAWN_SEED = 27
 
 Texts = Mapping[str, str]  # kind -> text

@@ -1,4 +1,4 @@
-"""`make steady`: record what refimpl gives for the corpus, here and at another commit, and list every difference.
+"""`make steady`: record refimpl's results for the corpus, here and at another commit, and list every difference.
 
 `python -m suites.steady record FILE` records the tree that it runs in; `compare OLD NEW` lists the differences of two recordings;
 `against COMMIT` does both, with a recording of that commit, made in a worktree of its own the first time and kept.
@@ -39,7 +39,7 @@ _TIMEOUT_S = 300.0
 _MEMORY_BYTES = 6 * 2**30
 _LINE_EVERY_S = 20.0
 _DRAWN_IN_ONE_TASK = 100
-_ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # of workers: the order of a set of strings shows in texts
+_ENVIRONMENT = {"PYTHONHASHSEED": "0"}  # of workers, since texts contain sets of strings in their order
 
 _Match = Annotated[list[str] | None, typer.Option(help="Glob on cases; repeatable. Default: all.")]
 _Names = Annotated[bool, typer.Option("--names", help="Name all cases of a change, not only the first.")]
@@ -88,7 +88,7 @@ def compare_recordings(
     new: Annotated[Path, typer.Argument(help="The recording after.")],
     names: _Names = False,
 ) -> None:
-    """List the differences of two recordings; exit code 1 where there are any."""
+    """List the differences of two recordings; returns exit code 1 if there are any."""
     before, after = _texts(old), _texts(new)
     changes = compare(before, after)
     for change in changes:
@@ -117,13 +117,14 @@ def against(
 
 
 def recording_of(sha: str, suffix: str = "") -> Path:
-    """Where the recording of a commit is kept: one for each torch and Python, since texts and verdicts depend on them."""
+    """The path of a commit's recording, one for each torch and Python, since texts and verdicts depend on them."""
     return FOLDER / f"{sha}-torch-{version('torch')}-python-{platform.python_version()}{suffix}.db"
 
 
 def _record_commit(sha: str, file: Path, words: Sequence[str]) -> None:
-    """In a worktree of that commit, with this Python. Raises UsageError for a commit without this package, and where its own
-    command says that the input is bad; InternalError where it fails."""
+    """Record a commit in a worktree, with this Python. Raises UsageError if the commit lacks this package or refuses the input,
+    InternalError if it fails.
+    """
     tree = FOLDER.resolve() / f"tree-{sha}"
     shutil.rmtree(tree, ignore_errors=True)
     _git("worktree", "prune")
@@ -151,7 +152,7 @@ def _record_commit(sha: str, file: Path, words: Sequence[str]) -> None:
 
 
 def _sha(commit: str) -> str:
-    """Raises UsageError where git knows no such commit."""
+    """The commit's hash. Raises UsageError for an unknown commit."""
     try:
         return _git("rev-parse", "--verify", f"{commit}^{{commit}}")[:12]
     except InternalError as error:
@@ -159,7 +160,7 @@ def _sha(commit: str) -> str:
 
 
 def _git(*words: str) -> str:
-    """What git prints. Raises InternalError with its complaint."""
+    """Run git and return its output. Raises InternalError with its error message."""
     done = subprocess.run(["git", *words], capture_output=True, text=True, check=False)
     if done.returncode:
         raise InternalError(f"git {' '.join(words)}: {done.stderr.strip()}")
@@ -167,7 +168,7 @@ def _git(*words: str) -> str:
 
 
 def _planned(pool: Pool, globs: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """suite/name -> program and subjects, of the suites that a glob may match."""
+    """suite/name -> program and subjects, for suites that a glob may match."""
     found: dict[str, dict[str, Any]] = {}
     for part in CORPUS:
         if not any(fnmatchcase(part.suite, glob.split("/")[0]) for glob in globs):
@@ -187,7 +188,7 @@ def _planned(pool: Pool, globs: Sequence[str]) -> dict[str, dict[str, Any]]:
 
 
 def _draw(pool: Pool, count: int) -> dict[str, dict[str, Any]]:
-    """The drawn programs. Raises InternalError where the fuzzer cannot draw them."""
+    """Draw programs. Raises InternalError if the fuzzer fails."""
     tasks = [
         Task(
             key=f"draw {first}",
@@ -232,7 +233,7 @@ def _cases(programs: dict[str, dict[str, Any]], match: Sequence[str]) -> Iterato
 
 
 def _run(pool: Pool, tasks: Sequence[Task], recording: Recording) -> None:
-    """Each case once; a worker that dies, hangs or fails is the text of its case."""
+    """Run each case once. If a worker dies, hangs or fails, that becomes the text of its case."""
     started = last = time.monotonic()
     for done, result in enumerate(pool.run(tasks), 1):
         if isinstance(result.end, Completed):
@@ -250,7 +251,7 @@ def _texts(file: Path) -> TextsOfCases:
 
 
 def _existing(file: Path) -> Path:
-    """The file. Raises UsageError where there is none; SQLite would make an empty one."""
+    """Check that the file exists, else raise UsageError; SQLite would make an empty one."""
     if not file.exists():
         raise UsageError(seen=f"no file {file}", expected="a recording", do="make it with `record`")
     return file

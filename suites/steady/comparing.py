@@ -1,4 +1,4 @@
-"""Every difference between two recordings, those that change the same lines together."""
+"""Lists the differences between two recordings; cases with the same changed lines are grouped."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 _NUMBER = re.compile(r"\d+")
-_MOST_LINES = 24  # of a change, where it is shown
+_MOST_LINES = 24  # lines of a change that are printed
 _WIDTH = 300  # characters of such a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The lines that leave ("- ...") and come ("+ ...") in a text of some cases. `cases` are those with the same change, up to
-    the numbers in it."""
+    """The removed ("- ...") and added ("+ ...") lines of a text. `cases` are those with the same change up to numbers."""
 
     kind: str
     lines: tuple[str, ...]
@@ -26,7 +25,7 @@ class Change:
         return self.text()
 
     def text(self, *, names: bool = False) -> str:
-        """The change as it is printed; `names`: with all its cases below, not only the first."""
+        """The printed text of the change; `names`: list all of its cases, not only the first."""
         shown = self.lines[:_MOST_LINES]
         more = [f"  ... {len(self.lines) - len(shown)} lines more"] if len(shown) < len(self.lines) else []
         count = f"{len(self.cases)} case{'s' if len(self.cases) > 1 else ''}"
@@ -39,7 +38,7 @@ TextsOfCases = Mapping[tuple[str, str], str]  # (case, kind) -> text
 
 
 def compare(old: TextsOfCases, new: TextsOfCases) -> list[Change]:
-    """All changes, those with most cases first. A case that one of the two lacks is a change of its own kind."""
+    """All changes, those with most cases first. A case that only one recording has is also a change."""
     groups: dict[tuple[str, tuple[str, ...]], tuple[tuple[str, ...], list[str]]] = {}
     for case_id, kind, lines in _differing(old, new):
         key = kind, tuple(_NUMBER.sub("0", line) for line in lines)
@@ -61,11 +60,11 @@ def _differing(old: TextsOfCases, new: TextsOfCases) -> Iterator[tuple[str, str,
 
 
 def changed_lines(before: Sequence[str], after: Sequence[str]) -> tuple[str, ...]:
-    """The lines of a diff without those that stay."""
+    """The changed lines of a diff."""
     diff: Iterable[str] = difflib.unified_diff(before, after, lineterm="", n=0)
     return tuple(line for line in islice(diff, 2, None) if not line.startswith("@@"))  # the first two name files
 
 
 def _cut(line: str) -> str:
-    """What is shown of a line; blanks are kept, since they may be all that changed."""
+    """Cut a line to the printed width. Blanks are kept, since only they may have changed."""
     return line if len(line) <= _WIDTH else f"{line[:_WIDTH]}..."

@@ -20,7 +20,7 @@ create table if not exists drawn (name text primary key, program text);
 
 
 class Recording:
-    """Of one tree of files. Raises UsageError for a file that is none."""
+    """The recording of one source tree. Raises UsageError for a file of another kind."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class Recording:
             yield case_id, kind, zlib.decompress(text).decode()
 
     def close(self) -> None:
-        """Keep what was added."""
+        """Commit what was added, and close the file."""
         self._db.commit()
         self._db.close()
 

@@ -24,11 +24,11 @@ from oracle.verdict import Verdict
 from suites.steady import DRAWN_OF_ALL
 
 Progress = Callable[[str], None]
-_GUARD_WIDTH = 1000  # characters of a line of guards: those on modules print all that is in them
+_GUARD_WIDTH = 1000  # characters of a line of guards; guards on modules print the whole module
 _ROOT = Path(__file__).parents[2]
 
-# What says nothing of the program: addresses, the numbers that instances, hooks and files of code have in a process, places in
-# the files of this project, and which modules are loaded. Constants of the program stay: hexadecimal ones, decimals of floats.
+# Text that says nothing about the program: addresses, counters of instances, hooks and code files, line numbers of this project's
+# files, and names of loaded modules. Constants of the program stay: hexadecimal ones, decimals of floats.
 _PASSING = (
     (re.compile(r"\b(at )0x[0-9a-f]+"), r"\g<1>0x..."),
     (re.compile(r"(torch_oracle_program)_\d+"), r"\1"),
@@ -71,7 +71,7 @@ def draw(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
 
 
 def normalised(text: str, kind: str) -> str:
-    """The text without what differs between two runs of the same code."""
+    """The text with parts replaced that differ between two runs of the same code."""
     for pattern, replacement in _PASSING:
         text = pattern.sub(replacement, text)
     return "\n".join(line[:_GUARD_WIDTH] if kind == "guards" else line for line in text.splitlines())
@@ -81,7 +81,7 @@ _SUBJECTS: dict[str, Any] = {}
 
 
 def _subject(name: str, progress: Progress) -> Any:
-    """Loaded and warmed up by the first case in this process, in a stage that no case is charged for."""
+    """The subject, loaded and warmed up by the process's first case in a stage without a time limit."""
     if name not in _SUBJECTS:
         progress(START_UP)
         subject: Any = load_warm(resolve(name))
@@ -92,7 +92,7 @@ def _subject(name: str, progress: Progress) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _eager(program: str) -> EagerState:
-    """Kept for the next subject of the same program."""
+    """Eager's results, kept for the next subject of the same program."""
     fields = json.loads(program)
     return EagerState(make=lambda: instantiate(Program.from_json(fields)))
 

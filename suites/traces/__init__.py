@@ -1,12 +1,15 @@
-"""Traces: the reference implementation's graphs beside torch's, over operators and models, and torch's fake results beside
-real ones. Torch-free at this level: the parent process plans and tabulates, workers trace.
+"""Compares the reference implementation's graphs with torch's on operators and models, and torch's fake kernels with real ones.
+
+Only workers import torch: they trace, and the parent process plans and makes tables.
 """
 
 from __future__ import annotations
 
 MODES = ("real", "fake", "symbolic")
 DIRECTIONS = ("forward", "joint")  # joint: forward, and gradients by torch.autograd.grad, in one traced function
-INTEGER = "integer"  # as a dtype: int64 where the operator takes it, else the first of the others that it takes
+INTEGER = (
+    "integer"  # as a dtype: int64 if the operator supports it, else the first other integer dtype that it supports
+)
 INTEGER_DTYPES = ("int64", "int32", "int16", "int8", "uint8")
 OURS = "refimpl.make_fx"
 THEIRS = "make_fx"

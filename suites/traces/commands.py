@@ -1,4 +1,4 @@
-"""`torch-oracle traces`: our graphs beside torch's, over operators and models."""
+"""`torch-oracle traces`: compares refimpl's graphs with torch's, on operators and models."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def traces(
             except UsageError:
                 if len(suites) == 1:
                     raise
-                continue  # the other suite may match
+                continue  # another suite may match
             err.print(f"{name}: {len(cases)} cases, {count} workers")
             rows += run_cases(cases, pool, timeout_s=case_timeout or _TIMEOUTS[name], memory_gib=memory, err=err)
         if not rows:
@@ -92,7 +92,9 @@ def traces(
 
 
 def _merged(folders: Sequence[Path], output: Path) -> int:
-    """The rows of several runs, each explained anew. Raises UsageError for a folder without rows and for a case in two."""
+    """The rows of several runs, with current explanations. Raises UsageError for a folder without rows, or a case in two
+    folders.
+    """
     rows: dict[str, TraceRow] = {}
     headers: list[str] = []
     for folder in folders:
@@ -125,7 +127,7 @@ def _write(rows: Sequence[TraceRow], header: Sequence[str], output: Path) -> int
 def run_cases(
     cases: Sequence[TraceCase], pool: Pool, *, timeout_s: float, memory_gib: float, err: Console
 ) -> list[TraceRow]:
-    """One row for each case, in the order of the plan, whatever becomes of the workers."""
+    """One row for each case, in the order of the plan, also if workers die."""
     by_id = {case.case_id: case for case in cases}
     tasks = [
         Task(
@@ -166,7 +168,7 @@ def row_of(case: TraceCase, end: End) -> TraceRow:
 
 
 def how_it_ended(end: Died | TimedOut | OutOfMemory | Failed) -> tuple[str, str]:
-    """Status and symptom of a case whose worker gave no row."""
+    """Status and symptom of a case whose worker returned no row."""
     match end:
         case Failed():
             return MISSING, f"internal error: {end.error.strip().splitlines()[-1]}"
@@ -182,7 +184,7 @@ def how_it_ended(end: Died | TimedOut | OutOfMemory | Failed) -> tuple[str, str]
 
 
 def header_of(pool: Pool, *, max_samples: int | None, seconds: float, workers: int) -> list[str]:
-    """How and where a table was made: one line for each thing."""
+    """Lines that say how and where a table was made."""
     environment = fingerprint_with_worker(pool)
     facts = {
         "command": shlex.join(["torch-oracle", *_without_output(sys.argv[1:])]),
@@ -195,7 +197,7 @@ def header_of(pool: Pool, *, max_samples: int | None, seconds: float, workers: i
 
 
 def _without_output(words: Sequence[str]) -> list[str]:
-    """A command line without --output: where a table was first written is no part of how it was made."""
+    """The command line without --output, which does not influence a table's content."""
     return [
         word
         for before, word in zip(("", *words), words, strict=False)
@@ -204,7 +206,7 @@ def _without_output(words: Sequence[str]) -> list[str]:
 
 
 def split_words(what: str, text: str, known: tuple[str, ...]) -> tuple[str, ...]:
-    """The words of an option, each checked."""
+    """The words of an option. Raises UsageError for an unknown one."""
     words = tuple(word.strip() for word in text.split(",") if word.strip())
     for word in words:
         if word not in known:

@@ -1,6 +1,6 @@
-"""Compare two tracers on one program: results, operators, guards, a second size. In a worker.
+"""Compares two tracers on one program, in a worker: results, operators, guards, a second size.
 
-Nothing here knows which tracer is whose: tests hand in tracers that are wrong on purpose.
+The tracers are parameters, so that tests can pass tracers that are wrong on purpose.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def compare_tracers(
     candidates: Candidates,
     progress: Callable[[str], None] = lambda stage: None,
 ) -> TraceRow:
-    """The row of a case. `make` gives fresh instances of its program; `candidates` other inputs for one of them."""
+    """The row of a case. `make` makes instances of its program; `candidates` proposes other inputs for an instance."""
     started = time.perf_counter()
     progress("ours")
     subject = TraceOnce(ours)
@@ -75,7 +75,7 @@ def _row(
     its: Traced | Refused,
     its_status: Status | None,
 ) -> TraceRow:
-    """What can be said without a second size. `its_status` is the judge's word on torch's graph, where it was asked for."""
+    """The row without a second size. `its_status` is the judge's status for torch's graph, if it was judged."""
     row = TraceRow.of(case, status=EQUAL, verdict=verdict.status.value, symptom=verdict.symptom[:500])
     if isinstance(its, Traced):
         row = replace(row, nodes_torch=node_count(its.module), guards_torch=len(its.guards()))

@@ -1,7 +1,7 @@
-"""Explanations: known differences between our traces and torch's, each with its reason. A table; nothing else explains.
+"""The table of known differences between our traces and torch's, each with its reason.
 
-A row applies to a difference of its aspect, in its modes, of operators its globs match, if its pattern is found in the
-difference's one-line detail and, for "ops", if the overloads in question are among those the row names.
+A row applies to a difference of its aspect, in its modes, on operators that its globs match, if its pattern is found in the
+difference's one-line detail. For "ops" the overloads must also be among those that the row names.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Explanation:
     modes: tuple[str, ...] = MODES
     groups: tuple[str, ...] = ("*",)  # globs on operators or models
     pattern: str = ""  # a regular expression, searched in the detail
-    only_ours: frozenset[str] = field(default_factory=frozenset)  # overloads that our graph may have more of
+    only_ours: frozenset[str] = field(default_factory=frozenset)  # overloads that our graph may call more often
     only_torch: frozenset[str] = field(default_factory=frozenset)
     needs_equal_second: bool = False  # only where the graph was right at the second size
-    whole_slices_only: bool = False  # all slices that the graphs differ in take the whole of a dimension
+    whole_slices_only: bool = False  # only if all differing slices take the whole of a dimension
     torch_guards: str = ""  # a regular expression, searched in torch's list of guards
     torch_too: bool = False  # only where torch's graph differs from eager in the same way
 

@@ -1,8 +1,8 @@
-"""Graphs compared: which aten overloads the live nodes of a graph call, how often, and what two graphs differ in.
+"""Compares graphs by the aten overloads that their live nodes call, and how often.
 
-Dead code does not count: a tracer may record a call whose result nobody reads, and leave it to `eliminate_dead_code`. Calls
-that write to an argument or draw random numbers are alive whoever reads them. Size queries (`aten.sym_size`) and arithmetic on
-sizes are no operators: how sizes get into a graph is each tracer's own affair, and is shown right by a run at a second size.
+Dead code does not count: a tracer may record a call with an unused result, and leave it to `eliminate_dead_code`. Calls that
+write to an argument or draw random numbers are always live. Size queries (`aten.sym_size`) and arithmetic on sizes do not count
+either: tracers may record sizes differently, and a run at a second size shows whether they are right.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIZE_QUERIES = frozenset(
         torch.ops.aten.sym_storage_offset.default,
     }
 )
-# Assertions about sizes that are known only at run time. They have no result, and hold in any graph that is right.
+# Assertions about unbacked sizes. They have no result, and do not make a graph right or wrong.
 _SIZE_ASSERTIONS = frozenset(
     {
         torch.ops.aten._assert_scalar.default,
@@ -52,7 +52,7 @@ class OpsDifference:
 
 
 def compare_ops(ours: torch.fx.GraphModule, theirs: torch.fx.GraphModule) -> OpsDifference:
-    """The multisets of aten overloads, subgraphs of higher-order operators included."""
+    """Compare the multisets of aten overloads, including subgraphs of higher-order operators."""
     mine, its = op_counts(ours), op_counts(theirs)
     return OpsDifference(
         only_ours={name: mine[name] - its[name] for name in sorted(mine) if mine[name] > its[name]},
@@ -96,7 +96,7 @@ def live_nodes(graph: torch.fx.Graph) -> list[torch.fx.Node]:
 
 
 def has_effect(node: torch.fx.Node) -> bool:
-    """Whether a call does more than give a result."""
+    """Whether a call has a side effect."""
     if node.op != "call_function":
         return False
     target = node.target

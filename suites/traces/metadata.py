@@ -1,9 +1,9 @@
-"""Fake beside real: while an operator runs, every aten call inside is done a second time on fake copies of its arguments.
+"""Compares fake kernels with real ones: while an operator runs, every aten call inside also runs on fake copies of its arguments.
 
-What a fake kernel promises of each result is compared with what the real one gives: shape, dtype, stride, storage offset,
-device, layout, conjugate and negative bits, and which arguments and results it shares a storage with, or is. Of arguments that
-a call writes to, the same after the call. The fake run is torch's own FakeTensorMode, with static or symbolic sizes; calls
-without a fake kernel are counted apart, since the mode's fallback would run the real one.
+Compared are shape, dtype, stride, storage offset, device, layout, conjugate and negative bits of each result, and which arguments
+and results it shares a storage with, or is identical to; and the same for written arguments after the call. The fake run uses
+torch's own FakeTensorMode, with static or symbolic sizes. Calls without a fake kernel are counted separately, since the mode's
+fallback would run the real one.
 
 Counterpart: torch/_subclasses/fake_utils.py CrossRefFakeMode
 Differs: every field is compared and every difference is noted; upstream raises at the first and lets aliases pass.
@@ -36,7 +36,7 @@ from oracle.subjects.signature import value_key
 from suites.traces.metadata_records import MetadataDifference
 
 KEPT_CALLS = 20_000  # results of distinct calls, by signature
-UNKNOWN = "?"  # a size that depends on data, which the fake kernel leaves open
+UNKNOWN = "?"  # an unbacked size
 
 # Why a call could not be compared.
 DATA_DEPENDENT = "the result is a value"
@@ -47,7 +47,7 @@ NOT_PLAIN = "an argument is not a plain strided tensor"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallResult:
-    """What came of one aten call: differences, or why there was no comparison."""
+    """The result of one aten call: differences, or why it was not compared."""
 
     differences: tuple[MetadataDifference, ...] = ()
     skipped: str = ""
@@ -55,7 +55,7 @@ class CallResult:
 
 @dataclass(slots=True, kw_only=True)
 class CheckState:
-    """What a run of one program showed."""
+    """The results of one program."""
 
     calls: int = 0
     compared: int = 0
@@ -64,7 +64,7 @@ class CheckState:
 
 
 class MetadataCheck(TorchDispatchMode):
-    """While on, checks every aten call. `shapes` is "static" or "symbolic"."""
+    """A dispatch mode that checks every aten call. `shapes` is "static" or "symbolic"."""
 
     def __init__(self, *, shapes: str, known: dict[Hashable, CallResult]) -> None:
         super().__init__()
@@ -103,11 +103,11 @@ class MetadataCheck(TorchDispatchMode):
         promised: Any = None
         problem: BaseException | None = None
         try:
-            # symbolic sizes need the Python rules that every tracer of torch's turns on
+            # symbolic sizes need the Python dispatcher, which torch's tracers switch on too
             rules = enable_python_dispatcher() if self._shapes == "symbolic" else contextlib.nullcontext()
             with fake_mode, rules:
                 promised = func(*fake_args, **fake_kwargs)
-        except Exception as error:  # what a fake kernel raises is an observation
+        except Exception as error:  # an exception of a fake kernel is a result to report
             problem = error
         result = func(*args, **kwargs)
         skipped = _reason_to_skip(problem)
@@ -127,7 +127,7 @@ class MetadataCheck(TorchDispatchMode):
         return result, CallResult(differences=tuple(found))
 
     def _fake_copies(self, fake_mode: FakeTensorMode, tree: Any) -> Any:
-        """Storages that are shared stay shared, and a tensor that is passed twice stays one object."""
+        """Fake copies of the arguments. Shared storages stay shared, and a tensor that is passed twice stays one object."""
         copies: dict[int, torch.Tensor] = {}
 
         def fake(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,7 +141,7 @@ class MetadataCheck(TorchDispatchMode):
 def run_check(
     target: Callable[..., Any], args: Any, kwargs: Any, *, shapes: str, known: dict[Hashable, CallResult]
 ) -> CheckState:
-    """Run a program for real under the check. Raises what the program raises."""
+    """Run a program on real tensors with the check. Raises what the program raises."""
     check = MetadataCheck(shapes=shapes, known=known)
     with check:
         target(*args, **kwargs)
@@ -165,7 +165,7 @@ def _reason_to_skip(problem: BaseException | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """Metadata of one tensor; a size that is open is UNKNOWN."""
+    """Metadata of one tensor; an unbacked size is UNKNOWN."""
 
     where: str  # "result", "result[1]", "args[0] after the call"
     shape: tuple[Any, ...]
@@ -252,7 +252,7 @@ def _agree(real: Any, fake: Any) -> bool:
 
 
 def _stride_field(real: _Facts, fake: _Facts) -> str:
-    """Strides along dimensions of one element, or of no elements at all, address nothing."""
+    """Strides that matter: not those of dimensions with one element, or of empty tensors."""
     matters = 0 not in real.shape and any(
         size > 1 and not _agree(mine, its) for size, mine, its in zip(real.shape, real.stride, fake.stride, strict=True)
     )
@@ -279,7 +279,7 @@ def _tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def _signature(args: Any, kwargs: Any) -> tuple[Hashable, ...]:
-    """Everything that a fake kernel may look at."""
+    """Everything that a fake kernel's result may depend on."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     storages: dict[int | None, int] = {}
     parts: list[Hashable] = [repr(spec)]

@@ -1,4 +1,4 @@
-"""`torch-oracle metadata`: what torch's fake kernels promise beside what the real ones give."""
+"""`torch-oracle metadata`: compares torch's fake kernels with the real ones."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def metadata(
         "metadata"
     ),
 ) -> None:
-    """Run operators for real, do every aten call inside on fake tensors too, and list where the metadata differ."""
+    """Run operators on real tensors, run every aten call inside on fake tensors too, and list where the metadata differ."""
     check_supported()
     started = time.monotonic()
     request = TracesRequest(

@@ -1,6 +1,4 @@
-"""The output of `torch-oracle metadata`: differences, a row for each case, a table by operator and field. Does not import
-torch.
-"""
+"""The output of `torch-oracle metadata`: a row for each case, and a table by operator and field. Does not import torch."""
 
 from __future__ import annotations
 

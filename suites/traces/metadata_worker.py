@@ -23,7 +23,7 @@ def run_case(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dic
 
 
 def check_case(case: TraceCase) -> MetadataRow:
-    """The row of a case. Aten calls that this process has seen before are not done on fake tensors again."""
+    """The row of a case. Aten calls that this process has checked before are not checked again."""
     try:
         instance = instantiate(Program.from_json(case.program))
     except ProgramLoadError as error:
@@ -32,7 +32,7 @@ def check_case(case: TraceCase) -> MetadataRow:
     seed_everything(instance.program.seed)
     try:
         state = run_check(instance.target, args, kwargs, shapes=case.mode, known=_known[case.mode])
-    except Exception as error:  # whatever eager raises: there is nothing to compare
+    except Exception as error:  # eager raises: there is nothing to compare
         return MetadataRow.of(case, status=NOT_COMPARABLE, symptom=one_line(error))
     return MetadataRow.of(
         case,

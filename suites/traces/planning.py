@@ -1,4 +1,4 @@
-"""Plan `torch-oracle traces`: which programs in which modes. Torch-free; programs are listed in workers."""
+"""Plans `torch-oracle traces`: which programs in which modes. Does not import torch; workers list the programs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ program, inputs = model({name!r}, direction={direction!r}, dtype={dtype!r}, devi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracesRequest:
-    """What was asked for, checked."""
+    """The checked options."""
 
     suites: tuple[str, ...]
     modes: tuple[str, ...]
@@ -75,7 +75,7 @@ def _programs(suite: str, direction: str, request: TracesRequest, pool: Pool) ->
 
 
 def _integer_programs(selection: Selection, pool: Pool) -> list[PlannedCase]:
-    """int64 of every operator that takes it; of the others the first of the other integer dtypes that they take."""
+    """Programs in int64; for operators without int64, in the first other integer dtype that they support."""
     found = _plan("opinfo", replace(selection, dtypes=INTEGER_DTYPES[:1]), pool)
     for dtype in INTEGER_DTYPES[1:]:
         have = {case.group for case in found}
@@ -89,7 +89,7 @@ def _integer_programs(selection: Selection, pool: Pool) -> list[PlannedCase]:
 def _plan(suite: str, selection: Selection, pool: Pool) -> list[PlannedCase]:
     try:
         return list(make_plan(suite, selection, subjects=("",), pool=pool).cases)
-    except UsageError:  # of several dtypes, directions and suites one may match; plan_traces says so if none does
+    except UsageError:  # another dtype, direction or suite may match; plan_traces reports it if none does
         return []
 
 
@@ -123,7 +123,7 @@ def _case(planned: PlannedCase, direction: str, mode: str) -> TraceCase:
 
 
 def _traced(planned: PlannedCase, direction: str, mode: str) -> tuple[str, Mapping[str, Any]]:
-    """Name and program of what is traced: of an operator's sample the program as it is, or its joint function."""
+    """Name and program to trace: for an operator's sample the program itself, or its joint function."""
     if (planned.suite == "opinfo" and direction == "forward") or planned.name.endswith("/unplannable"):
         return planned.name, planned.program
     if planned.suite == "opinfo":

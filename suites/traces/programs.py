@@ -1,7 +1,7 @@
-"""Programs that are traced: `model` and `joint_of_sample`, the two names that a planned program's source uses.
+"""Programs to trace: `model` and `joint_of_sample`, the functions that a planned program's source calls.
 
 A *joint* function computes its result and the gradients of a loss in one run, by `torch.autograd.grad`: traced, it is one graph
-of forward and backward. Its tensors come in as plain inputs and leave detached, so that nothing of autograd is left outside.
+of forward and backward. Its inputs are plain tensors and its results are detached, so that all of autograd is inside.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from suites.traces.sizes import enlarged
 
 Inputs = Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]
 
-# No parameter, buffer or other dimension of an input has this size in any model of the zoo, so that the batch has a symbol of
-# its own in symbolic mode; a test holds the zoo to it.
+# No other dimension of an input, parameter or buffer has this size in any model of the zoo, so that the batch has a symbol of its
+# own in symbolic mode; a test checks this.
 BATCH = 13
 
 
@@ -31,7 +31,7 @@ def model(name: str, *, direction: str, dtype: str, device: str, masks: bool) ->
     """A model as a function of (parameters, buffers, inputs). "forward": its outputs in eval mode under no_grad;
     "joint": loss, first output and the gradients of all parameters, in training mode.
 
-    Inputs have the batch size `BATCH` where the model takes it, else the catalog's. With `masks=False` attention masks are
+    Inputs have the batch size `BATCH` if the model accepts it, else the catalog's. With `masks=False` attention masks are
     left out, or given as they are added to the scores, whichever keeps the model from reading values: transformers ask
     `mask.all()` unless tensors are fake, and no tracer of real tensors gets past that.
     """
@@ -130,7 +130,7 @@ def _with_batch(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def _without_reads(
     name: str, given: dict[str, torch.Tensor], is_taken: Callable[[dict[str, torch.Tensor]], bool]
 ) -> dict[str, torch.Tensor]:
-    """The first form of the inputs with which the model reads no values; as they are where there is none."""
+    """The first variant of the inputs with which the model reads no values; else the inputs unchanged."""
     masks = {key for key, spec in ARCHITECTURES[name].inputs.items() if spec.kind == "mask"}
     without = {key: value for key, value in given.items() if key not in masks}
     added = {key: _added_mask(value) if key in masks else value for key, value in given.items()}
@@ -149,7 +149,7 @@ def _added_mask(mask: torch.Tensor) -> torch.Tensor:
 
 
 class _NoReads(TorchDispatchMode):
-    """Refuses calls whose result is a Python value."""
+    """A dispatch mode that refuses calls whose result is a Python value."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.data_dependent_output in func.tags:
@@ -161,6 +161,6 @@ def _takes(program: Callable[..., Any], args: Any, *, reads: bool = True) -> boo
     try:
         with contextlib.nullcontext() if reads else _NoReads():
             program(*clone_tree(args))
-    except Exception:  # the answer is no; the program then runs on the catalog's own inputs
+    except Exception:  # not accepted: the program then uses the catalog's own inputs
         return False
     return True

@@ -1,4 +1,4 @@
-"""What a case of `torch-oracle traces` is, and the row it ends as. Torch-free: rows are written by the parent."""
+"""A case of `torch-oracle traces`, and its result row. Does not import torch, since the parent writes rows."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-# How a case ended. Everything after the first four is a finding.
-EQUAL = "equal"  # the graph gives eager's results, with torch's operators, at a second size too where there was one
+# Outcomes of a case. All except the first four are findings.
+EQUAL = "equal"  # the graph has eager's results and torch's operators, also at a second size if there was one
 EXPLAINED = "explained"  # it differs, and every difference has a row in the table of explanations
-BOTH_REFUSE = "both_refuse"  # neither tracer traces it: nothing to compare
+BOTH_REFUSE = "both_refuse"  # neither tracer can trace it: nothing to compare
 NOT_COMPARABLE = "not_comparable"  # eager itself raises, or is not the same twice
 DIFFERS = "differs"
 CRASH = "crash"
@@ -19,7 +19,7 @@ MISSING = "missing"
 STATUSES = (EQUAL, EXPLAINED, BOTH_REFUSE, NOT_COMPARABLE, DIFFERS, CRASH, TIMEOUT, OOM, MISSING)
 NOT_FINDINGS = frozenset({EQUAL, EXPLAINED, BOTH_REFUSE, NOT_COMPARABLE})
 
-# What two traces can differ in, by the order in which it is asked.
+# Aspects in which two traces can differ, in the order of the checks.
 ASPECTS: Mapping[str, str] = {
     "refusal": "our tracer raises where torch's gives a graph",
     "torch_refuses": "torch's tracer raises where ours gives a graph",
@@ -30,11 +30,11 @@ ASPECTS: Mapping[str, str] = {
     "guards": "our guards refuse a second size that torch's accept, or accept one that torch's refuse",
 }
 
-# What came of the second size.
+# Outcomes of the second size.
 SECOND_EQUAL = "equal"
 SECOND_DIFFERS = "differs"
-SECOND_REFUSED = "guards_refuse"  # eager takes every size that was tried, our guards none
-SECOND_NONE = "no_size"  # eager takes none, or the inputs have no size to change
+SECOND_REFUSED = "guards_refuse"  # eager accepts every size that was tried, our guards none
+SECOND_NONE = "no_size"  # eager accepts none, or the inputs have no size to change
 SECOND_NOT_ASKED = ""
 
 
@@ -82,21 +82,21 @@ class TraceRow:
     mode: str
     status: str
     differences: tuple[Difference, ...] = ()
-    verdict: str = ""  # the judge's status word on our graph
+    verdict: str = ""  # the judge's status for our graph
     symptom: str = ""
     aten_calls: int | None = None  # live calls of aten overloads in our graph
     only_ours: Mapping[str, int] = field(default_factory=dict)  # overload -> how often more than in torch's graph
     only_torch: Mapping[str, int] = field(default_factory=dict)
     whole_slices_ours: int = 0  # live slices that take the whole of a dimension
     whole_slices_torch: int = 0
-    nodes_ours: int | None = None  # of the whole graph as it was recorded
+    nodes_ours: int | None = None  # nodes of the whole recorded graph
     nodes_torch: int | None = None
     guards_ours: int | None = None
     guards_torch: int | None = None
     second: str = SECOND_NOT_ASKED
     second_input: str = ""  # "sample 3", "5->10"
-    second_tried: int = 0  # inputs that eager takes and that were held against the guards
-    guards_differ: tuple[str, ...] = ()  # both lists of guards, where they differ on a second size
+    second_tried: int = 0  # inputs that eager accepts and that were checked with the guards
+    guards_differ: tuple[str, ...] = ()  # both lists of guards, if they differ on a second size
     error_ours: str = ""
     error_torch: str = ""
     seconds: float = 0.0
@@ -113,7 +113,7 @@ class TraceRow:
         return self.status not in NOT_FINDINGS
 
     def with_reasons(self, reason_of: Any) -> TraceRow:
-        """The row with every difference explained that `reason_of(row, difference)` has a name for."""
+        """The row with the reasons of its differences, from `reason_of(row, difference)`."""
         differences = tuple(replace(one, reason=reason_of(self, one) or "") for one in self.differences)
         if self.status not in (DIFFERS, EXPLAINED):
             return replace(self, differences=differences)

@@ -1,4 +1,4 @@
-"""Run a symbolic graph at a second size: the first other input that eager takes and the graph's guards accept."""
+"""Runs a symbolic graph at a second size: on the first other input that eager and the graph's guards accept."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from suites.traces.records import SECOND_DIFFERS, SECOND_EQUAL, SECOND_NONE, SEC
 from suites.traces.sizes import SecondInput
 from suites.traces.tracing import NO_MEASURE, AlreadyTraced, Refused, Traced, judged, one_line
 
-MAX_TRIED = 8  # inputs that are held against the guards
+MAX_TRIED = 8  # inputs that are checked with the guards
 BUDGET_S = 60.0
 GUARDS_SHOWN = 20
 
@@ -26,13 +26,13 @@ Candidates = Callable[[Instance], Iterable[SecondInput]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecondSize:
-    """What came of it."""
+    """The result at the second size."""
 
     word: str = SECOND_NONE
     label: str = ""
     tried: int = 0
     differences: tuple[Difference, ...] = ()
-    guards: tuple[str, ...] = ()  # both lists, where they differ on an input
+    guards: tuple[str, ...] = ()  # both lists, if they differ on an input
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class _SearchState:
 def run_second_size(
     instance: Instance, *, ours: Traced, theirs: Traced | Refused, spec: SubjectSpec, candidates: Candidates
 ) -> SecondSize:
-    """`instance` is the traced program's; `candidates` proposes inputs for it. `theirs` only has its guards asked."""
+    """`instance` is the traced program; `candidates` proposes inputs for it. Only the guards of `theirs` are evaluated."""
     state = _SearchState()
     if getattr(ours.module, "shape_env", None) is None:
         return state.result(SECOND_NONE)
@@ -88,22 +88,22 @@ def _eager_takes(instance: Instance, candidate: SecondInput) -> bool:
     seed_everything(instance.program.seed)
     try:
         instance.target(*args, **kwargs)
-    except Exception:  # the answer is no: such inputs cannot be made larger in this way
+    except Exception:  # these inputs cannot be enlarged in this way
         return False
     return True
 
 
 def _ask_guards(ours: Traced, theirs: Traced | Refused, candidate: SecondInput, state: _SearchState) -> bool:
-    """Whether our guards accept the input. The first input on which torch's say otherwise is noted."""
+    """Whether our guards accept the input. The first input on which torch's guards differ is noted."""
     try:
         is_accepted = ours.accepts(candidate.args, candidate.kwargs)
-    except Exception as error:  # whatever evaluating them raises is a finding
+    except Exception as error:  # an exception while evaluating guards is a finding
         _note(state, f"{candidate.label}: evaluating our guards raised {one_line(error)}")
         return False
     if isinstance(theirs, Traced) and not state.guards:
         try:
             is_accepted_there = theirs.accepts(candidate.args, candidate.kwargs)
-        except Exception:  # torch's own guards cannot be asked here: nothing to compare with
+        except Exception:  # torch's guards cannot be evaluated here: nothing to compare with
             return is_accepted
         if is_accepted != is_accepted_there:
             verb = "accept what torch's refuse" if is_accepted else "refuse what torch's accept"
@@ -123,7 +123,7 @@ def _listed(whose: str, guards: list[str]) -> str:
 
 
 def _live(instance: Instance, candidate: SecondInput) -> Instance:
-    """A fresh instance of the same target on the other inputs, judged by the same policy."""
+    """A new instance of the same target on the other inputs, with the same policy."""
     program = Program(
         name=f"{instance.program.name} at {candidate.label}",
         source="",

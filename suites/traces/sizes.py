@@ -1,8 +1,8 @@
-"""Second sizes: inputs of other sizes than those a graph was traced on, with the same structure.
+"""Makes inputs with other sizes than those that a graph was traced with, and the same structure.
 
-Sizes are changed by *class*: dimensions that are equal stay equal, since a shape environment takes equal sizes for one symbol.
-Sizes of 0 and 1 stay: symbolic tracing treats them as constants. Values are repeated, so that indices stay in range and
-positive inputs positive; whether an operator takes the result is for eager to say.
+Sizes are changed by *class*: equal dimensions stay equal, since a shape environment gives equal sizes one symbol. Sizes of 0 and
+1 stay: symbolic tracing treats them as constants. Values are repeated, so that indices stay in range and positive inputs
+positive; eager decides whether an operator accepts the result.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oracle.program.clone import has_plain_storage
 from oracle.subjects.signature import value_key
 
 LARGEST_ELEMENTS = 2**20  # of one enlarged tensor
-SINGLE_CLASSES = 3  # so many classes of sizes are changed one at a time
+SINGLE_CLASSES = 3  # number of classes of sizes that are changed one at a time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,7 +31,7 @@ class SecondInput:
 
 
 def same_structure(one: Any, other: Any) -> bool:
-    """Whether two argument trees differ in the sizes and values of plain tensors alone, and in some size."""
+    """Whether two argument trees differ only in sizes and values of plain tensors, and in at least one size."""
     leaves, spec = pytree.tree_flatten(one)
     its_leaves, its_spec = pytree.tree_flatten(other)
     if spec != its_spec:
@@ -67,7 +67,7 @@ def enlargements(
 ) -> Iterator[SecondInput]:
     """Candidates, the batch first: the class of the first dimension doubled, and one more; then all classes; then single ones.
 
-    `is_resizable` says of the number of a leaf whether its sizes may change at all (a model's parameters may not).
+    `is_resizable(number of a leaf)`: whether its sizes may change (not those of a model's parameters).
     """
     leaves, spec = pytree.tree_flatten((args, kwargs))
     tensors = {
@@ -99,7 +99,7 @@ def _batch(tensors: Sequence[torch.Tensor]) -> int | None:
 
 
 def _mappings(batch: int | None, classes: Sequence[int]) -> Iterator[dict[int, int]]:
-    """Old size -> new size. Doubling keeps what is even even; one more does not keep what was even by chance."""
+    """Old size -> new size. Doubled sizes stay even; size plus one shows assumptions of evenness."""
     proposed: list[dict[int, int]] = []
     if batch is not None:
         proposed += [{batch: 2 * batch}, {batch: batch + 1}]
@@ -115,7 +115,7 @@ def _mappings(batch: int | None, classes: Sequence[int]) -> Iterator[dict[int, i
 def enlarged(tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
     """The values repeated along each dimension up to `shape`, laid out in the same order of dimensions.
 
-    A dimension that was expanded (stride 0) stays so: its symbol for the stride is the constant 0.
+    An expanded dimension (stride 0) stays expanded, since its stride is the constant 0 in the graph.
     """
     if tuple(tensor.shape) == shape:
         return tensor

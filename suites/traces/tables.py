@@ -68,7 +68,7 @@ def write_tables(folder: Path, rows: Sequence[TraceRow], *, header: Sequence[str
 
 
 def operator_lines(rows: Sequence[TraceRow]) -> list[list[Any]]:
-    """One line for each operator or model, dtype, direction and mode: how many cases ended how."""
+    """One line for each operator or model, dtype, direction and mode: the number of cases by outcome."""
     groups: dict[tuple[str, ...], list[TraceRow]] = {}
     for row in rows:
         groups.setdefault((row.suite, row.group, row.dtype, row.direction, row.mode), []).append(row)
@@ -145,7 +145,7 @@ def _seconds(rows: Sequence[TraceRow]) -> list[str]:
 
 
 def _operators(rows: Sequence[TraceRow]) -> list[str]:
-    """How many operators or models have one graph at least that was right at a second size, and which have none."""
+    """How many operators or models have at least one graph that was right at a second size, and which have none."""
     body = []
     for key, group in _grouped([row for row in rows if row.mode == "symbolic" and row.aten_calls is not None]):
         traced = dict.fromkeys(row.group for row in group)
@@ -193,7 +193,7 @@ def _refusals(rows: Sequence[TraceRow]) -> list[str]:
 
 
 def _findings(rows: Sequence[TraceRow]) -> list[str]:
-    """Findings of one operator that read alike are one line."""
+    """Findings; those of one operator with the same text are one line."""
     found: dict[tuple[str, ...], list[TraceRow]] = {}
     for row in rows:
         if row.is_finding:

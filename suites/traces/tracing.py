@@ -1,7 +1,4 @@
-"""Tracing under the judge: a subject of this package that traces once, keeps the graph at hand, and runs it.
-
-The judge of `oracle` sees it as it sees any subject; the graph is then compared, and run again at other sizes.
-"""
+"""Subjects that trace a program once and keep the graph, so that the judge can check it, and it can run again at other sizes."""
 
 from __future__ import annotations
 
@@ -19,17 +16,17 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.traced import FlatProgram, unchanged_rng
 from oracle.verdict import Status, Verdict
 
-# Verdicts that say nothing about a subject: eager is no measure here.
+# Verdicts that say nothing about a subject, since eager fails or varies.
 NO_MEASURE = (Status.EAGER_FAIL_TO_RUN, Status.EAGER_TWO_RUNS_DIFFER, Status.PASS_DUE_TO_SKIP)
 
 
 class Tracer(Protocol):
-    """What the trace subjects `make_fx` and `refimpl.make_fx` are, seen from here."""
+    """The protocol of the subjects `make_fx` and `refimpl.make_fx`."""
 
     spec: SubjectSpec
 
     def trace(self, flat: FlatProgram, tensors: list[torch.Tensor]) -> Any:
-        """A GraphModule of `flat(*tensors)`; whatever it raises is a refusal."""
+        """A GraphModule of `flat(*tensors)`; any exception is a refusal."""
         ...
 
 
@@ -44,12 +41,12 @@ class Traced:
         return self.flat.unflatten_outputs(self.module(*self.flat.flatten_inputs(args, kwargs)))
 
     def guards(self) -> list[str]:
-        """The guards of the shape environment, as it prints them; empty where there is none."""
+        """The printed guards of the shape environment; empty without one."""
         shape_env = getattr(self.module, "shape_env", None)
         return [] if shape_env is None else [str(guard.expr) for guard in shape_env.guards]
 
     def accepts(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Whether the recorded guards hold for other inputs, sizes that became constants included."""
+        """Whether the recorded guards hold for other inputs, including sizes that were specialized."""
         shape_env = getattr(self.module, "shape_env")
         values = [node.meta["val"] for node in self.module.graph.nodes if node.op == "placeholder"]
         tensors = self.flat.flatten_inputs(args, kwargs)
@@ -64,7 +61,7 @@ class Refused:
 
 
 def trace(tracer: Tracer, target: Callable[..., Any], args: Any, kwargs: Any) -> Traced:
-    """Trace on copies, the random generators left alone. Raises what the tracer raises."""
+    """Trace on copies, and restore the random generators. Raises what the tracer raises."""
     flat = FlatProgram(target, clone_tree((args, kwargs)))
     with unchanged_rng():
         module = tracer.trace(flat, flat.tensors)
@@ -73,11 +70,11 @@ def trace(tracer: Tracer, target: Callable[..., Any], args: Any, kwargs: Any) ->
 
 
 def trace_or_refusal(tracer: Tracer, target: Callable[..., Any], args: Any, kwargs: Any) -> Traced | Refused:
-    """The same with a refusal as a value; process state that the tracer left changed is put back."""
+    """Like `trace`, with a refusal as a value. Restores process state that the tracer has changed."""
     before = snapshot()
     try:
         return trace(tracer, target, args, kwargs)
-    except Exception as error:  # whatever a tracer raises is an observation
+    except Exception as error:  # an exception of a tracer is a result to report
         return Refused(error=one_line(error))
     finally:
         if differences(before, snapshot()):
@@ -85,7 +82,7 @@ def trace_or_refusal(tracer: Tracer, target: Callable[..., Any], args: Any, kwar
 
 
 class TraceOnce:
-    """A subject that traces when it is compiled and keeps what came of it. For one program."""
+    """A subject for one program that traces when it is compiled, and keeps the result."""
 
     def __init__(self, tracer: Tracer) -> None:
         self.spec = tracer.spec
@@ -108,14 +105,14 @@ class TraceOnce:
 
 
 class AlreadyTraced:
-    """A subject that runs a graph which was traced before, on other inputs perhaps."""
+    """A subject that runs a graph that was traced before, possibly on other inputs."""
 
     def __init__(self, spec: SubjectSpec, traced: Traced) -> None:
         self.spec = spec
         self._traced = traced
 
     def reset(self) -> None:
-        """There is nothing to forget: the graph is given."""
+        """Nothing to reset, since the graph is given."""
 
     def compile(self, request: CompileRequest) -> Callable[..., Any]:
         return self._traced
@@ -125,7 +122,7 @@ class AlreadyTraced:
 
 
 def judged(make: Callable[[], Any], subject: TraceOnce | AlreadyTraced) -> Verdict:
-    """The judge's verdict on a subject; `make` gives fresh instances of the program."""
+    """The judge's verdict on a subject; `make` makes instances of the program."""
     return judge_subject(eager=EagerState(make=make), subject=subject, options=CaseOptions()).verdict
 
 
@@ -135,7 +132,7 @@ def one_line(error: BaseException) -> str:
 
 
 def malformed(module: torch.fx.GraphModule) -> str:
-    """What fx's own checks say against a graph, "" if nothing."""
+    """The error of fx's own checks of a graph, or ""."""
     try:
         for child in module.modules():
             if isinstance(child, torch.fx.GraphModule):

@@ -22,7 +22,7 @@ from suites.traces.second_size import Candidates
 from suites.traces.sizes import SecondInput, enlargements, same_structure
 from suites.traces.tracing import Tracer
 
-NEIGHBOURS_SHOWN = 4  # other samples of the same structure that are proposed before inputs are enlarged
+NEIGHBOURS_SHOWN = 4  # number of other samples with the same structure to try before enlarged inputs
 
 
 def run_case(payload: Mapping[str, Any], progress: Callable[[str], None]) -> dict[str, Any]:
@@ -53,14 +53,14 @@ def _candidates_of(case: TraceCase) -> Candidates:
 
 
 def _of_model(instance: Instance) -> Iterator[SecondInput]:
-    """Only the inputs change their sizes, never parameters and buffers: they come last among the arguments."""
+    """Candidates for a model. Only the inputs change sizes, never parameters and buffers; inputs are the last arguments."""
     args, kwargs = instance.inputs(0)
     fixed = len(pytree.tree_leaves(args[:-1]))
     return enlargements(args, kwargs, is_resizable=lambda leaf: leaf >= fixed)
 
 
 def _of_sample(case: TraceCase, instance: Instance) -> Iterator[SecondInput]:
-    """Other samples of the operator with the same structure, then this one enlarged."""
+    """Candidates for a sample: other samples of the operator with the same structure, then this one enlarged."""
     args, kwargs = instance.inputs(0)
     if case.direction == "forward":
         yield from _neighbours(case, (args, kwargs))
@@ -80,5 +80,5 @@ def _neighbours(case: TraceCase, own: Any) -> Iterator[SecondInput]:
 
 
 def _binds_something(kwargs: Mapping[str, Any]) -> bool:
-    """A sample with a function or a generator among its arguments is a program of its own."""
+    """Whether a sample has a function or a generator among its arguments, which makes it a program of its own."""
     return any(callable(value) or isinstance(value, torch.Generator) for value in kwargs.values())
