@@ -60,7 +60,6 @@ def figures() -> dict[str, Callable[[], str]]:
         "mutants": lambda: str(len(rows_of("fuzz-mutants.csv"))),
         "mutants.found": lambda: str(sum(row["found"] == "True" for row in rows_of("fuzz-mutants.csv"))),
         "sweep.cases": lambda: _of_sweep("cases"),
-        "sweep.minutes": lambda: _of_sweep("minutes"),
         "codegen.entries": lambda: str(len(rows_of("codegen-opinfo-coverage.csv"))),
         "codegen.lowered": lambda: str(sum(row["lowered"] == "True" for row in rows_of("codegen-opinfo-coverage.csv"))),
         "codegen.kernels": lambda: str(sum(_numbers("codegen-registers.csv", "kernels"))),
