@@ -208,11 +208,7 @@ def _campaign(
     if failure is not None:
         raise failure
     if is_interrupted:
-        goes_on = (
-            "the same command continues"
-            if corpus is not None
-            else "nothing is kept: use --corpus DIR to be able to continue"
-        )
+        goes_on = "the same command continues" if corpus is not None else "nothing is kept without --corpus DIR"
         err.print(f"interrupted after {state.programs} programs; {goes_on}", highlight=False, soft_wrap=True)
     return _exit_code(state, is_interrupted=is_interrupted)
 

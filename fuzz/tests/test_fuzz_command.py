@@ -131,7 +131,7 @@ def test_an_interruption_shows_the_findings_that_wait_and_promises_nothing(tmp_p
     said = log.read_text()
     assert process.returncode == 1, said
     assert "interrupted after" in said
-    assert "use --corpus DIR to be able to continue" in said
+    assert "nothing is kept without --corpus DIR" in said
     assert "the same command goes on with them" not in out
     assert "the same command continues" not in said
     found, _, waiting = out.partition("findings were not confirmed or reduced before the end")

@@ -14,9 +14,9 @@ from fuzz.program.render import needed_state, render, to_program
 from fuzz.program.structure import Block, FuzzProgram, Items, Lines, OpCall, Ref, Statement
 from fuzz.vocabulary.programs import draw_program
 from fuzz.vocabulary.statements import modules
-from fuzz.vocabulary.statements.acceptance import accepted
 from fuzz.vocabulary.statements.modules_layers import LAYERS
 from fuzz.vocabulary.statements.plans import draw_plan
+from fuzz.vocabulary.statements.plans_run import accepted
 from fuzz.vocabulary.statements.rule import Rule
 from oracle.program import Call
 from oracle.subjects.registry import load, resolve

@@ -15,10 +15,10 @@ from fuzz.draw.settings import Settings
 from fuzz.program.render import render
 from fuzz.program.structure import Expr, OpCall, Operand, Ref, StateEntry
 from fuzz.tests.grammar_samples import accepted_by_eager, scene_of
+from fuzz.vocabulary.programs import draw_result
 from fuzz.vocabulary.statements import layouts, views, writes
 from fuzz.vocabulary.statements.indices import draw_advanced_index, draw_basic_index, draw_slice
 from fuzz.vocabulary.statements.layouts import draw_layout, draw_parts
-from fuzz.vocabulary.statements.results import draw_result
 from fuzz.vocabulary.statements.rule import Rule
 
 TRIES = 60

@@ -17,7 +17,7 @@ from fuzz.program.render import render, to_program
 from fuzz.program.structure import Expr, FuzzProgram, OpCall, Operand, Ref
 from fuzz.tests.grammar_samples import assert_same_outcome, programs, share_of
 from fuzz.vocabulary.programs import draw_program
-from fuzz.vocabulary.statements.acceptance import accepted
+from fuzz.vocabulary.statements.plans_run import accepted
 from oracle.observe import observe
 from oracle.observe.outcome import Raised
 from oracle.program import Call

@@ -14,9 +14,8 @@ from fuzz.program.render import render, to_program
 from fuzz.program.structure import Block, FuzzProgram, Items, Lines, OpCall, Ref, Statement
 from fuzz.vocabulary.programs import draw_program
 from fuzz.vocabulary.statements import control, python
-from fuzz.vocabulary.statements.acceptance import accepted
 from fuzz.vocabulary.statements.plans import draw_plan
-from fuzz.vocabulary.statements.plans_run import PlanRun
+from fuzz.vocabulary.statements.plans_run import PlanRun, accepted
 from fuzz.vocabulary.statements.python_template import Template, Varies, computation, filled, rules_of
 from fuzz.vocabulary.statements.rule import Rule
 from oracle.program import Call

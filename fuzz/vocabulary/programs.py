@@ -1,4 +1,4 @@
-"""Programs: layout of arguments, statements, results, call plan. `draw_program` is the whole grammar in one readable function."""
+"""Programs: `draw_program` is the whole grammar in one function: layout of arguments, statements, results, call plan."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from fuzz.draw.choices import Draw
-from fuzz.draw.scene import Scene
+from fuzz.draw.scene import Scene, is_usable
 from fuzz.draw.settings import Settings
-from fuzz.program.structure import FuzzProgram, OpCall, Ref, walk
+from fuzz.program.structure import Entries, FuzzProgram, Items, OpCall, Operand, Ref, walk
 from fuzz.vocabulary.statements import autograd, control, modules, ops, python, random, views, writes
-from fuzz.vocabulary.statements.acceptance import accepted
 from fuzz.vocabulary.statements.layouts import draw_layout
 from fuzz.vocabulary.statements.plans import draw_plan
-from fuzz.vocabulary.statements.results import draw_result
+from fuzz.vocabulary.statements.plans_run import accepted
 from fuzz.vocabulary.statements.rule import Rule
 from oracle.program import Call
 
 _LARGEST_SEED = (1 << 31) - 1
 _GOES_ON = 0.75  # chance of one more statement
 _ATTEMPTS = 4  # at a program that eager accepts
-_TRIES = 6  # rules asked for one statement before the program ends earlier
+_TRIES = 6  # rules tried for one statement before the program ends earlier
+_MOST_RESULTS = 6
 
 RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
     {
@@ -81,3 +81,41 @@ def _add_statement(draw: Draw, scene: Scene) -> None:
             return
         if len(scene.statements) == before[1]:
             scene.forget_arguments(before[0])  # nothing reads them
+
+
+def draw_result(draw: Draw, scene: Scene) -> Operand:
+    """What a program returns: up to six values, likely those that no statement reads; if memory is written, any value may be."""
+    # a value that is only written to does not count as read, since its last contents should be returned
+    used = {name for statement in scene.statements if statement.results for name in statement.uses}
+    live = [name for name, value in scene.values.items() if is_usable(value)]
+    results = [name for statement in scene.statements for name in statement.results if name in live]
+    wanted: list[Operand] = [Ref(name) for name in dict.fromkeys(results) if name not in used]
+    is_written = len(results) < len(scene.statements)
+    if live and draw.chance(0.6 if is_written else 0.3):
+        wanted.append(Ref(draw.choice(live)))
+    if wanted and draw.chance(0.05):
+        wanted.append(draw.choice(wanted))  # the same object twice
+    if not wanted and is_written and draw.chance(0.3):
+        return None
+    if not wanted:
+        wanted = [Ref(live[-1])] if live else []
+    wanted = wanted[:_MOST_RESULTS]
+    if draw.chance(0.04):
+        wanted.append(Ref(draw.choice([*scene.scalars])) if scene.scalars else draw.choice((None, 1)))
+    if len(wanted) == 1 and draw.chance(0.9):
+        return wanted[0]
+    return _contained(draw, wanted)
+
+
+def _contained(draw: Draw, wanted: list[Operand]) -> Operand:
+    kind = draw.weighted({"tuple": 10, "list": 1.5, "dict": 1.5, "nested": 1})
+    match kind:
+        case "list":
+            return Items(tuple(wanted), "list")
+        case "dict":
+            return Entries(tuple(zip(("x", "y", "z", "w", "u"), wanted, strict=False)))
+        case "nested":
+            inner = Items(tuple(wanted[1:]), "list")
+            return Items((*wanted[:1], Entries((("rest", inner),))), "tuple")
+        case _:
+            return Items(tuple(wanted), "tuple")

@@ -10,7 +10,7 @@ The user names a PyTorch source tree, of which only `test/` is read. The tests r
     source.py    rewrites a test file: imports and attributes that are substituted, moved or gone
     stand_in.py  objects that replace entry points and raise when they are used
     guard.py     forbids calls from refimpl into the code that it is compared with
-    outcomes.py  outcomes of tests, the denominator, the rows of the result
+    outcomes.py  outcomes of tests, the denominator, the cache of outcomes, the rows of the result
     expected.py  the committed table of tests that are known not to pass, each with its reason
     report.py    the table on the terminal, CSV or JSON lines, the page in docs/
 

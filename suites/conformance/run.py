@@ -15,9 +15,8 @@ from typing import Any
 
 from oracle.errors import InternalError, UsageError
 from oracle.isolate import Completed, Died, End, Failed, OutOfMemory, Pool, Task, TimedOut
-from suites.conformance.cache import OutcomeCache
 from suites.conformance.job import JOB_VARIABLE, REFIMPL, STAND_IN, STOCK, Job
-from suites.conformance.outcomes import Ending, ResultRow, TestOutcome
+from suites.conformance.outcomes import Ending, OutcomeCache, ResultRow, TestOutcome
 from suites.conformance.table import ConformanceSuite
 from suites.conformance.tree import SourceTree
 

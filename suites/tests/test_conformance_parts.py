@@ -21,10 +21,9 @@ from torch.fx.experimental import proxy_tensor, symbolic_shapes
 from oracle.errors import UsageError
 from oracle.isolate import Died, OutOfMemory, TimedOut
 from oracle.subjects import refimpl as subject
-from suites.conformance.cache import OutcomeCache
 from suites.conformance.expected import CATEGORIES, ExpectedFailure, judge_failures, read_expected
 from suites.conformance.guard import IndependenceBreach, IndependenceGuard
-from suites.conformance.outcomes import Ending, ResultRow, TestOutcome
+from suites.conformance.outcomes import Ending, OutcomeCache, ResultRow, TestOutcome
 from suites.conformance.report import write_page
 from suites.conformance.run import outcome_of
 from suites.conformance.shims import SHIMS

@@ -1,11 +1,11 @@
-"""Trying a call plan in eager while it is drawn, and watching that every write and every number in it has a defined meaning."""
+"""Runs a call plan in eager while it is drawn, and checks that every write and number in it is defined; drops calls that fail."""
 
 from __future__ import annotations
 
 import contextlib
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +14,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fuzz.draw.definedness import OF_VALUES, Definedness
 from fuzz.draw.geometry import overlaps_itself, partly_overlap
+from fuzz.draw.scene import REFUSALS, Scene
+from fuzz.program.render import to_program
+from fuzz.program.structure import FuzzProgram
 from oracle.hygiene import seed_everything
 from oracle.observe.flatten import flatten
 from oracle.program import Call, Program
-from oracle.program.build import Instance, instantiate
+from oracle.program.build import Instance, ProgramLoadError, instantiate
 
 # Without a context for "grad": entering inference mode with False would turn gradients on inside no_grad.
 _GRAD_MODES: dict[str, Any] = {
@@ -33,8 +36,11 @@ _SAME_EVERYWHERE = ("aten::fill_", "aten::zero_")  # writes of one number
 
 
 class UndefinedWriteError(Exception):
-    """A call writes through memory that overlaps itself, reads what it partly overwrites, or writes to what has no room; or it
-    computes numbers that nobody defines (`fuzz.draw.definedness.OF_VALUES`)."""
+    """A call writes through memory that overlaps itself, reads memory that it partly overwrites, or writes out of bounds; or its
+    numbers are undefined (`fuzz.draw.definedness.OF_VALUES`)."""
+
+
+_REFUSED = (*REFUSALS, UndefinedWriteError, ProgramLoadError)
 
 
 class PlanRun:
@@ -136,3 +142,52 @@ def _differentiable(result: Any) -> Iterator[torch.Tensor]:
     for leaf in flatten(result, "")[0]:
         if isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad:
             yield leaf.value
+
+
+def accepted(scene: Scene, program: FuzzProgram) -> FuzzProgram | None:
+    """The program with the calls of its plan that eager accepts; None if it does not accept the first.
+
+    If backward fails for the results or the written arguments, no call has gradients: a subject that traces forward and backward
+    together would have to refuse the program earlier than eager does.
+    """
+    for candidate in _candidates(scene, program):
+        accepted_calls = _number_of_calls_accepted(candidate)
+        if accepted_calls == len(candidate.calls):
+            return candidate
+        if accepted_calls:
+            return replace(candidate, calls=candidate.calls[:accepted_calls], expects_raise=False)
+    return None
+
+
+def _candidates(scene: Scene, program: FuzzProgram) -> list[FuzzProgram]:
+    """Variants to try: the program itself, without gradients, and with inputs that do not require any."""
+    calls = program.calls
+    wants_gradients = any(call.grad_mode == "grad" for call in calls) and scene.wants_gradients()
+    without = replace(program, calls=tuple(replace(call, backward=False, grad_mode="no_grad") for call in calls))
+    plain = replace(program, calls=tuple(replace(call, backward=False, args=_ungraded(call.args)) for call in calls))
+    if wants_gradients and not scene.accepts_backward(program.result):
+        return [without] if program.is_module else [without, plain]
+    return [program, plain]
+
+
+def _ungraded(tree: Any) -> Any:
+    """Specs without `requires_grad`."""
+    if isinstance(tree, Mapping):
+        return {name: _ungraded(value) for name, value in tree.items() if name != "requires_grad"}
+    return [_ungraded(item) for item in tree] if isinstance(tree, list) else tree
+
+
+def _number_of_calls_accepted(program: FuzzProgram) -> int:
+    try:
+        run = PlanRun(to_program(program, name="plan"))
+    except _REFUSED:
+        return 0
+    for number, call in enumerate(program.calls):
+        try:
+            run.call(call, checks_writes=True)
+        except UndefinedWriteError:
+            return number
+        except _REFUSED:
+            is_meant = program.expects_raise and number == len(program.calls) - 1
+            return number + 1 if is_meant else number
+    return len(program.calls)
