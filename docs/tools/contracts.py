@@ -1,8 +1,7 @@
-"""Keeps docs/contracts.md: every contract of the reference implementation, its status, and the tests that show it.
+"""Writes docs/contracts.md: every contract of the reference implementation, its status, and the tests that show it.
 
-The data is docs/contracts_status.toml. `--check` fails if a contract is missing, a status lacks what it needs, a named
-test does not exist (looked up in the syntax tree, nothing is imported), or the page is not what the data says.
-`--write` makes the page.
+The data is docs/contracts_status.toml. `--check` fails if a contract is missing, a status lacks what it needs, a named test does
+not exist (looked up in the syntax tree, nothing is imported), or the page is out of date. `--write` makes the page.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FIELDS = {"title", "weight", "status", "reason", "tests", "note"}
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One contract: what it is called here, how far it is, and what shows it."""
+    """One contract: its name, its status, and the tests that show it."""
 
     id: str
     title: str
@@ -49,7 +48,7 @@ class Status:
 
 
 def parse(text: str) -> tuple[Status, list[str]]:
-    """Returns what the data file says, and what is wrong with it."""
+    """Returns the content of the data file, and its errors."""
     data = tomllib.loads(text)
     reasons: dict[str, str] = data.pop("reasons", {})
     sources: dict[str, str] = data.pop("sources", {})

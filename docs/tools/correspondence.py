@@ -1,12 +1,12 @@
-"""Keeps docs/correspondence.md: which part of refimpl stands for which part of PyTorch, and where they differ.
+"""Writes docs/correspondence.md: the counterpart in PyTorch of each part of refimpl, and their differences.
 
 Read from docstrings of modules, classes and functions in refimpl, without importing them. A docstring says
 
     Counterpart: torch/fx/experimental/proxy_tensor.py make_fx
     Differs: no stack traces unless asked for
 
-each once, at the start of a line; an entry goes on until a blank line or the next of these words.
-`--check` fails if the page is out of date or an entry has no counterpart; `--write` makes the page.
+each once, at the start of a line; an entry ends at a blank line or the next of these words. `--check` fails if the page is out of
+date or an entry has no counterpart; `--write` makes the page.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def docstrings(tree: ast.Module, module: str) -> Iterator[tuple[str, str]]:
 
 
 def read_entry(docstring: str) -> dict[str, str]:
-    """Returns what a docstring says after each of the two words."""
+    """Returns the text after each of the two words in a docstring."""
     said: dict[str, str] = {}
     current = ""
     for line in map(str.strip, docstring.splitlines()):

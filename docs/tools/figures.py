@@ -1,6 +1,6 @@
-"""Fills in the figures, tables, programs and answers of the documents, each from the file that holds it.
+"""Fills in figures, tables, programs and answers in the documents, from the files that hold them.
 
-A document marks the place with comments, and what stands between them is made by `--write`:
+A document marks the places with comments, and `--write` replaces the text between them:
 
     <!-- figure: issues.programs -->300<!-- /figure -->     a figure of `figures`
     <!-- table: conformance.capture -->...<!-- /table -->   a table of `measurements.tables`
@@ -8,7 +8,7 @@ A document marks the place with comments, and what stands between them is made b
     <!-- answer: pytorch-197829 -->...<!-- /answer -->       its severity, and how it ended on each rung that was measured
 
 Figures and tables are computed from results/data (docs/tools/measurements.py), and from the ledger of known issues
-(oracle/known). `--check` fails if a document says anything else, or names what there is not.
+(oracle/known). `--check` fails if a document is out of date, or names an unknown key.
 """
 
 from __future__ import annotations
@@ -41,9 +41,8 @@ def figures(ledger: Ledger) -> dict[str, Callable[[], str]]:
 
 
 def program_block(issue: KnownIssue) -> str:
-    """The program of an issue as a block of Python.
-
-    Left out are its docstring and header, which are for those who run suites, and a `derive` that changes nothing.
+    """The program of an issue as a block of Python, without its docstring and header, and without a `derive` that changes
+    nothing.
     """
     source = issue.program.source.strip()
     source = re.sub(r'\A""".*?"""\n', "", source, flags=re.DOTALL)
@@ -57,7 +56,7 @@ def program_block(issue: KnownIssue) -> str:
 
 
 def answer_block(issue: KnownIssue, ledger: Ledger) -> str:
-    """What the judge said on every rung of the ladder that was measured with the newest torch, first wrong rung last."""
+    """The verdicts on the measured rungs up to the first wrong one, with the newest torch."""
     measured = ledger.newest_endings(issue)
     lines = []
     for rung in (*[r for r in _RUNGS if r != issue.subject], issue.subject):
@@ -72,7 +71,7 @@ def _position(subject: str) -> int:
 
 
 def filled(text: str, ledger: Ledger) -> str:
-    """The document with every marked place as it should be. Raises ValueError for a key that there is not."""
+    """The document with every marked place filled in. Raises ValueError for an unknown key."""
     makers: Mapping[str, Mapping[str, Callable[[], str]]] = {
         "figure": figures(ledger),
         "table": measurements.tables(),

@@ -1,13 +1,13 @@
-"""What is worth running on a machine with a GPU, the most valuable part first, each under a time limit of its own.
+"""Runs tests, benchmarks and sweeps on a machine with a GPU, most valuable part first, each with its own time limit.
 
     python docs/tools/gpu.py --minutes 25 --output gpu-results [--archive FILE.tar.gz] [--part NAME]...
 
-A part that has ended is not run again; one that was stopped goes on where it can. So the same command is given again, with the
-same output folder, until every part says `done` or `failed`. Nothing has to be installed: torch-oracle runs from the checkout,
-and what is missing beside it is named, with the parts that cannot run without it.
+A finished part is not run again; a stopped one continues if it can. So repeat the command with the same output folder until every
+part is `done` or `failed`. torch-oracle runs from the checkout and need not be installed; if another package is missing, the
+parts that need it fail and name it.
 
 The output has a log for each part, `state.json`, the databases of sweeps, and tables in a folder named as in results/data.
-`--cpu` runs every part in small on a machine without a GPU: it tests this program.
+`--cpu` runs every part on a small scale without a GPU, to test this program.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ else:
 ROOT = Path(__file__).resolve().parents[2]
 ALWAYS = ("torch", "numpy", "scipy", "pytest", "hypothesis")
 SWEEPS = ("sqlalchemy", "typer", "rich", "psutil", "pandas", "expecttest")
-GRACE_S = 20.0  # that a part has to end by itself when its time is over
-LEAST_S = 20.0  # with less than this left no part is begun
+GRACE_S = 20.0  # time for a part to end by itself after its limit
+LEAST_S = 20.0  # no part is started with less time left than this
 
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """One command. `needs` are modules; `goes_on` if it can be begun again where it was stopped."""
+    """One command. `needs`: modules; `goes_on`: it can continue after it was stopped."""
 
     name: str
     minutes: float
     command: tuple[str, ...]
     needs: tuple[str, ...] = ALWAYS
     goes_on: bool = False
-    again: int | None = None  # the exit code with which it asks to be begun again at once
+    again: int | None = None  # the exit code that asks to be started again at once
     database: Path | None = None
 
 
 def parts(output: Path, tables: Path, *, is_cpu: bool) -> list[Part]:
-    """In the order of their value."""
+    """The parts, most valuable first."""
     python = sys.executable
 
     def tests(name: str, minutes: float, *files: str, narrow: str = "") -> Part:
@@ -135,7 +135,9 @@ def missing(names: Sequence[str]) -> list[str]:
 
 
 def write_entry_points(folder: Path) -> None:
-    """What installing torch-oracle would write, so that its commands and its backend are found from a checkout."""
+    """Write the entry points that installing torch-oracle would write, so that its commands and backend are found from a
+    checkout.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     info = folder / f"torch_oracle-{project['version']}.dist-info"
     info.mkdir(parents=True, exist_ok=True)
@@ -150,7 +152,7 @@ def write_entry_points(folder: Path) -> None:
 
 
 def environment(output: Path) -> dict[str, str]:
-    """Of every part: the checkout first, then its entry points where it is not installed."""
+    """The environment of every part, with the checkout on the path, and its entry points if it is not installed."""
     paths = [str(ROOT)]
     if not metadata.entry_points(group="torch_oracle.commands"):
         write_entry_points(output / "entry-points")
@@ -160,7 +162,7 @@ def environment(output: Path) -> dict[str, str]:
 
 
 def machine_name(*, is_cpu: bool) -> str:
-    """As folders in results/data are named: the device and torch's version. Asked in another process: this one needs no torch."""
+    """The name of a folder in results/data: the device and torch's version. Another process imports torch for it."""
     asked = "torch.cuda.get_device_name()" if not is_cpu else "'cpu'"
     command = [sys.executable, "-c", f"import torch; print({asked}, torch.__version__.split('+')[0], sep='|')"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -200,14 +202,14 @@ def run(
                 if sign is not None:
                     os.killpg(process.pid, sign)
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # workers that outlive it
+            os.killpg(process.pid, signal.SIGKILL)  # kill workers that are still running
     code = process.returncode
     said = path.read_bytes()[begin:].decode(errors="replace")
     if part.database is not None and "while planning: no case has run and nothing is kept" in said:
         part.database.unlink(missing_ok=True)  # it was stopped while it planned
     if is_stopped or code == part.again or (part.database is not None and "sweep --resume" in said):
         return "stopped", code
-    # A sweep ends with 1 where it has findings, which are its results.
+    # A sweep exits with 1 if it has findings, which is a normal result.
     return ("done" if code == 0 or (part.database is not None and code == 1) else "failed"), code
 
 
@@ -216,7 +218,7 @@ def _tail(output: Path, part: Part) -> str:
 
 
 def pack(output: Path, archive: Path) -> None:
-    """Everything but the entry points, in one file; the old one stays until the new one is whole."""
+    """Pack everything except the entry points into one file; the old archive stays until the new one is complete."""
     partial = archive.with_name(archive.name + ".part")
     with tarfile.open(partial, "w:gz") as tar:
         for path in sorted(output.iterdir()):
@@ -226,7 +228,7 @@ def pack(output: Path, archive: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if every part is done, 1 if one has failed, 2 if some are left."""
+    """Exit code: 0 if every part is done, 1 if one has failed, 2 if some are left."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=ROOT / "gpu-results")
     parser.add_argument("--minutes", type=float, default=25.0, help="for everything")
@@ -262,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             while code is not None and code == part.again and time.monotonic() - started < limit - LEAST_S:
                 ended, code = run(part, output, limit - (time.monotonic() - started), variables, is_first=False)
             if ended == "stopped" and not part.goes_on and before:
-                ended = "failed"  # stopped twice: it does not end within its limit
+                ended = "failed"  # stopped twice: it does not finish within its limit
             seconds = round(before.get("seconds", 0) + time.monotonic() - started, 1)
             state[part.name] = {"state": ended, "code": code, "seconds": seconds}
         print(f"{part.name}: {state[part.name]}", flush=True)

@@ -1,12 +1,11 @@
-"""Keeps docs/known-bugs.md, and what was measured of known issues (oracle/known/seen.json).
+"""Writes docs/known-bugs.md, and the measured results of known issues (oracle/known/seen.json).
 
     torch-oracle sweep --suite regressions --subject dynamo,aot_eager,inductor --known none --db seen.db
-    python docs/tools/known_issues.py --measure seen.db    # the endings of every case that an entry of the ledger names
-    python docs/tools/known_issues.py --write              # the page
+    python docs/tools/known_issues.py --measure seen.db    # keep the results of every case that the ledger names
+    python docs/tools/known_issues.py --write              # write the page
 
-`--measure` takes the latest run of each database. The endings of a subject replace those that were measured before with the
-same minor version of torch; with `--add` they are added, for programs that do not always end alike. `--check` fails if the
-page is out of date.
+`--measure` takes the latest run of each database. A subject's results replace earlier ones with the same minor version of torch;
+with `--add` they are added, for programs whose result varies. `--check` fails if the page is out of date.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ _NOT_MEASURED = (Status.MISSING, Status.NOT_RUN, Status.KNOWN, Status.XPASS, Sta
 
 
 def measured(before: Seen, ledger: Ledger, records: Iterable[Record], *, torch: str, add: bool) -> Seen:
-    """What was seen before, with the endings of a run under a version of torch ("2.13.0+cpu").
+    """The earlier measurements, updated with a run with a version of torch ("2.13.0+cpu").
 
-    Raises ValueError for a run that was judged against a ledger: it does not say how its known cases ended.
+    Raises ValueError for a run that used a ledger, since it does not say how its known cases ended.
     """
     cases = {case for issue in ledger.issues for case in issue.shown_by}
     found: dict[str, dict[str, tuple[Ending, ...]]] = defaultdict(dict)
@@ -64,10 +63,10 @@ def page(ledger: Ledger) -> str:
     lines = [
         "# Known bugs of PyTorch's compilers",
         "",
-        f"{len(ledger.issues)} programs on which a compiled PyTorch program is not what the eager program is, of"
-        f" {len(by_cause)} causes. Each was run with torch {versions} on a CPU and judged against eager and fp64;"
-        " `torch-oracle issues ID` prints the program and both answers, `torch-oracle issues ID --script` a script that"
-        " needs PyTorch alone. A sweep counts them as `known`, so that what it reports is news.",
+        f"{len(ledger.issues)} programs on which a compiled PyTorch program differs from eager, because"
+        f" of {len(by_cause)} causes. Each was run with torch {versions} on a CPU and judged against eager and fp64;"
+        " `torch-oracle issues ID` prints the program and both results, `torch-oracle issues ID --script` a script that"
+        " needs only PyTorch. A sweep counts them as `known`, so that it reports only new bugs.",
         "",
         "Made by `docs/tools/known_issues.py --write` from the ledger (`oracle/known/entries`); do not edit.",
         "",
@@ -102,7 +101,7 @@ def _cause_lines(cause: str, issues: list[KnownIssue], ledger: Ledger) -> list[s
 
 
 def _answer(issue: KnownIssue, ledger: Ledger) -> str:
-    """What was seen of its program on its rung, with the newest version of torch."""
+    """The measured symptom of its program on its rung, with the newest version of torch."""
     endings = ledger.newest_endings(issue).get(issue.subject, ())
     text = next((ending.symptom for ending in endings if ending.symptom), "")
     return text if len(text) <= 160 else text[:157] + "..."
@@ -121,7 +120,7 @@ def _anchor(severity: Severity) -> str:
 
 
 def _one_line_a_case(seen: Seen) -> str:
-    """JSON in which a case is a line, so that a change of one is a line of a diff."""
+    """JSON with one line per case, so that a diff shows changed cases."""
     versions = []
     for minor, by_case in seen.to_json().items():
         cases = [f"  {json.dumps(case)}: {json.dumps(found, ensure_ascii=False)}" for case, found in by_case.items()]
@@ -132,10 +131,10 @@ def _one_line_a_case(seen: Seen) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--measure", nargs="+", metavar="DB", help="databases whose latest runs say how the cases end")
-    what.add_argument("--write", action="store_true", help="make the page")
+    what.add_argument("--measure", nargs="+", metavar="DB", help="databases whose latest runs have the results")
+    what.add_argument("--write", action="store_true", help="write the page")
     what.add_argument("--check", action="store_true", help="fail if the page is out of date")
-    parser.add_argument("--add", action="store_true", help="with --measure: keep what was seen before beside it")
+    parser.add_argument("--add", action="store_true", help="with --measure: also keep earlier results")
     options = parser.parse_args()
     ledger = load_ledger()
     if options.measure:

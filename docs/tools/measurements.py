@@ -1,7 +1,6 @@
 """Figures and tables that documents quote, computed from results/data.
 
-`docs/tools/figures.py` puts them where a document asks for them by key. What no file of results/data holds is no figure:
-a document that has no key for it says it without a number.
+`docs/tools/figures.py` puts them where a document has their key. A document quotes no other numbers than those in results/data.
 """
 
 from __future__ import annotations
@@ -17,22 +16,23 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "results" / "data" / "cpu-torch-2.13.0"
-_MUCH = 0.5  # of Inductor's compile time: models above it are counted
+_MUCH = 0.5  # share of Inductor's compile time above which models are counted
 _SECTION = re.compile(r"<!-- begin (?P<suite>\w+) -->\n(?P<text>.*?)<!-- end (?P=suite) -->", re.DOTALL)
 _PASSED = re.compile(r"\*\*(?P<passed>\d+) of (?P<denominator>\d+) ")
 _TREE = re.compile(r"^Tests of PyTorch (?P<tree>[^,]+),", re.MULTILINE)
-_CATEGORY = re.compile(r"^\| [^|]+ \| \w+ \| (?P<category>[^|]+) \|", re.MULTILINE)  # of a test that does not pass
+# The category of a test that does not pass.
+_CATEGORY = re.compile(r"^\| [^|]+ \| \w+ \| (?P<category>[^|]+) \|", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConformanceFigures:
-    """How many tests of a suite, or of several, depend on refimpl's entry points, and how many of these pass."""
+    """The denominator of one suite or several (tests that depend on refimpl's entry points), and how many of these tests pass."""
 
     suite: str
     tree: str
     denominator: int
     passed: int
-    categories: tuple[str, ...]  # of each test that does not pass, why
+    categories: tuple[str, ...]  # the category of each test that does not pass
 
     @property
     def share(self) -> str:
@@ -51,7 +51,7 @@ def rows_of(table: str) -> list[dict[str, str]]:
 
 
 def figures() -> dict[str, Callable[[], str]]:
-    """How each figure is computed, by its key."""
+    """Key -> the function that computes the figure."""
     return {
         "battery.wrong": lambda: str(_battery_sum("wrong_found", 1)),
         "battery.found": lambda: str(_battery_sum("wrong_found", 0)),
@@ -79,7 +79,7 @@ def figures() -> dict[str, Callable[[], str]]:
 
 
 def tables() -> dict[str, Callable[[], str]]:
-    """How each table is made, by its key."""
+    """Key -> the function that makes the table."""
     return {
         "judge.witnesses": _witness_table,
         "judge.campaigns": _campaign_table,
@@ -97,7 +97,7 @@ def tables() -> dict[str, Callable[[], str]]:
 
 
 def _witness_table() -> str:
-    """A column for each subject that was swept, a row for each witness: verdicts that rest on it, elements in brackets."""
+    """A column for each subject, a row for each witness: verdicts that it decides, elements in brackets."""
     rows = rows_of("judge-witnesses.csv")
     subjects = list(dict.fromkeys(row["subject"] for row in rows))
     at = {(row["subject"], row["witness"]): (int(row["verdicts"]), int(row["elements"])) for row in rows}
@@ -114,7 +114,7 @@ def _witness_table() -> str:
 
 
 def _campaign_table() -> str:
-    """A row for each run of right subjects and of stock torch: how many findings were looked at, and were the judge's own."""
+    """A row for each run of eager and of stock torch: findings, and how many of them are false alarms."""
     lines = [
         "| what ran | cases | findings not in the ledger | of these false alarms |",
         "| --- | ---: | ---: | ---: |",
@@ -133,7 +133,7 @@ def _battery_sum(key: str, at: int) -> int:
 
 
 def _battery_table(key: str) -> str:
-    """Classes of subjects, over all dtypes: how many were answered rightly, of how many."""
+    """A row for each class of compilers, over all dtypes: right verdicts, of how many."""
     lines = ["| class | right | of |", "| --- | ---: | ---: |"]
     for name, by_dtype in sorted(_battery()[key].items()):
         right, of = (sum(cell[at] for cell in by_dtype.values()) for at in (0, 1))
@@ -142,7 +142,7 @@ def _battery_table(key: str) -> str:
 
 
 def _dial_table(name: str) -> str:
-    """The smallest relative bias found, in the best and in the worst of the programs."""
+    """The smallest relative bias found, for the best and the worst program."""
     rows = [row for row in _battery()["dial"] if row["class"] == name]
     sizes = sorted({row["elements"] for row in rows})
     lines = [f"| dtype | {' | '.join(f'{size} elements' for size in sizes)} |", "| --- |" + " --- |" * len(sizes)]
@@ -159,7 +159,7 @@ def _dial_table(name: str) -> str:
 
 
 def _of_sweep(key: str) -> str:
-    """A figure of the default sweep, as `docs/tools/terminal.py` has kept it."""
+    """A figure of the default sweep, from the file that `docs/tools/terminal.py` writes."""
     return str(json.loads((DATA / "default-sweep.json").read_text(encoding="utf-8"))[key])
 
 
@@ -172,7 +172,7 @@ def _ratios(column: str) -> list[float]:
 
 
 def _ratio_figures(key: str, column: str) -> dict[str, Callable[[], str]]:
-    """Of a ratio of compile times: the mean over models, the greatest, and in how many it is much."""
+    """Figures of a ratio of compile times: its mean over models, the largest, and the number of models above `_MUCH`."""
     return {
         key: lambda: f"{statistics.geometric_mean(_ratios(column)):.2f}",
         f"{key}.greatest": lambda: f"{max(_ratios(column)):.2f}",
@@ -181,7 +181,7 @@ def _ratio_figures(key: str, column: str) -> dict[str, Callable[[], str]]:
 
 
 def _of_decompositions(name: str) -> str:
-    """A line of the table of totals. Raises ValueError where there is none of this name."""
+    """A number from the table of totals. Raises ValueError if there is none with this name."""
     text = (DATA / "decompositions.md").read_text(encoding="utf-8")
     found = re.search(rf"^\| {re.escape(name)} \| (\d+)\b", text, re.MULTILINE)
     if found is None:

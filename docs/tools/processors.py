@@ -1,14 +1,14 @@
-"""Runs the tests that touch kernels as other processors would: with vectors of other widths, and other code of eager's libraries.
+"""Runs tests that depend on kernels as other processors would: with other vector widths, and other code in eager's libraries.
 
     python docs/tools/processors.py [--setting NAME]... [--minutes 12] [--jobs 1] [--all | --list] [-- PYTEST ARGUMENTS]
 
-A setting is an environment variable. `ATEN_CPU_CAPABILITY` says which of their builds torch's own kernels take,
-`ONEDNN_MAX_CPU_ISA` and `MKL_CBWR` which code the two libraries take that torch leaves products and convolutions to. What a test
-holds has to be so under all of them. A setting that this processor cannot run is skipped, with the reason.
+A setting is an environment variable. `ATEN_CPU_CAPABILITY` selects the instruction set of torch's own kernels,
+`ONEDNN_MAX_CPU_ISA` and `MKL_CBWR` that of the libraries for matrix products and convolutions. Tests must pass with all settings.
+A setting that this processor does not support is skipped, with the reason.
 
-The tests are those of the files that import, by themselves or through a module of tests, something that knows numbers of eager's
-kernels: see KNOWS_KERNELS. Each setting prints a line, the last one the whole output's file where some failed. Exit code 1 if a
-test failed, or did not end within its time.
+It runs test files that import, directly or through another test module, a module of KNOWS_KERNELS, which depend on the numbers of
+eager's kernels. Each setting prints a line, and the file with the whole output if tests failed. Exit code 1 if a test failed, or
+did not end in time.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("oracle", "refimpl", "fuzz", "suites")
 OUTPUT = ROOT / "build" / "processors"
-GRACE_S = 20.0  # that pytest has to end by itself when its time is over
+GRACE_S = 20.0  # time for pytest to end by itself after its limit
 
-# Modules, with all below them, that hold values against those of eager's kernels, or write an operator as eager computes it.
+# Modules and packages that compare values with those of eager's kernels, or reimplement an operator as eager computes it.
 KNOWS_KERNELS: Mapping[str, str] = {
     "oracle.checking": "programs of users, judged",
     "oracle.judge": "the judge of values, random numbers and symmetries",
@@ -47,7 +47,7 @@ KNOWS_KERNELS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A variable that says which code is run. `flags` are those of /proc/cpuinfo that a processor needs for it."""
+    """An environment variable that selects code. `flags`: the flags of /proc/cpuinfo that it needs."""
 
     variable: str
     value: str
@@ -55,7 +55,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """As it is written in a shell."""
+        """The setting as it is written in a shell."""
         return f"{self.variable}={self.value}"
 
 
@@ -75,7 +75,7 @@ SETTINGS = (
 
 
 def imported_modules(path: Path) -> set[str]:
-    """Names of the modules that a file imports, and of what it imports from them, which may be modules as well."""
+    """Names of the modules that a file imports, and of the names imported from them, which may be modules too."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -86,7 +86,7 @@ def imported_modules(path: Path) -> set[str]:
 
 
 def touches_kernels(path: Path, root: Path = ROOT, seen: frozenset[Path] = frozenset()) -> bool:
-    """Whether a file of tests imports something of KNOWS_KERNELS, or a module of tests that does."""
+    """Whether a test file imports a module of KNOWS_KERNELS, directly or through another test module."""
     for name in imported_modules(path):
         if any(name == known or name.startswith(f"{known}.") for known in KNOWS_KERNELS):
             return True
@@ -98,16 +98,18 @@ def touches_kernels(path: Path, root: Path = ROOT, seen: frozenset[Path] = froze
 
 
 def chosen_files(root: Path = ROOT) -> Iterator[Path]:
-    """The files of tests that touch kernels, in the order of their names."""
+    """The test files that depend on kernels, sorted by name."""
     for package in PACKAGES:
-        yield from (path for path in sorted((root / package).glob("**/tests/test_*.py")) if touches_kernels(path, root))
+        yield from (
+            path for path in sorted(set((root / package).glob("**/tests/**/test_*.py"))) if touches_kernels(path, root)
+        )
 
 
 # --------------------------------------------------------------------------------------------------------------- running
 
 
 def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | None:
-    """What the processor says it has; None where that is not told."""
+    """The processor's flags; None if they are not known."""
     if not cpuinfo.is_file():
         return None
     found = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(encoding="utf-8"), re.M)
@@ -115,7 +117,7 @@ def processor_flags(cpuinfo: Path = Path("/proc/cpuinfo")) -> frozenset[str] | N
 
 
 def lacking(setting: Setting, flags: frozenset[str] | None) -> list[str]:
-    """What the setting needs and this processor lacks."""
+    """The flags that the setting needs and this processor lacks."""
     return [flag for flag in setting.flags if flags is not None and flag not in flags]
 
 
@@ -125,7 +127,7 @@ def environment() -> dict[str, str]:
 
 
 def run(command: Sequence[str], variables: Mapping[str, str], seconds: float, log: Path) -> int | None:
-    """The exit code; None where it did not end within its time. All that the command has started has ended afterwards."""
+    """Run a command and return its exit code, or None if it did not end in time. All of its processes have ended afterwards."""
     with log.open("wb") as file:
         process = subprocess.Popen(
             command, cwd=ROOT, env=dict(variables), stdout=file, stderr=subprocess.STDOUT, start_new_session=True
@@ -145,7 +147,7 @@ def run(command: Sequence[str], variables: Mapping[str, str], seconds: float, lo
 
 
 def closing_line(output: str) -> str:
-    """pytest's counts, without warnings and times; the last line where there are none."""
+    """pytest's counts, without warnings and times; the last line if there are none."""
     lines = output.rstrip().splitlines()
     for line in reversed(lines):
         counts = re.findall(r"\b\d+ (?:passed|failed|skipped|errors?|xfailed|xpassed)\b", line)
@@ -155,7 +157,7 @@ def closing_line(output: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if nothing failed, 1 if a test did or did not end, 2 for arguments that are not understood."""
+    """Exit code: 0 if nothing failed, 1 if a test failed or did not end, 2 for invalid arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [setting.name for setting in SETTINGS]
     parser.add_argument("--setting", action="append", default=[], metavar="NAME", help=f"one of {', '.join(names)}")

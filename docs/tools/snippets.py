@@ -1,8 +1,8 @@
 """Reads the code blocks of a document, so that a test can run them as they are printed.
 
-A block of Python whose first line is a comment with a file name (`# shift.py`) is that file; it lies in the folder where the
-page's other blocks run. In a block of the console, a line that begins with `$ ` is a command, and what follows is its output; a
-line `...` of the output stands for any lines. A comment on the line before a block changes what is asked of it:
+A Python block whose first line is a comment with a file name (`# shift.py`) is that file, in the folder where the page's other
+blocks run. In a console block a line that begins with `$ ` is a command, followed by its output; a line `...` of the output
+stands for any lines. A comment on the line before a block changes how it is checked:
 
     <!-- not run: REASON -->        Python is compiled only; commands are parsed only
     <!-- numbers vary: REASON -->   the output is compared without its numbers
@@ -26,22 +26,22 @@ class Command:
     """One command of a console block."""
 
     text: str
-    output: tuple[str, ...]  # its lines, as printed; empty where the document shows none
+    output: tuple[str, ...]  # its printed lines; empty if the document shows none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """One code block of a document."""
 
-    language: str  # "" where the fence names none
+    language: str  # "" if the fence names none
     text: str
     line: int  # of the opening fence, from 1
     marker: str  # "not run", "numbers vary" or ""
-    reason: str  # what the marker says after its colon
+    reason: str  # the text after the marker's colon
 
     @property
     def file(self) -> str:
-        """The name of the file that the block is, or ""."""
+        """The name of the file that the block shows, or ""."""
         found = _FILE.match(self.text.partition("\n")[0])
         return found["name"] if found else ""
 
@@ -51,9 +51,9 @@ class Block:
 
     @property
     def commands(self) -> tuple[Command, ...]:
-        """The commands of a block; one that ends with a backslash goes on in the next line.
+        """The commands of a block; one that ends with a backslash continues on the next line.
 
-        In a console block these are the lines after `$ `; in any other block that is not Python, every line is one.
+        In a console block these are the lines with `$ `; in other blocks, except Python, every line is a command.
         """
         joined = self.text.replace("\\\n", " ")
         if self.language != "console":
@@ -83,7 +83,7 @@ def blocks_of(text: str) -> list[Block]:
 
 
 def is_output(printed: str, shown: tuple[str, ...], *, numbers_vary: bool = False) -> bool:
-    """Whether a command's output is what a document shows. Trailing blanks and blank lines at the end do not count."""
+    """Whether a command's output matches the document. Trailing blanks and blank lines at the end are ignored."""
     if numbers_vary:
         printed, shown = _NUMBER.sub("N", printed), tuple(_NUMBER.sub("N", line) for line in shown)
     lines = [line.rstrip() for line in printed.rstrip().splitlines()]

@@ -1,10 +1,10 @@
-"""Draws what a run printed as a terminal in SVG, and keeps the run's figures.
+"""Draws the output of a run as a terminal in SVG, and keeps the run's figures.
 
     torch-oracle sweep --db sweep.db
     python docs/tools/terminal.py --db sweep.db
 
-Writes docs/images/sweep.svg (what `torch-oracle show` prints of the latest run), and the whole text and the run's figures to
-results/data, from where docs/tools/figures.py fills them into the documents.
+It writes docs/images/sweep.svg (the output of `torch-oracle show` for the latest run), and the whole text and the run's figures
+to results/data, from which docs/tools/figures.py fills them into the documents.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PICTURE = ROOT / "docs" / "images" / "sweep.svg"
 FIGURES = ROOT / "results" / "data" / "cpu-torch-2.13.0" / "default-sweep.json"
 TEXT = FIGURES.with_suffix(".txt")
 COLUMNS = 118
-LINES = 40  # more than that is cut in the picture; the text has all of it
+LINES = 40  # the picture is cut after this; the text file has everything
 _THEME = TerminalTheme(
     (30, 34, 42),
     (220, 223, 228),
@@ -40,7 +40,7 @@ _THEME = TerminalTheme(
 
 
 def shown(db: str) -> str:
-    """What `torch-oracle show` prints of the latest run of a database, in COLUMNS columns."""
+    """The output of `torch-oracle show` for the latest run of a database, in COLUMNS columns."""
     done = subprocess.run(
         [sys.executable, "-m", "oracle.cli", "show", "--db", db],
         capture_output=True,
@@ -72,7 +72,7 @@ def picture(command: str, text: str) -> str:
     """A command and its output as SVG."""
     lines = text.rstrip().splitlines()
     lines = [*lines[:LINES], "..."] if len(lines) > LINES else lines
-    # The console also writes what it records; that copy goes nowhere.
+    # The console also writes to its file, which is not used.
     with contextlib.closing(io.StringIO()) as nowhere:
         console = Console(record=True, width=COLUMNS, file=nowhere)
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))

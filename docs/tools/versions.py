@@ -1,12 +1,12 @@
-"""Sets up each torch and each Python that is claimed in an environment of its own, and writes docs/versions.md: what ran there.
+"""Sets up an environment for each supported torch and Python, runs tests and a sweep there, and writes docs/versions.md.
 
     python docs/tools/versions.py [--torch 2.12.0]... [--python 3.11 | --python PATH]... [--keep] [--show]
 
-Each pair is set up by `make setup` in build/versions, gets the tests of TESTS and the sweep of SWEEP, each under a limit, and a
-row; rows of other pairs stay as they are. A torch with CUDA takes 6 GB, so an environment goes when its row is written, unless
-`--keep` is given: one that is there is used as it is. For a new release of torch, write it into TORCHES.
+`make setup` sets up each pair in build/versions. It runs TESTS and SWEEP, each with a time limit, and gets a row; rows of other
+pairs stay. A torch with CUDA takes 6 GB, so an environment is deleted after its row is written, unless `--keep` is given; an
+existing environment is used as it is. Add a new release of torch to TORCHES.
 
-Nothing has to be installed for this program itself. Exit code 1 if a pair could not be set up, or a test failed.
+This program itself needs no packages. Exit code 1 if a pair could not be set up, or a test failed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ import processors
 TORCHES = ("2.11.0", "2.12.0", "2.13.0")
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 
-# What each rung of the reference implementation promises, gradients and graphs, and the judge; none of suites and campaigns,
-# whose tables are of one torch.
+# Tests of each stage of the reference implementation and of the judge; not of suites and campaigns, whose tables are for one
+# torch.
 TESTS = (
     "oracle/tests/test_judge_*.py", "oracle/tests/test_noise.py", "refimpl/tests/aot/test_*.py",
     "refimpl/tests/contracts/test_*.py", "refimpl/tests/functionalize/test_*.py", "refimpl/tests/trace/test_make_fx.py",
@@ -43,7 +43,7 @@ SWEEP = (
 )  # fmt: skip
 SWEEP_MINUTES = 15.0
 SETUP_MINUTES = 60.0
-AGREE = ("pass", "pass_due_to_skip", "known")  # verdicts of cases in which nothing new differs
+AGREE = ("pass", "pass_due_to_skip", "known")  # verdicts that are not new findings
 
 ROOT = processors.ROOT
 OUTPUT = ROOT / "build" / "versions"
@@ -53,7 +53,9 @@ HEADER = ("torch", "Python", "tests passed", "failed", "skipped", *SUBJECTS, "on
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One pair. `tests`: passed, failed (errors among them) and skipped ones. `agreed`: cases that agree, of all, by subject."""
+    """The results of one pair. `tests`: passed, failed (including errors) and skipped. `agreed`: cases that agree, of all, by
+    subject.
+    """
 
     torch: str
     python: str
@@ -63,7 +65,7 @@ class Row:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """In the order of HEADER."""
+        """The cells in the order of HEADER."""
         return (self.torch, self.python, *self.tests, *self.agreed, self.on)
 
 
@@ -91,7 +93,7 @@ def page(rows: Sequence[Row]) -> str:
 
 
 def rows_of(text: str) -> list[Row]:
-    """The rows of a page, for pairs that are still claimed; none of a page with other columns."""
+    """The rows of a page, for pairs that are still supported; none if the page has other columns."""
     tables = [[cell.strip() for cell in line.strip("| ").split("|")] for line in text.splitlines() if line[:1] == "|"]
     if not tables or tuple(tables[0]) != HEADER:
         return []
@@ -114,7 +116,9 @@ def _numbers(version: str) -> list[int]:
 
 
 def version_of(interpreter: str) -> str | None:
-    """Such as 3.11; None where there is none that runs, as a launcher of versions that are not chosen does not."""
+    """The version of an interpreter, such as "3.11"; None if it does not run, like a version manager's launcher without a chosen
+    version.
+    """
     found = shutil.which(interpreter)
     if found is None:
         return None
@@ -124,7 +128,7 @@ def version_of(interpreter: str) -> str | None:
 
 
 def interpreters(asked: Sequence[str]) -> dict[str, str]:
-    """By version, what to call: those asked for by version or path, or else those of PYTHONS that are on the PATH."""
+    """Version -> interpreter: those given by version or path, else those of PYTHONS that are on the PATH."""
     found = {}
     for name in asked or PYTHONS:
         interpreter = f"python{name}" if name in PYTHONS else name
@@ -140,12 +144,12 @@ def interpreters(asked: Sequence[str]) -> dict[str, str]:
 
 
 def run(command: Sequence[str], minutes: float, log: Path, variables: Mapping[str, str]) -> int | None:
-    """The exit code, None at the limit; what it printed is in the log."""
+    """Run a command with its output in the log. Returns the exit code, or None at the time limit."""
     return processors.run(command, variables, 60 * minutes, log)
 
 
 def tried(torch: str, python: str, interpreter: str, variables: Mapping[str, str], *, keeps: bool) -> tuple[Row, bool]:
-    """The row of a pair, and whether it was set up and every test passed."""
+    """Try a pair. Returns its row, and whether it was set up and every test passed."""
     name = f"torch-{torch}-python-{python}"
     folder = OUTPUT / name
     logs = {part: OUTPUT / f"{name}.{part}.log" for part in ("setup", "tests", "sweep")}
@@ -182,7 +186,7 @@ def tried(torch: str, python: str, interpreter: str, variables: Mapping[str, str
         if not keeps:
             (folder / ".ready").unlink(
                 missing_ok=True
-            )  # first: what is left of it if this is stopped is not taken for whole
+            )  # first, so that a partly deleted environment is not taken for a complete one
             shutil.rmtree(folder, ignore_errors=True)
     row = Row(torch=torch, python=python, tests=tests, agreed=agreed, on=today)
     print(_line(row.cells), flush=True)
@@ -192,7 +196,7 @@ def tried(torch: str, python: str, interpreter: str, variables: Mapping[str, str
 
 
 def counts(output: str) -> tuple[str, str, str]:
-    """Of pytest's closing line: passed, failed and errors, skipped; "not ended" where there is none."""
+    """Counts of pytest's last line: passed, failed and errors, skipped; "not ended" if there is none."""
     closing = processors.closing_line(output)
     found = {kind.rstrip("s"): int(count) for count, kind in re.findall(r"(\d+) (\w+)", closing)}
     if "passed" not in found:
@@ -201,7 +205,7 @@ def counts(output: str) -> tuple[str, str, str]:
 
 
 def agreement(output: str) -> tuple[str, ...]:
-    """By subject, "agree/all" of the records that a sweep printed."""
+    """Subject -> "agree/all" from the records that a sweep printed."""
     agree: collections.Counter[str] = collections.Counter()
     every: collections.Counter[str] = collections.Counter()
     for line in output.splitlines():
@@ -213,7 +217,7 @@ def agreement(output: str) -> tuple[str, ...]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0 if everything that was tried is set up and no test failed, 1 else, 2 for arguments that are not understood."""
+    """Exit code: 0 if all pairs were set up and no test failed, 1 otherwise, 2 for invalid arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--torch", action="append", default=[], choices=TORCHES)
     parser.add_argument("--python", action="append", default=[], metavar="VERSION_OR_PATH")

@@ -1,10 +1,10 @@
-"""Counts what verdicts rest on: for each subject of runs, on how many of them each witness decides, over how many elements.
+"""Counts for each subject how many verdicts each witness of the judge decides, and over how many elements.
 
     python -m oracle.cli sweep --suite opinfo --subject refimpl.triton --db triton.db
     python docs/tools/witnesses.py triton.db decomp.db
 
 writes results/data/cpu-torch-2.13.0/judge-witnesses.csv from the newest run of each database, which docs/judge.md quotes. A
-witness decides a verdict of `pass` if some element rests on it: without it, the case would be a finding.
+witness decides a verdict of `pass` if it accepts an element that no other witness does: without it, the case would be a finding.
 """
 
 from __future__ import annotations
