@@ -9,7 +9,9 @@ import torch
 
 from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.tests.agreement import assert_agrees
-from refimpl.tests.aot.test_function import in_place, siblings, two_arguments
+from refimpl.tests.aot.test_function import two_arguments
+from refimpl.tests.corpus.mutation import in_place
+from refimpl.tests.corpus.views import siblings
 
 
 def _wrong(change: Any) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import refimpl
-from refimpl.tests.trace.programs import EXAMPLES
+from refimpl.tests.corpus import programs_of
 
 PACKAGE = Path(refimpl.__file__).parent
 DOOR = PACKAGE / "_torch"
@@ -120,7 +120,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 FakeTensorMode()
 loaded_by_torch = set(sys.modules)
 import refimpl
-import refimpl.tests.trace.programs as programs
+from refimpl.tests.corpus import programs_of
 from pathlib import Path
 
 root = Path(torch.__file__).parent
@@ -146,18 +146,19 @@ else:
     def trace(function, arguments):
         return refimpl.make_fx(function)(*arguments)
 
-arguments = {name: example.arguments() for name, example in programs.EXAMPLES.items()}
+programs = {program.name: program for program in programs_of("trace")}
+arguments = {name: p.make(p.with_gradients == (True,)).arguments for name, p in programs.items()}
 traced = 0
 sys.setprofile(watch)
 threading.setprofile(watch)
 try:
-    for name, example in programs.EXAMPLES.items():
-        trace(example.function, arguments[name])
+    for name, program in programs.items():
+        trace(program.build(), arguments[name])
         traced += 1
     if not PROVOKE:
         for name in ("attention", "convolution_block", "mutate_input"):
             options = {"pre_dispatch": True, "record_stack_traces": True}
-            refimpl.make_fx(programs.EXAMPLES[name].function, **options)(*arguments[name])
+            refimpl.make_fx(programs[name].build(), **options)(*arguments[name])
 finally:
     sys.setprofile(None)
     threading.setprofile(None)
@@ -178,7 +179,7 @@ def _run_child(*, provoke: bool) -> dict[str, object]:
 
 def test_a_trace_runs_no_forbidden_code_and_loads_no_forbidden_module() -> None:
     report = _run_child(provoke=False)
-    assert report["traced"] == len(EXAMPLES)
+    assert report["traced"] == len(programs_of("trace"))
     assert report["ran"] == []
     assert report["new_modules"] == []
 

@@ -31,8 +31,9 @@ import torch
 import torch._dynamo  # the first fake tensor loads it, and with it most of what must not run; loading is not running
 from refimpl.pipeline import compile_aot
 from refimpl.aot.export.module import aot_export_module
-import refimpl.tests.aot.test_function as programs
-from refimpl.tests.agreement import observe
+from refimpl.tests.aot.test_corpus import WAYS
+from refimpl.tests.corpus import PROGRAMS
+from refimpl.tests.corpus.compare import observe
 
 root = Path(torch.__file__).parent
 FORBIDDEN = tuple(
@@ -57,12 +58,12 @@ count = 0
 sys.setprofile(watch)
 threading.setprofile(watch)
 try:
-    for program in (programs.in_place, programs.siblings, programs.metadata_and_data):
-        for options in programs.OPTIONS if not PROVOKE else [{}]:
-            observe(compiled(program, **options), programs.two_arguments)
+    for program in (PROGRAMS[name] for name in ("in_place", "siblings", "metadata_and_data")):
+        for options in WAYS.values() if not PROVOKE else [{}]:
+            observe(compiled(program.build(), **options), lambda: program.make(True))
             count += 1
     if not PROVOKE:
-        observe(compiled(programs.write_first), programs._overlapping)
+        observe(compiled(PROGRAMS["write_first-overlapping"].build()), lambda: PROGRAMS["write_first-overlapping"].make(True))
         module = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
         compiled(module, partition="min_cut")(torch.randn(3, 4)).sum().backward()
 

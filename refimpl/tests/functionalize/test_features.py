@@ -18,6 +18,7 @@ from refimpl.functionalize.functional_forms import functional_form
 from refimpl.functionalize.geometry import can_view, do_overlap
 from refimpl.functionalize.schemas import effects_of, is_mutating
 from refimpl.functionalize.verify import verify_functional
+from refimpl.tests.corpus import PROGRAMS, mutation
 
 aten = torch.ops.aten
 
@@ -57,159 +58,6 @@ def assert_agrees(function: Callable[..., Any], make: Callable[[], Sequence[Any]
 
 def matrix() -> tuple[Tensor]:
     return (torch.arange(12.0).view(3, 4),)
-
-
-def as_dtype(x: Tensor) -> Any:
-    x.view(torch.int32).bitwise_and_(0x7F800000)
-    return x.view(torch.int16)[:, 1]
-
-
-def complex_views(x: Tensor) -> Any:
-    z = torch.view_as_complex(x.view(3, 2, 2))
-    z.conj().mul_(2 + 1j)
-    z.imag.add_(1)
-    torch.view_as_real(z)[..., 0].neg_()
-    z.conj().imag.mul_(2)
-    return z
-
-
-def metadata_ops(x: Tensor) -> Any:
-    x.t_()
-    y = x[1]
-    y.unsqueeze_(0)
-    y.add_(1)
-    z = x.clone()
-    z.squeeze_().transpose_(0, 1)
-    z[0].zero_()
-    z.as_strided_((2, 2), (1, 3))
-    z.mul_(3)
-    return y, z
-
-
-def sets(x: Tensor) -> Any:
-    y = torch.zeros(2)
-    kept = y.view(1, 2)
-    y.set_(x)  # pyright: ignore[reportArgumentType]
-    y.add_(1)
-    z = torch.zeros(3)
-    z.set_(torch.ones(1))  # pyright: ignore[reportArgumentType]
-    return kept, y, z
-
-
-def resizes(x: Tensor) -> Any:
-    y = x + 1
-    y.resize_(2, 2)
-    y.mul_(2)
-    z = x.clone()
-    z.resize_(5, 5).fill_(3)
-    w = torch.empty(0)
-    torch.add(x, 1, out=w)
-    w.neg_()
-    return y, z, w + 0
-
-
-def foreach(x: Tensor) -> Any:
-    a, b, c = x.unbind()
-    torch._foreach_mul_([a, b], [2.0, 3.0])
-    torch._foreach_add_([a, a], 1)
-    torch._foreach_copy_([c], [b])
-    return torch._foreach_neg([a, c])
-
-
-def dtypes(x: Tensor) -> Any:
-    half = x.half()
-    half.add_(torch.tensor(1.5))
-    whole = torch.ones(3, 4, dtype=torch.int64)
-    whole.mul_(True)
-    whole.copy_(x)
-    x.ge_(3)
-    torch.sum(x.clone(), 0, out=x[0])
-    return half, whole
-
-
-def out_variants(x: Tensor) -> Any:
-    low, high = torch.empty(3), torch.empty(3)
-    torch.aminmax(x, dim=1, out=(low, high))
-    torch.mul(x, 2, out=x)
-    torch.arange(4, out=x[2])
-    return low, high
-
-
-def overlapping(x: Tensor) -> Any:
-    rows = x.unfold(0, 2, 1)
-    rows[0].add_(1)
-    wide = x[:, :1].expand(3, 4)
-    x[1, 0] = 100
-    windows = x.as_strided((4, 3), (2, 1))
-    windows[1].mul_(2)
-    return rows.clone(), wide.clone(), windows.clone()
-
-
-def chains(x: Tensor) -> Any:
-    for i in range(5):
-        x[i % 3, ::2].add_(i).mul_(2)
-        x.view(-1)[i:].sub_(x[0, 1].clone())
-    return x.sum()
-
-
-def constants(x: Tensor) -> Any:
-    y = torch.tensor([1.0, 2.0, 3.0, 4.0])
-    y[1] = x[0, 1]
-    return x.add_(y)
-
-
-def batch_norm(x: Tensor) -> Any:
-    mean, var = torch.zeros(4), torch.ones(4)
-    y = torch.nn.functional.batch_norm(x, mean, var, training=True)
-    return y, mean, var
-
-
-PROGRAMS = {
-    f.__name__: f
-    for f in (
-        as_dtype, complex_views, metadata_ops, sets, resizes, foreach, dtypes, out_variants, overlapping, chains, constants,
-        batch_norm,
-    )
-}  # fmt: skip
-
-
-@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-@pytest.mark.parametrize("mode", ["real", "fake", "symbolic"])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_it_computes_what_eager_computes(name: str, mode: str) -> None:
-    if name == "resizes" and mode == "symbolic":
-        pytest.skip("fake tensors cannot be resized to symbolic sizes")
-    assert_agrees(PROGRAMS[name], matrix, mode)
-
-
-def conjugated(z: Tensor) -> Tensor:
-    v = z.clone().conj()
-    v.neg_()
-    return v
-
-
-def part_of_conjugated(z: Tensor) -> Tensor:
-    v = z.clone().conj()[1:]
-    v.mul_(2j)
-    return v
-
-
-def negated(z: Tensor) -> Tensor:
-    v = z.clone().conj().imag
-    v.add_(1)
-    return v
-
-
-@pytest.mark.parametrize("strategy", ["table", "scatter"])
-@pytest.mark.parametrize("program", [conjugated, part_of_conjugated, negated])
-def test_lazily_conjugated_results_stay_so_when_they_are_written(
-    program: Callable[[Tensor], Tensor], strategy: str
-) -> None:
-    z = torch.tensor([1 + 2j, -3 + 1j, 2 - 2j])
-    expected = program(z)
-    (actual, _) = functionalized(program, z, strategy=strategy)(z)
-    assert torch.equal(actual, expected)
-    assert (actual.is_conj(), actual.is_neg()) == (expected.is_conj(), expected.is_neg())
 
 
 def test_symbolic_graphs_hold_at_other_sizes() -> None:
@@ -268,7 +116,7 @@ def test_graphs_are_as_small_as_the_program(program: Callable[[Tensor], Any], ex
 
 def test_graphs_are_no_larger_than_those_of_torch() -> None:
     for name in ("chains", "constants", "out_variants", "as_dtype"):
-        program = PROGRAMS[name]
+        program = PROGRAMS[name].build()
         torch_graph = refimpl.make_fx(torch.func.functionalize(program))(*matrix())
         torch_graph.graph.eliminate_dead_code()
         gm = functionalized(program, *matrix())
@@ -494,12 +342,12 @@ def test_the_verifier_finds_a_value_that_was_written_over(monkeypatch: pytest.Mo
 
 
 def test_every_node_says_what_it_is_and_where_it_comes_from() -> None:
-    gm = refimpl.make_fx(chains, tracing_mode="fake", record_stack_traces=True)(*matrix())
+    gm = refimpl.make_fx(PROGRAMS["chains"].build(), tracing_mode="fake", record_stack_traces=True)(*matrix())
     done = functionalize_graph(gm).graph_module
     real = torch.fx.Interpreter(done)
     for node in done.graph.nodes:
         if node.op == "call_function":
-            assert __file__ in node.meta["stack_trace"], node
+            assert mutation.__file__ in node.meta["stack_trace"], node
     (x,) = matrix()
     for node, value in _values(real, x):
         if isinstance(value, Tensor) and node.op != "output":

@@ -12,20 +12,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.fx.experimental.proxy_tensor import make_fx as torch_make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils import _pytree as pytree
 
 import refimpl
-from refimpl.tests.trace.programs import EXAMPLES, NEEDS_DATA
 
 MODES = ("real", "fake", "symbolic")
-CASES = [(name, mode) for name in EXAMPLES for mode in MODES if mode == "real" or name not in NEEDS_DATA]
-
-
-def _arguments(name: str, seed: int = 0) -> tuple[Any, ...]:
-    torch.manual_seed(seed)
-    return EXAMPLES[name].arguments()
 
 
 _SIZE_QUERIES = (
@@ -40,43 +32,6 @@ def _ops(graph: torch.fx.Graph) -> collections.Counter[str]:
     """What computes. How often a size is read, and from which tensor, is a matter of taste."""
     targets = (str(node.target) for node in graph.nodes if node.op == "call_function")
     return collections.Counter(target for target in targets if target not in _SIZE_QUERIES)
-
-
-def _assert_same(actual: Any, expected: Any, what: str) -> None:
-    __tracebackhide__ = True
-    actual_leaves, actual_spec = pytree.tree_flatten(actual)
-    expected_leaves, expected_spec = pytree.tree_flatten(expected)
-    assert actual_spec == expected_spec, what
-    for i, (a, e) in enumerate(zip(actual_leaves, expected_leaves, strict=True)):
-        if isinstance(e, torch.Tensor):
-            assert isinstance(a, torch.Tensor), f"{what}[{i}]"
-            assert (a.dtype, a.shape, a.stride()) == (e.dtype, e.shape, e.stride()), f"{what}[{i}]"
-            assert torch.equal(a, e), f"{what}[{i}]"
-        else:
-            assert a == e, f"{what}[{i}]"
-
-
-@pytest.mark.parametrize(("name", "mode"), CASES)
-def test_the_graph_does_what_the_function_does(name: str, mode: str) -> None:
-    example = EXAMPLES[name]
-    graph_module = refimpl.make_fx(example.function, tracing_mode=mode)(*_arguments(name))
-    for seed in (0, 1):  # the example's values, and others
-        expected_inputs, inputs = _arguments(name, seed), _arguments(name, seed)
-        if name in NEEDS_DATA and seed == 1:
-            continue
-        _assert_same(graph_module(*inputs), example.function(*expected_inputs), "output")
-        _assert_same(inputs, expected_inputs, "inputs afterwards")
-
-
-@pytest.mark.parametrize(("name", "mode"), CASES)
-def test_the_graph_has_the_ops_of_torch_make_fx(name: str, mode: str) -> None:
-    function = EXAMPLES[name].function
-    ours = refimpl.make_fx(function, tracing_mode=mode)(*_arguments(name))
-    theirs = torch_make_fx(function, tracing_mode=mode)(*_arguments(name))  # pyright: ignore[reportArgumentType]
-    assert _ops(ours.graph) == _ops(theirs.graph)
-    assert [n.target for n in ours.graph.find_nodes(op="placeholder")] == [
-        n.target for n in theirs.graph.find_nodes(op="placeholder")
-    ]
 
 
 def test_every_node_says_what_its_value_is() -> None:

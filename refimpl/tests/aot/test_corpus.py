@@ -1,0 +1,52 @@
+"""The corpus compiled ahead of time: values, gradients, mutation, aliases and random numbers are those of eager mode."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import pytest
+
+from refimpl.pipeline import compile_aot
+from refimpl.tests.corpus import PROGRAMS, Program, case, programs_of, refusal
+from refimpl.tests.corpus.compare import Seen, assert_same_or_more, observe
+
+WAYS: dict[str, dict[str, Any]] = {
+    "default": {"partition": "default"},
+    "min_cut": {"partition": "min_cut"},
+    "joint": {"partition": None},
+    "dynamic": {"partition": "default", "dynamic": True},
+    "scatter": {"partition": "min_cut", "functionalization": "scatter"},
+}
+
+
+def _cases(program: Program) -> list[Any]:
+    """Every way where there is a backward; where there is none, there is no partition to make either."""
+    backward = list(WAYS) if True in program.with_gradients else []
+    inference = ("dynamic", "scatter") if False in program.with_gradients else ()
+    return [
+        *[case(program, f"aot.{way}", True) for way in backward],
+        *[case(program, f"aot.{way}", False, name=f"inference-{way}") for way in inference],
+    ]
+
+
+@functools.lru_cache(maxsize=32)
+def _eager(name: str, requires_grad: bool, writes: bool, calls: int = 1) -> Seen:
+    program = PROGRAMS[name]
+    return observe(program.build(), lambda: program.make(requires_grad), writes=writes, calls=calls)
+
+
+@pytest.mark.parametrize(("program", "way", "requires_grad"), [one for p in programs_of("aot") for one in _cases(p)])
+def test_program_agrees_with_eager(program: Program, way: str, requires_grad: bool) -> None:
+    """At the first call, and at a second one whose results are written to."""
+    compiled = compile_aot(program.build(), **WAYS[way])
+    with refusal(program, f"aot.{way}"):
+        for writes in (False, True):
+            actual = observe(compiled, lambda: program.make(requires_grad), writes=writes)
+            assert_same_or_more(_eager(program.name, requires_grad, writes), actual, what="written: " if writes else "")
+
+
+@pytest.mark.parametrize("program", [program for program in programs_of("aot") if program.calls_again], ids=str)
+def test_second_call_with_the_same_arguments_agrees_with_eager(program: Program) -> None:
+    actual = observe(compile_aot(program.build()), lambda: program.make(True), calls=2)
+    assert_same_or_more(_eager(program.name, True, False, 2), actual)

@@ -1,0 +1,36 @@
+"""Programs that the tests of several rooms run, and the one comparison of a compiled program with the program itself.
+
+A topic is a module. A room's `test_corpus.py` runs the programs that name the room. To add a program, decorate a function of the
+topic it belongs to with how its inputs are made; what it computes needs no word, eager mode says it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+
+from refimpl.tests.corpus import containers, gradients, mutation, operators, randomness, storage, views
+from refimpl.tests.corpus.program import Program
+
+TOPICS = (containers, gradients, mutation, operators, randomness, storage, views)
+PROGRAMS: dict[str, Program] = {program.name: program for topic in TOPICS for program in topic.TOPIC.programs}
+
+
+def programs_of(room: str) -> list[Program]:
+    """The programs that a room runs."""
+    return [program for program in PROGRAMS.values() if room in program.rooms]
+
+
+def case(program: Program, way: str, *values: Any, name: str = "") -> Any:
+    """Parameters of a test: the program, the way it is run (`"aot.dynamic"` is a way of the room aot), other values."""
+    short = way.partition(".")[2]
+    marks = [pytest.mark.xfail(reason=program.wrong[way], strict=True)] if way in program.wrong else []
+    return pytest.param(program, short, *values, marks=marks, id="-".join([program.name, name or short]))
+
+
+def refusal(program: Program, way: str) -> contextlib.AbstractContextManager[Any]:
+    """Expects the error with which a way refuses the program, where it does."""
+    message = program.refused.get(way)
+    return contextlib.nullcontext() if message is None else pytest.raises(Exception, match=message)
