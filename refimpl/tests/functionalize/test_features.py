@@ -19,6 +19,7 @@ from refimpl.functionalize.geometry import can_view, do_overlap
 from refimpl.functionalize.schemas import effects_of, is_mutating
 from refimpl.functionalize.verify import verify_functional
 from refimpl.tests.corpus import PROGRAMS, mutation
+from refimpl.tests.functionalize.test_corpus import with_bases
 
 aten = torch.ops.aten
 
@@ -156,16 +157,6 @@ def test_written_inputs_are_found_through_views() -> None:
     assert functionalize_graph(gm).written == (1, 2)
 
 
-def _call(done: Any, inputs: Sequence[Tensor]) -> Any:
-    groups = {member: group for group in done.replaced for member in group.members}
-    arguments = [
-        groups[i].base(inputs) if i in groups else x
-        for i, x in enumerate(inputs)
-        if i not in groups or groups[i].members[0] == i
-    ]
-    return done.graph_module(*arguments)
-
-
 def _overlapping_rows() -> tuple[Tensor, ...]:
     storage = torch.arange(20.0)
     return storage[:12].view(3, 4), storage[4:16], storage.view(torch.int32)[6:8], torch.ones(4)
@@ -185,7 +176,7 @@ def test_inputs_that_share_memory_become_views_of_one_base() -> None:
         done = functionalize_graph(gm, alias_groups=[(0, 1, 2)], strategy=strategy)
         assert [(group.members, group.position, group.numel) for group in done.replaced] == [((0, 1, 2), 0, 16)]
         assert done.written == (0, 1, 2)
-        for a, e in zip(_call(done, _overlapping_rows()), expected, strict=True):
+        for a, e in zip(done.graph_module(*with_bases(done, _overlapping_rows())), expected, strict=True):
             assert torch.equal(a, e)
 
 
@@ -218,7 +209,7 @@ def test_writing_beside_an_input_in_its_storage() -> None:
     done = functionalize_graph(refimpl.make_fx(program)(*make()))
     (group,) = done.replaced
     assert (group.members, group.offset, group.numel) == ((0,), 0, 10)
-    assert torch.equal(_call(done, make()), expected)
+    assert torch.equal(done.graph_module(*with_bases(done, make())), expected)
 
 
 def test_captured_tensors_that_are_written_are_reported() -> None:
