@@ -9,8 +9,7 @@ import torch
 
 from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.tests.agreement import assert_agrees
-from refimpl.tests.aot.test_function import two_arguments
-from refimpl.tests.corpus.mutation import in_place
+from refimpl.tests.corpus.mutation import TWO, in_place
 from refimpl.tests.corpus.views import siblings
 
 
@@ -36,7 +35,7 @@ def test_a_wrong_value_is_noticed(program: Any, requires_grad: bool) -> None:
         out.view(-1)[0] += 1
         return out
 
-    make = lambda: two_arguments(requires_grad)  # noqa: E731
+    make = lambda: TWO(requires_grad)  # noqa: E731
     assert_agrees(program, make, backend=_wrong(lambda out: out))
     if program is in_place:  # of siblings the first output is a view that nobody takes: it is made again from the base
         with pytest.raises(AssertionError):
@@ -56,7 +55,7 @@ def test_a_wrong_gradient_is_noticed() -> None:
         return lambda *args: [None if g is None else g * 1.01 for g in graph_module(*args)]
 
     with pytest.raises(AssertionError, match="gradients"):
-        assert_agrees(program, two_arguments, backend=backend)
+        assert_agrees(program, lambda: TWO(True), backend=backend)
 
 
 def test_options_of_upstream_that_are_not_honoured_are_refused() -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 
+import refimpl
 from refimpl._torch import FakeTensorMode
 from refimpl.aot_entry_points import aot_function, aot_module_simplified
 from refimpl.pipeline import compile_aot
 from refimpl.tests.agreement import assert_agrees
-from refimpl.tests.aot.test_function import two_arguments
+from refimpl.tests.corpus.mutation import TWO, number_masked_by_itself
 
 
 def test_captured_tensor_gets_its_gradient() -> None:
@@ -285,7 +286,7 @@ def test_results_lie_as_in_eager_mode_whatever_the_backend_returns() -> None:
         return x + y, z.view(-1), z.t()
 
     for requires_grad in (False, True):
-        assert_agrees(program, lambda r=requires_grad: two_arguments(r), backend=backend)
+        assert_agrees(program, lambda r=requires_grad: TWO(r), backend=backend)
 
 
 @pytest.mark.parametrize(("first", "second"), [(0.0, -0.0), (1.0, math.nan), (1, True)])
@@ -325,3 +326,50 @@ def test_sizes_of_the_forward_are_not_read_from_incoming_gradients(write: Any, p
         return [x], [x]
 
     assert_agrees(program, make, dynamic=True, partition=partition)
+
+
+def test_one_program_serves_both_values_of_a_scalar_mask() -> None:
+    compiled = compile_aot(number_masked_by_itself)
+    for x in (torch.ones(3), -torch.ones(3)):
+        assert torch.equal(compiled(x), number_masked_by_itself(x))
+
+
+def test_a_number_is_written_by_a_scalar_mask() -> None:
+    def program(x: torch.Tensor) -> None:
+        x[x.clone() > 0] = -1
+
+    compiled = compile_aot(program)
+    for value, expected in ((2.0, -1.0), (-3.0, -3.0)):
+        x = torch.tensor(value)
+        compiled(x)
+        assert x.item() == expected
+
+
+def test_a_bool_that_decides_is_still_refused() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 if (x.sum() > 0).item() else x
+
+    with pytest.raises(RuntimeError, match="data-dependent"):
+        compile_aot(program)(torch.ones(2))
+
+
+@pytest.mark.parametrize("front_end", [refimpl.compile, torch.compile], ids=["refimpl", "torch"])
+def test_nodes_of_a_captured_graph_keep_their_lines(front_end: Callable[..., Any]) -> None:
+    """So do those of the backward graph, which have the line of what they are the gradient of."""
+    lines: dict[str, str] = {}
+
+    def compiler(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        for node in graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.cos.default):
+            lines["backward" if node.meta.get("autograd_backward") else "forward"] = node.stack_trace or ""
+        return graph_module.forward
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return aot_module_simplified(graph_module, example_inputs, fw_compiler=compiler)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x.cos() * 2
+        return y.sin()
+
+    front_end(program, backend=backend)(torch.ones(3, requires_grad=True)).sum().backward()
+    assert "y = x.cos() * 2" in lines["forward"]
+    assert "return y.sin()" in lines["backward"]

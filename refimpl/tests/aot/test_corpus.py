@@ -22,8 +22,8 @@ WAYS: dict[str, dict[str, Any]] = {
 
 def _cases(program: Program) -> list[Any]:
     """Every way where there is a backward; where there is none, there is no partition to make either."""
-    backward = list(WAYS) if True in program.with_gradients else []
-    inference = ("dynamic", "scatter") if False in program.with_gradients else ()
+    backward = program.ways or WAYS if True in program.with_gradients else []
+    inference = program.ways or ("dynamic", "scatter") if False in program.with_gradients else ()
     return [
         *[case(program, f"aot.{way}", True) for way in backward],
         *[case(program, f"aot.{way}", False, name=f"inference-{way}") for way in inference],

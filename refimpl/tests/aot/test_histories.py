@@ -19,67 +19,6 @@ from refimpl.tests.corpus.compare import assert_same, observe
 Program = Callable[..., Any]
 
 
-def detached_and_written(a: Tensor) -> Any:
-    v = a.detach()
-    v.mul_(a)
-    return v
-
-
-def detached_and_written_beside_a_view(a: Tensor) -> Any:
-    v = a[1:].detach()
-    v.add_(a[:1])
-    return a[0], v
-
-
-def detached_and_written_intermediate(a: Tensor) -> Any:
-    b = a * 2
-    v = b.detach()
-    v.add_(a)
-    return b, v
-
-
-def squeezed_with_a_view(a: Tensor) -> Any:
-    b = a.unsqueeze(0) * 1.5
-    b.squeeze_(0)
-    return b, b.ravel()
-
-
-def two_views_of_what_was_unsqueezed(a: Tensor) -> Any:
-    b = a.sin()
-    b.unsqueeze_(0)
-    return b.diagonal(0), b.swapaxes(0, 1)
-
-
-def data_beside_a_view(a: Tensor) -> Any:
-    b = a * 3
-    return b.data, b.diagonal(1)
-
-
-def view_of_a_reshaped_copy(a: Tensor) -> Any:
-    b = a.t().reshape(-1, 2)
-    return b.clamp_(-2, 2), b[1:]
-
-
-HISTORIES: list[Program] = [
-    detached_and_written,
-    detached_and_written_beside_a_view,
-    detached_and_written_intermediate,
-    squeezed_with_a_view,
-    two_views_of_what_was_unsqueezed,
-    data_beside_a_view,
-    view_of_a_reshaped_copy,
-]
-
-
-@pytest.mark.parametrize("program", HISTORIES, ids=lambda program: program.__name__)
-def test_every_result_has_its_own_history(program: Program) -> None:
-    def make() -> Any:
-        source = torch.randn(4, 4, requires_grad=True)
-        return [source], [source * 1]
-
-    assert_agrees(program, make)
-
-
 # ------------------------------------------------------------------------------------------------ views by a user's Function
 
 
@@ -293,41 +232,6 @@ def test_a_view_of_nothing_gets_no_history() -> None:
         assert not gradient.any()
 
 
-def part_is_drawn(a: Tensor) -> Any:
-    v = a[..., 1:]
-    v.copy_(torch.ones(2, 1))
-    return v
-
-
-def part_is_scaled(a: Tensor) -> Any:
-    v = a.unfold(1, 1, 2)
-    v.mul_(v.clone())
-    return a.tensor_split(2, 1)[1]
-
-
-def changed_and_written(a: Tensor) -> Any:
-    a.squeeze_()
-    v = a.view_as(a)
-    v.as_strided_((2,), (1,), 0)
-    w = v[1]
-    a.t_()
-    w.mul_(-1)
-    a.as_strided_((2,), (1,), 0)
-    v.unsqueeze_(0)
-    return a, v
-
-
-@pytest.mark.parametrize(
-    "program", [part_is_drawn, part_is_scaled, changed_and_written], ids=lambda program: program.__name__
-)
-def test_gradients_of_an_argument_that_overlaps_itself(program: Program) -> None:
-    def make() -> Any:
-        source = torch.randn(5, requires_grad=True)
-        return [source], [(source * 1).as_strided((2, 2), (1, 1))]
-
-    assert_agrees(program, make)
-
-
 def test_a_history_of_an_argument_that_overlaps_itself() -> None:
     def program(a: Tensor, b: Tensor) -> Any:
         b.as_strided_((2,), (1,), 0)
@@ -402,27 +306,6 @@ def test_views_among_the_arguments_are_with_gradients_where_the_call_is_without(
 
 
 # -------------------------------------------------------------------------------------------------------- detached in place
-
-
-def viewed_then_detached(a: Tensor) -> Any:
-    v = a.expand(2, -1)
-    a.detach_()
-    return v
-
-
-def detached_then_cut(a: Tensor) -> Any:
-    a.detach_()
-    a.as_strided_((2,), (2,), 0)
-    return a.select(0, 0)
-
-
-@pytest.mark.parametrize("program", [viewed_then_detached, detached_then_cut], ids=lambda program: program.__name__)
-def test_what_views_of_a_detached_argument_know(program: Program) -> None:
-    def make() -> Any:
-        source = torch.randn(5, requires_grad=True)
-        return [source], [source * 1]
-
-    assert_agrees(program, make)
 
 
 # --------------------------------------------------------------------------------------- views of what is read as another dtype

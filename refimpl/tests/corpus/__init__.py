@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from refimpl.tests.corpus import containers, drawn, gradients, mutation, operators, randomness, storage, views
+from refimpl.tests.corpus import containers, drawn, geometry, gradients, mutation, operators, randomness, storage, views
 from refimpl.tests.corpus.program import Program
 
-TOPICS = (containers, drawn, gradients, mutation, operators, randomness, storage, views)
+TOPICS = (containers, drawn, geometry, gradients, mutation, operators, randomness, storage, views)
 PROGRAMS: dict[str, Program] = {program.name: program for topic in TOPICS for program in topic.TOPIC.programs}
 
 

@@ -316,3 +316,36 @@ def constants(x: Tensor) -> Any:
     y = torch.tensor([1.0, 2.0, 3.0, 4.0])
     y[1] = x[0, 1]
     return x.add_(y)
+
+
+def _positive(requires_grad: bool) -> Inputs:
+    source = torch.arange(1.0, 4.0, requires_grad=requires_grad)
+    return Inputs([source], [source * 1])
+
+
+def _negative(requires_grad: bool) -> Inputs:
+    source = (-torch.arange(1.0, 4.0)).requires_grad_(requires_grad)
+    return Inputs([source], [source * 1])
+
+
+SIGNS: dict[str, Any] = {"ways": ("default",), "with_gradients": (True,)}
+
+
+@TOPIC.program(named("positive", _positive), named("negative", _negative), **SIGNS)
+def number_masked_by_itself(x: Tensor) -> Any:
+    v = x.sum()
+    v[v.clone() > 0] = 2
+    return v * 3
+
+
+@TOPIC.program(named("positive", _positive), named("negative", _negative), **SIGNS)
+def part_masked_by_a_number(x: Tensor) -> Any:
+    x[x.sum() > 0] = x[:1].clone() * 2
+    return x.sin()
+
+
+@TOPIC.program(named("positive", _positive), named("negative", _negative), **SIGNS)
+def longer_tensor_masked_by_a_number(x: Tensor) -> Any:
+    v = x * 1
+    v[x.sum() > 0] = x.unsqueeze(0).exp()
+    return v

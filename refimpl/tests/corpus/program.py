@@ -26,7 +26,7 @@ class Program:
 
     `build` makes the function anew: a module has its initial parameters. `with_gradients` says how it is run: with inputs that
     require a gradient, that do not, or both. `needs_data` marks programs whose shapes depend on values, `calls_again` those
-    that are also called twice with the same arguments.
+    that are also called twice with the same arguments. `ways` are the only ones of aot, where others would show nothing more.
 
     `refused` maps a way of a room (`"aot.scatter"`) to a regular expression of the message with which that way refuses the
     program; `wrong` maps one to the reason why its answer is not eager mode's, which is an expected failure. `facts` are
@@ -41,6 +41,7 @@ class Program:
     with_gradients: tuple[bool, ...] = (True, False)
     needs_data: bool = False
     calls_again: bool = False
+    ways: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     wrong: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -50,11 +51,12 @@ class Program:
 
 
 class Topic:
-    """Programs about one thing. `rooms` says which rooms run them, where a program does not say so itself."""
+    """Programs about one thing. `rooms` and `ways` say where and how they run, unless a program says so itself."""
 
-    def __init__(self, name: str, *rooms: str) -> None:
+    def __init__(self, name: str, *rooms: str, ways: tuple[str, ...] = ()) -> None:
         self.name = name
         self.rooms = rooms
+        self.ways = ways
         self.programs: list[Program] = []
 
     def program(
@@ -81,6 +83,7 @@ class Topic:
     ) -> None:
         """Adds one program whose function is made by `build`."""
         where = frozenset(self.rooms if rooms is None else rooms)
+        options.setdefault("ways", self.ways)
         self.programs.append(Program(name=name, topic=self.name, build=build, make=make, rooms=where, **options))
 
 
