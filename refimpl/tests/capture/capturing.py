@@ -1,13 +1,14 @@
-"""What tests of capture share: a backend that keeps graphs, modes with many breaks, equality of results."""
+"""What tests of capture share: a backend that keeps graphs, modes with many breaks, the comparison with eager mode."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import tree_flatten, tree_map
 
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
@@ -18,6 +19,14 @@ MODES: dict[str, BreaksAt | None] = {
     "every second instruction is run": lambda start, offset: offset != start,
     "every second instruction is run, the first one too": lambda start, offset: offset != start or start == 0,
 }
+
+
+IN_EVERY_MODE = pytest.mark.parametrize("mode", MODES)
+
+
+def each_of(*programs: Callable[..., Any]) -> pytest.MarkDecorator:
+    """A test of each of the programs, under its name."""
+    return pytest.mark.parametrize("program", programs, ids=lambda program: program.__name__)
 
 
 @dataclass
@@ -60,3 +69,44 @@ def captured_with(function: Callable[..., Any], **fields: Any) -> tuple[Callable
     recorder = Recorder()
     made = options(recorder, **fields)
     return with_options(function, made), recorder, made
+
+
+SQUARES = tuple((torch.full((2, 2), value),) for value in (1.0, 2.0))
+
+
+def called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """The result, and the arguments afterwards."""
+    return function(*arguments), arguments
+
+
+def assert_same_as_eager(
+    program: Callable[..., Any],
+    mode: str,
+    calls: Iterable[tuple[Any, ...]] = SQUARES,
+    *,
+    is_whole: bool = False,
+    graphs: int | None = None,
+    observed: Callable[..., Any] = called,
+    **fields: Any,
+) -> Recorder:
+    """The program captured with the breaks of the mode does at each call what it does as it is, with arguments of its own.
+
+    A program that `is_whole` has no breaks but those of the mode, and makes so many graphs.
+    """
+    __tracebackhide__ = True
+    captured, recorder, made = captured_with(program, breaks_at=MODES[mode], **{"recompile_limit": 64, **fields})
+    for arguments in calls:
+        assert same(observed(captured, *_copied(arguments)), observed(program, *_copied(arguments)))
+    if is_whole and MODES[mode] is None:
+        assert not made.breaks, [str(reason) for reason in made.breaks]
+        assert graphs is None or len(recorder.graphs) == graphs
+    return recorder
+
+
+def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tree_map(
+        lambda leaf: (
+            leaf.detach().clone().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
+        ),
+        arguments,
+    )

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from refimpl.capture.entry import Entry
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
 
 
 class Color(enum.Enum):
@@ -276,25 +276,12 @@ def copies(x: Any) -> Any:
     return shallow, deep, shallow["a"] is table["a"], deep["a"] is table["a"], copy.copy([1, x]), copy.copy(3), x + 1
 
 
-PROGRAMS = [
+@IN_EVERY_MODE
+@each_of(
     extremes, orders, numbers, texts, enumerations, kinds, named_tuples, caches, getters, wrappers, annotated, copies,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+)  # fmt: skip
 def test_builtins_give_what_python_gives(program: Callable[..., Any], mode: str) -> None:
-    captured, _, _ = captured_with(program, breaks_at=MODES[mode], recompile_limit=64)
-    for value in (1.0, 2.0):
-        x = torch.full((2, 2), value)
-        assert same(captured(x), program(x))
-
-
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_builtins_are_no_reason_to_break(program: Callable[..., Any]) -> None:
-    captured, _, made = captured_with(program)
-    captured(torch.ones(2, 2))
-    assert made.breaks == []
+    assert_same_as_eager(program, mode, is_whole=True)
 
 
 def test_a_cache_that_can_be_told_from_none_is_kept() -> None:

@@ -8,10 +8,9 @@ from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
 
 Point = namedtuple("Point", "x y")
 
@@ -275,35 +274,10 @@ def across_breaks(x: Any) -> Any:
     return [type(v).__name__ for v in made], made[:4], made[2].maxlen, walked, made[1]["zz"], made[4][x]
 
 
-PROGRAMS = [
-    lists,
-    errors,
-    tuples,
-    dicts,
-    keys,
-    ordered,
-    defaults,
-    counters,
-    deques,
-    changed_while_iterated,
-    across_breaks,
-]
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@IN_EVERY_MODE
+@each_of(lists, errors, tuples, dicts, keys, ordered, defaults, counters, deques, changed_while_iterated, across_breaks)
 def test_containers_are_what_python_has(program: Callable[..., Any], mode: str) -> None:
-    captured, _, _ = captured_with(program, breaks_at=MODES[mode], recompile_limit=64)
-    for value in (1.0, 2.0):
-        x = torch.full((2, 2), value)
-        assert same(captured(x), program(x))
-
-
-@pytest.mark.parametrize("program", PROGRAMS[:-1], ids=lambda program: program.__name__)
-def test_containers_are_no_reason_to_break(program: Callable[..., Any]) -> None:
-    captured, _, made = captured_with(program)
-    captured(torch.ones(2, 2))
-    assert made.breaks == []
+    assert_same_as_eager(program, mode, is_whole=program is not across_breaks)
 
 
 def changes_inputs(x: Any, window: deque[Any], table: Any, groups: Any, keyed: Any) -> Any:
@@ -317,20 +291,14 @@ def changes_inputs(x: Any, window: deque[Any], table: Any, groups: Any, keyed: A
     return x + len(window), window[0] is x, list(table), window
 
 
-def made_inputs() -> Any:
-    return deque([1, 2], 3), OrderedDict(a=1, b=2), defaultdict(list, {"a": [0]}), {Mode.ON: "on", int: "int"}
-
-
-@pytest.mark.parametrize("mode", MODES)
+@IN_EVERY_MODE
 def test_containers_that_were_there_are_changed_in_place(mode: str) -> None:
-    captured, _, _ = captured_with(changes_inputs, breaks_at=MODES[mode], recompile_limit=64)
-    for _ in range(2):
-        mine, expected, x = made_inputs(), made_inputs(), torch.ones(2)
-        result = captured(x, *mine)
-        assert same(result, changes_inputs(x, *expected))
-        assert result[3] is mine[0]
-        assert same(list(mine), list(expected))
-        assert [type(v) for v in mine] == [type(v) for v in expected]
+    def observed(function: Callable[..., Any], x: Any) -> Any:
+        given = deque([1, 2], 3), OrderedDict(a=1, b=2), defaultdict(list, {"a": [0]}), {Mode.ON: "on", int: "int"}
+        result = function(x, *given)
+        return result, given, result[3] is given[0]
+
+    assert_same_as_eager(changes_inputs, mode, [(torch.ones(2),)] * 2, observed=observed)
 
 
 def test_another_key_or_limit_is_noticed() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_same_as_eager, captured_with, each_of, same
 
 
 class Registry(dict[Any, Any]):
@@ -89,9 +89,6 @@ def attributes(x: Any) -> Any:
     return x + 1, seen, "other" in counting.__dict__, counting.__dict__["name"]
 
 
-PROGRAMS: list[Callable[..., Any]] = [made, used, found, plain, attributes]
-
-
 def parts(value: Any) -> Any:
     """What `same` compares of an object: class, items in order and attributes."""
     if isinstance(value, tuple):
@@ -103,16 +100,11 @@ def parts(value: Any) -> Any:
     return value
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@IN_EVERY_MODE
+@each_of(made, used, found, plain, attributes)
 def test_the_object_is_what_it_is(program: Callable[..., Any], mode: str) -> None:
-    x = torch.arange(3.0)
-    captured, recorder, options = captured_with(program, breaks_at=MODES[mode])
-    for _ in range(2):
-        assert same(parts(captured(x)), parts(program(x)))
-    if MODES[mode] is None:
-        assert not options.breaks, [str(reason) for reason in options.breaks]
-        assert len(recorder.graphs) == 1
+    calls = [(torch.arange(3.0),)] * 2
+    assert_same_as_eager(program, mode, calls, is_whole=True, graphs=1, observed=lambda f, x: parts(f(x)))
 
 
 def test_what_is_inside_is_guarded() -> None:

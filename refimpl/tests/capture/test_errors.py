@@ -12,7 +12,7 @@ import torch
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.compile import compile
 from refimpl.capture.public.errors import BackendCompilerFailed
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_same_as_eager, captured_with, each_of, same
 
 
 class Refused(ValueError):
@@ -216,22 +216,13 @@ def driven(x: Any) -> Any:
     return x + sum(seen), seen, next(waiting, "over")
 
 
-PROGRAMS: list[Callable[..., Any]] = [
+@IN_EVERY_MODE
+@each_of(
     handled, own_class, made_and_given, finally_and_else, raised_again, another_one, from_a_call, operations, asking,
     leaving_with, managers, driven,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+)  # fmt: skip
 def test_the_program_does_what_it_does(program: Callable[..., Any], mode: str) -> None:
-    x = torch.arange(3.0)
-    captured, recorder, options = captured_with(program, breaks_at=MODES[mode])
-    for _ in range(2):
-        assert same(captured(x), program(x))
-    if MODES[mode] is None:
-        assert not options.breaks
-        assert len(recorder.graphs) == 1
+    assert_same_as_eager(program, mode, [(torch.arange(3.0),)] * 2, is_whole=True, graphs=1)
 
 
 def kept_by_the_program(x: Any) -> Any:

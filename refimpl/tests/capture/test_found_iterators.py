@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
 
 
 def stop() -> None:
@@ -153,31 +153,29 @@ def ends_by_an_exception(x: Any) -> Any:
         return x - 1, [*it]
 
 
-PROGRAMS: dict[str, Callable[[Any], Any]] = {
-    "over a list": over(lambda x: [1, 2.5, x]),
-    "over a tuple": over(lambda x: (x, 2, x)),
-    "over a range": over(lambda x: range(2, 9, 3)),
-    "over a long range": over(lambda x: range(0, -2000, -1000)),
-    **{
-        program.__name__: program
-        for program in (
-            between_breaks, two_names, list_that_grows, list_that_shrinks, list_that_is_changed_ahead,
-            list_that_was_changed_before, list_that_grows_after_the_end,
-            list_that_grows_at_the_end, exhausted, nested, together, in_a_generator,
-            ends_by_an_exception,
-        )
-    },
-}  # fmt: skip
+OVER: dict[str, Callable[[Any], Any]] = {
+    "a list": over(lambda x: [1, 2.5, x]),
+    "a tuple": over(lambda x: (x, 2, x)),
+    "a range": over(lambda x: range(2, 9, 3)),
+    "a long range": over(lambda x: range(0, -2000, -1000)),
+}
+CALLS = [(torch.full((2,), number),) for number in (1.0, 2.0, 2.0)]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_iterators_go_on(name: str, mode: str) -> None:
-    program = PROGRAMS[name]
-    captured, _, _ = captured_with(program, breaks_at=MODES[mode])
-    for number in (1.0, 2.0, 2.0):
-        x = torch.full((2,), number)
-        assert same(captured(x.clone()), program(x.clone()))
+@IN_EVERY_MODE
+@each_of(
+    between_breaks, two_names, list_that_grows, list_that_shrinks, list_that_is_changed_ahead,
+    list_that_was_changed_before, list_that_grows_after_the_end, list_that_grows_at_the_end, exhausted, nested,
+    together, in_a_generator, ends_by_an_exception,
+)  # fmt: skip
+def test_iterators_go_on(program: Callable[..., Any], mode: str) -> None:
+    assert_same_as_eager(program, mode, CALLS, recompile_limit=8)
+
+
+@IN_EVERY_MODE
+@pytest.mark.parametrize("program", OVER.values(), ids=OVER)
+def test_a_loop_with_breaks_goes_on(program: Callable[..., Any], mode: str) -> None:
+    assert_same_as_eager(program, mode, CALLS, recompile_limit=8)
 
 
 def test_an_iterator_that_is_given_is_advanced() -> None:

@@ -8,10 +8,9 @@ import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
 import torch
 
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
 
 
 def numbers(x: Any, count: int = 3) -> Iterator[Any]:
@@ -300,47 +299,21 @@ def partials_across_breaks(x: Any) -> Any:
     return scaled(3), scaled.func is operator.mul, scaled.args
 
 
-PROGRAMS = [
-    maps_and_filters,
-    pairs,
-    chains,
-    slices,
-    repeats,
-    combinations,
-    conditions,
-    accumulations,
-    groups,
-    iterators_of_the_program,
-    until,
-    ends,
-    partials,
-    unpacks,
-    across_breaks,
-    groups_across_breaks,
+BREAKING = (unpacks, across_breaks, groups_across_breaks, partials_across_breaks)
+
+
+@IN_EVERY_MODE
+@each_of(
+    maps_and_filters, pairs, chains, slices, repeats, combinations, conditions, accumulations, groups,
+    iterators_of_the_program, until, ends, partials, unpacks, across_breaks, groups_across_breaks,
     partials_across_breaks,
-]
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+)  # fmt: skip
 def test_iterators_are_what_python_has(program: Callable[..., Any], mode: str) -> None:
-    captured, _, _ = captured_with(program, breaks_at=MODES[mode], recompile_limit=64)
-    for value in (1.0, 2.0):
-        x = torch.full((2, 2), value)
-        assert same(captured(x), program(x))
-
-
-@pytest.mark.parametrize("program", PROGRAMS[:-4], ids=lambda program: program.__name__)
-def test_iterators_are_no_reason_to_break(program: Callable[..., Any]) -> None:
-    captured, _, made = captured_with(program)
-    captured(torch.ones(2, 2))
-    assert made.breaks == []
+    assert_same_as_eager(program, mode, is_whole=program not in BREAKING)
 
 
 def test_iterators_that_go_on_after_a_break_break_once() -> None:
-    captured, _, made = captured_with(
-        across_breaks, recompile_limit=64
-    )  # comprehensions are part of the frame from 3.12 on
+    captured, _, made = captured_with(across_breaks, recompile_limit=64)  # from 3.12 on comprehensions are in the frame
     captured(torch.ones(2, 2))
     assert [reason.kind.name for reason in made.breaks].count("output_of_program") == 2
 
@@ -390,8 +363,6 @@ def reversed_under_way(x: Any) -> Any:
     return x + 1, seen, items, whole, first, list(backwards)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EVERY_MODE
 def test_a_list_that_changes_under_a_reversed_iterator_is_seen(mode: str) -> None:
-    captured, _, _ = captured_with(reversed_under_way, breaks_at=MODES[mode])
-    for _ in range(2):
-        assert same(captured(torch.ones(2)), reversed_under_way(torch.ones(2)))
+    assert_same_as_eager(reversed_under_way, mode, [(torch.ones(2),)] * 2)

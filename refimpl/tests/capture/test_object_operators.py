@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import pytest
 import torch
 
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
 
 ASKED: list[str] = []
 
@@ -130,6 +129,12 @@ class Version:
     minor: int = 0
 
 
+def asking(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What it gives, and the methods that are asked for it."""
+    ASKED.clear()
+    return function(*arguments), list(ASKED)
+
+
 SCALED, ORDERED = Scaled(2), Ordered(1)
 
 
@@ -241,37 +246,12 @@ def across_breaks(x: Any) -> Any:
     return made.value, Ordered(1) < Ordered(2)
 
 
-PROGRAMS = [
-    arithmetic,
-    in_place,
-    subclasses_first,
-    not_known,
-    comparisons,
-    containers,
-    truths,
-    data_classes,
-    across_breaks,
-]
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@IN_EVERY_MODE
+@each_of(
+    arithmetic, in_place, subclasses_first, not_known, comparisons, containers, truths, data_classes, across_breaks,
+)  # fmt: skip
 def test_operators_ask_as_python_does(program: Callable[..., Any], mode: str) -> None:
-    captured, _, _ = captured_with(program, breaks_at=MODES[mode], recompile_limit=64)
-    for value in (1.0, 2.0):
-        x = torch.full((2, 2), value)
-        found = []
-        for run in (program, captured):
-            ASKED.clear()
-            found.append((run(x), list(ASKED)))
-        assert same(found[0], found[1])
-
-
-@pytest.mark.parametrize("program", PROGRAMS[:-1], ids=lambda program: program.__name__)
-def test_operators_are_no_reason_to_break(program: Callable[..., Any]) -> None:
-    captured, _, made = captured_with(program)
-    captured(torch.ones(2, 2))
-    assert made.breaks == []
+    assert_same_as_eager(program, mode, is_whole=program is not across_breaks, observed=asking)
 
 
 def test_another_method_is_noticed() -> None:

@@ -13,7 +13,7 @@ from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
 
 
 def casts(x: Any) -> Any:
@@ -59,22 +59,15 @@ def returns_inside(x: Any) -> Any:
     return helper(x), x @ x
 
 
-PROGRAMS = [casts, infers, breaks_inside, raises_inside, returns_inside]
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@IN_EVERY_MODE
+@each_of(casts, infers, breaks_inside, raises_inside, returns_inside)
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_the_state_is_that_of_the_region(program: Callable[..., Any], mode: str) -> None:
-    x = torch.randn(3, 3)
-    captured, recorder, options = captured_with(program, breaks_at=MODES[mode])
-    for _ in range(2):
-        assert same(captured(x), program(x))
-        assert not torch.is_autocast_enabled("cpu")
-        assert not torch.is_inference_mode_enabled()
-    if MODES[mode] is None and program is not breaks_inside:
-        assert not options.breaks
-        assert len(recorder.graphs) == 1
+    def observed(function: Callable[..., Any], x: Any) -> Any:
+        return function(x), torch.is_autocast_enabled("cpu"), torch.is_inference_mode_enabled()
+
+    is_whole = program is not breaks_inside
+    assert_same_as_eager(program, mode, [(torch.randn(3, 3),)] * 2, is_whole=is_whole, graphs=1, observed=observed)
 
 
 def fails_when_run(x: Any, index: Any) -> Any:

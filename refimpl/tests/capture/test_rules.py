@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from refimpl.capture.compile import with_options
-from refimpl.tests.capture.capturing import MODES, Recorder, captured_with, options, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, SQUARES, assert_same_as_eager, captured_with, each_of, same
 
 
 def by_functions_of_operator(x: Any) -> Any:
@@ -355,21 +354,18 @@ def bound_in_the_second_round(x: Any) -> Any:
     return x, [j + 1 for j in range(2)], j, last, deleted  # pyright: ignore[reportPossiblyUnboundVariable]
 
 
-PROGRAMS = [
-    finds_attributes, goes_through_modules,
-    bound_in_the_second_round, generators, steps, unpacks_generators, drops_a_generator, makes_objects, makes_named_tuples,
-    objects_across_breaks, modes, without_gradient, leaves_a_mode, by_functions_of_operator, questions_of_operator,
-    a_changed_list_in_a_list, writes_while_it_iterates, asks_a_metaclass, asks_torchs_classes, a_list_in_itself,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@IN_EVERY_MODE
+@each_of(
+    finds_attributes, goes_through_modules, bound_in_the_second_round, generators, steps, unpacks_generators,
+    drops_a_generator, makes_objects, makes_named_tuples, objects_across_breaks, modes, without_gradient,
+    leaves_a_mode, by_functions_of_operator, questions_of_operator, a_changed_list_in_a_list, writes_while_it_iterates,
+    asks_a_metaclass, asks_torchs_classes, a_list_in_itself,
+)  # fmt: skip
 def test_a_rule_does_what_python_does(program: Callable[..., Any], mode: str) -> None:
-    captured = with_options(program, options(Recorder(), breaks_at=MODES[mode], recompile_limit=64))
-    for value, has_gradient in ((1.0, False), (2.0, False), (3.0, True)):
-        x = torch.full((2, 2), value, requires_grad=has_gradient)
-        assert same(captured(x), program(x))
+    last = torch.full((2, 2), 3.0, requires_grad=True)
+    assert_same_as_eager(
+        program, mode, [*SQUARES, (last,)], is_whole=program in (without_gradient, leaves_a_mode, generators), graphs=2
+    )
 
 
 def test_code_that_finds_attributes_runs_as_often_as_in_eager() -> None:
@@ -386,13 +382,6 @@ def test_code_that_finds_attributes_runs_as_often_as_in_eager() -> None:
             asked.append(list(ASKED))
         assert asked[0] == asked[1]
     RENAMED.new = 3
-
-
-def test_objects_generators_and_modes_are_no_reason_to_break() -> None:
-    for program in (without_gradient, leaves_a_mode, generators):
-        captured, recorder, made = captured_with(program)
-        captured(torch.ones(2, 2, requires_grad=True))
-        assert (len(recorder.graphs), made.breaks) == (1, [])
 
 
 def test_a_mode_that_is_left_on_is_left_on() -> None:

@@ -11,10 +11,10 @@ import torch
 
 import refimpl.capture.translate
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.compile import compile, with_options
+from refimpl.capture.compile import compile
 from refimpl.capture.public.errors import BackendCompilerFailed
 from refimpl.errors import BadParameter
-from refimpl.tests.capture.capturing import MODES, Recorder, captured_with, options, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
 
 # -------------------------------------------------------------------------------------------------------------------- programs
 
@@ -181,22 +181,17 @@ def swaps(x: Any, y: Any) -> Any:
     return a is b, a, y
 
 
-PROGRAMS = [
+@IN_EVERY_MODE
+@each_of(
     straight, loop, while_on_data, keyword_and_star, closure, lists, dicts, views, in_place, prints, branches, reads,
     raises_and_handles, context, named_results, generator, half_read, lambdas, matches, strings, recursion, swaps,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+)  # fmt: skip
 def test_a_captured_function_does_what_the_function_does(program: Callable[..., Any], mode: str) -> None:
-    captured = with_options(program, options(Recorder(), breaks_at=MODES[mode], recompile_limit=64))
-    for shape in ((3, 3), (3, 3), (2, 3)):
-        x, y = torch.arange(float(math.prod(shape))).reshape(shape), torch.full(shape, 2.0)
-        expected = program(x.clone(), y.clone())
-        given = x.clone(), y.clone()
-        assert same(captured(*given), expected)
-        assert torch.equal(given[0], x)
+    calls = [
+        (torch.arange(float(math.prod(shape))).reshape(shape), torch.full(shape, 2.0))
+        for shape in ((3, 3), (3, 3), (2, 3))
+    ]
+    assert_same_as_eager(program, mode, calls)
 
 
 # ------------------------------------------------------------------------------------------------------------ graphs and breaks

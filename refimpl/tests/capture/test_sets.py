@@ -6,10 +6,9 @@ import enum
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
 
 WORDS = {"one", "two", "three", "four", "five"}
 KINDS = frozenset({int, str, list})
@@ -184,27 +183,13 @@ def across_breaks(x: Any) -> Any:
     return found, other, copied, walked, list(copied), x * len(found)
 
 
-PROGRAMS = [
-    displays, methods, operators, elements, equal_ones, inputs, by_identity, errors, of_iterables, views, across_breaks,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@IN_EVERY_MODE
+@each_of(
+    displays, methods, operators, elements, equal_ones, inputs, by_identity, errors, of_iterables, views,
+    across_breaks,
+)  # fmt: skip
 def test_sets_are_what_python_has(program: Callable[..., Any], mode: str) -> None:
-    captured, _, _ = captured_with(program, breaks_at=MODES[mode], recompile_limit=64)
-    for value in (1.0, 2.0):
-        x = torch.full((2, 2), value)
-        assert same(captured(x), program(x))
-
-
-@pytest.mark.parametrize(
-    "program", [p for p in PROGRAMS if p is not across_breaks], ids=lambda program: program.__name__
-)
-def test_sets_are_no_reason_to_break(program: Callable[..., Any]) -> None:
-    captured, _, made = captured_with(program)
-    captured(torch.ones(2, 2))
-    assert made.breaks == []
+    assert_same_as_eager(program, mode, is_whole=program is not across_breaks)
 
 
 def test_a_set_that_was_there_is_changed_in_place() -> None:
