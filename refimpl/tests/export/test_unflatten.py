@@ -363,7 +363,7 @@ def test_signatures_name_modules_by_their_paths(strict: bool) -> None:
 def test_modules_have_their_names_and_types() -> None:
     unflattened = unflatten(export(Twice(), (X,)))
     assert [name for name, _ in unflattened.named_modules()] == ["", "first", "inner", "inner.0", "inner.1", "first@1"]
-    assert str(unflattened.type_name()).endswith("test_export_unflatten.Twice")
+    assert str(unflattened.type_name()).endswith("tests.export.test_unflatten.Twice")
     assert str(unflattened.get_submodule("inner.1").type_name()) == "torch.nn.modules.activation.ReLU"  # type: ignore[operator]
     assert [node.target for node in unflattened.graph.find_nodes(op="call_module")] == [
         "first", "first@1", "inner", "first",

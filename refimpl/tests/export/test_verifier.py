@@ -149,7 +149,7 @@ def test_nodes_say_which_modules_they_come_from(strict: bool) -> None:
     root = ("", f"{Normalised.__module__}.Normalised")
     assert stacks[0] == [root, ("linear", "torch.nn.modules.linear.Linear")]
     assert stacks[-1] == [root]
-    assert all("export_modules.py" in node.meta["stack_trace"] or "nn/modules" in node.meta["stack_trace"]
+    assert all("export/modules.py" in node.meta["stack_trace"] or "nn/modules" in node.meta["stack_trace"]
                for node in nodes(program, "call_function"))  # fmt: skip
 
 
