@@ -20,6 +20,31 @@ from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
 
 
+def numbers(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
+    """Normal numbers, or integers from -9 to 8."""
+    generator = torch.Generator().manual_seed(seed)
+    if not dtype.is_floating_point:
+        return torch.randint(-9, 9, shape, generator=generator).to(dtype)
+    return torch.randn(*shape, generator=generator).to(dtype).requires_grad_(grad)
+
+
+def compiled_with_graphs(
+    function: Callable[..., Any], *, dynamic: bool = False, partition: Any = "min_cut", **options: Any
+) -> tuple[Any, list[CompiledGraph]]:
+    """The function, by kernels, and a list that takes every graph that is compiled. `options` are those of `compile_graph`."""
+    graphs: list[CompiledGraph] = []
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
+        graphs.append(compile_graph(graph_module, example_inputs, **options))
+        return graphs[-1]
+
+    decompositions = codegen_decompositions()
+    compiled = compile_aot(
+        function, backend=backend, partition=partition, decompositions=decompositions, dynamic=dynamic
+    )
+    return compiled, graphs
+
+
 class RecordingLevel:
     """The emulator with checks for races, poison and assertions; keeps what it has launched, with the values from before."""
 

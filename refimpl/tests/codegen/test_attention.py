@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,44 +12,22 @@ import torch.nn.functional as F
 
 from refimpl import make_fx
 from refimpl.codegen.compile import compile_graph
-from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.kernel import Level
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import compile_to_cubin
 from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.printing.kernels import PrintedKernel
-from refimpl.pipeline import compile_aot
+from refimpl.tests.codegen.checks import compiled_with_graphs, numbers
 
 aten = torch.ops.aten
 TEMPLATES = CodegenOptions(contractions="template")
+_x = functools.partial(numbers, grad=True)
 
 
-class _Backend:
-    """Compiles, and keeps what it has compiled."""
-
-    def __init__(self, *, level: Level | None = None, strict: bool = True) -> None:
-        self.level = level or EmulatorLevel(asserts=True, races=True)
-        self.strict = strict
-        self.graphs: list[CompiledGraph] = []
-
-    def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
-        made = compile_graph(graph_module, example_inputs, level=self.level, strict=self.strict, options=TEMPLATES)
-        self.graphs.append(made)
-        return made
-
-
-def _compiled(function: Callable[..., Any], *, dynamic: bool = False, **options: Any) -> tuple[Any, _Backend]:
-    backend = _Backend(**options)
-    compiled = compile_aot(
-        function, backend=backend, partition="min_cut", decompositions=codegen_decompositions(), dynamic=dynamic
-    )
-    return compiled, backend
-
-
-def _x(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype).requires_grad_()
+def _compiled(function: Callable[..., Any], *, level: Any = None, **options: Any) -> tuple[Any, list[CompiledGraph]]:
+    level = level or EmulatorLevel(asserts=True, races=True)
+    return compiled_with_graphs(function, **{"strict": True, "level": level, "options": TEMPLATES, **options})
 
 
 def _qkv(
@@ -69,13 +48,15 @@ def _with_gradients(function: Callable[..., torch.Tensor], inputs: Sequence[torc
     return [output, *torch.autograd.grad(output, wanted, weights)]
 
 
-def _check(function: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], **options: Any) -> _Backend:
+def _check(
+    function: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor], **options: Any
+) -> list[CompiledGraph]:
     """Eager's metadata, and no further from float64 than twice what eager is, or a few roundings.
 
     Where all of a result is zero, as gradients of scores are with one key, its terms cancel. What eager's library leaves of them
     is its own matter: they are as large as the other results, and so are roundings of them.
     """
-    compiled, backend = _compiled(function, **options)
+    compiled, graphs = _compiled(function, **options)
     actual, eager = _with_gradients(compiled, inputs), _with_gradients(function, inputs)
     wide = [x.detach().double().requires_grad_(x.requires_grad) if x.is_floating_point() else x for x in inputs]
     exact = _with_gradients(function, wide)
@@ -86,7 +67,7 @@ def _check(function: Callable[..., torch.Tensor], inputs: Sequence[torch.Tensor]
         least = 16 * torch.finfo(ours.dtype).eps * (size or max(sizes))
         error = (ours.double() - truth).abs().max().item()
         assert error <= max(2 * (theirs.double() - truth).abs().max().item(), least)
-    return backend
+    return graphs
 
 
 def _attention(**options: Any) -> Callable[..., torch.Tensor]:
@@ -108,8 +89,8 @@ SHAPES = {
 @pytest.mark.parametrize("is_causal", [False, True], ids=["all keys", "causal"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_shapes(name: str, *, is_causal: bool) -> None:
-    backend = _check(_attention(is_causal=is_causal), _qkv(*SHAPES[name]))
-    forward, backward = backend.graphs
+    graphs = _check(_attention(is_causal=is_causal), _qkv(*SHAPES[name]))
+    forward, backward = graphs
     assert len(forward.kernels) == 1
     assert len(backward.kernels) == 3  # sums of rows, the gradient of queries, those of keys and values
 
@@ -118,12 +99,12 @@ def test_shapes(name: str, *, is_causal: bool) -> None:
 @pytest.mark.parametrize("is_causal", [False, True], ids=["all keys", "causal"])
 def test_dtypes(dtype: torch.dtype, *, is_causal: bool) -> None:
     """The fake kernel of torch 2.11 says that the logsumexp of float64 is float32: there the operator is called."""
-    backend = _check(_attention(is_causal=is_causal), _qkv(70, 90, 40, dtype=dtype), strict=False)
+    graphs = _check(_attention(is_causal=is_causal), _qkv(70, 90, 40, dtype=dtype), strict=False)
     fake = aten._scaled_dot_product_flash_attention_for_cpu.default(
         *(x.to("meta") for x in _qkv(2, 2, 2, dtype=dtype))
     )[1]
     is_left = dtype == torch.float64 and fake.dtype != dtype
-    assert all(bool(graph.fallbacks) == is_left for graph in backend.graphs)
+    assert all(bool(graph.fallbacks) == is_left for graph in graphs)
 
 
 @pytest.mark.parametrize("is_causal", [False, True], ids=["all keys", "causal"])
@@ -187,8 +168,8 @@ def test_operands_are_read_where_they_are() -> None:
         q, k, v = (x @ weight).view(2, 30, 3, 4, 16).permute(2, 0, 3, 1, 4)
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
-    backend = _check(function, (_x(2, 30, 8, seed=1), _x(8, 192, seed=2)))
-    assert len(backend.graphs[0].kernels) == 2  # the projection, and attention
+    graphs = _check(function, (_x(2, 30, 8, seed=1), _x(8, 192, seed=2)))
+    assert len(graphs[0].kernels) == 2  # the projection, and attention
 
 
 def test_symbolic_lengths() -> None:
@@ -196,12 +177,12 @@ def test_symbolic_lengths() -> None:
         q, k = (value.view(value.shape[0], value.shape[1], 4, 16).transpose(1, 2) for value in (x, y))
         return F.scaled_dot_product_attention(q, k, k.sin(), is_causal=True)
 
-    compiled, backend = _compiled(function, dynamic=True)
+    compiled, graphs = _compiled(function, dynamic=True)
     for batch, queries, keys in ((2, 20, 30), (3, 7, 100), (5, 70, 9)):
         inputs = _x(batch, queries, 64, seed=1), _x(batch, keys, 64, seed=2)
         for ours, theirs in zip(_with_gradients(compiled, inputs), _with_gradients(function, inputs), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
-    assert len(backend.graphs) == 2
+    assert len(graphs) == 2
 
 
 def test_the_logsumexp_is_eager_s() -> None:
@@ -298,9 +279,9 @@ def test_the_interpreter_gives_the_same() -> None:
 
 def _printed(dtype: torch.dtype, width: int) -> list[PrintedKernel]:
     x = torch.empty(2, 4, 512, width, dtype=dtype, requires_grad=True)
-    compiled, backend = _compiled(_attention(is_causal=True), level=_Nowhere())
+    compiled, graphs = _compiled(_attention(is_causal=True), level=_Nowhere())
     compiled(x, x, x).backward(x.detach())
-    return [made for graph in backend.graphs for made in graph.printed if "DBLOCK" in made.default.constants]
+    return [made for graph in graphs for made in graph.printed if "DBLOCK" in made.default.constants]
 
 
 class _Nowhere:

@@ -21,6 +21,7 @@ from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
+from refimpl.tests.codegen.checks import compiled_with_graphs
 
 _MACHINE = Machine(device="a GPU", capability="9.0", torch="2.13.0", triton="3.7.1")
 
@@ -44,15 +45,10 @@ class _Bench:
 def _compiled(
     function: Callable[..., Any], tuner: TunerState, *, dynamic: bool = False
 ) -> tuple[Any, list[CompiledGraph]]:
-    graphs: list[CompiledGraph] = []
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
-        options = CodegenOptions(autotune=True)
-        level = EmulatorLevel(races=True)
-        graphs.append(compile_graph(graph_module, example_inputs, level=level, options=options, tuner=tuner))
-        return graphs[-1]
-
-    return compile_aot(function, backend=backend, decompositions=codegen_decompositions(), dynamic=dynamic), graphs
+    options, level = CodegenOptions(autotune=True), EmulatorLevel(races=True)
+    return compiled_with_graphs(
+        function, dynamic=dynamic, partition="default", level=level, options=options, tuner=tuner
+    )
 
 
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {

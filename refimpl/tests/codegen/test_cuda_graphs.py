@@ -17,6 +17,7 @@ from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.options import CodegenOptions
 from refimpl.errors import RefimplError
 from refimpl.pipeline import compile_aot
+from refimpl.tests.codegen.checks import compiled_with_graphs
 
 
 class _FakeRecorder:
@@ -42,14 +43,8 @@ class _FakeRecorder:
 def _compiled(
     function: Callable[..., Any], recorder: Recorder | None = None, *, dynamic: bool = False, **options: Any
 ) -> tuple[Any, list[CompiledGraph]]:
-    graphs: list[CompiledGraph] = []
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
-        chosen = CodegenOptions(cuda_graphs=True, **options)
-        graphs.append(compile_graph(graph_module, example_inputs, options=chosen, recorder=recorder))
-        return graphs[-1]
-
-    return compile_aot(function, backend=backend, decompositions=codegen_decompositions(), dynamic=dynamic), graphs
+    chosen = CodegenOptions(cuda_graphs=True, **options)
+    return compiled_with_graphs(function, dynamic=dynamic, partition="default", options=chosen, recorder=recorder)
 
 
 def _recordings(graph: CompiledGraph) -> int:

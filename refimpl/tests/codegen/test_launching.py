@@ -9,24 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.codegen.compile import compile_graph
-from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.emulator import KernelError
-from refimpl.codegen.kernel import Kernel, Level, Parameter
-from refimpl.codegen.launch_plan import CompiledGraph
+from refimpl.codegen.kernel import Kernel, Parameter
 from refimpl.codegen.levels.device import DeviceLevel
-from refimpl.pipeline import compile_aot
+from refimpl.tests.codegen.checks import compiled_with_graphs
 from refimpl.tests.codegen.launch_graphs import NothingLevel, graph_of
-
-
-def _compiled(function: Callable[..., Any], level: Level | None = None) -> tuple[Any, list[CompiledGraph]]:
-    graphs: list[CompiledGraph] = []
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
-        graphs.append(compile_graph(graph_module, example_inputs, level=level))
-        return graphs[-1]
-
-    return compile_aot(function, backend=backend, decompositions=codegen_decompositions()), graphs
 
 
 def _layers(x: torch.Tensor) -> torch.Tensor:
@@ -36,7 +23,7 @@ def _layers(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_what_is_printed_alike_is_one_kernel() -> None:
-    compiled, graphs = _compiled(_layers)
+    compiled, graphs = compiled_with_graphs(_layers)
     x = torch.randn(5, 7)
     torch.testing.assert_close(compiled(x), _layers(x))
     (graph,) = graphs
@@ -139,5 +126,5 @@ def test_saved_values_that_hooks_give_back_in_another_dtype_are_converted(dtype:
     x = torch.arange(4.0).view(2, 2).requires_grad_()
     (expected,) = torch.autograd.grad(function(x), x)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda kept: kept):
-        result = _compiled(function)[0](x)
+        result = compiled_with_graphs(function)[0](x)
     torch.testing.assert_close(torch.autograd.grad(result, x)[0], expected, rtol=4e-3, atol=4e-3)

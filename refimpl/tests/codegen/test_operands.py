@@ -12,29 +12,13 @@ import torch.nn.functional as F
 import refimpl
 from refimpl.aot.partition.recomputation import Prices, partition_options
 from refimpl.backends.partition import partition_for_kernels
-from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
+from refimpl.tests.codegen.checks import compiled_with_graphs, numbers
 from refimpl.trace.decompositions.device_numerics import following_kernels_of
 
 CALLS = CodegenOptions(contractions="extern")
-
-
-def _compiled(function: Callable[..., Any], *inputs: torch.Tensor) -> tuple[Any, CompiledGraph]:
-    made: list[CompiledGraph] = []
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        made.append(compile_graph(graph_module, example_inputs, options=CALLS))
-        return made[-1]
-
-    compiled = compile_aot(function, backend=backend, decompositions=codegen_decompositions())
-    return compiled(*inputs), made[0]
-
-
-def _x(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
 def _heads(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
@@ -73,22 +57,24 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], int]]
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_operands_are_put_into_memory_once(name: str) -> None:
     function, shapes, kernels = PROGRAMS[name]
-    inputs = tuple(_x(*shape, seed=at) for at, shape in enumerate(shapes))
-    actual, graph = _compiled(function, *inputs)
+    inputs = tuple(numbers(*shape, seed=at) for at, shape in enumerate(shapes))
+    compiled, graphs = compiled_with_graphs(function, options=CALLS)
+    actual = compiled(*inputs)
+    (graph,) = graphs
     torch.testing.assert_close(actual, function(*inputs))
     assert len(graph.printed) == kernels, graph.source
 
 
 def test_copies_that_are_results_have_memory_of_their_own() -> None:
-    x = _x(6, 6)
-    (copied, product), _ = _compiled(lambda x: (lambda y: (y, y @ x))(x.clone()), x)
+    x = numbers(6, 6)
+    copied, product = compiled_with_graphs(lambda x: (lambda y: (y, y @ x))(x.clone()), options=CALLS)[0](x)
     assert copied.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
     torch.testing.assert_close((copied, product), (x, x @ x))
 
 
 def test_results_of_operators_that_give_their_argument_are_no_input() -> None:
-    x = _x(6, 6)
-    result, _ = _compiled(lambda x: torch.ops.aten.lift_fresh(x.clone()), x)
+    x = numbers(6, 6)
+    result = compiled_with_graphs(lambda x: torch.ops.aten.lift_fresh(x.clone()), options=CALLS)[0](x)
     result.zero_()
     assert x.abs().min() > 0
 
@@ -104,7 +90,7 @@ def _written_by_forward(**prices: float) -> int:
         outputs.append([node.meta["val"] for node in made])
         return graph_module
 
-    x, w = _x(32, 64).requires_grad_(), _x(64).requires_grad_()
+    x, w = numbers(32, 64).requires_grad_(), numbers(64).requires_grad_()
     with partition_options(prices=Prices(**prices)), following_kernels_of("cuda"):
         compiled = compile_aot(
             lambda x, w: F.layer_norm(x, (64,), w),
@@ -126,8 +112,10 @@ def test_a_result_that_a_call_reads_through_an_unsafe_view_is_stored_once() -> N
         copy = x.unsqueeze(1).expand(4, 2, 8, 16).clone(memory_format=torch.contiguous_format)
         return torch.bmm(torch.ops.aten._unsafe_view(copy, (8, 8, 16)), w), copy
 
-    x, w = _x(4, 8, 16), _x(8, 16, 4, seed=1)
-    results, graph = _compiled(repeated, x, w)
+    x, w = numbers(4, 8, 16), numbers(8, 16, 4, seed=1)
+    compiled, graphs = compiled_with_graphs(repeated, options=CALLS)
+    results = compiled(x, w)
+    (graph,) = graphs
     torch.testing.assert_close(results, repeated(x, w))
     assert [len(printed.written) for printed in graph.printed] == [1], graph.source
 
@@ -166,7 +154,7 @@ def test_cheap_functions_of_what_is_in_memory_are_computed_again() -> None:
         saved.append([node.target for node in graph_module.graph.output_node().all_input_nodes])
         return graph_module
 
-    x, w = _x(32, 16).requires_grad_(), _x(16, 32, seed=1).requires_grad_()
+    x, w = numbers(32, 16).requires_grad_(), numbers(16, 32, seed=1).requires_grad_()
     decompositions = codegen_decompositions()
     compiled = compile_aot(chain, backend=backend, partition=partition_for_kernels, decompositions=decompositions)
     compiled(x, w).backward()

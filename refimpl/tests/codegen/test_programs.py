@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import doctest
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,57 +21,23 @@ from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.by_device import LevelByDevice
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
-from refimpl.tests.codegen.checks import check
+from refimpl.tests.codegen.checks import Compiler, check, check_agreement, compiled_with_graphs, numbers
 
 
-class _Backend:
-    """Compiles, and keeps what it has compiled."""
-
-    def __init__(self, *, strict: bool = True) -> None:
-        self.strict = strict
-        self.graphs: list[CompiledGraph] = []
-
-    def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any], **_: Any) -> CompiledGraph:
-        self.graphs.append(compile_graph(graph_module, example_inputs, strict=self.strict))
-        return self.graphs[-1]
-
-
-def _compiled(function: Callable[..., Any], *, strict: bool = True, dynamic: bool = False) -> tuple[Any, _Backend]:
-    backend = _Backend(strict=strict)
-    compiled = compile_aot(
-        function, backend=backend, partition="min_cut", decompositions=codegen_decompositions(), dynamic=dynamic
-    )
-    return compiled, backend
+def _check(
+    function: Callable[..., Any],
+    *arguments: torch.Tensor,
+    tolerance: float = 1e-5,
+    strict: bool = True,
+    dynamic: bool = False,
+) -> list[CompiledGraph]:
+    compiled, graphs = _compiled(function, strict=strict, dynamic=dynamic)
+    check_agreement(function, compiled, arguments, tolerance)
+    return graphs
 
 
-def _check(function: Callable[..., Any], *arguments: torch.Tensor, tolerance: float = 1e-5, **options: Any) -> _Backend:
-    compiled, backend = _compiled(function, **options)
-    _agree(function, compiled, arguments, tolerance)
-    return backend
-
-
-def _agree(function: Any, compiled: Any, arguments: Sequence[torch.Tensor], tolerance: float) -> None:
-    expected, actual = pytree.tree_leaves(function(*arguments)), pytree.tree_leaves(compiled(*arguments))
-    assert len(expected) == len(actual)
-    for a, b in zip(expected, actual, strict=True):
-        torch.testing.assert_close(b, a, rtol=tolerance, atol=tolerance, equal_nan=True)
-        assert b.stride() == a.stride()
-    wanted = [argument for argument in arguments if argument.requires_grad]
-    if not wanted:
-        return
-    gradients = []
-    for outputs in (expected, actual):
-        squares = [output.float().square().sum() for output in outputs if output.requires_grad]
-        gradients.append(torch.autograd.grad(torch.stack(squares).sum(), wanted, allow_unused=True))
-    for a, b in zip(*gradients, strict=True):
-        assert (a is None) == (b is None)
-        if a is not None:
-            torch.testing.assert_close(b, a, rtol=10 * tolerance, atol=10 * tolerance)
-
-
-def _x(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, grad: bool = True) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(*shape, generator=generator).to(dtype).requires_grad_(grad)
+_compiled = functools.partial(compiled_with_graphs, strict=True)
+_x = functools.partial(numbers, grad=True)
 
 
 def _norm_chain(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -79,16 +45,16 @@ def _norm_chain(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_chain_of_norm_and_softmax_is_one_kernel() -> None:
-    backend = _check(_norm_chain, _x(5, 48), _x(48, seed=1))
-    forward, backward = backend.graphs
+    graphs = _check(_norm_chain, _x(5, 48), _x(48, seed=1))
+    forward, backward = graphs
     assert len(forward.kernels) == 1
     assert len(backward.kernels) <= 2
     assert not forward.fallbacks
 
 
 def test_a_long_row_is_read_in_blocks() -> None:
-    backend = _check(_norm_chain, _x(3, 3001), _x(3001, seed=1), tolerance=1e-4)
-    (source,) = [kernel.source for kernel in backend.graphs[0].kernels]
+    graphs = _check(_norm_chain, _x(3, 3001), _x(3001, seed=1), tolerance=1e-4)
+    (source,) = [kernel.source for kernel in graphs[0].kernels]
     assert source.count("for rstart in range(0, 3001, RBLOCK)") == 5  # mean, variance, maximum, sum, then the result
     assert source.count("tl.sum(") == 3
 
@@ -213,10 +179,10 @@ def test_one_compilation_serves_all_sizes() -> None:
         halves = x.reshape(x.shape[0], 2, -1).amax(1)
         return torch.cat([y, x], 1).t().contiguous(), y.sum(0), x.view(-1)[1:], F.pad(x, (1, 2)), halves, x.flip(0)
 
-    compiled, backend = _compiled(function, dynamic=True)
+    compiled, graphs = _compiled(function, dynamic=True)
     for rows, columns in ((5, 48), (7, 48), (3, 64), (2, 1200)):
-        _agree(function, compiled, (_x(rows, columns), _x(columns, seed=1)), 1e-4)
-    assert len(backend.graphs) == 2
+        check_agreement(function, compiled, (_x(rows, columns), _x(columns, seed=1)), 1e-4)
+    assert len(graphs) == 2
 
 
 def test_a_size_that_guards_say_is_one_is_written_in_terms_of_an_unknown_one() -> None:
@@ -245,9 +211,9 @@ def test_tensors_are_laid_out_as_the_graph_says() -> None:
 
 
 def test_what_has_no_rule_is_called_and_counted() -> None:
-    backend = _check(lambda x, y: (x * y).relu().sort(1)[0] + 1, _x(4, 5), _x(4, 5, seed=1), strict=False)
-    assert backend.graphs[0].fallbacks["aten.sort.default"] == 1
-    assert sum(backend.graphs[0].lowered.values()) >= 2
+    graphs = _check(lambda x, y: (x * y).relu().sort(1)[0] + 1, _x(4, 5), _x(4, 5, seed=1), strict=False)
+    assert graphs[0].fallbacks["aten.sort.default"] == 1
+    assert sum(graphs[0].lowered.values()) >= 2
 
 
 def test_in_strict_mode_it_is_an_error_that_names_it() -> None:
@@ -260,7 +226,7 @@ def test_and_the_line_of_the_program_where_it_was_recorded() -> None:
     def sorts(x: torch.Tensor) -> torch.Tensor:
         return x.sort(1)[0]
 
-    compiled = compile_aot(sorts, backend=_Backend(), decompositions=codegen_decompositions(), record_stack_traces=True)
+    compiled = compile_aot(sorts, backend=Compiler(), decompositions=codegen_decompositions(), record_stack_traces=True)
     with pytest.raises(
         UnsupportedByRefimpl, match=rf"called at: File .*{Path(__file__).name}.* in sorts: return x.sort"
     ):
@@ -271,8 +237,8 @@ def test_the_same_program_prints_the_same_kernels() -> None:
     """Whatever was compiled before: kernels are kept by their text."""
     sources = []
     for _ in range(2):
-        backend = _check(_norm_chain, _x(5, 48), _x(48, seed=1))
-        sources.append([kernel.source for graph in backend.graphs for kernel in graph.kernels])
+        graphs = _check(_norm_chain, _x(5, 48), _x(48, seed=1))
+        sources.append([kernel.source for graph in graphs for kernel in graph.kernels])
     assert sources[0] == sources[1]
     assert sources[0]
 
@@ -345,19 +311,23 @@ def test_the_remainder_of_a_number_has_the_dtype_of_a_tensor_without_dimensions(
 def test_torch_compile_takes_the_backend(*, dynamic: bool) -> None:
     compiled = torch.compile(_norm_chain, backend=triton, dynamic=dynamic)
     for rows in (5, 7):
-        _agree(_norm_chain, compiled, (_x(rows, 48), _x(48, seed=1)), 1e-5)
+        check_agreement(_norm_chain, compiled, (_x(rows, 48), _x(48, seed=1)), 1e-5)
 
 
 def test_torch_compile_s_symbolic_sizes_are_compiled_once() -> None:
-    backend = _Backend()
+    graphs: list[CompiledGraph] = []
+
+    def compiler(graph_module: torch.fx.GraphModule, example_inputs: Any, **_: Any) -> CompiledGraph:
+        graphs.append(compile_graph(graph_module, example_inputs, strict=True))
+        return graphs[-1]
 
     def program(x: torch.Tensor) -> torch.Tensor:
         return (x + x.shape[0]) * x.shape[1]
 
-    compiled = torch.compile(program, backend=functools.partial(triton, compiler=backend), dynamic=True)
+    compiled = torch.compile(program, backend=functools.partial(triton, compiler=compiler), dynamic=True)
     for rows in (5, 7, 11):
-        _agree(program, compiled, (_x(rows, 48),), 1e-5)
-    assert len(backend.graphs) == 2  # forward and backward
+        check_agreement(program, compiled, (_x(rows, 48),), 1e-5)
+    assert len(graphs) == 2  # forward and backward
 
 
 def test_the_guide_s_example_gives_what_it_says() -> None:

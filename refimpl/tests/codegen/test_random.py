@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,42 +12,22 @@ import torch
 import torch.nn.functional as F
 from scipy import stats
 
-from refimpl.codegen.compile import compile_graph
-from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.kernel import Level
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import compile_to_cubin
 from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.schedule import MAX_DRAWS
-from refimpl.pipeline import compile_aot
+from refimpl.tests.codegen.checks import compiled_with_graphs
 
 COUNT = 20_000
 # A seed is fixed, so that a test that passes goes on passing; a right distribution fails one seed in a thousand.
 LEAST_P = 1e-3
 
 
-class _Backend:
-    """Compiles with numbers of kernels, and keeps what it has compiled."""
-
-    def __init__(self, *, level: Level | None = None, random: Any = "philox", strict: bool = True) -> None:
-        self.level = level
-        self.options = CodegenOptions(random=random)
-        self.strict = strict
-        self.graphs: list[CompiledGraph] = []
-
-    def __call__(self, graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> CompiledGraph:
-        made = compile_graph(graph_module, example_inputs, level=self.level, strict=self.strict, options=self.options)
-        self.graphs.append(made)
-        return made
-
-
-def _compiled(function: Callable[..., Any], *, dynamic: bool = False, **options: Any) -> tuple[Any, _Backend]:
-    backend = _Backend(**options)
-    compiled = compile_aot(
-        function, backend=backend, partition="min_cut", decompositions=codegen_decompositions(), dynamic=dynamic
-    )
-    return compiled, backend
+def _compiled(
+    function: Callable[..., Any], *, random: Any = "philox", **options: Any
+) -> tuple[Any, list[CompiledGraph]]:
+    return compiled_with_graphs(function, **{"strict": True, "options": CodegenOptions(random=random), **options})
 
 
 def _drawn(function: Callable[..., Any], *arguments: Any, seed: int = 0, **options: Any) -> Any:
@@ -200,7 +180,7 @@ def test_numbers_follow_from_the_place_alone() -> None:
 
 @pytest.mark.parametrize("p", [0.0, 0.4, 1.0])
 def test_the_backward_has_the_mask_of_the_forward(p: float) -> None:
-    compiled, backend = _compiled(lambda x: F.dropout(F.dropout(x * 2, p).sin(), p))
+    compiled, graphs = _compiled(lambda x: F.dropout(F.dropout(x * 2, p).sin(), p))
     x = torch.linspace(0.1, 1, 500, requires_grad=True)
     torch.manual_seed(0)
     y = compiled(x)
@@ -209,7 +189,7 @@ def test_the_backward_has_the_mask_of_the_forward(p: float) -> None:
     assert torch.equal(x.grad == 0, y == 0)
     share = (y != 0).double().mean().item()
     assert abs(share - (1 - p) ** 2) < (0.1 if 0 < p < 1 else 1e-12)
-    assert not any("_words" in kernel.source for kernel in backend.graphs[1].kernels)  # it was saved
+    assert not any("_words" in kernel.source for kernel in graphs[1].kernels)  # it was saved
     scale = 0.0 if p == 1 else 1 / (1 - p)
     expected = torch.where(y != 0, scale * (2 * x * scale).sin(), 0.0)
     torch.testing.assert_close(y, expected.detach())
@@ -233,7 +213,7 @@ def test_symbolic_sizes() -> None:
             F.dropout(x, 0.5),
         )
 
-    compiled, backend = _compiled(function, dynamic=True)
+    compiled, graphs = _compiled(function, dynamic=True)
     for rows, columns in ((3, 700), (9, 50)):
         torch.manual_seed(0)
         u, places, y = compiled(torch.ones(rows, columns))
@@ -241,7 +221,7 @@ def test_symbolic_sizes() -> None:
         assert torch.equal(u, _drawn(lambda rows=rows, columns=columns: torch.rand(rows, columns + 1)))
         assert places.max() <= columns
         assert 0.4 < (y != 0).double().mean() < 0.6
-    assert len(backend.graphs) == 1
+    assert len(graphs) == 1
 
 
 def _many() -> Any:
@@ -259,9 +239,9 @@ def test_the_interpreter_draws_the_same() -> None:
 
 @pytest.mark.parametrize("capability", [80, 90])
 def test_the_kernels_compile(capability: int) -> None:
-    compiled, backend = _compiled(_many)
+    compiled, graphs = _compiled(_many)
     compiled()
-    for kernel in backend.graphs[0].kernels:
+    for kernel in graphs[0].kernels:
         constants = {parameter.name: 64 for parameter in kernel.constants}
         made = compile_to_cubin(kernel, constants, capability)
         assert made.spills == 0
@@ -269,9 +249,9 @@ def test_the_kernels_compile(capability: int) -> None:
 
 def test_a_kernel_draws_few_numbers() -> None:
     """What has nothing in common but the seed is not put together: registers would not do."""
-    compiled, backend = _compiled(lambda x: [F.dropout(x + at, 0.5) * x for at in range(6)])
+    compiled, graphs = _compiled(lambda x: [F.dropout(x + at, 0.5) * x for at in range(6)])
     compiled(torch.ones(64))
-    drawn = [len(set(re.findall(r"_integer\(.*?\)$", kernel.source, re.M))) for kernel in backend.graphs[0].kernels]
+    drawn = [len(set(re.findall(r"_integer\(.*?\)$", kernel.source, re.M))) for kernel in graphs[0].kernels]
     assert sum(drawn) >= 6
     assert max(drawn) <= MAX_DRAWS
 

@@ -18,7 +18,7 @@ from refimpl.codegen.levels.cubin import compile_to_cubin
 from refimpl.codegen.levels.interpreter import InterpreterLevel
 from refimpl.codegen.lowering.regions import find_regions
 from refimpl.pipeline import compile_aot
-from refimpl.tests.capture.region_checks import Backend, compiled_with, numbers, qkv, results_of
+from refimpl.tests.codegen.region_checks import Backend, compiled_with, numbers, qkv, results_of
 
 Function = Callable[..., torch.Tensor]
 

@@ -16,22 +16,15 @@ import refimpl
 from refimpl.backends.triton import triton
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.schedule import GUESSED_SIZE, guess
 from refimpl.pipeline import compile_aot
 from refimpl.symbolic.functions import FloorDiv
-from refimpl.tests.codegen.checks import check
+from refimpl.tests.codegen.checks import check, compiled_with_graphs
 from refimpl.trace.decompositions.device_numerics import following_kernels_of
 
 
 def _compiled(function: Callable[..., Any], *, dynamic: bool = False) -> Callable[..., Any]:
-    return compile_aot(
-        function,
-        backend=compile_graph,
-        partition="min_cut",
-        decompositions=codegen_decompositions(),
-        dynamic=dynamic,
-    )
+    return compiled_with_graphs(function, dynamic=dynamic)[0]
 
 
 def _check(function: Callable[..., Any], *arguments: Any, dynamic: bool = False) -> None:
@@ -571,13 +564,7 @@ def test_a_kernel_of_a_loss_asks_for_probabilities_as_eager_does(dtype: torch.dt
         return torch.nn.functional.binary_cross_entropy(x, target, weight, reduction=reduction)
 
     x, target = torch.linspace(0, 1, 30).to(dtype).reshape(5, 6), torch.linspace(1, 0, 6, dtype=dtype).expand(5, 6)
-    made: list[CompiledGraph] = []
-
-    def compile_one(graph_module: torch.fx.GraphModule, example_inputs: Any) -> CompiledGraph:
-        made.append(compile_graph(graph_module, example_inputs))
-        return made[-1]
-
-    compiled = compile_aot(function, backend=compile_one, decompositions=codegen_decompositions())
+    compiled, made = compiled_with_graphs(function)
     for arguments in ((x, target), (x, target, torch.arange(6.0).to(dtype))):
         torch.testing.assert_close(compiled(*arguments), function(*arguments))
     for wrong in ((x + 1, target), (x - 1, target), (x * torch.nan, target), (x, target + 1), (x, target - 1)):

@@ -15,6 +15,7 @@ from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.configurations import persistent_configurations, pointwise_configurations
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.kernel import Level
+from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.cubin import CompiledKernel, compile_batch
 from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.levels.interpreter import InterpreterLevel
@@ -29,6 +30,7 @@ from refimpl.codegen.sizes import SizeFacts
 from refimpl.codegen.tensors import Stored
 from refimpl.pipeline import compile_aot
 from refimpl.symbolic.ranges import Range
+from refimpl.tests.codegen.checks import compiled_with_graphs, numbers
 
 
 def _lowered(function: Callable[..., Any], *arguments: torch.Tensor, dynamic: bool = False) -> LoweredGraph:
@@ -85,10 +87,6 @@ def _run(
     return tensors
 
 
-def _x(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
     "pointwise": (lambda x, y: F.gelu(x) + y, ((40, 70), (70,))),
     "softmax": (lambda x: x.softmax(-1), ((33, 100),)),
@@ -110,7 +108,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_configuration_gives_the_same(name: str, dynamic: bool) -> None:
     function, shapes = PROGRAMS[name]
-    inputs = tuple(_x(*shape, seed=at) for at, shape in enumerate(shapes))
+    inputs = tuple(numbers(*shape, seed=at) for at, shape in enumerate(shapes))
     graph = _lowered(function, *inputs, dynamic=dynamic)
     printed, buffers = _printed(graph)
     expected = _run(graph, printed, buffers, inputs, lambda one: 0)
@@ -125,7 +123,7 @@ def test_every_configuration_gives_the_same(name: str, dynamic: bool) -> None:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_emulator_and_interpreter_agree(name: str) -> None:
     function, shapes = PROGRAMS[name]
-    inputs = tuple(_x(*shape, seed=at) for at, shape in enumerate(shapes))
+    inputs = tuple(numbers(*shape, seed=at) for at, shape in enumerate(shapes))
     graph = _lowered(function, *inputs)
     printed, buffers = _printed(graph)
     expected = _run(graph, printed, buffers, inputs, lambda one: 0)
@@ -138,7 +136,7 @@ def _compiles(capability: int, *, every: bool) -> None:
     kernels = []
     for function, shapes in PROGRAMS.values():
         for dynamic in (False, True):
-            printed, _ = _printed(_lowered(function, *(_x(*shape) for shape in shapes), dynamic=dynamic))
+            printed, _ = _printed(_lowered(function, *(numbers(*shape) for shape in shapes), dynamic=dynamic))
             for one in printed:
                 chosen = one.configurations if every else one.configurations[:1]
                 kernels += [(one.kernel_for(made), made.constants) for made in chosen]
@@ -173,26 +171,22 @@ def test_few_rows_are_spread_over_more_programs(rows: int, block: int) -> None:
 
 
 def test_configurations_that_leave_points_without_a_mask_are_not_allowed() -> None:
-    inputs = (_x(3, 1024),)
+    inputs = (numbers(3, 1024),)
     (printed,), _ = _printed(_lowered(lambda x: x * 2, *inputs))
     blocks = [dict(made.blocks)["XBLOCK"] for made in printed.configurations]
     assert "xmask" not in printed.kernel.source
     assert blocks == [256, 512, 1024]  # 2048 would go beyond 3072 points
 
 
-def _compiled(function: Callable[..., Any], *arguments: torch.Tensor, dynamic: bool = False) -> tuple[Any, list[Any]]:
-    made: list[Any] = []
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        made.append(compile_graph(graph_module, example_inputs, strict=True))
-        return made[-1]
-
-    compiled = compile_aot(function, backend=backend, decompositions=codegen_decompositions(), dynamic=dynamic)
-    return compiled(*arguments), made
+def _compiled(
+    function: Callable[..., Any], *arguments: torch.Tensor, dynamic: bool = False
+) -> tuple[Any, list[CompiledGraph]]:
+    compiled, graphs = compiled_with_graphs(function, dynamic=dynamic, strict=True)
+    return compiled(*arguments), graphs
 
 
 def _rounded(*shape: int) -> torch.Tensor:
-    return (_x(*shape) * 3).round()
+    return (numbers(*shape) * 3).round()
 
 
 ROWS_AND_COLUMNS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], int]] = {
@@ -211,35 +205,35 @@ ROWS_AND_COLUMNS: dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...
 @pytest.mark.parametrize("name", ROWS_AND_COLUMNS)
 def test_rows_and_columns_of_one_input_are_reduced_in_one_kernel(name: str) -> None:
     function, shapes, launches = ROWS_AND_COLUMNS[name]
-    inputs = tuple(_x(*shape, seed=at) for at, shape in enumerate(shapes))
+    inputs = tuple(numbers(*shape, seed=at) for at, shape in enumerate(shapes))
     actual, graphs = _compiled(function, *inputs)
     torch.testing.assert_close(actual, function(*inputs), rtol=1e-5, atol=1e-3)
     assert len(graphs[0].printed) == launches, graphs[0].source
 
 
 def test_small_kernels_that_share_nothing_are_one_launch() -> None:
-    inputs = _x(40, 50), _x(40, 50, seed=1)
+    inputs = numbers(40, 50), numbers(40, 50, seed=1)
     actual, graphs = _compiled(lambda x, y: (x.sum(1), y.amax(1)), *inputs)
     torch.testing.assert_close(actual, (inputs[0].sum(1), inputs[1].amax(1)))
     assert len(graphs[0].printed) == 1
 
 
 LONG: dict[str, tuple[Callable[..., Any], torch.Tensor]] = {
-    "sum of all": (lambda x: x.sum(), _x(400, 300)),
-    "a prime number of values": (lambda x: (x.sum(), x.amin(), x.square().mean()), _x(65537)),
-    "variance": (lambda x: torch.var_mean(x), _x(400, 300) + 100),
-    "tall columns": (lambda x: (x.sum(0), x.amax(0)), _x(40000, 3)),
-    "outer and inner": (lambda x: x.sum((0, 2)), _x(9, 4, 9000)),
+    "sum of all": (lambda x: x.sum(), numbers(400, 300)),
+    "a prime number of values": (lambda x: (x.sum(), x.amin(), x.square().mean()), numbers(65537)),
+    "variance": (lambda x: torch.var_mean(x), numbers(400, 300) + 100),
+    "tall columns": (lambda x: (x.sum(0), x.amax(0)), numbers(40000, 3)),
+    "outer and inner": (lambda x: x.sum((0, 2)), numbers(9, 4, 9000)),
     "first of equal places": (lambda x: (x.argmax(), x.argmin(0), x.max(0)), _rounded(40000, 2)),
     "place of a NaN": (
         lambda x: x.argmax(),
-        torch.where(torch.arange(70000) % 30011 == 30010, float("nan"), _x(70000)),
+        torch.where(torch.arange(70000) % 30011 == 30010, float("nan"), numbers(70000)),
     ),
     "all minus infinity": (lambda x: x.argmax(0), torch.full((70001, 1), float("-inf"))),
-    "integers": (lambda x: (x.sum(), x.amax(), x.argmin()), (_x(60000) * 99).to(torch.int32)),
-    "whether any and all": (lambda x: ((x > 4).any(), (x > -9).all()), _x(60000)),
-    "half": (lambda x: (x.sum(), x.mean()), _x(60000).half()),
-    "softmax of one row": (lambda x: x.softmax(-1), _x(1, 50000)),
+    "integers": (lambda x: (x.sum(), x.amax(), x.argmin()), (numbers(60000) * 99).to(torch.int32)),
+    "whether any and all": (lambda x: ((x > 4).any(), (x > -9).all()), numbers(60000)),
+    "half": (lambda x: (x.sum(), x.mean()), numbers(60000).half()),
+    "softmax of one row": (lambda x: x.softmax(-1), numbers(1, 50000)),
 }
 
 
@@ -256,23 +250,17 @@ def test_long_reductions_are_split_and_give_what_eager_gives(name: str, dynamic:
 
 
 def test_a_split_sum_is_no_less_exact_than_eager() -> None:
-    x = _x(1 << 20).abs() + 1000
+    x = numbers(1 << 20).abs() + 1000
     actual, _ = _compiled(lambda x: x.sum(), x)
     exact = x.double().sum()
     assert abs(actual.double() - exact) <= abs(x.sum().double() - exact) + exact * 2**-24
 
 
 def test_a_split_reduction_for_one_size_holds_for_others() -> None:
-    made: list[Any] = []
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        made.append(compile_graph(graph_module, example_inputs, strict=True))
-        return made[-1]
-
     def function(x: torch.Tensor) -> Any:
         return x.sum(), x.amax(), x.argmin()
 
-    compiled = compile_aot(function, backend=backend, decompositions=codegen_decompositions(), dynamic=True)
+    compiled, made = compiled_with_graphs(function, dynamic=True, strict=True)
     for size in (50000, 2, 3, 25, 49999, 123457):
         x = _rounded(size)
         torch.testing.assert_close(compiled(x), function(x), rtol=1e-5, atol=1e-3)
@@ -287,7 +275,7 @@ def _index_types(printed: PrintedKernel) -> set[str]:
 
 @pytest.mark.parametrize(("upper", "expected"), [(46338, {"int32", "i32"}), (46341, {"int64", "i64"})])
 def test_places_are_int32_where_ranges_of_sizes_prove_it(upper: int, expected: set[str]) -> None:
-    graph = _lowered(lambda x, b: (x + b) * 2, _x(30, 30), _x(30), dynamic=True)
+    graph = _lowered(lambda x, b: (x + b) * 2, numbers(30, 30), numbers(30), dynamic=True)
     needed = {value.buffer.name for value in graph.outputs if isinstance(value, Stored)}
     (entry,) = schedule(graph.steps, needed)
     assert isinstance(entry, ScheduledKernel)
@@ -302,14 +290,7 @@ def test_places_are_int32_where_ranges_of_sizes_prove_it(upper: int, expected: s
 def test_places_of_a_known_size_are_int64_from_the_one_that_int32_has_not(size: int, expected: str) -> None:
     with FakeTensorMode():
         x = torch.empty(size, dtype=torch.int8)
-    made: list[LoweredGraph] = []
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        made.append(lower_graph(graph_module, options=CodegenOptions(strict=True)))
-        return graph_module
-
-    compile_aot(lambda x: x + 1, backend=backend)(x)
-    (printed,), _ = _printed(made[0])
+    (printed,), _ = _printed(_lowered(lambda x: x + 1, x))
     assert _index_types(printed) == {expected}
 
 

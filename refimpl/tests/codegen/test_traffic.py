@@ -10,27 +10,17 @@ import torch
 import torch.nn.functional as F
 
 from refimpl.backends.partition import partition_for_kernels
-from refimpl.codegen.compile import compile_graph
-from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.codegen.launch_plan import CompiledGraph
-from refimpl.pipeline import compile_aot
+from refimpl.tests.codegen.checks import compiled_with_graphs
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "codegen.md"
 
 
 def graphs(function: Callable[..., Any], *shapes: tuple[int, ...]) -> list[CompiledGraph]:
     """Forward, and backward."""
-    made: list[CompiledGraph] = []
-
-    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
-        made.append(compile_graph(graph_module, example_inputs, strict=True))
-        return made[-1]
-
     inputs = [torch.zeros(shape, requires_grad=True) for shape in shapes]
     targets = [torch.zeros(shapes[0][0], dtype=torch.int64)] if function is F.cross_entropy else []
-    compiled = compile_aot(
-        function, backend=backend, partition=partition_for_kernels, decompositions=codegen_decompositions()
-    )
+    compiled, made = compiled_with_graphs(function, partition=partition_for_kernels, strict=True)
     outputs = compiled(*inputs, *targets)
     totals = [out.float().sum() for out in (outputs if isinstance(outputs, tuple) else (outputs,))]
     torch.autograd.grad(torch.stack(totals).sum(), inputs, allow_unused=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from refimpl.tests.capture.region_checks import Function, compiled_with, qkv, results_of
+from refimpl.tests.codegen.region_checks import Function, compiled_with, qkv, results_of
 
 
 def _dropout(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -14,16 +15,10 @@ import torch.nn.functional as F
 from refimpl.codegen.lowering.window_places import Parts
 from refimpl.codegen.options import CodegenOptions
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.tests.codegen.checks import Compiler, check, check_agreement, check_levels
+from refimpl.tests.codegen.checks import Compiler, check, check_agreement, check_levels, numbers
 
 NAN, INF = float("nan"), float("inf")
-
-
-def _x(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, grad: bool = True) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    if not dtype.is_floating_point:
-        return torch.randint(-9, 9, shape, generator=generator).to(dtype)
-    return torch.randn(*shape, generator=generator).to(dtype).requires_grad_(grad)
+_x = functools.partial(numbers, grad=True)
 
 
 PLANE, SPACE = (2, 3, 9, 11), (1, 2, 6, 5, 7)

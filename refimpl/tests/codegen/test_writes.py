@@ -13,16 +13,9 @@ from refimpl.codegen.levels.by_device import LevelByDevice
 from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.tests.codegen.checks import Compiler, check, check_agreement, check_levels
+from refimpl.tests.codegen.checks import Compiler, check, check_agreement, check_levels, numbers
 
 aten = torch.ops.aten
-
-
-def _x(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32, grad: bool = False) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    if not dtype.is_floating_point:
-        return torch.randint(-9, 9, shape, generator=generator).to(dtype)
-    return torch.randn(*shape, generator=generator).to(dtype).requires_grad_(grad)
 
 
 def _at(below: int, *shape: int) -> torch.Tensor:
@@ -82,19 +75,19 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {  # of (5, 6
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_writes_and_their_gradients(name: str, dtype: torch.dtype) -> None:
     tolerance = 1e-5 if dtype == torch.float32 else 1e-12
-    x, values = _x(5, 6, dtype=dtype, grad=True), _x(4, 6, seed=1, dtype=dtype, grad=True)
+    x, values = numbers(5, 6, dtype=dtype, grad=True), numbers(4, 6, seed=1, dtype=dtype, grad=True)
     check(PROGRAMS[name], x, values, tolerance=tolerance, strict=False)
 
 
 @pytest.mark.parametrize("name", [name for name in PROGRAMS if "gradient" not in name])
 def test_no_operator_is_left(name: str) -> None:
-    check(PROGRAMS[name], _x(5, 6), _x(4, 6, seed=1), tolerance=1e-5)
+    check(PROGRAMS[name], numbers(5, 6), numbers(4, 6, seed=1), tolerance=1e-5)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_levels_agree(name: str) -> None:
     compiler = Compiler(strict=False)
-    compiler.compile(PROGRAMS[name])(_x(5, 6), _x(4, 6, seed=1))
+    compiler.compile(PROGRAMS[name])(numbers(5, 6), numbers(4, 6, seed=1))
     check_levels(compiler.recorded, tolerance=1e-6)
 
 
@@ -108,7 +101,7 @@ def test_scatter_reduce_of_every_dtype(dtype: torch.dtype, reduce: str, *, inclu
         return x.scatter_reduce(0, _at(5, 7, 6), values, reduce, include_self=include_self)
 
     tolerance = 2e-2 if dtype.is_floating_point else 0.0
-    check(function, _x(5, 6, dtype=dtype), _x(7, 6, seed=1, dtype=dtype), tolerance=tolerance, strict=False)
+    check(function, numbers(5, 6, dtype=dtype), numbers(7, 6, seed=1, dtype=dtype), tolerance=tolerance, strict=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64], ids=str)
@@ -126,7 +119,7 @@ def test_extremes_of_special_floats(dtype: torch.dtype, reduce: str, *, include_
 
 
 def test_truth_values() -> None:
-    flags, values = _x(5, 6) > 0, _x(4, 6, seed=1) > 0.5
+    flags, values = numbers(5, 6) > 0, numbers(4, 6, seed=1) > 0.5
     check(lambda x, v: (x.index_put((ROWS,), v), x.index_put((ROWS,), v, accumulate=True)), flags, values)
 
 
@@ -153,7 +146,7 @@ def test_of_several_values_for_one_place_the_last_stays() -> None:
 
 def test_what_is_read_may_be_one_element_everywhere() -> None:
     """The gradient of a sum."""
-    x, values = _x(5, 6, grad=True), _x(8, seed=1, grad=True)
+    x, values = numbers(5, 6, grad=True), numbers(8, seed=1, grad=True)
     for accumulate in (True, False):
         compiled = Compiler().compile(lambda x, v, accumulate=accumulate: x.put(_at(30, 8), v, accumulate=accumulate))
         actual = torch.autograd.grad(compiled(x, values).sum(), (x, values))
@@ -171,7 +164,7 @@ def test_what_only_the_next_write_reads_is_not_copied() -> None:
         first = x.index_add(0, places, v)
         return first, first.index_add(0, places, v * 2), first.scatter(0, places[:, None], 7.0)
 
-    x, values = _x(5, 6), _x(4, 6, seed=1)
+    x, values = numbers(5, 6), numbers(4, 6, seed=1)
     compiler = check(chain, x, values, tolerance=1e-6)
     assert len(compiler.graphs[0].kernels) == 3  # a copy, the sums, the numbers
     check(branches, x, values, tolerance=1e-6)
@@ -180,9 +173,9 @@ def test_what_only_the_next_write_reads_is_not_copied() -> None:
 def test_kernels_that_write_into_one_buffer_are_kept_apart() -> None:
     """Though they read the same places, and so do those that read the result."""
     rows = torch.tensor([1, 0, 3, 1, 2])
-    check(lambda x: x.index_add(0, rows, x), _x(5, 6), tolerance=1e-6)
-    check(lambda x: x.index_add(0, rows, x) * x, _x(5, 6), tolerance=1e-6)
-    check(lambda x: x.index_fill(0, rows, 2.0).index_add(0, rows, x) * x, _x(5, 6), tolerance=1e-6)
+    check(lambda x: x.index_add(0, rows, x), numbers(5, 6), tolerance=1e-6)
+    check(lambda x: x.index_add(0, rows, x) * x, numbers(5, 6), tolerance=1e-6)
+    check(lambda x: x.index_fill(0, rows, 2.0).index_add(0, rows, x) * x, numbers(5, 6), tolerance=1e-6)
 
 
 def test_nothing_is_written_out_of_bounds_where_assertions_are_off() -> None:
@@ -194,7 +187,7 @@ def test_nothing_is_written_out_of_bounds_where_assertions_are_off() -> None:
             lambda x, at: x.scatter(0, at[:, None], 2.0),
             lambda x, at: x.scatter(1, at[:, None], x),
         ):
-            x, places = _x(5, 5), torch.tensor(rows)
+            x, places = numbers(5, 5), torch.tensor(rows)
             compiled = Compiler(level=EmulatorLevel(races=True)).compile(function)
             actual = compiled(x, places)
             assert torch.equal(actual, x) or torch.equal(actual, x.t())
@@ -203,7 +196,7 @@ def test_nothing_is_written_out_of_bounds_where_assertions_are_off() -> None:
 def test_a_diagonal_of_another_length_is_eager_s_error() -> None:
     compiled = Compiler(strict=False).compile(lambda x, v: x.diagonal_scatter(v))
     with pytest.raises(RuntimeError, match="src"):
-        compiled(_x(5, 6), _x(1))
+        compiled(numbers(5, 6), numbers(1))
 
 
 @pytest.mark.parametrize("name", ["index_add", "index_copy"])
@@ -212,15 +205,15 @@ def test_rows_that_do_not_fit_are_eager_s_error(name: str, shape: tuple[int, ...
     def function(x: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
         return getattr(x, name)(0, _at(5, 4), source)
 
-    source = _x(*shape)
+    source = numbers(*shape)
     with pytest.raises((RuntimeError, IndexError)):
-        function(_x(5, 6), source)
+        function(numbers(5, 6), source)
     with pytest.raises((RuntimeError, IndexError)):  # of index_copy, fake kernels raise the other one
-        Compiler(strict=False).compile(function)(_x(5, 6), source)
+        Compiler(strict=False).compile(function)(numbers(5, 6), source)
 
 
 def test_inputs_are_left_alone() -> None:
-    x, values = _x(5, 6), _x(4, 6, seed=1)
+    x, values = numbers(5, 6), numbers(4, 6, seed=1)
     before = x.clone()
     for name in ("index_put", "index_put, accumulated", "scatter of a number", "scatter_add"):
         Compiler().compile(PROGRAMS[name])(x, values)
@@ -234,7 +227,7 @@ def test_nothing_to_write() -> None:
             x.index_put((none,), v), x.index_put((none,), v, accumulate=True), x.index_add(0, none, v),
             x.index_copy(0, none, v), x.scatter(0, none[:, None], v), x.scatter_add(0, none[:, None], v),
         ),
-        _x(5, 6), torch.zeros(0, 6),
+        numbers(5, 6), torch.zeros(0, 6),
     )  # fmt: skip
 
 
@@ -249,7 +242,7 @@ def test_one_compilation_serves_all_sizes() -> None:
     compiler = Compiler()
     compiled = compiler.compile(function, dynamic=True)
     for size, count, width in ((5, 4, 6), (9, 7, 3), (4, 40, 11)):
-        arguments = _x(size, width, grad=True), _x(count, width, seed=1, grad=True), _at(size, count)
+        arguments = numbers(size, width, grad=True), numbers(count, width, seed=1, grad=True), _at(size, count)
         check_agreement(function, compiled, arguments, 1e-4)
     assert len(compiler.graphs) == 2
 
@@ -276,7 +269,7 @@ OUT_OF_BOUNDS: dict[str, Callable[..., Any]] = {
 def test_places_out_of_bounds_are_eager_s_error(name: str, place: int) -> None:
     """And nothing is written around the tensor."""
     function, at = OUT_OF_BOUNDS[name], torch.tensor([place])
-    memory = _x(9, 6)
+    memory = numbers(9, 6)
     rows, before = memory[2:7], memory.clone()
     with pytest.raises((IndexError, RuntimeError)) as expected:
         function(rows, at)
@@ -291,7 +284,7 @@ def test_deterministic_compilations_add_no_floats_atomically() -> None:
     def function(x: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         return x.index_add(0, _at(5, 4), values)
 
-    x, values = _x(5, 6), _x(4, 6, seed=1)
+    x, values = numbers(5, 6), numbers(4, 6, seed=1)
     compiler = Compiler(options=CodegenOptions(deterministic=True))
     with pytest.raises(UnsupportedByRefimpl, match="added up atomically, where results must be deterministic"):
         compiler.compile(function)(x, values)
@@ -301,7 +294,7 @@ def test_deterministic_compilations_add_no_floats_atomically() -> None:
             Compiler().compile(function)(x, values)
     finally:
         torch.use_deterministic_algorithms(False)
-    whole = _x(5, 6, dtype=torch.int64), _x(4, 6, seed=1, dtype=torch.int64)
+    whole = numbers(5, 6, dtype=torch.int64), numbers(4, 6, seed=1, dtype=torch.int64)
     compiled = Compiler(options=CodegenOptions(deterministic=True)).compile(function)
     assert torch.equal(compiled(*whole), function(*whole))
 

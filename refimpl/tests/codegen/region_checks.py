@@ -15,6 +15,7 @@ from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.options import CodegenOptions
 from refimpl.pipeline import compile_aot
+from refimpl.tests.codegen.checks import numbers
 
 Function = Callable[..., torch.Tensor]
 
@@ -51,10 +52,6 @@ def compiled_with(function: Callable[..., Any], *, dynamic: bool = False, **opti
         dynamic=dynamic,
     )
     return compiled, backend
-
-
-def numbers(*shape: int, seed: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def qkv(queries: int = 24, keys: int = 40, width: int = 16, **options: Any) -> list[torch.Tensor]:
