@@ -11,9 +11,7 @@ from torch import nn
 
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import export
-
-MODES = pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
-TABLES = pytest.mark.parametrize("table", ["none", "empty", "default"])
+from refimpl.tests.export.forms import STRICT, TABLES, decomposed
 
 
 class Buffers(nn.Module):
@@ -77,7 +75,7 @@ def read_in_branch(self: Buffers, x: torch.Tensor) -> Any:
 FUNCTIONS = [counted, old_is_returned, written_and_assigned, kept_for_backward, with_history, read_in_branch, swapped]
 
 
-@MODES
+@STRICT
 @TABLES
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
 def test_calls_after_each_other_are_those_of_the_module(function: Any, table: str, strict: bool) -> None:
@@ -87,9 +85,7 @@ def test_calls_after_each_other_are_those_of_the_module(function: Any, table: st
             export(module, (torch.randn(3),), strict=True)
         return
     program = export(copy.deepcopy(module), (torch.randn(3, requires_grad=True),), strict=strict)
-    if table != "none":
-        program = program.run_decompositions(None if table == "default" else {})
-    runnable = program.module()
+    runnable = decomposed(program, table).module()
     for _ in range(1 if function is with_history else 2):
         x = torch.randn(3, requires_grad=function is not read_in_branch)  # torch's own cond has no gradient here
         same = x.detach().clone().requires_grad_(x.requires_grad)

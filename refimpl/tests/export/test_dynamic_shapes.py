@@ -16,9 +16,8 @@ from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.errors import BadParameter
 from refimpl.export import Dim, ShapesCollection, dims, export, register_dataclass
 from refimpl.export.errors import InputMismatch
+from refimpl.tests.export.forms import STRICT
 from refimpl.tests.export.modules import Containers, Shifted
-
-MODES = pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
 
 
 class Branching(nn.Module):
@@ -91,7 +90,7 @@ def test_dims_refuse_other_than_increasing_linear_functions(wrong: Any) -> None:
 # -------------------------------------------------------------------------------------------------------- what is said
 
 
-@MODES
+@STRICT
 def test_a_named_size_varies_within_its_bounds(strict: bool) -> None:
     program = export(
         Doubling(), (torch.ones(5, 3),), dynamic_shapes={"x": {0: Dim("n", min=3, max=100)}}, strict=strict
@@ -104,7 +103,7 @@ def test_a_named_size_varies_within_its_bounds(strict: bool) -> None:
             module(torch.ones(rows, 3))
 
 
-@MODES
+@STRICT
 def test_sizes_of_one_name_are_one_size(strict: bool) -> None:
     n = Dim("n")
     program = export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes={"x": {0: n}, "y": {0: n}}, strict=strict)
@@ -114,7 +113,7 @@ def test_sizes_of_one_name_are_one_size(strict: bool) -> None:
         program.module()(torch.ones(9), torch.ones(8))
 
 
-@MODES
+@STRICT
 def test_a_derived_size_follows_its_root(strict: bool) -> None:
     n = Dim("n", min=2, max=10)
     program = export(
@@ -134,7 +133,7 @@ def test_only_a_derived_size_is_enough_to_read_its_root() -> None:
             program.module()(torch.ones(size))
 
 
-@MODES
+@STRICT
 def test_auto_is_what_the_program_allows(strict: bool) -> None:
     said = {"x": {0: Dim.AUTO}, "y": {0: Dim.AUTO}}
     program = export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=said, strict=strict)
@@ -145,7 +144,7 @@ def test_auto_is_what_the_program_allows(strict: bool) -> None:
     assert fixed.range_constraints == {}
 
 
-@MODES
+@STRICT
 def test_dynamic_is_a_promise(strict: bool) -> None:
     with pytest.raises(UserError, match="is always 4") as raised:
         export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=({0: Dim.DYNAMIC}, None), strict=strict)
@@ -174,7 +173,7 @@ def test_an_integer_may_vary_where_python_runs() -> None:
     ],
     ids=["beside", "below"],
 )  # fmt: skip
-@MODES
+@STRICT
 def test_sizes_are_said_in_containers_and_of_keywords(said: Any, strict: bool) -> None:
     t = torch.ones(3)
     inputs = ((t, [t + 1]), t + 2), {"last": t + 3, "deep": {"k": t + 4}}
@@ -210,7 +209,7 @@ def test_dataclasses_are_containers(spec: Any) -> None:
     assert result.x.tolist() == [2.0] * 5
 
 
-@MODES
+@STRICT
 def test_shapes_may_be_said_tensor_by_tensor(strict: bool) -> None:
     shapes, x = ShapesCollection(), torch.ones(4)
     shapes[x] = {0: Dim("n")}
@@ -245,13 +244,13 @@ def test_a_collection_refuses_two_shapes_of_one_tensor_and_tensors_that_are_no_i
         ({"x": {0: Dim("n", max=3)}, "y": None}, "not in range"),
     ],
 )
-@MODES
+@STRICT
 def test_shapes_that_do_not_fit_the_inputs_are_refused(said: Any, message: str, strict: bool) -> None:
     with pytest.raises(UserError, match=message):
         export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=said, strict=strict)
 
 
-@MODES
+@STRICT
 def test_a_branch_on_a_promised_size_is_refused_with_what_to_say_instead(strict: bool) -> None:
     with pytest.raises(UserError, match="Suggested fixes:\n  n = Dim\\('n', min=6\\)") as raised:
         export(Branching(), (torch.ones(8),), dynamic_shapes={"x": {0: Dim("n")}}, strict=strict)
@@ -260,7 +259,7 @@ def test_a_branch_on_a_promised_size_is_refused_with_what_to_say_instead(strict:
     assert program.module()(torch.ones(6)).tolist() == [2.0] * 6
 
 
-@MODES
+@STRICT
 def test_a_multiple_is_suggested_as_a_derived_size(strict: bool) -> None:
     with pytest.raises(UserError, match="n = 4\\*_n"):
         export(Paired(), (torch.ones(8),), dynamic_shapes={"x": {0: Dim("n")}}, strict=strict)
@@ -282,7 +281,7 @@ class Computing(nn.Module):
         return x * self.function(x.shape[0])
 
 
-@MODES
+@STRICT
 @pytest.mark.parametrize(
     "function",
     [
@@ -328,7 +327,7 @@ def suggested(error: pytest.ExceptionInfo[UserError]) -> dict[str, Any]:
     return made
 
 
-@MODES
+@STRICT
 @pytest.mark.parametrize(
     ("module", "sizes", "fixes"),
     [
@@ -348,7 +347,7 @@ def test_suggested_fixes_suffice(module: nn.Module, sizes: tuple[int, ...], fixe
     assert torch.equal(program.module()(*larger), module(*larger))
 
 
-@MODES
+@STRICT
 def test_two_definitions_of_a_dim_are_named(strict: bool) -> None:
     one, other = Dim("n", min=3), Dim("n", max=12)
     message = re.escape("different definitions Dim('n', min=3) and Dim('n', max=12) for the same symbolic dimension")
@@ -356,7 +355,7 @@ def test_two_definitions_of_a_dim_are_named(strict: bool) -> None:
         export(Adding(), (torch.ones(4), torch.ones(4)), dynamic_shapes=({0: one}, {0: other}), strict=strict)
 
 
-@MODES
+@STRICT
 def test_a_derived_size_has_a_range_of_its_own(strict: bool) -> None:
     n, m = Dim("n", min=3, max=6), Dim("m", min=4, max=8)
     examples = (torch.ones(4), torch.ones(9), torch.ones(5))
@@ -370,7 +369,7 @@ class Apart(nn.Module):
         return x + 1, y + 1, z + 1
 
 
-@MODES
+@STRICT
 def test_what_no_dim_says_is_checked_at_every_call(strict: bool) -> None:
     a, b, c = dims("a", "b", "c")
     said = ({0: a}, {0: b}, {0: c})
@@ -380,7 +379,7 @@ def test_what_no_dim_says_is_checked_at_every_call(strict: bool) -> None:
         program.module()(torch.ones(2), torch.ones(5), torch.ones(11))
 
 
-@MODES
+@STRICT
 def test_one_tensor_at_two_places_is_two_inputs(strict: bool) -> None:
     class Writing(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:

@@ -10,8 +10,7 @@ import torch
 
 from refimpl.capture.public.errors import UserError
 from refimpl.export import Dim, export
-
-strict_or_not = pytest.mark.parametrize("strict", [False, True])
+from refimpl.tests.export.forms import STRICT
 
 
 class Loops(torch.nn.Module):
@@ -34,7 +33,7 @@ class Reads(torch.nn.Module):
         return x - 1
 
 
-@strict_or_not
+@STRICT
 @pytest.mark.parametrize(("module", "line"), [(Loops(), "as many as there are"), (Branches(), "by data")])
 def test_control_flow_that_depends_on_data_is_named_by_its_line(
     module: torch.nn.Module, line: str, strict: bool
@@ -46,7 +45,7 @@ def test_control_flow_that_depends_on_data_is_named_by_its_line(
     assert re.search(rf"{Path(__file__).name}(:{number} in|\", line {number}, in) forward", str(caught.value))
 
 
-@strict_or_not
+@STRICT
 def test_a_size_that_is_asked_for_is_named_by_its_line(strict: bool) -> None:
     with pytest.raises(UserError, match=r"test_errors.py:\d+ in forward: if x.shape\[0\] > 6:  # by a size"):
         export(Reads(), (torch.ones(4),), dynamic_shapes=({0: Dim("n", min=3)},), strict=strict)

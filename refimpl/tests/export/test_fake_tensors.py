@@ -14,8 +14,7 @@ from refimpl.export import Dim, ExportedProgram, export, load, save
 from refimpl.export.archive.errors import ArchiveError
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
-
-strict_or_not = pytest.mark.parametrize("strict", [False, True])
+from refimpl.tests.export.forms import STRICT
 
 
 class Scaled(torch.nn.Module):
@@ -36,7 +35,7 @@ def fake_modes(program: ExportedProgram) -> set[Any]:
     return {value.fake_mode for value in values if isinstance(value, FakeTensor)}
 
 
-@strict_or_not
+@STRICT
 def test_a_program_exported_for_fake_inputs_runs_on_real_ones(strict: bool) -> None:
     module = Scaled()
     with FakeTensorMode():
@@ -47,7 +46,7 @@ def test_a_program_exported_for_fake_inputs_runs_on_real_ones(strict: bool) -> N
         assert torch.equal(got, expected)
 
 
-@strict_or_not
+@STRICT
 def test_fake_state_and_constants_stay_what_they_are(strict: bool) -> None:
     with FakeTensorMode():
         module = Scaled()
@@ -59,7 +58,7 @@ def test_fake_state_and_constants_stay_what_they_are(strict: bool) -> None:
     assert "c_constant" in [spec.arg.name for spec in program.graph_signature.input_specs]
 
 
-@strict_or_not
+@STRICT
 def test_an_export_below_the_mode_of_its_inputs_is_called_there(strict: bool) -> None:
     with FakeTensorMode():
         module, x = Scaled(), torch.randn(4, 3)
@@ -69,7 +68,7 @@ def test_an_export_below_the_mode_of_its_inputs_is_called_there(strict: bool) ->
         assert [value.shape for value in decomposed.module()(x)] == [value.shape for value in module(x)]
 
 
-@strict_or_not
+@STRICT
 def test_state_and_inputs_of_two_modes_do_not_meet(strict: bool) -> None:
     with FakeTensorMode():
         module = Scaled()
@@ -78,7 +77,7 @@ def test_state_and_inputs_of_two_modes_do_not_meet(strict: bool) -> None:
     assert len(fake_modes(export(module, (x,), strict=strict))) == 1
 
 
-@strict_or_not
+@STRICT
 def test_symbols_of_the_caller_are_the_numbers_they_were_made_with(strict: bool) -> None:
     env = ShapeEnv()
     example = symbolic_fake_mode(env).from_tensor(torch.randn(4, 3))
@@ -93,7 +92,7 @@ def test_symbols_of_the_caller_are_the_numbers_they_were_made_with(strict: bool)
     assert not env.guards  # nothing was asked of the caller's sizes
 
 
-@strict_or_not
+@STRICT
 def test_a_fake_view_keeps_its_layout_and_its_gradients(strict: bool) -> None:
     env = ShapeEnv()
     mode = symbolic_fake_mode(env)
@@ -115,7 +114,7 @@ def test_a_size_without_a_number_is_refused() -> None:
         export(Scaled(), (example,))
 
 
-@strict_or_not
+@STRICT
 def test_a_fake_constant_in_a_branch(strict: bool) -> None:
     with FakeTensorMode():
         module = Scaled()
@@ -148,7 +147,7 @@ def test_an_archive_leaves_fake_examples_out_and_refuses_fake_state() -> None:
         save(export(fake_module, (x,)), io.BytesIO())
 
 
-@strict_or_not
+@STRICT
 def test_fake_state_is_returned_as_it_is(strict: bool) -> None:
     with FakeTensorMode():
         shared = Scaled()

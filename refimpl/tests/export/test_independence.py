@@ -46,13 +46,14 @@ sys.setprofile(watch)
 threading.setprofile(watch)
 try:
     for strict in (False, True):
-        for module, args, shapes in (
+        programs = (
+            (modules.Mutating(), (torch.ones(4),), {"x": {0: n}}),
             (modules.EverythingModule(), (torch.randn(4, 3), 2), {"x": {0: n}, "factor": None}),
             (modules.Normalised(), (torch.randn(4, 3),), None),
-            *(() if PROVOKE else ((modules.Switching(), (torch.randn(4, 3),), None),)),
-            (modules.Mutating(), (torch.ones(4),), {"x": {0: n}}),
+            (modules.Switching(), (torch.randn(4, 3),), None),
             (modules.Shifted(), (torch.ones(4), torch.ones(5)), ({0: n}, {0: n + 1})),
-        ):
+        )
+        for module, args, shapes in programs[:1] if PROVOKE else programs:
             program = export(module, args, dynamic_shapes=shapes, strict=strict)
             program.module()(*args)
             for table in ({}, None):
@@ -84,7 +85,7 @@ def _run_child(*, provoke: bool) -> set[str]:
     )
     assert child.returncode == 0, child.stderr[-3000:]
     report = json.loads(child.stdout.splitlines()[-1])
-    assert report["count"] == (8 if provoke else 13)
+    assert report["count"] == (2 if provoke else 13)
     return {f"{file}:{function}" for file, function in report["ran"] if file not in ALLOWED}
 
 

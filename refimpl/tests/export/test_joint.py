@@ -13,6 +13,7 @@ from refimpl.aot.export_errors import BadLoss, GradientMissing, SecondDifferenti
 from refimpl.capture.public.errors import UserError
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import Dim, ExportedProgram, OutputKind, export, load, save
+from refimpl.tests.export.forms import STRICT
 from refimpl.upstream.experimental_export import _export_forward_backward, _sticky_export
 
 
@@ -52,7 +53,7 @@ def run(program: ExportedProgram, *inputs: torch.Tensor) -> dict[str, Any]:
     return {f"{spec.kind.name} {spec.target}": value for spec, value in zip(specs, results, strict=True)}
 
 
-@pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
+@STRICT
 def test_gradients_of_the_loss_are_outputs(strict: bool) -> None:
     torch.manual_seed(0)
     module, x, y = Losing(), torch.randn(4, 3, requires_grad=True), torch.randn(4, 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,8 @@ import torch
 from torch import nn
 
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.export import Dim, ExportedProgram, export, load, save
+from refimpl.export import Dim, export
+from refimpl.tests.export.forms import FORMS, STRICT, in_forms
 
 
 class Asking(nn.Module):
@@ -27,21 +27,6 @@ class Asking(nn.Module):
         return x * n + y * m
 
 
-def archived(program: ExportedProgram) -> ExportedProgram:
-    file = io.BytesIO()
-    save(program, file)
-    return load(io.BytesIO(file.getvalue()))
-
-
-ROADS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
-    "exported": lambda program: program,
-    "decomposed": lambda program: program.run_decompositions(),
-    "functional": lambda program: program.run_decompositions({}),
-    "saved": archived,
-    "decomposed, saved": lambda program: archived(program.run_decompositions()),
-    "exported again": lambda program: export(program.module(), (torch.tensor(5), torch.tensor(5))),
-}
-
 CONDITIONS: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, int], tuple[int, int]]] = {
     "a number": (lambda n, m: n == 5, (5, 2), (4, 2)),
     "another number": (lambda n, m: n == m, (3, 3), (3, 4)),
@@ -50,16 +35,16 @@ CONDITIONS: dict[str, tuple[Callable[[Any, Any], Any], tuple[int, int], tuple[in
 }
 
 
-@pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
-@pytest.mark.parametrize("road", ROADS)
+@STRICT
+@in_forms("exported", "decomposed", "functional", "saved", "decomposed, saved", "exported again")
 @pytest.mark.parametrize("name", CONDITIONS)
-def test_a_condition_that_fixes_a_number_is_asserted(name: str, road: str, strict: bool) -> None:
+def test_a_condition_that_fixes_a_number_is_asserted(name: str, form: str, strict: bool) -> None:
     condition, good, bad = CONDITIONS[name]
     if strict and name == "a number":  # the number is no symbol any more when the captured graph is traced
         with pytest.raises(UnsupportedByRefimpl, match="strict=False"):
             export(Asking(condition), (torch.tensor(5), torch.tensor(5)), strict=True)
         return
-    program = ROADS[road](export(Asking(condition), (torch.tensor(5), torch.tensor(5)), strict=strict))
+    program = FORMS[form](export(Asking(condition), (torch.tensor(5), torch.tensor(5)), strict=strict))
     module = program.module()
     expected = torch.tensor(good[0] ** 2 + good[1] ** 2)
     torch.testing.assert_close(module(*map(torch.tensor, good)), expected)

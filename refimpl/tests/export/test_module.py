@@ -11,59 +11,11 @@ from torch import nn
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import export
 from refimpl.export.errors import InputMismatch, StructureMismatch
-from refimpl.tests.export.modules import Assigning, Containers, EverythingModule, Mutating, Normalised
-
-MODES = pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
-GRAPHS = pytest.mark.parametrize("table", ["none", "empty", "default"])
+from refimpl.tests.export.forms import STRICT, TABLES, exported
+from refimpl.tests.export.modules import Containers, EverythingModule, Normalised
 
 
-def exported(module: nn.Module, *args: Any, strict: bool = False, table: str = "none", **kwargs: Any) -> nn.Module:
-    program = export(module, args, kwargs, strict=strict)
-    if table != "none":
-        program = program.run_decompositions({} if table == "empty" else None)
-    return program.module()
-
-
-@MODES
-@GRAPHS
-def test_results_are_the_original_s(strict: bool, table: str) -> None:
-    module = EverythingModule()
-    runnable = exported(module, torch.randn(2, 3), 3, mask=torch.ones(4), strict=strict, table=table)
-    x, mask = torch.randn(2, 3), torch.randn(4)
-    expected, actual = module(x, 3, mask=mask), runnable(x, 3, mask=mask)
-    torch.testing.assert_close(actual["y"], expected["y"])
-    assert (actual["factor"], actual["nothing"]) == (3, None)
-
-
-@MODES
-@GRAPHS
-def test_writes_to_buffers_and_inputs_happen_at_every_call(strict: bool, table: str) -> None:
-    module, original = Mutating(), Mutating()
-    runnable = exported(module, torch.ones(3), strict=strict, table=table)
-    assert module.calls.item() == 0  # exporting has called nothing
-    for _ in range(2):
-        x, same = torch.randn(3), torch.zeros(3)
-        same.copy_(x)
-        torch.testing.assert_close(runnable(x), original(same))
-        torch.testing.assert_close(x, same)
-    assert runnable.get_buffer("calls").item() == 2
-    assert runnable.get_buffer("calls") is module.calls
-
-
-@MODES
-@GRAPHS
-def test_what_forward_assigns_to_a_buffer_is_written_to_it(strict: bool, table: str) -> None:
-    module = Assigning()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("warnings.warn", lambda *args, **kwargs: None)
-        runnable = exported(module, torch.ones(3), strict=strict, table=table)
-    assert (module.count, module.state.tolist()) == (0, [0.0] * 3)
-    assert runnable(torch.ones(3)).tolist() == [2.0] * 3
-    assert runnable(torch.ones(3)).tolist() == [4.0] * 3
-    assert runnable.get_buffer("state").tolist() == [2.0] * 3
-
-
-@MODES
+@STRICT
 def test_an_assigned_buffer_that_is_returned_is_the_buffer(strict: bool) -> None:
     class Returning(nn.Module):
         state: torch.Tensor
@@ -81,23 +33,7 @@ def test_an_assigned_buffer_that_is_returned_is_the_buffer(strict: bool) -> None
     assert runnable(torch.ones(3)).tolist() == [2.0] * 3
 
 
-@MODES
-@pytest.mark.parametrize("training", [True, False])
-@GRAPHS
-def test_running_statistics_are_updated_as_in_eager(strict: bool, training: bool, table: str) -> None:
-    torch.manual_seed(0)
-    module, original = Normalised().train(training), Normalised().train(training)
-    original.load_state_dict(module.state_dict())
-    runnable = exported(module, torch.randn(5, 3), strict=strict, table=table)
-    for _ in range(2):
-        x = torch.randn(5, 3)
-        torch.testing.assert_close(runnable(x), original(x))
-    for name, buffer in original.named_buffers():
-        torch.testing.assert_close(runnable.get_buffer(name), buffer)
-        assert not runnable.get_buffer(name).requires_grad
-
-
-@MODES
+@STRICT
 def test_gradients_reach_the_original_s_parameters(strict: bool) -> None:
     module = Normalised()
     runnable = exported(module, torch.randn(5, 3), strict=strict)
@@ -122,7 +58,7 @@ def test_a_computed_input_may_be_written_to() -> None:
     torch.testing.assert_close(leaf.grad, torch.full((3,), 6.0).cos() * 6)
 
 
-@MODES
+@STRICT
 def test_regions_without_gradients_have_none(strict: bool) -> None:
     class Partly(nn.Module):
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -136,21 +72,6 @@ def test_regions_without_gradients_have_none(strict: bool) -> None:
     result.backward()
     assert x.grad is not None
     assert x.grad.item() == 6.0
-
-
-@MODES
-def test_autocast_regions_cast(strict: bool) -> None:
-    class Cast(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            with torch.autocast("cpu", torch.bfloat16):
-                return x @ x
-
-    module = Cast()
-    x = torch.randn(3, 3)
-    for table in ("none", "empty", "default"):
-        actual = exported(module, torch.ones(3, 3), strict=strict, table=table)(x)
-        assert actual.dtype is torch.bfloat16
-        torch.testing.assert_close(actual, module(x))
 
 
 def test_arguments_go_by_position_or_by_name_as_in_forward() -> None:
@@ -213,7 +134,7 @@ def test_inputs_that_share_memory_are_refused_where_updates_come_last() -> None:
         program.run_decompositions({}).module()(t, t)
 
 
-@GRAPHS
+@TABLES
 def test_updates_do_not_see_each_other(table: str) -> None:
     class Swapping(nn.Module):
         def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -252,7 +173,7 @@ class Selecting(nn.Module):
         return y * 2
 
 
-@MODES
+@STRICT
 def test_assertions_of_a_branch_are_in_the_branch(strict: bool) -> None:
     runnable = exported(BranchChecked(), torch.ones(3), torch.tensor(3), strict=strict)
     assert runnable(torch.ones(3), torch.tensor(4)).tolist() == [4.0] * 3
@@ -261,7 +182,7 @@ def test_assertions_of_a_branch_are_in_the_branch(strict: bool) -> None:
         runnable(torch.ones(3), torch.tensor(9))
 
 
-@MODES
+@STRICT
 def test_assertions_of_one_branch_are_not_the_other_s(strict: bool) -> None:
     class OneChecked(nn.Module):
         def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
@@ -290,7 +211,7 @@ def test_strict_export_refuses_assertions_that_it_would_lose() -> None:
         export(Sized(), (torch.ones(3), torch.tensor(3)), strict=True)
 
 
-@MODES
+@STRICT
 def test_sizes_that_depend_on_values_are_checked(strict: bool) -> None:
     runnable = exported(Selecting(), torch.tensor([1.0, -1.0, 2.0, -2.0]), strict=strict)
     assert runnable(torch.tensor([1.0, -1.0, -2.0, -2.0])).tolist() == [2.0]
@@ -315,7 +236,7 @@ def test_an_operator_that_raises_and_is_caught_is_not_in_the_graph() -> None:
     assert program.module()(torch.ones(8)).tolist() == [3.0] * 8
 
 
-@MODES
+@STRICT
 def test_values_read_at_run_time_are_checked(strict: bool) -> None:
     class Read(nn.Module):
         def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
@@ -347,7 +268,7 @@ def test_assertions_come_before_what_relies_on_them() -> None:
     assert x.tolist() == [1.0, 1.0]
 
 
-@MODES
+@STRICT
 def test_an_exported_module_can_be_exported_again(strict: bool) -> None:
     module = Normalised().eval()
     first = export(module, (torch.randn(4, 3),))
@@ -357,23 +278,6 @@ def test_an_exported_module_can_be_exported_again(strict: bool) -> None:
     ]
     x = torch.randn(4, 3)
     torch.testing.assert_close(again.module()(x), module(x))
-
-
-@MODES
-def test_functions_of_operators_are_part_of_the_program(strict: bool) -> None:
-    class Choosing(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.w = nn.Parameter(torch.full((2,), 3.0))
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return torch.cond(x.sum() > 0, lambda x: x * self.w, lambda x: x - self.w, (x,))
-
-    module = Choosing()
-    for table in ("none", "empty", "default"):
-        runnable = exported(module, torch.ones(2), strict=strict, table=table)
-        for x in (torch.ones(2), -torch.ones(2)):
-            torch.testing.assert_close(runnable(x), module(x))
 
 
 def test_the_mode_is_that_of_the_export() -> None:

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import copy
-import io
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import fx, nn
 
-from refimpl.export import ExportedProgram, export, load, save
+from refimpl.export import ExportedProgram, export
 from refimpl.export.region_operators import wrap_with_autocast, wrap_with_set_grad_enabled
 from refimpl.export.regions import with_regions
-
-MODES = pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
+from refimpl.tests.export.forms import FORMS, STRICT
 
 
 class Regions(nn.Module):
@@ -80,31 +77,6 @@ class InBranch(nn.Module):
         return y + z
 
 
-def archived(program: ExportedProgram) -> ExportedProgram:
-    file = io.BytesIO()
-    save(program, file)
-    return load(io.BytesIO(file.getvalue()))
-
-
-def again(program: ExportedProgram) -> ExportedProgram:
-    assert program.example_inputs is not None
-    return export(program.module(), *program.example_inputs)
-
-
-ROADS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
-    "exported": lambda program: program,
-    "decomposed": lambda program: program.run_decompositions(),
-    "functional": lambda program: program.run_decompositions({}),
-    "decomposed twice": lambda program: program.run_decompositions().run_decompositions(),
-    "functional, then decomposed": lambda program: program.run_decompositions({}).run_decompositions(),
-    "exported again": again,
-    "exported again, decomposed": lambda program: again(program).run_decompositions(),
-    "decomposed, exported again, decomposed": lambda program: again(program.run_decompositions()).run_decompositions(),
-    "saved": archived,
-    "decomposed, saved, decomposed": lambda program: archived(program.run_decompositions()).run_decompositions(),
-}
-
-
 def observed(module: nn.Module, x: torch.Tensor) -> dict[str, Any]:
     """Results, gradients, and what has a history afterwards. Runs twice where the state has no history."""
     x = x.clone().requires_grad_()
@@ -128,20 +100,20 @@ def assert_same(actual: dict[str, Any], expected: dict[str, Any]) -> None:
             assert actual[name] == value, name
 
 
-@MODES
-@pytest.mark.parametrize("road", ROADS)
+@STRICT
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", [Regions, Casts], ids=lambda kind: kind.__name__)
-def test_values_gradients_and_histories_are_those_of_the_module(kind: type[nn.Module], road: str, strict: bool) -> None:
+def test_values_gradients_and_histories_are_those_of_the_module(kind: type[nn.Module], form: str, strict: bool) -> None:
     torch.manual_seed(0)
     module, x = kind(), torch.randn(2, 3)
     program = export(copy.deepcopy(module), (torch.randn(2, 3, requires_grad=True),), strict=strict)
-    assert_same(observed(ROADS[road](program).module(), x), observed(module, x))
+    assert_same(observed(FORMS[form](program).module(), x), observed(module, x))
 
 
-@pytest.mark.parametrize("road", ROADS)
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_regions_inside_of_branches_compute_the_same(road: str, sign: float) -> None:
-    program = ROADS[road](export(InBranch(), (torch.ones(3),)))
+def test_regions_inside_of_branches_compute_the_same(form: str, sign: float) -> None:
+    program = FORMS[form](export(InBranch(), (torch.ones(3),)))
     x = torch.full((3,), 0.7 * sign)
     torch.testing.assert_close(program.module()(x), InBranch()(x))
 
@@ -156,7 +128,7 @@ def test_branches_have_regions_where_their_mode_is_not_that_of_the_call() -> Non
     assert len(regions) == 2
 
 
-@MODES
+@STRICT
 def test_a_region_is_a_graph_under_an_operator(strict: bool) -> None:
     class Doubled(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

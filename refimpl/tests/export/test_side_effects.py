@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import Dim, export
+from refimpl.tests.export.forms import STRICT
 
-strict_or_not = pytest.mark.parametrize("strict", [False, True])
 LOG: list[Any] = ["before"]
 TABLE: dict[str, Any] = {"before": 1}
 LAST: Any = None
@@ -67,7 +67,7 @@ def closing_over(kept: list[Any]) -> torch.nn.Module:
     return Closing()
 
 
-@strict_or_not
+@STRICT
 def test_containers_outside_of_the_module_are_as_they_were(strict: bool) -> None:
     module = Logging()
     with pytest.warns(UserWarning, match=r"forward stored fake tensors of the export.* in self.recorder") as caught:
@@ -79,7 +79,7 @@ def test_containers_outside_of_the_module_are_as_they_were(strict: bool) -> None
     assert LOG == ["before"]
 
 
-@strict_or_not
+@STRICT
 def test_a_list_that_forward_closes_over(strict: bool) -> None:
     kept: list[Any] = []
     with pytest.warns(UserWarning, match="fake tensors of the export in kept"):
@@ -93,7 +93,7 @@ def test_a_global_that_forward_assigns() -> None:
     assert LAST is None
 
 
-@strict_or_not
+@STRICT
 @pytest.mark.parametrize("make", [torch.nn.LSTM, torch.nn.GRU])
 def test_weights_that_a_module_lists_for_itself_are_no_assignment(make: Callable[..., Any], strict: bool) -> None:
     module = make(3, 4)
@@ -118,7 +118,7 @@ def test_an_export_that_fails_puts_back_as_well() -> None:
     assert kept == []
 
 
-@strict_or_not
+@STRICT
 def test_hooks_that_would_be_lost_are_refused(*, strict: bool) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(2, 2))
     handle = module[0].register_full_backward_hook(lambda part, inward, outward: (inward[0] * 2,))
@@ -136,7 +136,7 @@ class _Reshaping(torch.nn.Module):
         return x * 2
 
 
-@strict_or_not
+@STRICT
 def test_inputs_get_other_shapes_in_place(*, strict: bool) -> None:
     program = export(_Reshaping(), (torch.ones(3, 4),), strict=strict)
     x = torch.arange(12.0).reshape(3, 4)

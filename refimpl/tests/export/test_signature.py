@@ -19,9 +19,8 @@ from refimpl.export import (
     TensorArgument,
     export,
 )
+from refimpl.tests.export.forms import STRICT
 from refimpl.tests.export.modules import Containers, EverythingModule, Tied
-
-MODES = pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
 
 
 def _everything(*, strict: bool) -> tuple[EverythingModule, ExportedProgram]:
@@ -29,7 +28,7 @@ def _everything(*, strict: bool) -> tuple[EverythingModule, ExportedProgram]:
     return module, export(module, (torch.randn(2, 3), 3), {"mask": torch.ones(4)}, strict=strict)
 
 
-@MODES
+@STRICT
 def test_inputs_are_parameters_buffers_constants_and_the_user_s(strict: bool) -> None:
     _, program = _everything(strict=strict)
     assert [str(spec) for spec in program.graph_signature.input_specs] == [
@@ -47,7 +46,7 @@ def test_inputs_are_parameters_buffers_constants_and_the_user_s(strict: bool) ->
     assert placeholders == [spec.arg.name for spec in program.graph_signature.input_specs]
 
 
-@MODES
+@STRICT
 def test_numbers_are_constants_with_their_values(strict: bool) -> None:
     _, program = _everything(strict=strict)
     signature = program.graph_signature
@@ -57,7 +56,7 @@ def test_numbers_are_constants_with_their_values(strict: bool) -> None:
     assert next(n for n in program.graph.find_nodes(op="placeholder") if n.name == "factor").meta["val"] == 3
 
 
-@MODES
+@STRICT
 def test_state_and_constants_are_the_module_s_own_tensors(strict: bool) -> None:
     module, program = _everything(strict=strict)
     assert program.state_dict.keys() == module.state_dict().keys()
@@ -68,7 +67,7 @@ def test_state_and_constants_are_the_module_s_own_tensors(strict: bool) -> None:
     assert [name for name, _ in program.named_buffers()] == ["scale", "bias"]
 
 
-@MODES
+@STRICT
 def test_a_tensor_under_two_names_is_two_inputs_and_one_tensor(strict: bool) -> None:
     module = Tied()
     program = export(module, (torch.randn(2, 3),), strict=strict)
@@ -85,7 +84,7 @@ def test_a_tensor_under_two_names_is_two_inputs_and_one_tensor(strict: bool) -> 
     torch.testing.assert_close(runnable(x), module(x))
 
 
-@MODES
+@STRICT
 def test_a_constant_under_two_names_is_in_the_table_twice(strict: bool) -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
@@ -102,7 +101,7 @@ def test_a_constant_under_two_names_is_in_the_table_twice(strict: bool) -> None:
     assert program.constants == {"one": module.one, "other": module.one}
 
 
-@MODES
+@STRICT
 def test_placeholders_of_nested_arguments_are_named_by_their_places(strict: bool) -> None:
     t = torch.ones(2)
     program = export(Containers(), ((t, [t + 1]), t + 2, t + 3), {"last": t + 4, "deep": {"k": t + 5}}, strict=strict)

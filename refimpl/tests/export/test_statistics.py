@@ -14,6 +14,7 @@ from refimpl.capture.public.errors import UserError
 from refimpl.export import export
 from refimpl.export.entry_points import DEFAULT_EXPORT_DYNAMO_CONFIG, ExportDynamoConfig
 from refimpl.export.statistics import Export, ExportEvent, get_ep_stats, listening, running_export
+from refimpl.tests.export.forms import STRICT
 
 
 class Logging(nn.Module):
@@ -36,7 +37,7 @@ class Logging(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:warned")
-@pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
+@STRICT
 def test_logging_does_not_end_a_graph(strict: bool, capsys: pytest.CaptureFixture[str]) -> None:
     module, x = Logging(), torch.randn(2, 5, 3)
     program = export(module, (x,), strict=strict)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch._library.effects import EffectType
 
-from refimpl.export import ExportedProgram, InputKind, OutputKind, TokenArgument, export, load, save
+from refimpl.export import InputKind, OutputKind, TokenArgument, export
+from refimpl.tests.export.forms import FORMS, STRICT, in_forms
 
 EVENTS: list[Any] = []
 
@@ -79,33 +79,18 @@ class Effects(nn.Module):
 ORDER = ["first", "second", "third", "both", "unused"]
 
 
-def archived(program: ExportedProgram) -> ExportedProgram:
-    file = io.BytesIO()
-    save(program, file)
-    return load(io.BytesIO(file.getvalue()))
-
-
-ROADS: dict[str, Callable[[ExportedProgram], ExportedProgram]] = {
-    "exported": lambda program: program,
-    "decomposed": lambda program: program.run_decompositions(),
-    "functional": lambda program: program.run_decompositions({}),
-    "decomposed twice": lambda program: program.run_decompositions({}).run_decompositions(),
-    "exported again, decomposed": lambda program: export(
-        program.run_decompositions().module(), *(program.example_inputs or ((), {}))
-    ).run_decompositions(),
-    "decomposed, saved": lambda program: archived(program.run_decompositions()),
-}
-
-
-@pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
-@pytest.mark.parametrize("road", ROADS)
-def test_effects_happen_once_and_in_order(road: str, strict: bool) -> None:
+@STRICT
+@in_forms(
+    "exported", "decomposed", "functional", "functional, then decomposed", "decomposed, exported again, decomposed",
+    "decomposed, saved",
+)  # fmt: skip
+def test_effects_happen_once_and_in_order(form: str, strict: bool) -> None:
     x, same = (torch.tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
     module = Effects()
     expected, _ = module(x)
     expected.sum().backward()
     EVENTS.clear()
-    program = ROADS[road](export(Effects(), (torch.ones(2, requires_grad=True),), strict=strict))
+    program = FORMS[form](export(Effects(), (torch.ones(2, requires_grad=True),), strict=strict))
     assert EVENTS == []
     runnable = program.module()
     actual, count = runnable(same)

@@ -13,230 +13,10 @@ from torch import nn
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import Dim, ExportedProgram, FlatArgsAdapter, UnflattenedModule, export, unflatten
 from refimpl.export.unflatten import InterpreterModule, InterpreterModuleDispatcher
-from refimpl.tests.export.modules import EverythingModule, Mutating, Normalised, Tied
-
-STRICT = pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
-X = torch.arange(12.0).reshape(4, 3) / 7
-
-
-class Counting(nn.Module):
-    """Two ways through, and a count of the calls."""
-
-    count: torch.Tensor
-    one: torch.Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("count", torch.zeros(()))
-        self.register_buffer("one", torch.ones(()), persistent=False)
-
-    def forward(self, x: torch.Tensor, adds: bool = True) -> torch.Tensor:
-        self.count.add_(self.one)
-        return x + self.count if adds else x * self.count
-
-
-class Twice(nn.Module):
-    """Calls a module by two names, and both ways."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = Counting()
-        self.inner = nn.Sequential(Counting(), nn.ReLU())
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.first(self.inner(self.first(self.first(x), adds=False)))
-
-
-class Keywords(nn.Module):
-    """A part with containers in and out, arguments by name, and results that are no tensors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.part = KeywordsPart()
-
-    def forward(self, x: torch.Tensor, *, more: dict[str, torch.Tensor]) -> Any:
-        found = self.part({"q": x, "r": [more["a"], 2]}, option=more["b"], flag=False)
-        return found["y"] + found["pair"][0], found["k"]
-
-
-class KeywordsPart(nn.Module):
-    def forward(self, given: dict[str, Any], *rest: Any, flag: bool = True, option: Any = None) -> dict[str, Any]:
-        y = given["q"] + given["r"][0] * given["r"][1] + option
-        return {"y": y, "pair": (given["q"], None), "k": 3}
-
-
-class Sizes(nn.Module):
-    """Numbers that are computed in one part, or around it, and used in others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = SizesFirst()
-        self.second = SizesSecond()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.first(x)
-        return self.second(y, y.shape[0] * 2) + x.shape[0]
-
-
-class SizesFirst(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cat([x, x]).view(-1, x.shape[1])
-
-
-class SizesSecond(nn.Module):
-    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
-        return x.reshape(-1)[:n] + n + x.shape[0]
-
-
-class Branches(nn.Module):
-    """Operators with functions, of which one is inside of a part."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = nn.Linear(3, 3)
-        self.part = BranchesPart()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.part(x) + torch.cond(x.sum() > 0, self.linear, lambda x: x - 1, (x,))
-
-
-class BranchesPart(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.full((3,), 2.0))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.cond(x.sum() > 3, lambda x: x * self.scale, lambda x: x - self.scale, (x,))
-
-
-class Reading(nn.Module):
-    """Parts that read numbers out of tensors, and assert what they need of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = ReadingPart()
-        self.second = ReadingPart()
-
-    def forward(self, n: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        return self.first(n, x).sum() * self.second(n + 1, x).shape[0]
-
-
-class ReadingPart(nn.Module):
-    def forward(self, n: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        size: Any = n.item()
-        torch._check(size >= 0)
-        torch._check(size < x.size(0))
-        return x[:size]
-
-
-class Constants(nn.Module):
-    """Tensors that are attributes and literals, outside and inside of a part, and one of another module's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.constant = torch.ones(3)
-        self.part = ConstantsPart()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.part(x, self.constant) + self.part.constant + torch.tensor([1.0, 2.0, 3.0])
-
-
-class ConstantsPart(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.constant = torch.arange(3.0)
-
-    def forward(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        return x * self.constant + torch.tensor(2.5) - other
-
-
-class Writing(nn.Module):
-    """A part that writes to its argument."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.part = WritingPart()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        self.part(x)
-        return self.part(x + 1) + x
-
-
-class WritingPart(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x.add_(1)
-        return x * 2
-
-
-class NamedSelf(nn.Module):
-    """A child by the name that code has for the module itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.self = nn.Linear(3, 3)
-        self.other = nn.Linear(3, 3)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.other(self.self(x))
-
-
-class GivingBack(nn.Module):
-    """A part whose conversion has nothing to do, so that its result is the argument."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.part = GivingBackPart()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = x + 1
-        return self.part(y) * y
-
-
-class GivingBackPart(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.to(torch.float32).mean(0)
-
-
-PROGRAMS: dict[str, tuple[nn.Module, tuple[Any, ...], dict[str, Any]]] = {
-    "twice": (Twice(), (X,), {}),
-    "keywords": (Keywords(), (X,), {"more": {"a": X + 1, "b": X - 1}}),
-    "sizes": (Sizes(), (X,), {}),
-    "branches": (Branches(), (X,), {}),
-    "reading": (Reading(), (torch.tensor(2), X), {}),
-    "constants": (Constants(), (X,), {}),
-    "writing": (Writing(), (X,), {}),
-    "named_self": (NamedSelf(), (X,), {}),
-    "giving_back": (GivingBack(), (X,), {}),
-    "everything": (EverythingModule(), (X, 2), {}),
-    "mutating": (Mutating(), (X,), {}),
-    "normalised": (Normalised(), (X,), {}),
-    "tied": (Tied(), (X,), {}),
-    "shared": (nn.Sequential(*[nn.LayerNorm(3)] * 2, nn.ReLU()), (X,), {}),
-}
-PARTS = {
-    "twice": ("first", "inner", "inner.0"),
-    "keywords": ("part",),
-    "sizes": ("first", "second"),
-    "branches": ("part", "linear"),
-    "reading": ("first", "second"),
-    "constants": ("part",),
-    "writing": ("part",),
-    "named_self": ("self", "other"),
-    "giving_back": ("part",),
-    "normalised": ("norm", "linear"),
-    "tied": ("first", "second"),
-    "shared": ("0", "1"),
-}
-
-
-def called(f: Any, module: nn.Module, args: Any, kwargs: Any) -> tuple[Any, ...]:
-    """Result, inputs afterwards and state afterwards, from the state of now; `module` has that state, and has it again then."""
-    before = copy.deepcopy(module.state_dict())
-    given = copy.deepcopy((args, kwargs))
-    result = f(*given[0], **given[1])
-    after = copy.deepcopy(module.state_dict())
-    module.load_state_dict(before)
-    return result, given, after
+from refimpl.tests.export.corpus import CASES, Branches, Sizes, Twice, Writing, X, program_of
+from refimpl.tests.export.forms import STRICT
+from refimpl.tests.export.modules import EverythingModule, Normalised, Tied
+from refimpl.tests.export.test_corpus import assert_same_results, called
 
 
 def assert_same(found: Any, expected: Any) -> None:
@@ -249,22 +29,7 @@ def graphs(module: UnflattenedModule) -> list[torch.fx.Graph]:
     return [inner.graph for inner in module.modules() if isinstance(inner, (UnflattenedModule, InterpreterModule))]
 
 
-@STRICT
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_an_unflattened_program_is_the_module(name: str, strict: bool) -> None:
-    module, args, kwargs = PROGRAMS[name]
-    expected = called(module, module, args, kwargs)
-    unflattened = unflatten(export(module, args, kwargs, strict=strict))
-    assert_same(called(unflattened, module, args, kwargs), expected)
-    assert_same(called(copy.deepcopy(unflattened), module, args, kwargs)[0], expected[0])
-
-
-@pytest.mark.parametrize("name", sorted(set(PROGRAMS) - {"shared"}))
-def test_a_decomposed_program_is_the_module_too(name: str) -> None:
-    module, args, kwargs = PROGRAMS[name]
-    expected = called(module, module, args, kwargs)
-    program = export(module, args, kwargs).run_decompositions()
-    torch.testing.assert_close(called(unflatten(program), module, args, kwargs), expected)
+PARTS = {name: case for name, case in CASES.items() if case.parts}
 
 
 @STRICT
@@ -272,19 +37,20 @@ def test_a_decomposed_program_is_the_module_too(name: str) -> None:
 def test_parts_that_keep_their_signature_can_be_replaced(name: str, strict: bool) -> None:
     if strict and name == "branches":
         pytest.skip("strict export has the operands of a branch in another order: see the test of refusals")
-    module, args, kwargs = PROGRAMS[name]
-    expected = called(module, module, args, kwargs)
-    unflattened = unflatten(export(module, args, kwargs, preserve_module_call_signature=PARTS[name], strict=strict))
-    assert_same(called(unflattened, module, args, kwargs), expected)
-    for path in PARTS[name]:
-        replaced = unflatten(export(module, args, kwargs, preserve_module_call_signature=PARTS[name], strict=strict))
+    case = PARTS[name]
+    module, program = program_of(case, strict=strict, preserved=case.parts)
+    arguments = case.inputs()
+    expected = called(module, module, arguments)
+    assert_same_results(called(unflatten(program), module, arguments), expected)
+    for path in case.parts:
+        replaced = unflatten(program)
         calls: list[str] = []
         part = module.get_submodule(path)
         replaced.set_submodule(path, part)
         hook = part.register_forward_hook(lambda *_, calls=calls, path=path: calls.append(path))
-        assert_same(called(replaced, module, args, kwargs), expected)
+        assert_same_results(called(replaced, module, arguments), expected)
         hook.remove()
-        assert calls or path == "linear", f"{path} has not been called"  # in a branch there is no module to be called
+        assert calls or (name, path) == ("branches", "linear")  # in a branch there is no module to be called
 
 
 @STRICT
@@ -292,22 +58,23 @@ def test_parts_that_keep_their_signature_can_be_replaced(name: str, strict: bool
 def test_parts_keep_their_signature_through_decomposition(name: str, strict: bool) -> None:
     if strict and name == "branches":
         pytest.skip("strict export has the operands of a branch in another order: see the test of refusals")
-    module, args, kwargs = PROGRAMS[name]
-    expected = called(module, module, args, kwargs)
-    program = export(module, args, kwargs, preserve_module_call_signature=PARTS[name], strict=strict)
+    case = PARTS[name]
+    module, program = program_of(case, strict=strict, preserved=case.parts)
+    arguments = case.inputs()
+    expected = called(module, module, arguments)
     unflattened = unflatten(program.run_decompositions())
-    torch.testing.assert_close(called(unflattened, module, args, kwargs), expected)
-    for path in PARTS[name]:
+    assert_same_results(called(unflattened, module, arguments), expected, tolerance=None)
+    for path in case.parts:
         if path != "linear" or name != "branches":
             unflattened.set_submodule(path, module.get_submodule(path))
-    torch.testing.assert_close(called(unflattened, module, args, kwargs), expected)
+    assert_same_results(called(unflattened, module, arguments), expected, tolerance=None)
 
 
 def test_updates_of_what_several_calls_share_are_refused() -> None:
     for module, part in ((Twice(), "first"), (Writing(), "part")):
         program = export(module, (X,), preserve_module_call_signature=(part,)).run_decompositions()
-        expected = called(module, module, (X,), {})
-        torch.testing.assert_close(called(program.module(), module, (X,), {}), expected)
+        expected = called(module, module, ((X,), {}))
+        assert_same_results(called(program.module(), module, ((X,), {})), expected, tolerance=None)
         with pytest.raises(UnsupportedByRefimpl, match="which passes the boundary"):
             unflatten(program)
 
@@ -328,13 +95,6 @@ def test_sizes_vary_as_they_were_promised() -> None:
             assert_same(unflatten(program)(given), module(given))
         with pytest.raises(AssertionError, match="<= 50; it is 51"):
             unflatten(program)(torch.randn(51, 3))
-
-
-def test_branches_are_taken_at_every_call() -> None:
-    module = Branches()
-    unflattened = unflatten(export(module, (X,)))
-    for given in (X - 5, X + 5, X):
-        assert_same(unflattened(given), module(given))
 
 
 def test_calls_have_the_same_numbers_in_both_modes() -> None:
@@ -363,23 +123,11 @@ def test_signatures_name_modules_by_their_paths(strict: bool) -> None:
 def test_modules_have_their_names_and_types() -> None:
     unflattened = unflatten(export(Twice(), (X,)))
     assert [name for name, _ in unflattened.named_modules()] == ["", "first", "inner", "inner.0", "inner.1", "first@1"]
-    assert str(unflattened.type_name()).endswith("tests.export.test_unflatten.Twice")
+    assert str(unflattened.type_name()).endswith("tests.export.corpus.Twice")
     assert str(unflattened.get_submodule("inner.1").type_name()) == "torch.nn.modules.activation.ReLU"  # type: ignore[operator]
     assert [node.target for node in unflattened.graph.find_nodes(op="call_module")] == [
         "first", "first@1", "inner", "first",
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_state_is_the_program_s_and_has_the_module_s_names(name: str) -> None:
-    module, args, kwargs = PROGRAMS[name]
-    program = export(module, args, kwargs)
-    unflattened = unflatten(program)
-    assert list(unflattened.state_dict()) == list(module.state_dict())
-    for key, value in unflattened.state_dict(keep_vars=True).items():
-        assert value is program.state_dict[key]
-    for key, buffer in unflattened.named_buffers():
-        assert buffer is module.get_buffer(key)
 
 
 def test_further_graphs_of_a_module_have_its_state() -> None:
@@ -467,9 +215,9 @@ def test_a_changed_graph_is_compiled_anew() -> None:
 @STRICT
 def test_an_unflattened_program_can_be_exported(strict: bool) -> None:
     module = Twice()
-    expected = called(module, module, (X,), {})
+    expected = called(module, module, ((X,), {}))
     again = export(unflatten(export(module, (X,))), (X,), strict=strict)
-    assert_same(called(again.module(), module, (X,), {}), expected)
+    assert_same_results(called(again.module(), module, ((X,), {})), expected)
 
 
 # --------------------------------------------------------------------------------------------------------------- inputs
@@ -513,8 +261,7 @@ def test_an_adapter_makes_inputs_fit() -> None:
 
 
 def test_containers_of_a_part_s_arguments_are_checked() -> None:
-    module, args, kwargs = PROGRAMS["keywords"]
-    unflattened = unflatten(export(module, args, kwargs, preserve_module_call_signature=("part",)))
+    unflattened = unflatten(program_of(CASES["keywords"], preserved=("part",))[1])
     part = unflattened.get_submodule("part")
     found = part({"q": X, "r": [X, 2]}, option=X, flag=False)
     assert_same(found["y"], X * 4)

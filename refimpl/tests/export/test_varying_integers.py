@@ -14,8 +14,8 @@ from refimpl.capture.public.errors import UserError
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import Dim, export, register_dataclass
 from refimpl.export.errors import InputMismatch
+from refimpl.tests.export.forms import STRICT
 
-STRICT = pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
 X = torch.arange(12.0).reshape(4, 3)
 
 

@@ -13,6 +13,7 @@ from torch import fx
 
 from refimpl.export import ExportedProgram, InputKind, OutputKind, SpecViolationError, export
 from refimpl.export.verifier import TrainingIRVerifier, Verifier, verify_metadata, verify_placeholder_names
+from refimpl.tests.export.forms import STRICT
 from refimpl.tests.export.modules import EverythingModule, Mutating, Normalised
 
 aten = torch.ops.aten
@@ -140,7 +141,7 @@ def test_a_signature_that_does_not_fit_is_refused(
         program.validate()
 
 
-@pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
+@STRICT
 def test_nodes_say_which_modules_they_come_from(strict: bool) -> None:
     program = export(Normalised(), (torch.randn(4, 3),), strict=strict)
     for each in (program, program.run_decompositions({})):
