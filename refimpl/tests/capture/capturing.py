@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.capture.translate import BreaksAt
+from refimpl.tests.corpus.compare import EVERYTHING, assert_same, observe
 
 MODES: dict[str, BreaksAt | None] = {
     "breaks where it must": None,
@@ -110,3 +111,23 @@ def _copied(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         ),
         arguments,
     )
+
+
+def assert_agrees_at(
+    program: Callable[..., Any],
+    captured: Callable[..., Any],
+    *calls: torch.Tensor,
+    requires_grad: bool = True,
+    others: Sequence[torch.Tensor] = (),
+    parts: Sequence[str] = EVERYTHING,
+    is_exact: bool = True,
+) -> None:
+    """Called with leaves like these, the two agree in what can be seen, gradients of the leaf and of `others` among it."""
+    __tracebackhide__ = True
+    for given in calls:
+
+        def make(given: torch.Tensor = given) -> Any:
+            leaf = given.detach().clone().requires_grad_(requires_grad)
+            return [leaf, *others], [leaf]
+
+        assert_same(observe(program, make), observe(captured, make), parts=parts, is_exact=is_exact)

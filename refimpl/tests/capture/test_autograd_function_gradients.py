@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import torch
 from torch.autograd.function import once_differentiable
+from torch.utils._pytree import tree_leaves
 
 import refimpl
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_agrees_at, captured_with, each_of, same
 
 LIMIT = 1.5
 FACTOR = torch.tensor([2.0, 3.0, 4.0, 5.0])
@@ -266,47 +267,38 @@ def vectors() -> list[torch.Tensor]:
     return [torch.tensor([0.3, -1.2, 0.6, 0.9]), torch.tensor([0.5, 0.25]), torch.tensor([0.7, 0.1, -0.2, 0.4])]
 
 
-def differentiated(function: Callable[..., Any], x: torch.Tensor, *, order: int = 1) -> Any:
-    """What the function gives, and the gradients of it, of the first to this order."""
-    x = x.clone().requires_grad_()
-    result = function(x)
-    parts = [part for part in (result if isinstance(result, tuple) else (result,)) if isinstance(part, torch.Tensor)]
-    total: Any = sum((part * part).sum() for part in parts if part.requires_grad)
-    gradients = []
-    for _ in range(order):
-        (total,) = torch.autograd.grad(total.sum(), x, create_graph=order > 1)
-        gradients.append(total.detach())
-    return tree(result), gradients
+def gradient_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that gives the gradient of the sum of squares of what the function gives."""
+
+    def run(x: Any) -> Any:
+        total: Any = sum(
+            (r * r).sum() for r in tree_leaves(function(x)) if isinstance(r, torch.Tensor) and r.requires_grad
+        )
+        return torch.autograd.grad(total, x, create_graph=True)
+
+    return run
 
 
-def tree(result: Any) -> Any:
-    is_tensor = isinstance(result, torch.Tensor)
-    return result.detach() if is_tensor else [*map(tree, result)] if isinstance(result, tuple) else result
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@IN_EVERY_MODE
+@each_of(*PROGRAMS)
 def test_values_and_gradients_are_those_of_eager(program: Callable[..., Any], mode: str) -> None:
     captured, recorder, options = captured_with(program, breaks_at=MODES[mode], fullgraph=MODES[mode] is None)
-    for x in vectors():
-        assert same(differentiated(captured, x), differentiated(program, x))
+    assert_agrees_at(program, captured, *vectors())
     if MODES[mode] is None:
         assert not options.breaks
         assert "autograd_function_apply" in recorder.targets
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@each_of(*PROGRAMS)
 def test_they_are_those_of_eager_behind_aot_autograd(program: Callable[..., Any]) -> None:
     captured = refimpl.compile(program, backend="aot_eager", fullgraph=True)
-    for x in vectors():
-        assert same(differentiated(captured, x), differentiated(program, x))
+    assert_agrees_at(program, captured, *vectors())
 
 
-@pytest.mark.parametrize("program", [clipped, cubed, exponential, partly, given_back, nested], ids=lambda p: p.__name__)
+@each_of(clipped, cubed, exponential, partly, given_back, nested)
 def test_second_derivatives_are_those_of_eager(program: Callable[..., Any]) -> None:
     captured, _, _ = captured_with(program, fullgraph=True)
-    for x in vectors():
-        assert same(differentiated(captured, x, order=2), differentiated(program, x, order=2))
+    assert_agrees_at(gradient_of(program), gradient_of(captured), *vectors())
 
 
 def test_what_is_once_differentiable_is_not_twice() -> None:
@@ -379,25 +371,23 @@ def test_what_the_functions_close_over_is_guarded() -> None:
 
     captured, recorder, _ = captured_with(program, fullgraph=True)
     for scale in (2, 3, 2):  # noqa: B007 - the functions read it
-        assert same(differentiated(captured, vectors()[0]), differentiated(program, vectors()[0]))
+        assert_agrees_at(program, captured, vectors()[0])
     assert len(recorder.graphs) == 2
 
 
 def test_one_graph_serves_all_sizes() -> None:
     captured, recorder, _ = captured_with(cubed, fullgraph=True)
     for size in (3, 4, 5, 6):
-        x = torch.linspace(-1, 1, size)
-        assert same(differentiated(captured, x), differentiated(cubed, x))
+        assert_agrees_at(cubed, captured, torch.linspace(-1, 1, size))
     assert len(recorder.graphs) == 2
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("program", [cubed, partly, clipped, both], ids=lambda program: program.__name__)
+@each_of(cubed, partly, clipped, both)
 def test_symbolic_sizes_from_the_start(program: Callable[..., Any], backend: str) -> None:
     captured = refimpl.compile(program, backend=backend, fullgraph=True, dynamic=True)
     for size in (2, 3, 4):
-        x = torch.linspace(-1, 1, size)
-        assert same(differentiated(captured, x), differentiated(program, x))
+        assert_agrees_at(program, captured, torch.linspace(-1, 1, size))
 
 
 @pytest.mark.parametrize("is_inside", [False, True])
@@ -427,19 +417,16 @@ def test_backward_casts_as_where_it_runs(is_inside: bool) -> None:
     assert same(*found)
 
 
-@pytest.mark.parametrize(
-    "program", [clipped, cubed, partly, both, doubled, nested], ids=lambda program: program.__name__
-)
+@each_of(clipped, cubed, partly, both, doubled, nested)
 def test_a_graph_that_has_them_is_captured_again(program: Callable[..., Any]) -> None:
     first, recorder, _ = captured_with(program, fullgraph=True)
     first(vectors()[0].requires_grad_())
     (graph,) = recorder.graphs
     rest = [FACTOR for node in graph.graph.nodes if node.op == "placeholder"][1:]
     again, recorder, _ = captured_with(lambda x: graph(x, *rest), fullgraph=True)
-    for x in (vectors()[0], vectors()[2]):
-        expected = differentiated(lambda y: graph(y, *rest), x)
-        assert same(differentiated(again, x), expected)
-        assert same(expected[1], differentiated(program, x)[1])
+    calls = vectors()[0], vectors()[2]
+    assert_agrees_at(lambda x: graph(x, *rest), again, *calls)
+    assert_agrees_at(program, again, *calls, parts=("gradients", "refusals"))
     assert "autograd_function_apply" in recorder.targets
 
 

@@ -17,7 +17,7 @@ from refimpl.backends import eager
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.capture.public.errors import Unsupported
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_agrees_at, captured_with, each_of, same
 
 WEIGHT = torch.full((4, 4), 0.5, requires_grad=True)
 
@@ -75,50 +75,35 @@ def under_no_grad(x: Any) -> Any:
 PROGRAMS: list[Callable[..., Any]] = [one, several, closing_over, nested, random, viewing, under_no_grad]
 
 
-def observed(function: Callable[..., Any], x: torch.Tensor) -> Any:
-    """Results, gradients, and the next random number, from one state of the generator."""
-    torch.manual_seed(7)
-    x = x.clone().requires_grad_()
-    result = function(x)
-    parts = [part for part in (result if isinstance(result, tuple) else (result,)) if isinstance(part, torch.Tensor)]
-    total: Any = sum((part * part).sum() for part in parts)
-    gradients = torch.autograd.grad(total, (x, WEIGHT), allow_unused=True)
-    plain = tuple(part.detach() if isinstance(part, torch.Tensor) else part for part in [*parts, result])
-    return plain[:-1] if isinstance(result, torch.Tensor) else (plain[:-1], result[1:]), gradients, torch.rand(1)
-
-
 def inputs() -> list[torch.Tensor]:
     return [torch.linspace(-1, 1, 16).view(4, 4), torch.linspace(-2, 1, 16).view(4, 4)]
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@IN_EVERY_MODE
+@each_of(*PROGRAMS)
 def test_values_gradients_and_random_numbers_are_those_of_eager(program: Callable[..., Any], mode: str) -> None:
     captured, recorder, options = captured_with(program, breaks_at=MODES[mode], fullgraph=MODES[mode] is None)
-    for x in inputs():
-        assert same(observed(captured, x), observed(program, x))
+    assert_agrees_at(program, captured, *inputs(), others=[WEIGHT])
     if MODES[mode] is None:
         assert not options.breaks
         assert len(recorder.graphs) == 1
         assert ("activation_checkpoint" in recorder.targets) is (program is not under_no_grad)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@each_of(*PROGRAMS)
 def test_they_are_those_of_eager_behind_aot_autograd(program: Callable[..., Any]) -> None:
     captured = refimpl.compile(program, backend="aot_eager", fullgraph=True)
-    for x in inputs():
-        assert same(observed(captured, x), observed(program, x))
+    assert_agrees_at(program, captured, *inputs(), others=[WEIGHT])
 
 
-@pytest.mark.parametrize("program", [one, nested, random], ids=lambda program: program.__name__)
+@each_of(one, nested, random)
 def test_a_graph_that_has_them_is_captured_again(program: Callable[..., Any]) -> None:
     first, recorder, _ = captured_with(program, fullgraph=True)
     first(inputs()[0].requires_grad_())
     (graph,) = recorder.graphs
     rest = [WEIGHT for node in graph.graph.nodes if node.op == "placeholder"][1:]
     again, recorder, _ = captured_with(lambda x: graph(x, *rest)[0], fullgraph=True)
-    for x in inputs():
-        assert same(observed(again, x), observed(program, x))
+    assert_agrees_at(program, again, *inputs(), others=[WEIGHT])
     assert "activation_checkpoint" in recorder.targets
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 import refimpl
 from refimpl._torch import hop_map
-from refimpl.tests.capture.capturing import captured_with
+from refimpl.tests.capture.capturing import assert_agrees_at, captured_with, each_of
 
 map_over: Any = hop_map
 
@@ -127,29 +126,13 @@ PROGRAMS: list[Callable[..., Any]] = [
 ]  # fmt: skip
 
 
-def observed(function: Callable[..., Any], x: torch.Tensor) -> list[Any]:
-    x = x.clone().requires_grad_()
-    found = tree_leaves(function(x))
-    total: Any = sum((leaf * leaf).sum() for leaf in found if isinstance(leaf, torch.Tensor))
-    return [*found, *torch.autograd.grad(total, x)]
-
-
-def check_equal(left: list[Any], right: list[Any]) -> None:
-    assert len(left) == len(right)
-    for a, b in zip(left, right, strict=True):
-        if isinstance(a, torch.Tensor):
-            torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
-        else:
-            assert a == b
-
-
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@each_of(*PROGRAMS)
 def test_values_and_gradients_are_those_of_eager(program: Callable[..., Any], backend: str) -> None:
     is_whole = program is not breaking_between
     captured = refimpl.compile(program, backend=backend, fullgraph=is_whole)
-    for x in (torch.tensor([0.3, 0.2, 0.5]), torch.tensor([-0.3, 0.2, -0.5]), torch.tensor([0.1, -0.2, 0.3])):
-        check_equal(observed(captured, x), observed(program, x))
+    calls = map(torch.tensor, ([0.3, 0.2, 0.5], [-0.3, 0.2, -0.5], [0.1, -0.2, 0.3]))
+    assert_agrees_at(program, captured, *calls, is_exact=False)
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
