@@ -120,12 +120,18 @@ def test_every_configuration_gives_the_same(name: str, dynamic: bool) -> None:
             torch.testing.assert_close(actual[buffer], tensor, rtol=1e-5, atol=1e-4)
 
 
+# Triton's interpreter combines elements of a reduction one by one: fewer of them, which are split over programs all the same.
+FOR_INTERPRETER = {"columns": ((1000, 37),), "sum of all": ((200, 300),), "rows and columns": ((400, 90),)}
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_emulator_and_interpreter_agree(name: str) -> None:
     function, shapes = PROGRAMS[name]
+    shapes = FOR_INTERPRETER.get(name, shapes)
     inputs = tuple(numbers(*shape, seed=at) for at, shape in enumerate(shapes))
     graph = _lowered(function, *inputs)
     printed, buffers = _printed(graph)
+    assert name not in FOR_INTERPRETER or len(printed) == 2  # one of the parts, one of what they give
     expected = _run(graph, printed, buffers, inputs, lambda one: 0)
     actual = _run(graph, printed, buffers, inputs, lambda one: 0, InterpreterLevel())
     for buffer, tensor in expected.items():
