@@ -1,8 +1,8 @@
-"""`export`: one graph for a whole function, called like the function.
+"""`export`: captures a whole function as one graph, which is called like the function.
 
 Counterpart: torch/_dynamo/eval_frame.py export; torch/_dynamo/eval_frame.py check_signature_rewritable;
-  torch/_dynamo/output_graph.py source_to_user_stacks
-Differs: the function is not run: its one segment is made, and what it returns is made of tensors without data.
+torch/_dynamo/output_graph.py source_to_user_stacks
+Differs: the function does not run. Its one segment is captured, and its result is made of tensors without data.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _TRACING_MODES = ("real", "fake", "symbolic")
 
 
 class ExportResult(NamedTuple):
-    """Two fields, for it is taken apart by users."""
+    """The graph and its guards. It has exactly two fields, because users unpack it."""
 
     graph_module: fx.GraphModule
     guards: Any
@@ -157,9 +157,9 @@ def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
 def _captured(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: _Options, sizes: SizeHistory | None
 ) -> tuple[Segment, tuple[Any, ...], list[FrameState]]:
-    """The one segment of a call, what it reads of the arguments, and the frame that has them."""
+    """The one segment of a call, the objects it reads of the arguments, and the frame that holds the arguments."""
     frame = frame_of(function, args, kwargs)
-    if frame is None:  # the arguments do not fit: the function says so
+    if frame is None:  # the arguments do not fit: the call raises the function's own TypeError
         function(*args, **kwargs)
         raise UserError(UserErrorType.INVALID_INPUT, f"{function} cannot be called with these arguments")
     frame.is_running = True
@@ -186,7 +186,7 @@ _DYNAMIC_CONTROL_FLOW = ("branch_on_tensor",)
 
 
 def as_error(reason: GraphBreak) -> Exception:
-    """What stands in the way of an export."""
+    """The error for a graph break in an export."""
     raised = as_raised(reason)
     if raised is not reason:
         return raised
@@ -212,7 +212,7 @@ def argument_names(signature: inspect.Signature, args: tuple[Any, ...], kwargs: 
 
 
 def _as_aten(module: fx.GraphModule, flat_args: list[Any], options: _Options) -> fx.GraphModule:
-    """The graph traced again, down to aten overloads."""
+    """Traces the graph again, down to aten overloads."""
     tensors = [arg for arg in flat_args if isinstance(arg, torch.Tensor)]
     others = [arg for arg in flat_args if not isinstance(arg, torch.Tensor)]
     codegen = module.graph._codegen
@@ -233,14 +233,14 @@ def _as_aten(module: fx.GraphModule, flat_args: list[Any], options: _Options) ->
     return traced
 
 
-# Tensors that an export reads and is not given: where the program reads them, and an error that says it.
+# Tensors that an export reads but that are no arguments: where the program reads them, and the error for them.
 
-_STACKS = "_source_to_user_stacks"  # upstream's name, of a graph module
+_STACKS = "_source_to_user_stacks"  # upstream's name for an attribute of the graph module
 _OF_MODULES = ("_parameters", "_buffers")
 
 
 def note_free_tensors(graph: fx.GraphModule, inputs: Sequence[Any], flat_args: Sequence[Any]) -> None:
-    """Notes on the graph the sources of tensors that have to be arguments and are none, each with the places that use it.
+    """Notes on the graph the sources of tensors that would have to be arguments, with the program's lines that use them.
 
     inputs: what the placeholders stand for. Under `config.install_free_tensors_for_export` there are no such tensors.
     """
@@ -262,9 +262,9 @@ def _is_constant(source: Source) -> bool:
 
 
 def check_signature_rewritable(graph: fx.GraphModule) -> None:
-    """Raises UserError that names every tensor which an exported graph would need and its caller does not give.
+    """Raises UserError that names every tensor which an exported graph reads but its caller does not pass.
 
-    Raises AssertionError for a graph that is none of capture's: its inputs say where they come from.
+    Raises AssertionError for a graph without sources, which capture did not make.
     """
     problems: list[str] = []
     for node in graph.graph.nodes:

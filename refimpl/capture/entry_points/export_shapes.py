@@ -1,7 +1,8 @@
-"""What a user of `export` says about sizes: a tree of dimensions beside the arguments.
+"""The `dynamic_shapes` of `export`: a tree of dimensions that matches the arguments.
 
 Counterpart: torch/export/dynamic_shapes.py _process_dynamic_shapes
-Differs: dimensions are known by what they have (`__name__`, `min`, `max`, `root`), so that those of torch.export count as well.
+Differs: a dimension is recognised by its attributes (`__name__`, `min`, `max`, `root`), so those of torch.export are accepted
+too.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ _HINTS = {"AUTO": DimSpec("DUCK"), "DYNAMIC": DimSpec("DYNAMIC"), "STATIC": DimS
 
 @dataclass(slots=True)
 class SpecifiedSizes(SizeHistory):
-    """The policies of arguments that were specified; everything else has numbers for sizes."""
+    """The sizes that `dynamic_shapes` specifies. All other sizes are numbers."""
 
     policies: Mapping[int, InputPolicy] = field(default_factory=dict)  # by id of a tensor
     numbers: Mapping[str, DimSpec] = field(default_factory=dict)  # by the source of an integer
-    positions: Mapping[str, int] = field(default_factory=dict)  # of these among the leaves of the arguments
-    asked: dict[str, None] = field(default_factory=dict)  # sources of integers that were asked for
+    # the positions of these integers among the leaves of the arguments
+    positions: Mapping[str, int] = field(default_factory=dict)
+    asked: dict[str, None] = field(default_factory=dict)  # sources of integers that capture has read
 
     def policy(self, source: Hashable, tensor: torch.Tensor) -> InputPolicy:
         """As specified."""
@@ -36,7 +38,7 @@ class SpecifiedSizes(SizeHistory):
         return InputPolicy({dim: DimSpec.static() for dim in range(tensor.dim())}) if known is None else known
 
     def is_varying(self, source: Hashable, number: int) -> bool:
-        """Integers are constants of an export, but for those that were specified."""
+        """Integers are constants of an export, except those that were specified."""
         if isinstance(source, Source):
             self.asked[source.name] = None
         return self.promise(source) is not None
@@ -54,11 +56,12 @@ def specified_sizes(
     *,
     is_strict: bool = True,
 ) -> SpecifiedSizes:
-    """The policies of all tensors among the arguments.
+    """The input policies of all tensors among the arguments.
 
-    dynamic_shapes: by name of an argument, or in the order of the signature. Of a tensor a dict from dimension to Dim, int or
-        None, or a sequence of these; a dimension that is left out, or None, is static. Of a container the same kind of container.
-    is_strict: a program that does not take all sizes of a dimension is refused.
+    dynamic_shapes: by name of an argument, or in the order of the signature. For a tensor a dict from dimension to Dim, int or
+        None, or a sequence of these; a dimension that is left out, or None, is static. For a container the same kind of
+        container.
+    is_strict: refuse a program that does not work for all sizes of a dimension.
 
     Raises UserError where the tree does not fit the arguments.
     """
@@ -135,7 +138,7 @@ def _dim_spec(name: str, said: Any, size: int, is_strict: bool) -> DimSpec:
 
 
 def _bound(limit: Any) -> int | None:
-    """None for what stands for no limit."""
+    """The bound as an int; None for a value that means there is no bound."""
     return limit if type(limit) is int and limit < 2**62 else None
 
 

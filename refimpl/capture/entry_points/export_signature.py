@@ -1,4 +1,4 @@
-"""A graph that is called like the function it was captured of.
+"""Rewrites a captured graph so that it is called like the original function.
 
 Counterpart: torch/_dynamo/eval_frame.py FlattenInputOutputSignature, rewrite_signature
 """
@@ -38,23 +38,24 @@ _COPIED_META = (
 
 @dataclass(frozen=True, kw_only=True)
 class Captured:
-    """A segment of a whole function, with what it reads and gives."""
+    """The segment of a whole function, with its inputs and outputs."""
 
     nodes: list[fx.Node]
     inputs: list[Any]
-    """What the placeholders stand for, in order; a size as `SizeOf`, an integer that varies as `InputNumber`."""
+    """The value of each placeholder. A size is a `SizeOf`, an integer that varies an `InputNumber`."""
     outputs: list[fx.Node]
     values: list[Any]
     """Tensors without data for the outputs."""
     result: Any
-    """What the function returns, with these in the place of what is computed."""
+    """The function's result, with these tensors in place of computed ones."""
 
     @classmethod
     def of(
         cls, segment: Segment, kept: tuple[Any, ...], frames: list[FrameState], varying: Mapping[str, int] | None = None
     ) -> Captured:
-        """kept: what the check of the segment gave for the frames. varying: sources of integers that vary, and their positions
-        among the arguments. Effects of the function on objects take place."""
+        """kept: the result of the segment's check of the frames. varying: sources of the integers that vary, with their
+        positions among the arguments. The function's side effects on objects happen.
+        """
         graph = segment.graph
         nodes = [] if graph is None else list(graph.graph.nodes)
         kept = _with_sizes(segment, kept, frames, varying or {})
@@ -67,13 +68,13 @@ class Captured:
 
 
 class InputNumber(int):
-    """An integer of the arguments: the number as it is now, and where among them it is."""
+    """An integer argument that varies: its value in the example, and its position."""
 
     position: int
 
 
 class SizeOf(int):
-    """A size, stride or the storage offset of a tensor: the number as it is now, and where it comes from."""
+    """A size, stride or storage offset of a tensor: its value in the example, and its source."""
 
     tensor: torch.Tensor
     operator: Any
@@ -90,7 +91,7 @@ _DIMENSIONS = {
 def _with_sizes(
     segment: Segment, kept: tuple[Any, ...], frames: list[FrameState], varying: Mapping[str, int]
 ) -> tuple[Any, ...]:
-    """What is kept, with sizes that say of which tensor they are, and integers that say which they are."""
+    """`kept`, with sizes and varying integers replaced by SizeOf and InputNumber."""
     made = list(kept)
     sources: Sequence[Source | None] = segment.sources
     if not sources and segment.graph is not None:
@@ -109,10 +110,10 @@ def _with_sizes(
 
 
 def with_signature(captured: Captured, flat_args: list[Any], in_spec: Any, names: Sequence[str]) -> fx.GraphModule:
-    """A module of one placeholder per leaf of the arguments, used or not, and with the containers of the result.
+    """A module with one placeholder for each leaf of the arguments, used or not, that returns the containers of the result.
 
-    What is captured and is no argument becomes an attribute. Raises UserError for a leaf of arguments or results that is neither
-    a tensor nor a constant.
+    A captured tensor that is no argument becomes an attribute. Raises UserError for a leaf of arguments or results that is
+    neither a tensor nor a constant.
     """
     check_leaves(flat_args, UserErrorType.INVALID_INPUT, "inputs")
     flat_results, out_spec = pytree.tree_flatten(captured.result)
@@ -128,7 +129,7 @@ def with_signature(captured: Captured, flat_args: list[Any], in_spec: Any, names
 
 
 def check_leaves(leaves: Sequence[Any], error: UserErrorType, what: str) -> None:
-    """Raises UserError for a leaf that a graph neither takes nor gives."""
+    """Raises UserError for a leaf that can be neither an input nor an output of a graph."""
     for leaf in leaves:
         if not isinstance(leaf, _LEAVES):
             kind = type(leaf)
@@ -142,12 +143,12 @@ def check_leaves(leaves: Sequence[Any], error: UserErrorType, what: str) -> None
 
 
 def _is_kept(source: Source | None) -> bool:
-    """Whether it is read from an object that the segment keeps: a constant, even where an argument is the same object."""
+    """Whether it is read from an object that the segment keeps: then it is a constant, even if an argument is the same object."""
     return source is not None and isinstance(next(source.way()), KeptSource)
 
 
 class _Builder:
-    """Copies the nodes of a captured graph below new placeholders."""
+    """Copies the nodes of a captured graph to a graph with new placeholders."""
 
     def __init__(self, captured: Captured, flat_args: list[Any]) -> None:
         self.graph = fx.Graph()
@@ -170,7 +171,7 @@ class _Builder:
         self._given = {id(value): copies[node] for node, value in zip(captured.outputs, captured.values, strict=True)}
         self._given.update(by_object)
         self._modes = {value.fake_mode for value in captured.values if isinstance(value, FakeTensor)}
-        self._held = [captured.values, flat_args]  # identities mean something only while their objects live
+        self._held = [captured.values, flat_args]  # keeps the objects alive whose ids are used as keys
 
     def _inputs(self, captured: Captured, by_object: dict[int, fx.Node]) -> dict[fx.Node, fx.Node]:
         copies: dict[fx.Node, fx.Node] = {}
@@ -186,7 +187,7 @@ class _Builder:
             if "example_value" in node.meta:
                 copies[node].meta.update(self._meta(node))
             if isinstance(given, torch.Tensor):
-                copies[node].meta["tensor_dict"] = dict(given.__dict__)  # attributes that the user gave it
+                copies[node].meta["tensor_dict"] = dict(given.__dict__)  # attributes that the user set on the tensor
         return copies
 
     def _size(self, size: SizeOf) -> fx.Node:
@@ -208,7 +209,7 @@ class _Builder:
         return meta
 
     def _attribute(self, name: str, held: Any) -> fx.Node:
-        """A node that reads a tensor, or a module of a branch, which is an attribute of the new module."""
+        """A `get_attr` node for a tensor, or for the module of a branch, which becomes an attribute of the new module."""
         known = self._attributes.get(id(held))
         if known is not None:
             return known
@@ -225,7 +226,7 @@ class _Builder:
         return node
 
     def result(self, leaf: Any) -> Any:
-        """The node of a leaf of the result; a constant as it is."""
+        """The node of a leaf of the result; a constant unchanged."""
         if isinstance(leaf, SizeOf):
             return self._size(leaf)
         if isinstance(leaf, InputNumber):

@@ -1,7 +1,8 @@
-"""A module whose calls are captured, and which otherwise is the module that it was made of.
+"""OptimizedModule: a module whose calls are captured, and which behaves like the original in everything else.
 
 Counterpart: torch/_dynamo/eval_frame.py OptimizedModule
-Differs: hooks of the original always run inside of the captured call. The first call of a module with lazy parts is not captured.
+Differs: hooks of the original always run within the captured call. The first call of a module with lazy submodules is not
+captured.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _OWN = frozenset(
 
 
 class OptimizedModule(torch.nn.Module):
-    """Attributes are those of the original, to read, to write and to delete; `state_dict` has its names below `_orig_mod`."""
+    """Reads, writes and deletes the original's attributes. Its `state_dict` has the prefix `_orig_mod`."""
 
     _torchdynamo_orig_callable: Callable[..., Any]
     get_compiler_config: Callable[[], Any]
 
     def __init__(self, mod: torch.nn.Module, dynamo_ctx: Any) -> None:
-        """mod: the original; dynamo_ctx: what makes a captured function of its call (public/contexts.py)."""
-        self.__dict__["_orig_mod"] = mod  # until the constructor is done, which some classes replace
+        """mod: the original. dynamo_ctx: the context that wraps its call (entry_points/contexts.py)."""
+        self.__dict__["_orig_mod"] = mod  # needed until `Module.__init__` is done, which some classes replace
         super().__init__()
         del self.__dict__["_orig_mod"]
         self._modules["_orig_mod"] = mod
@@ -39,9 +40,9 @@ class OptimizedModule(torch.nn.Module):
             self.forward = self._call_lazy_check
 
     def _call_lazy_check(self, *args: Any, **kwargs: Any) -> Any:
-        """The first call of a lazy module: parameters get their shapes before anything is captured.
+        """The first call of a lazy module: materializes the parameters before capture.
 
-        Where it is a part that is lazy, its inputs are known only when it is called: the first call is not captured.
+        The inputs of a lazy submodule are known only when it is called, so a first call with such a submodule is not captured.
         """
         module: Any = self._orig_mod
         if _is_lazy(module) and callable(getattr(module, "_infer_parameters", None)):
@@ -61,11 +62,11 @@ class OptimizedModule(torch.nn.Module):
         return True
 
     def _training(self) -> bool:
-        """That of the original."""
+        """The original's `training`."""
         return self._orig_mod.training
 
     def _set_training(self, value: bool) -> None:
-        if "_modules" in self.__dict__ and "_orig_mod" in self._modules:  # not in the constructor
+        if "_modules" in self.__dict__ and "_orig_mod" in self._modules:  # not during `__init__`
             self._orig_mod.training = value
 
     if not TYPE_CHECKING:  # torch.nn.Module declares a plain attribute
@@ -81,7 +82,7 @@ class OptimizedModule(torch.nn.Module):
             super().__setattr__(name, value)
         elif "_modules" in self.__dict__ and "_orig_mod" in self._modules:
             setattr(self._orig_mod, name, value)
-        else:  # the constructor of torch.nn.Module
+        else:  # `Module.__init__` sets it
             super().__setattr__(name, value)
 
     def __delattr__(self, name: str) -> None:
@@ -106,5 +107,5 @@ class OptimizedModule(torch.nn.Module):
 
 
 def _is_lazy(module: torch.nn.Module) -> bool:
-    """Whether it waits for its first inputs."""
+    """Whether a lazy module still waits for its first inputs."""
     return hasattr(module, "_initialize_hook")

@@ -1,7 +1,7 @@
-"""Which captured functions there are: compiled the same way they share what was captured, and `reset` finds them all.
+"""The table of captured functions: equal calls of `compile` share segments, and `reset` finds all of them.
 
 Counterpart: the cache on code objects of torch/csrc/dynamo/extra_state.cpp; torch/_dynamo/eval_frame.py cached_backends
-Differs: kept by code, backend and options beside code objects, and not on them.
+Differs: the table is keyed by code, backend and options; nothing is attached to code objects.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any
 
 from refimpl.capture.captured import CaptureOptions
 
-_MOST_HELD = 8  # of one code: a backend that is made anew for each call of `compile` must not pile up
-# By id of code that was compiled: its options, which outlive their wrappers, so that compiling it again finds what was captured.
+_MOST_HELD = 8  # per code: a program may make a new backend for each call of `compile`
+# id of code -> its options. They outlive the wrappers, so that compiling the function again finds its segments.
 _HELD: dict[int, tuple[CodeType, deque[CaptureOptions]]] = {}
 _SHARED: weakref.WeakValueDictionary[Hashable, CaptureOptions] = weakref.WeakValueDictionary()
-# Backends that were compiled with since the last reset, by identity.
+# Backends used since the last reset, by identity.
 cached_backends: dict[int, Any] = {}
 
 
 def options_for(
     backend: Callable[..., Any], *, fullgraph: bool, dynamic: bool | None, recompile_limit: int | None, hooks: Any
 ) -> CaptureOptions:
-    """Options of this content, the same object as long as somebody holds it."""
+    """Options with this content: the same object as long as something holds it."""
     cached_backends.setdefault(id(backend), backend)
     key = (id(backend), fullgraph, dynamic, recompile_limit, *map(id, hooks))
     made = _SHARED.get(key)
@@ -38,9 +38,9 @@ def options_for(
 
 
 def hold(code: CodeType, options: CaptureOptions) -> None:
-    """Keeps what is captured of a function beyond its wrapper: until `reset`, or until it was compiled in eight other ways.
+    """Keeps a function's segments after its wrapper is gone, until `reset` or until it was compiled in eight other ways.
 
-    Not for modules, methods and closures: what is captured of them holds what they refer to.
+    Not for modules, methods and closures: their segments keep other objects alive.
     """
     _, held = _HELD.setdefault(id(code), (code, deque(maxlen=_MOST_HELD)))
     if not any(options is each for each in held):
@@ -48,17 +48,17 @@ def hold(code: CodeType, options: CaptureOptions) -> None:
 
 
 def release() -> None:
-    """Keeps nothing of what has no wrapper."""
+    """Forgets the options that are kept without a wrapper."""
     _HELD.clear()
 
 
 def live_options() -> list[CaptureOptions]:
-    """All that are held."""
+    """All options that are alive."""
     return list(_SHARED.values())
 
 
 def reset_backends() -> None:
-    """Calls `reset` of every backend that has one, and forgets them."""
+    """Calls `reset` of every backend that has one, and forgets the backends."""
     for backend in list(cached_backends.values()):
         if hasattr(backend, "reset"):
             backend.reset()

@@ -1,4 +1,4 @@
-"""Forgetting what was captured.
+"""Removes captured segments.
 
 Counterpart: torch/_dynamo/__init__.py reset; torch/_dynamo/eval_frame.py remove_from_cache, _debug_get_cache_entry_list
 """
@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def reset() -> None:
-    """All captured functions are captured anew when they are called next, and backends that have a `reset` do so."""
+    """Removes all segments, so that every function is captured again at its next call. Resets backends that have a `reset`."""
     for options in live_options():
         for captured in options.functions.values():
             captured.cache.clear()
@@ -31,7 +31,9 @@ def reset() -> None:
 
 
 def remove_from_cache(f: Any) -> None:
-    """One function is captured anew: a code object, a function, or what has a `forward` with code. Else everything is."""
+    """Removes the segments of one function: a code object, a function, or an object whose `forward` has code. For others, all
+    segments.
+    """
     code = _code_of(f)
     if code is None:
         _LOG.warning("could not determine __code__ for %s", f)
@@ -42,7 +44,7 @@ def remove_from_cache(f: Any) -> None:
 
 
 def cache_entries(code_or_callable: Any) -> list[Segment]:
-    """What is captured of a function. Raises TypeError for what has no code."""
+    """The segments of a function. Raises TypeError for an object without code."""
     code = _code_of(code_or_callable)
     if code is None:
         raise TypeError(f"{code_or_callable!r} has no code\n  expected: a code object or a function of Python")

@@ -1,7 +1,7 @@
-"""Marks on functions of torch that capture leaves out: other tracers, fused optimizers, steps that cannot be captured.
+"""Marks functions of torch that capture skips: other tracers, fused optimizers, optimizer steps that cannot be captured.
 
 Counterpart: torch/_dynamo/eval_frame.py TorchPatcher
-Differs: the functions are marked where they are, nothing is put in their places: what held them before is marked as well.
+Differs: the functions themselves are marked, not replaced, so earlier references to them are marked as well.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from refimpl._torch import jit_get_trace_graph
 
 _DISABLED = "_torchdynamo_disable"  # upstream's name; recognition.py reads it
 _Result = TypeVar("_Result")
-# Gradients that are sparse, and a `step` that runs backward itself.
+# Optimizers with sparse gradients, or whose `step` runs backward.
 _STEPS = (torch.optim.SparseAdam, torch.optim.LBFGS)
 
 
 class TorchPatcher:
-    """What a context that captures does to torch once."""
+    """Changes to torch that a capturing context makes once."""
 
     @staticmethod
     @functools.cache
     def patch() -> None:
-        """Marks the functions. Distributions do not check their arguments any more, as upstream: a check reads data."""
+        """Marks the functions. Also turns off the argument checks of distributions, as upstream does: a check reads data."""
         for function in _functions():
             setattr(function, _DISABLED, True)
         torch.distributions.Distribution.set_default_validate_args(False)
 
     @staticmethod
     def suppress_torch_distributed_warnings(fn: Callable[..., _Result]) -> Callable[..., _Result]:
-        """A function that does what `fn` does without the UserWarnings that torch.distributed gives meanwhile."""
+        """Wraps `fn` so that UserWarnings of torch.distributed are suppressed during the call."""
 
         @functools.wraps(fn)
         def quiet(*args: Any, **kwargs: Any) -> _Result:

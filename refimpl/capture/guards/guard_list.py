@@ -1,8 +1,8 @@
-"""Guards: under which conditions a segment's graph is right for what the frames hold.
+"""Guards: the conditions under which a segment is valid for a frame's slots and stack.
 
 Counterpart: torch/_dynamo/guards.py GuardBuilder, CheckFunctionManager
-Differs: records first, with one line of Python each; one function of a segment reads every source once and checks in the order in
-which things were looked at. No C++ guard manager.
+Differs: a guard is a record that gives one Python expression. One generated function per segment reads every source once and
+checks the guards in the order in which they were added. There is no C++ guard manager.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Constant = Callable[[Any], str]
 
 
 class GuardKind(Enum):
-    """What is checked of an object."""
+    """The kinds of conditions on an object."""
 
     TYPE = "its class"
     ID = "it is the object that was seen"
@@ -53,7 +53,7 @@ class GuardKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """One condition. `seen` is what makes it hold; `line` where the program looked."""
+    """One condition. `seen`: the value it compares with; `line`: the program's line that needed it."""
 
     kind: GuardKind
     source: Source
@@ -61,7 +61,7 @@ class Guard:
     line: UserLine | None = None
 
     def condition(self, read: Callable[[Source], str], constant: Constant) -> str:
-        """A Python expression that is true where the guard holds."""
+        """A Python expression that is true if the guard holds."""
         return _CONDITIONS[self.kind](read(self.source), self.seen, read, constant)
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class TensorFacts:
-    """What a guard on a tensor compares. `sizes` and `strides` have None where a symbol stands for the number."""
+    """What a guard on a tensor compares. `sizes` and `strides` have None for a symbol."""
 
     class_: type
     dtype: torch.dtype
@@ -88,7 +88,7 @@ class TensorFacts:
 
     @classmethod
     def of(cls, tensor: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
-        """Of a tensor as its fake describes it: what is a symbol there may be another number."""
+        """The facts of a tensor. A size or stride that is a symbol in its fake is not compared."""
         sizes = _static(tensor.shape, fake.shape)
         strides = _static(tensor.stride(), fake.stride()) if tensor.layout is torch.strided else None
         return cls(
@@ -98,7 +98,7 @@ class TensorFacts:
 
 
 def _static(numbers: Sequence[int], of_fake: Sequence[Any]) -> tuple[int | None, ...]:
-    """The numbers that are no symbols. A fake without elements may have other strides: those are the tensor's."""
+    """The numbers where the fake has no symbols. A fake without elements may have other strides; the tensor's are taken."""
     return tuple(number if type(fake) is int else None for number, fake in zip(numbers, of_fake, strict=True))
 
 
@@ -116,7 +116,7 @@ def _equals(value: str, seen: Any, constant: Constant) -> str:
 
 
 def _keys(value: str, seen: list[Any], constant: Constant) -> str:
-    """Keys that are equal may be of different classes: `1` and `True`."""
+    """Compares keys and their classes: `1` and `True` are equal keys."""
     same = f"[*{value}] == {constant(seen)}"
     if all(type(key) is str for key in seen):
         return same
@@ -124,17 +124,17 @@ def _keys(value: str, seen: list[Any], constant: Constant) -> str:
 
 
 def _classes_of(keys: Sequence[Any]) -> list[Any]:
-    """By id, since `==` of classes may be a metaclass's."""
+    """By id, because `==` of classes may call a metaclass."""
     return [_classes_of(key) if type(key) is tuple else id(type(key)) for key in keys]
 
 
 def _tensor(value: str, seen: TensorFacts, constant: Constant) -> str:
-    """Keys first: the geometry of a tensor of another layout may raise when it is read."""
+    """Compares dispatch keys first: reading the sizes of a tensor with another layout may raise."""
     return f"type({value}) is {constant(seen.class_)} and {_facts(value, seen, constant)}"
 
 
 def _facts(value: str, seen: TensorFacts, constant: Constant) -> str:
-    """Everything but the class."""
+    """Compares everything but the class."""
     parts = [
         f"{constant(tensor_keys)}({value}).raw_repr() == {seen.keys}",
         f"{value}.dtype is {constant(seen.dtype)}",
@@ -142,19 +142,19 @@ def _facts(value: str, seen: TensorFacts, constant: Constant) -> str:
         *_numbers(f"{value}.shape", seen.sizes),
         *([] if seen.strides is None else _numbers(f"{value}.stride()", seen.strides)),
     ]
-    if seen.device.type != "cpu":  # of which there is one, and the keys say so
+    if seen.device.type != "cpu":  # there is one CPU, and the dispatch keys name it
         parts.append(f"{value}.device == {constant(seen.device)}")
     return " and ".join(parts)
 
 
-_FEW = 4  # tensors, for which loops in C cost more than they save
+_FEW = 4  # up to this many tensors, separate conditions are faster than loops in C
 _keys_number: Any = type(tensor_keys(torch.empty(0))).raw_repr
 _dtype, _device, _shape = map(operator.attrgetter, ("dtype", "device", "shape"))
 _requires_grad = operator.attrgetter("requires_grad")
 
 
 def _facts_of_many(tensors: Sequence[tuple[str, TensorFacts]], constant: Constant) -> list[str]:
-    """Conditions for tensors of known classes, where nothing is a symbol: each fact of all of them in one loop of C."""
+    """Conditions for many tensors of known classes without symbols: each fact of all tensors in one loop in C."""
 
     def all_have(read: Callable[[Any], Any], expected: Sequence[tuple[str, Any]]) -> str:
         names = "".join(f"{name}, " for name, _ in expected)
@@ -183,7 +183,7 @@ def _facts_of_many(tensors: Sequence[tuple[str, TensorFacts]], constant: Constan
 
 
 def _is_pinned_by_contiguity(seen: TensorFacts) -> bool:
-    """Whether a tensor of these sizes that is contiguous has these strides: not where a stride says nothing of where data are."""
+    """Whether being contiguous with these sizes implies these strides. A dimension of size 0 or 1 may have any stride."""
     assert seen.sizes is not None
     contiguous = tuple(math.prod(_known(seen.sizes)[dim + 1 :]) for dim in range(len(seen.sizes)))
     return min(_known(seen.sizes), default=2) >= 2 and seen.strides == contiguous
@@ -195,10 +195,10 @@ def _known(numbers: Sequence[int | None]) -> list[int]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShapeFacts:
-    """What an environment of symbols has come to assume of inputs. Asked late: a backend may add to it."""
+    """What the shape env assumes about inputs. Read at the end, because a backend may add to it."""
 
     shape_env: ShapeEnv
-    inputs: tuple[tuple[Any, Source], ...]  # fake tensors and symbolic integers as they were at the entry
+    inputs: tuple[tuple[Any, Source], ...]  # fake tensors and symbolic integers, as they were at the entry
 
     def condition(self, read: Callable[[Source], str]) -> str:
         """All of it as one expression."""
@@ -211,18 +211,18 @@ class ShapeFacts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InputFacts:
-    """A condition of a backend's on the graph's inputs, which `sources` lead to."""
+    """A backend's condition on the graph's inputs."""
 
     holds: Callable[[Sequence[Any]], bool]
     sources: tuple[Source, ...]
 
     def condition(self, read: Callable[[Source], str], constant: Constant) -> str:
-        """One call."""
+        """A call of the condition."""
         return f"{constant(self.holds)}(({''.join(f'{read(source)}, ' for source in self.sources)}))"
 
 
 def _symbols_of(value: Any, source: Source) -> list[tuple[Any, Source]]:
-    """The symbolic integers that an input consists of, and how each is read."""
+    """The symbolic integers of an input, each with the source that reads it."""
     if not isinstance(value, torch.Tensor):
         return [(value, source)]
     found: list[tuple[Any, Source]] = [
@@ -283,9 +283,11 @@ class GuardList:
         return len(self.guards)
 
     def reader(self, wanted: Sequence[Source]) -> Callable[[list[Any], Sequence[Any]], tuple[Any, ...] | None]:
-        """A function of slots and stack of the frame: what the wanted sources lead to; None where the segment does not fit."""
+        """Compiles the guards into a function of slots and stack that returns the objects of the wanted sources; None where a
+        guard fails.
+        """
         builder = ReaderBuilder(constants=dict(PRINTED_NAMES))
-        tensors: list[tuple[str, TensorFacts]] = []  # of which the class alone has been looked at
+        tensors: list[tuple[str, TensorFacts]] = []  # tensors of which only the class is checked so far
         for guard in self:
             if guard.kind is GuardKind.TENSOR and guard.seen.is_static:
                 name = builder.read(guard.source)
@@ -296,7 +298,7 @@ class GuardList:
                 _append_facts(builder, tensors)
                 tensors = []
             condition = guard.condition(builder.read, builder.constant)
-            # What is to be empty is asked for once.
+            # Attributes that have to be empty are checked once.
             refusal = condition.removeprefix("not ") if guard.kind is GuardKind.EMPTY else f"not ({condition})"
             builder.lines.append(f"if {refusal}: return None")
         _append_facts(builder, tensors)
@@ -304,7 +306,7 @@ class GuardList:
         return builder.function("(" + "".join(f"{name}, " for name in names) + ")", name="check", of_slots=True)
 
     def failing(self, frames: Any) -> Guard | None:
-        """The first one that does not hold now: the reason to capture again."""
+        """The first guard that does not hold now: the reason for a recompile."""
         for guard in self:
             builder = ReaderBuilder(constants=dict(PRINTED_NAMES))
             condition = guard.condition(builder.read, builder.constant)
@@ -320,7 +322,9 @@ def _all_distinct(values: Sequence[str], constant: Constant) -> str:
 
 
 def _needs_known_tensors(guard: Guard) -> bool:
-    """Whether a guard asks what tensors of another layout raise for, or a cache: what it wraps may ask tensors what they are."""
+    """Whether the guard needs the facts of tensors checked first: reading it may raise for another layout, or call the
+    program's cached function, which may read tensors.
+    """
     kinds = (DimensionSource, CachedCallSource)
     return guard.kind in (GuardKind.SHAPES, GuardKind.INPUTS) or any(
         isinstance(source, kinds) for source in guard.source.way()
@@ -328,7 +332,7 @@ def _needs_known_tensors(guard: Guard) -> bool:
 
 
 def _append_facts(builder: ReaderBuilder, tensors: Sequence[tuple[str, TensorFacts]]) -> None:
-    """Lines that look at tensors of known classes."""
+    """Adds lines that check tensors of known classes."""
     if len(tensors) < _FEW:
         conditions = [_facts(name, seen, builder.constant) for name, seen in tensors]
     else:
@@ -337,7 +341,7 @@ def _append_facts(builder: ReaderBuilder, tensors: Sequence[tuple[str, TensorFac
 
 
 def _key(seen: Any) -> Any:
-    """Objects by identity, what can be written down by value."""
+    """A key under which equal guards meet: objects by identity, constants by value."""
     if type(seen) in (int, str, bool, type(None)) or isinstance(seen, Source):
         return type(seen), seen
     return id(seen)

@@ -1,4 +1,4 @@
-"""Which sizes and integers of a place are symbols: those that were another number before, and those that are said to be.
+"""Automatic dynamic sizes: a size or integer becomes a symbol if it changed between captures of a place, or if it is marked.
 
 Counterpart: torch/_dynamo/variables/builder.py _automatic_dynamic; torch/_dynamo/pgo.py FrameStateSizeEntry
 """
@@ -16,20 +16,22 @@ from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.public.marks import DYNAMIC, WEAKLY_DYNAMIC
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy, marked_policy
 
-_OFTEN_CONSTANT = (-1, 0, 1)  # flags, directions, dimensions
+_OFTEN_CONSTANT = (-1, 0, 1)  # usually flags, directions and dimensions
 
 
 @dataclass(slots=True)
 class SizeHistory:
-    """What was seen of the inputs of one place, by how they are read."""
+    """The inputs seen at one place, by source."""
 
     _sizes: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
-    _varying: dict[Hashable, set[int]] = field(default_factory=dict)  # dimensions; of integers the one "dimension" 0
-    prefers_assertions: bool = False  # what the program asserts of sizes is kept, and is no guard
-    takes_fakes: bool = False  # fake tensors of the program's own modes are captured like any tensor
+    _varying: dict[Hashable, set[int]] = field(
+        default_factory=dict
+    )  # source -> dimensions that vary; for an integer, one entry
+    prefers_assertions: bool = False  # keep the program's assertions on sizes as assertions, and not as guards
+    takes_fakes: bool = False  # capture fake tensors of the program's own modes like other tensors
 
     def policy(self, source: Hashable, tensor: torch.Tensor) -> InputPolicy:
-        """Of every dimension of an input. Marks come first, then what is always static, then what was seen."""
+        """Which dimensions of an input are symbols. Marks decide first, then the rules for static tensors, then what was seen."""
         default = "STATIC" if config.assume_static_by_default else "DUCK"
         varying = self._seen(source, tuple(tensor.shape)) if config.automatic_dynamic_shapes else set[int]()
         if isinstance(source, Source) and tensor_always_has_static_shape(tensor, True, source)[0]:
@@ -55,7 +57,7 @@ class SizeHistory:
         return varies or not config.assume_static_by_default
 
     def promise(self, source: Hashable) -> DimSpec | None:
-        """What is said of an integer that varies."""
+        """The range and marks of an integer that varies."""
         return None
 
     def _seen(self, source: Hashable, sizes: tuple[int, ...]) -> set[int]:

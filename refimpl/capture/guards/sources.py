@@ -1,8 +1,8 @@
-"""Where an object that a segment uses comes from: how it is read again when the segment is entered.
+"""Sources: from where a segment reads an object of the program again when it is entered.
 
 Counterpart: torch/_dynamo/source.py Source and its subclasses
-Differs: a source says in Python how it is read from its base, no bytecode is made of it. Roots are the slots and stacks of
-frames, since a segment may begin anywhere, and objects that the segment keeps.
+Differs: a source gives Python that reads it from its base; no bytecode is generated. The roots are slots and stack of a frame,
+because a segment may begin anywhere, and objects that the segment keeps alive.
 """
 
 from __future__ import annotations
@@ -17,34 +17,38 @@ from typing import Any
 
 import torch
 
-# What reading can raise when objects are not as they were, and conditions that divide by a size: the segment then does not fit.
+# Errors of reading a source that mean that the segment does not fit: an object has changed, or a condition divides by a size.
 READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError, ZeroDivisionError)
 
 
 class Source(ABC):
-    """A way to an object. Equal sources lead to the same object within one entry into a segment."""
+    """Where an object is read from. Within one entry of a segment, equal sources give the same object."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Its text in graphs, guards and messages, as upstream writes it: `L['x']`, `G['f']`, `L['self']._modules['lin']`."""
+        """The source as text in graphs, guards and messages, in upstream's form: `L['x']`, `G['f']`,
+        `L['self']._modules['lin']`.
+        """
 
     @property
     def base(self) -> Source | None:
-        """What it is read from; None for a root."""
+        """The source that it is read from; None for a root."""
         return None
 
     @abstractmethod
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        """Python that reads it. `base`: the expression of the base; `constant`: gives a name to an object that is kept."""
+        """Python that reads it. `base`: the expression of the base; `constant`: gives a name to an object that the segment
+        keeps.
+        """
 
     def __str__(self) -> str:
         return self.name
 
     def way(self) -> Iterator[Source]:
-        """The sources it is read through, the root first, itself last."""
+        """The sources on the way to it, the root first, itself last."""
         if self.base is not None:
             yield from self.base.way()
         yield self
@@ -52,7 +56,7 @@ class Source(ABC):
 
 @dataclass(frozen=True, slots=True)
 class SlotSource(Source):
-    """A local variable of a frame, by number of the frame (0 is the lowest) and slot."""
+    """A local variable, by the number of the frame (0 is the lowest) and of the slot."""
 
     frame: int
     slot: int
@@ -68,7 +72,7 @@ class SlotSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class StackSource(Source):
-    """A value on a frame's stack, lowest first: what an expression that broke had worked out already."""
+    """A value on a frame's stack, counted from the bottom: an intermediate result of an expression in which the graph broke."""
 
     frame: int
     index: int
@@ -83,7 +87,7 @@ class StackSource(Source):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptSource(Source):
-    """An object that the segment keeps: a function that was called, its globals, a class."""
+    """An object that the segment keeps alive: a function that was called, its globals, a class."""
 
     kept: Any
     text: str
@@ -104,7 +108,7 @@ class KeptSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class GlobalSource(Source):
-    """A global variable of a function, in the dict that the namespace leads to."""
+    """A global variable, in the dict of the namespace."""
 
     namespace: Source
     variable: str
@@ -144,7 +148,7 @@ class AttributeSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class OwnAttributeSource(AttributeSource):
-    """`base.__dict__[attribute]`: of an object whose class has no say in it, where several are read."""
+    """`base.__dict__[attribute]`, which bypasses the class."""
 
     @property
     def base(self) -> Source:
@@ -156,7 +160,7 @@ class OwnAttributeSource(AttributeSource):
 
 @dataclass(frozen=True, slots=True)
 class PlainAttributeSource(AttributeSource):
-    """`object.__getattribute__(base, attribute)`: of an object whose class finds attributes by code of the user's."""
+    """`object.__getattribute__(base, attribute)`, for a class with its own `__getattribute__`."""
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
         return f"{constant(object.__getattribute__)}({base}, {self.attribute!r})"
@@ -164,7 +168,7 @@ class PlainAttributeSource(AttributeSource):
 
 @dataclass(frozen=True, slots=True)
 class ItemSource(Source):
-    """`base[key]` of a list, tuple or dict; the key is a constant."""
+    """`base[key]` of a list, tuple or dict, with a constant key."""
 
     of: Source
     key: Any
@@ -185,7 +189,7 @@ class ItemSource(Source):
         return hash((self.of, type(self.key), self.key))
 
     def __eq__(self, other: object) -> bool:
-        """`d[1]`, `d[True]` and `d[1.0]` are one item of a dict, but not always of an object."""
+        """`d[1]`, `d[True]` and `d[1.0]` are the same item of a dict, but may differ for another object."""
         return (
             isinstance(other, ItemSource)
             and type(other.key) is type(self.key)
@@ -215,7 +219,7 @@ class DictKeySource(Source):
 
 @dataclass(frozen=True, slots=True)
 class CellSource(Source):
-    """What is in a cell: of a frame's slot, or of a closure (`f.__closure__[0]`). Reading an empty one is a ValueError."""
+    """The content of a cell: of a frame's slot, or of a closure (`f.__closure__[0]`). Reading an empty cell raises ValueError."""
 
     of: Source
 
@@ -233,7 +237,7 @@ class CellSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class PlainItemsSource(Source):
-    """What is in an object of a class that derives from dict, as a plain dict of its own: no code of the class runs."""
+    """The items of an object of a dict subclass, as a new plain dict. No code of the class runs."""
 
     of: Source
 
@@ -251,7 +255,7 @@ class PlainItemsSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class PlainMappingSource(PlainItemsSource):
-    """What is in a read-only view of a dict, as a dict of its own."""
+    """The items of a mappingproxy, as a new dict."""
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
         return f"{constant(dict)}({base})"
@@ -259,7 +263,7 @@ class PlainMappingSource(PlainItemsSource):
 
 @dataclass(frozen=True, slots=True)
 class ArrayTensorSource(Source):
-    """A tensor over the memory of an array of numpy, or of a number of it: a new one whenever it is read."""
+    """A new tensor that shares memory with a numpy array or scalar."""
 
     of: Source
 
@@ -276,20 +280,20 @@ class ArrayTensorSource(Source):
 
 
 def class_source(object_: Any) -> Source:
-    """To the class of an object, which its guards hold it to."""
+    """The source of an object's class, which a guard on the object's type covers."""
     class_ = type(object_)
     return KeptSource(class_, class_.__qualname__)
 
 
 def plain_items(object_: dict[Any, Any]) -> dict[Any, Any]:
-    """The items of an object of a class that derives from dict, in its order."""
+    """The items of an object of a dict subclass, in order."""
     class_: Any = OrderedDict if issubclass(type(object_), OrderedDict) else dict
     return dict(class_.items(object_))
 
 
 @dataclass(frozen=True, slots=True)
 class DimensionSource(Source):
-    """A size, stride or the storage offset of a tensor."""
+    """A size, a stride or the storage offset of a tensor."""
 
     of: Source
     which: str  # "size", "stride" or "storage_offset"
@@ -309,7 +313,7 @@ class DimensionSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class RestSource(Source):
-    """What an iterator over a list, tuple or range is still to give. Reading it takes nothing."""
+    """The remaining items of an iterator over a list, tuple or range. Reading it does not advance the iterator."""
 
     of: Source
 
@@ -327,7 +331,7 @@ class RestSource(Source):
 
 @dataclass(frozen=True, slots=True)
 class ReducedSource(RestSource):
-    """How such an iterator would be made again: what it goes through, and where it is unless it has ended."""
+    """`iterator.__reduce__()`: the container and the position, unless the iterator has ended."""
 
     @property
     def name(self) -> str:
@@ -339,7 +343,7 @@ class ReducedSource(RestSource):
 
 @dataclass(frozen=True, slots=True)
 class ReferentSource(Source):
-    """What a weak reference refers to: None where that is no more. Reading it runs no code of the user's."""
+    """The object of a weak reference; None if it is gone. Reading it runs no code of the user's."""
 
     of: Source
 
@@ -356,17 +360,17 @@ class ReferentSource(Source):
 
 
 def items_ahead(iterator: Any) -> Sequence[Any]:
-    """What an iterator over a list, tuple or range is still to give, as one of these."""
+    """The remaining items of an iterator over a list, tuple or range."""
     _, (over,), *at = iterator.__reduce__()
     return over[at[0] :] if at and at[0] else over
 
 
 @dataclass(frozen=True, slots=True)
 class CachedCallSource(Source):
-    """`base(*args, **kwargs)` of a function behind a cache that does nothing but give a constant for these constants.
+    """`base(*args, **kwargs)` of a cached function that returned a constant for constant arguments.
 
-    Code of the user's runs where the cache has it no more. Guards on all that this code reads come first: it runs as it did
-    when it was captured, when it did nothing that can be seen.
+    If the cache has dropped the entry, reading it runs code of the user's. Guards on everything that this code reads come
+    first, so it runs as during capture, where it had no visible effect.
     """
 
     of: Source
@@ -387,7 +391,7 @@ class CachedCallSource(Source):
 
 
 def placeholder_name(source: Source) -> str:
-    """The target of the graph input that is read from the source: `L_self_modules_lin_parameters_weight_`."""
+    """The target of the placeholder for the source: `L_self_modules_lin_parameters_weight_`."""
     return re.sub(r"_+", "_", re.sub(r"[^a-zA-Z0-9]", "_", source.name))
 
 
@@ -397,9 +401,9 @@ def _frame_name(frame: int) -> str:
 
 @dataclass
 class ReaderBuilder:
-    """Straight-line Python in which each source is read once.
+    """Builds straight-line Python that reads each source once.
 
-    The function's argument is `frames`; more lines (guards) may be put between.
+    The function's argument is `frames`. Other lines, such as guards, may be added between.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -408,7 +412,7 @@ class ReaderBuilder:
     _constant_names: dict[int, str] = field(default_factory=dict)
 
     def read(self, source: Source) -> str:
-        """The local variable that holds what the source leads to."""
+        """The local variable that holds the source's object."""
         known = self._names.get(source)
         if known is None:
             base = "" if source.base is None else self.read(source.base)
@@ -426,9 +430,10 @@ class ReaderBuilder:
         return name
 
     def function(self, result: str, *, name: str = "read", of_slots: bool = False) -> Callable[..., Any]:
-        """A function of the frames that runs the lines and returns the expression `result`, or None where reading fails.
+        """A function of the frames that runs the lines and returns the expression `result`, or None where reading a source
+        fails.
 
-        of_slots: of slots and stack of the first frame instead, for sources that begin there.
+        of_slots: take slots and stack of the first frame instead of frames.
         """
         body = "".join(f"        {line}\n" for line in [*self.lines, f"return {result}"])
         first = f"def {name}(slots, stack):\n"

@@ -1,7 +1,7 @@
-"""Which tensors have numbers for sizes, whatever else is known of them.
+"""Which tensors always have numbers for sizes: parameters, and tensors that a module owns.
 
 Counterpart: torch/_dynamo/utils.py tensor_always_has_static_shape, TensorStaticReason
-Differs: what a module owns is told by the way to it, through the module's tables of parameters and buffers.
+Differs: a module owns a tensor if its source goes through the module's tables of parameters and buffers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OF_MODULES = ("_parameters", "_buffers")
 
 
 class TensorStaticReason(Enum):
-    """Why sizes are numbers. The values are upstream's."""
+    """Why the sizes are numbers. The values are upstream's."""
 
     PARAMETER = 2
     NOT_TENSOR = 4
@@ -41,7 +41,7 @@ def tensor_static_reason_to_message(reason: TensorStaticReason) -> str:
 def tensor_always_has_static_shape(
     tensor: Any, is_tensor: bool, tensor_source: Source
 ) -> tuple[bool, TensorStaticReason | None]:
-    """Whether sizes are numbers, and why: what a module owns first, then parameters, then what is captured as no tensor.
+    """Whether the sizes are numbers, and why: owned by a module, a parameter, or an object that is not captured as a tensor.
 
     `config.force_nn_module_property_static_shapes` and `config.force_parameter_static_shapes` decide on the first two.
     """
@@ -53,5 +53,5 @@ def tensor_always_has_static_shape(
 
 
 def is_of_module(source: Source) -> bool:
-    """Whether the way leads through a module's table of parameters or buffers."""
+    """Whether the source goes through a module's table of parameters or buffers."""
     return any(isinstance(step, OwnAttributeSource) and step.attribute in _OF_MODULES for step in source.way())

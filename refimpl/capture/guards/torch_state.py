@@ -1,4 +1,4 @@
-"""The state of torch that a graph depends on without being given it: one tuple, which a guard compares.
+"""Global state of torch on which a graph depends: one tuple, which a guard compares.
 
 Counterpart: torch/_dynamo/guards.py GLOBAL_STATE; torch/csrc/dynamo/guards.cpp GlobalStateGuard
 """
@@ -22,7 +22,7 @@ _DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
 def autocast_state() -> tuple[Any, ...]:
-    """Depth of regions, whether casts are kept, and what is cast to, for each device."""
+    """Autocast: nesting depth, whether casts are cached, and for each device whether it is on and its dtype."""
     torch.autocast_increment_nesting()
     nesting = torch.autocast_decrement_nesting()
     devices = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
@@ -30,7 +30,7 @@ def autocast_state() -> tuple[Any, ...]:
 
 
 def restore_autocast(state: tuple[Any, ...]) -> None:
-    """Ends the regions of autocast that were entered since, where what runs them was left by an exception."""
+    """Leaves the autocast regions that were entered since, because an exception has left the code that would leave them."""
     nesting, is_cached, devices = state
     torch.autocast_increment_nesting()
     while torch.autocast_decrement_nesting() > nesting:
@@ -44,12 +44,12 @@ def restore_autocast(state: tuple[Any, ...]) -> None:
 
 
 def torch_state() -> tuple[Any, ...]:
-    """What `state_condition` compares."""
+    """The state that `state_condition` compares."""
     return tuple(read() for read in _READERS)
 
 
 def state_condition(seen: tuple[Any, ...], constant: Callable[[Any], str]) -> str:
-    """Python that is true where `torch_state()` would give this. Each part is a call of a function written in C."""
+    """A Python expression that is true if `torch_state()` returns this. Each part calls a C function."""
     parts = []
     for read, value in zip(_READERS, seen, strict=True):
         is_singleton = (value in (True, False) and type(value) is bool) or isinstance(value, torch.dtype)
@@ -59,7 +59,7 @@ def state_condition(seen: tuple[Any, ...], constant: Callable[[Any], str]) -> st
     return " and ".join(parts)
 
 
-# Grad and inference mode, autocast, default dtype, determinism, modes on the stacks, threads, forward-mode AD.
+# Grad and inference mode, autocast, default dtype, determinism, active modes, threads, forward-mode AD.
 _READERS: tuple[Callable[[], Any], ...] = (
     torch.is_grad_enabled,
     torch.is_inference_mode_enabled,

@@ -145,7 +145,7 @@ class TensorValue(Value):
         return False
 
     def store_attr(self, domain: Any, name: str, attribute: Any) -> Any:
-        """Breaks the graph. Autograd state follows an assigned `.data`, which a graph cannot reproduce for tensors it computes."""
+        """Breaks the graph. Autograd state follows an assigned `.data`; that of a graph's outputs does not."""
         reason = GraphBreak("unsupported_operation", what=f"an assignment to attribute {name}", kind=self.kind)
         raise apart(domain.state, self, reason) if name == "data" else reason
 
