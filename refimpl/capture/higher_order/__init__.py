@@ -1,1 +1,3 @@
-"""Rules for functions that take functions: bodies of control flow, checkpoints and autograd functions as graphs of their own."""
+"""Rules for functions that take functions: control flow, checkpoints and autograd Functions. The functions become graphs of
+their own.
+"""

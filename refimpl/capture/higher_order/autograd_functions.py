@@ -1,8 +1,8 @@
-"""`torch.autograd.Function.apply`: interpreted where nothing is differentiated, else a node with graphs of forward and backward.
+"""`torch.autograd.Function.apply`: interpreted if nothing requires grad, else a node with graphs for forward and backward.
 
 Counterpart: torch/_dynamo/variables/misc.py AutogradFunctionVariable; higher_order_ops.py AutogradFunctionApplyVariable
-Differs: the node is a Function of these graphs, so that autograd itself sees to views, writes and second derivatives. Backward
-is captured when forward is: Python objects that it reads are as they are then, as upstream's.
+Differs: the node is a Function made of these graphs, so autograd itself handles views, writes and second derivatives. As in
+upstream, backward is captured together with forward and sees Python objects as they are then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from refimpl.capture.values.value import unsupported
 
 _FUNCTION: Any = torch.autograd.Function
 _SAYS_MORE = frozenset(["mark_dirty", "set_materialize_grads", "mark_shared_storage"])
-_MOST_PATTERNS = 2  # outputs of which any may have no gradient
+_MOST_PATTERNS = 2  # outputs that may have no gradient; each doubles the number of backward graphs
 _ONCE = once_differentiable(lambda ctx: None).__code__
 
 
@@ -56,7 +56,7 @@ def _apply(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
         given += _defaults(domain, forward, len(given), way)
     for arg in given:
         if isinstance(arg, ObjectValue) and is_a(arg.object, torch.Tensor):
-            unsupported("torch.autograd.Function.apply", arg)  # it may be what is differentiated
+            unsupported("torch.autograd.Function.apply", arg)  # it may contain tensors that require grad
     if has_setup or _needs_gradient(domain, given) or _SAYS_MORE & {*forward.__code__.co_names}:
         with one_instruction(domain):
             return _Application(domain, class_, kept, given).value()
@@ -76,7 +76,7 @@ def _static(class_: Any, name: str) -> FunctionType | None:
 
 
 def _needs_gradient(domain: Any, given: list[Value]) -> bool:
-    """In a backward it may: a second derivative goes through it."""
+    """Whether an argument requires grad. Within a backward it may always: there may be a second derivative."""
     if domain.state.backward_of:
         return any(isinstance(arg, TensorValue) for arg in given)
     return torch.is_grad_enabled() and any(map(_requires_grad, given))
@@ -94,7 +94,7 @@ def _requires_grad(value: Value) -> bool:
 
 
 def _defaults(domain: Any, forward: FunctionType, count: int, way: Source) -> list[Value]:
-    """The arguments that are not given: `setup_context` sees them too."""
+    """The default values of the missing arguments, which `setup_context` receives too."""
     names, defaults = forward.__code__.co_argcount, forward.__defaults__ or ()
     where = AttributeSource(way, "__defaults__")
     missing = range(max(count, names - len(defaults)), names)
@@ -102,7 +102,7 @@ def _defaults(domain: Any, forward: FunctionType, count: int, way: Source) -> li
 
 
 def _outputs_of(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """What `forward` gives. An argument that it gives back comes out as another tensor, but for one that it says it writes to."""
+    """The outputs of `forward`. A returned argument becomes another tensor, unless it is marked dirty."""
     result, given = domain.state.realize(args[0]), [domain.state.realize(arg) for arg in domain.elements(args[1])]
     written = domain.state.realize(args[2]).attributes.get("dirty_tensors")
     dirty = [] if written is None else [domain.state.realize(item) for item in written.items]
@@ -120,7 +120,7 @@ def _parts(domain: Any, result: Value) -> list[Any]:
 
 
 class _Application:
-    """One call of `apply`, as a node."""
+    """One call of `apply` that becomes a node."""
 
     def __init__(self, domain: Any, class_: Any, source: Source, given: list[Value]) -> None:
         self._domain, self._state = domain, domain.state
@@ -136,7 +136,7 @@ class _Application:
                 raise GraphBreak("unsupported_operation", what="apply in its own backward", kind=class_.__name__)
 
     def value(self) -> Value:
-        """What `apply` gives."""
+        """The result of `apply`."""
         for tensor in self._tensors:
             self._graph.lift(self._state.graph.local(tensor.node))
         result = self._forward()
@@ -180,7 +180,7 @@ class _Application:
         return self._domain.load_attr(ObjectValue(self._class, self._source), name)
 
     def _forward(self) -> Value:
-        """What forward gives, run on the arguments."""
+        """The result of `forward` on the arguments."""
         given = SequenceValue(tuple, [*self._given])
         before = [_geometry(tensor.fake) for tensor in self._tensors]
         args: list[Any] = [self._function("forward"), self._context, given]
@@ -201,7 +201,9 @@ class _Application:
         return self._graph.local(output.node if isinstance(output, TensorValue) else self._state.node_of(output))
 
     def _check_outputs(self, outputs: list[Any]) -> None:
-        """What autograd does with an output that is no result of the graph and no argument is done to that tensor itself."""
+        """Breaks the graph for an output that is neither an argument nor computed in the graph: autograd would change that
+        tensor itself.
+        """
         nodes = [self._local(output) for output in outputs]
         arguments = {self._graph.local(tensor.node) for tensor in self._tensors}
         tensors = [node for node, output in zip(nodes, outputs, strict=True) if isinstance(output, TensorValue)]
@@ -211,7 +213,7 @@ class _Application:
             unsupported("torch.autograd.Function that gives what is no argument", outputs[0])
 
     def _said(self, name: str) -> list[Any]:
-        """The tensors that the program named to `ctx`."""
+        """The tensors that the program passed to a method of `ctx`."""
         found = self._context.attributes.get(name)
         if found is None:
             return []
@@ -225,7 +227,7 @@ class _Application:
         return saved
 
     def _indices(self, name: str, among: list[Any]) -> list[int]:
-        """Where the tensors that were named are. Names of dirty ones must be known."""
+        """The indices of the tensors that the program passed to a method of `ctx`. Dirty tensors have to be among them."""
         found = []
         for value in self._said(name):
             places = [index for index, other in enumerate(among) if other is value]
@@ -241,7 +243,7 @@ class _Application:
     # ----------------------------------------------------------------------------------------------------------- backward
 
     def _name_of_backward(self) -> str | None:
-        """None where there is none: autograd says so when it is asked for."""
+        """The name of the autograd node; None if there is no backward, which autograd reports when it is needed."""
         for name in ("backward", "vjp"):
             if in_mro(self._class, name) is not in_mro(_FUNCTION, name):
                 return name
@@ -252,7 +254,7 @@ class _Application:
         return function is not None and function.__code__ is _ONCE
 
     def _backwards(self, parts: list[Any], outputs: list[Any]) -> list[tuple[tuple[bool, ...], SubGraph, list[Any]]]:
-        """For each pattern of gradients that there are: the pattern, by output, a graph, and the gradients that it gives."""
+        """For each pattern of missing gradients: which outputs have one, the graph, and the gradients it returns."""
         if self._name_of_backward() is None:
             return []
         has_one = [isinstance(output, TensorValue) for output in outputs]
@@ -311,11 +313,14 @@ class _Application:
 
 
 def _node(state: Any, forward: Any, backwards: list[Any], operands: list[Any], settings: dict[str, Any]) -> list[Value]:
-    """A node, and the values of what it gives. operands: nodes of the arguments, and of what is lifted."""
+    """The node, and the values of its outputs. operands: nodes of the arguments and of lifted tensors."""
     around = state.graph
     given, lifted = ([node.meta["example_value"] for node in nodes] for nodes in operands)
     try:
-        with state.fake_mode, enable_python_dispatcher():  # autograd itself says what is a view, and what has gradients
+        with (
+            state.fake_mode,
+            enable_python_dispatcher(),
+        ):  # autograd decides which outputs are views and which require grad
             results = autograd_function_apply(forward, backwards, given, lifted, **settings)
     except Exception as error:
         raise GraphBreak("op_raises_on_fake", what="apply", error=type(error).__name__) from error
@@ -327,7 +332,7 @@ def _node(state: Any, forward: Any, backwards: list[Any], operands: list[Any], s
 
 
 def _apply_again(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The node of a graph that is captured: its graphs are taken as they are."""
+    """Captures such a node of an already captured graph, with its graphs unchanged."""
     state = domain.state
     if len(args) != 4:
         raise GraphBreak("call_of_native_code", what="autograd_function_apply")
@@ -352,7 +357,7 @@ def _geometry(fake: torch.Tensor) -> Any:
 
 
 def _gradient(state: Any, output: TensorValue) -> torch.Tensor:
-    """The fake of a gradient: of the output's shape; what else it will be is not known."""
+    """A fake gradient. It has the output's shape; its other properties are not known."""
     fake = output.fake
     if fake.layout is not torch.strided:
         unsupported("a gradient", output)
@@ -361,7 +366,7 @@ def _gradient(state: Any, output: TensorValue) -> torch.Tensor:
 
 
 def _is_grad_enabled(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """In backward it depends on what the gradient is for."""
+    """Within a backward, grad mode depends on `create_graph` of the caller, so the graph breaks."""
     if domain.state.backward_of:
         raise GraphBreak("unsupported_operation", what="torch.is_grad_enabled()", kind="backward")
     return ConstantValue(torch.is_grad_enabled())

@@ -1,4 +1,4 @@
-"""What operators are given and give: bodies with their results, and fakes of what comes out.
+"""Functions given to a higher-order operator, with their graphs and results; and fakes of the operator's results.
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py speculate_subgraph_with_auto_output_flattening;
 torch/_higher_order_ops/cond.py _merge_output
@@ -21,7 +21,7 @@ from refimpl.capture.values.value import unsupported
 
 
 class Body:
-    """A function that is given to an operator, run on values: its graph, and what it gives as a tree."""
+    """A function given to an operator, run on values: its graph, and its result as leaves and a tree."""
 
     def __init__(
         self, domain: Any, what: str, function: Any, args: Sequence[Value], graph: SubGraph | None = None
@@ -34,14 +34,16 @@ class Body:
         self.leaves, self.tree = flatten(result, domain.state.realize)
 
     def check(self, *, may_have_ints: bool = False) -> None:
-        """Breaks where a leaf is no tensor, or shares memory with another one of the function's."""
+        """Breaks the graph if a leaf is no tensor, or shares memory with an input or another leaf."""
         nodes = []
         for leaf in self.leaves:
             is_tensor = isinstance(leaf, TensorValue) and leaf.fake.layout is torch.strided
             if not is_tensor and not (may_have_ints and is_int(leaf)):
                 unsupported(f"a result of a function given to {self.what}", leaf)
             if is_tensor:
-                nodes.append(self.graph.local(leaf.node))  # an input now, if it is one
+                nodes.append(
+                    self.graph.local(leaf.node)
+                )  # makes the node an input of this graph, if it is from the outer graph
         inputs = [node.meta.get("example_value") for node in self.graph.graph.nodes if node.op == "placeholder"]
         taken = {storage_key(fake) for fake in inputs if isinstance(fake, torch.Tensor)}
         for node in nodes:
@@ -52,7 +54,7 @@ class Body:
             taken.add(memory)
 
     def fakes(self) -> list[torch.Tensor]:
-        """Of the leaves, which are tensors. Breaks where a size depends on data."""
+        """The fakes of the leaves, which have to be tensors. Breaks the graph if a size depends on data."""
         self.check()
         for leaf in self.leaves:
             if has_unknown_size(leaf.fake):
@@ -60,28 +62,28 @@ class Body:
         return [leaf.fake for leaf in self.leaves]
 
     def module(self, leaves: Sequence[Any] | None = None, *, gives_one: bool = False) -> fx.GraphModule:
-        """The graph, which gives these leaves, or all, as a tuple; or the first alone."""
+        """The graph as a module that returns these leaves (default: all) as a tuple, or only the first one."""
         self.graph.hand_on()
         outputs = [self._state.argument_of(leaf) for leaf in (self.leaves if leaves is None else leaves)]
         return self.graph.module(outputs[0] if gives_one else outputs)
 
 
 def has_unknown_size(fake: torch.Tensor) -> bool:
-    """Whether a size depends on data."""
+    """Whether a size is an unbacked symbol."""
     return any(isinstance(size, torch.SymInt) and not size.node.has_hint() for size in fake.shape)
 
 
 def is_int(value: Any) -> bool:
-    """Whether it is an int, known or not."""
+    """Whether the value is an int, constant or symbolic."""
     if isinstance(value, NumberValue):
         return isinstance(value.number, torch.SymInt)
     return isinstance(value, ConstantValue) and type(value.value) is int
 
 
 def unknown_int(domain: Any, *values: Any) -> torch.SymInt:
-    """An int that only a run knows; between these, if any are given."""
+    """An unbacked int; within the range of these values, if there are any."""
     shape_env = domain.state.shape_env
-    with shape_env.ignore_fresh_unbacked_symbols():  # a node gives it
+    with shape_env.ignore_fresh_unbacked_symbols():  # a node of the graph returns it
         made = shape_env.create_unbacked_symint()
     if values:
         bounds = [_bounds(shape_env, value) for value in values]
@@ -97,7 +99,7 @@ def _bounds(shape_env: Any, number: Any) -> tuple[Any, Any]:
 
 
 def check_same(what: str, one: torch.Tensor, other: torch.Tensor) -> None:
-    """Breaks where tensors that stand for one another differ in more than data."""
+    """Breaks the graph if two results, either of which the operator may return, differ in more than their data."""
     _check_kind(what, one, other)
     if not _are_same(one.shape, other.shape):
         _differ(what, "shapes", tuple(one.shape), tuple(other.shape))
@@ -106,7 +108,7 @@ def check_same(what: str, one: torch.Tensor, other: torch.Tensor) -> None:
 
 
 def merged(domain: Any, what: str, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """A fake of what is one or the other: a size that differs is not known. Breaks where more differs."""
+    """A fake for either of two results: a size that differs becomes unbacked. Breaks the graph if more differs."""
     _check_kind(what, one, other)
     if one.dim() != other.dim():
         _differ(what, "shapes", tuple(one.shape), tuple(other.shape))
@@ -128,7 +130,7 @@ def _check_kind(what: str, one: torch.Tensor, other: torch.Tensor) -> None:
 
 
 def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """As expressions: nothing is assumed of symbols."""
+    """Compares the expressions, without adding guards."""
     return len(one) == len(other) and all(_expression(a) == _expression(b) for a, b in zip(one, other, strict=True))
 
 
@@ -141,9 +143,9 @@ def _differ(what: str, which: str, one: Any, other: Any) -> None:
 
 
 def results(domain: Any, templates: Sequence[Any], operands: Sequence[Any], count: Any = None) -> list[Any]:
-    """Fakes of what an operator gives: like these, or of `count` of them stacked. They have gradients if any operand has.
+    """Fakes of an operator's results: like the templates, or `count` of each stacked. They require grad if an operand does.
 
-    templates: fake tensors; an int that only a run knows stands for itself. operands: nodes and constants.
+    templates: fake tensors; an unbacked int stands for itself. operands: nodes and constants.
     """
     is_tensor = [isinstance(template, torch.Tensor) for template in templates]
 
@@ -164,7 +166,7 @@ def results(domain: Any, templates: Sequence[Any], operands: Sequence[Any], coun
 
 
 class _Differentiated(torch.autograd.Function):
-    """Makes fakes that depend on others, as autograd sees it."""
+    """Makes fakes that autograd sees as computed from other fakes."""
 
     @staticmethod
     def forward(ctx: Any, make: Callable[[], tuple[torch.Tensor, ...]], *operands: torch.Tensor) -> Any:
@@ -174,11 +176,11 @@ class _Differentiated(torch.autograd.Function):
 # ---------------------------------------------------------------------------------------------------- nested containers
 
 
-Tree = tuple[Any, ...]  # of a leaf: empty; else the class, what is said of the container, and the trees in it
+Tree = tuple[Any, ...]  # empty for a leaf; else (class, length or keys, trees of the items)
 
 
 def flatten(value: Any, realize: Callable[[Any], Any]) -> tuple[list[Any], Tree]:
-    """The leaves, in order, and the tree."""
+    """The leaves in order, and the tree."""
     value = realize(value)
     match value:
         case SequenceValue() if value.class_ in (tuple, list) or is_named_tuple(value.class_):

@@ -1,9 +1,9 @@
-"""`torch.utils.checkpoint.checkpoint`: a node, with a graph of the function, that computes it once more in backward.
+"""`torch.utils.checkpoint.checkpoint`: a node with the function's graph, which backward runs again.
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py CheckpointHigherOrderVariable; torch/_dynamo/utils.py
 build_checkpoint_variable
-Differs: where the graph runs as it is the node checkpoints, as eager does, and so backward draws the random numbers of forward.
-Reentrant checkpoints and contexts of the user's are graph breaks.
+Differs: if the graph runs without a compiler, the node calls checkpoint as eager does, so backward draws the same random
+numbers as forward. Reentrant checkpoints and the user's contexts break the graph.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _SETTINGS: dict[str, Any] = {
     "debug": False,
     "early_stop": True,
 }
-_REGIONS = itertools.count()  # partitioners compare their numbers
-_WRITE_UNSEEN = ("batch_norm", "instance_norm")  # to running statistics: once more where it is computed once more
+_REGIONS = itertools.count()  # partitioners compare these numbers
+_WRITE_UNSEEN = ("batch_norm", "instance_norm")  # they write running statistics, twice if the function runs twice
 
 
 def _checkpoint(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -45,14 +45,14 @@ def _checkpoint(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
     is_plain = isinstance(context, ObjectValue) and context.object is checkpointing.noop_context_fn
     if not args or is_reentrant is not False or settings.pop("debug") is not False or not is_plain:
         raise GraphBreak("call_of_native_code", what=f"{_WHAT} that is reentrant or has contexts of its own")
-    if not torch.is_grad_enabled():  # nothing is kept, and nothing computed again
+    if not torch.is_grad_enabled():  # nothing is saved, and so nothing is recomputed
         return domain.call(frame, function, given, named)
     with one_instruction(domain):
         return _node(domain, [function, SequenceValue(tuple, given), domain.named(named)], settings)
 
 
 def _checkpoint_again(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """The node of a graph that is captured."""
+    """Captures such a node of an already captured graph."""
     return _checkpoint(domain, frame, args, {**kwargs, "use_reentrant": ConstantValue(False)})
 
 
@@ -66,7 +66,9 @@ def _node(domain: Any, args: list[Any], settings: dict[str, Any]) -> Value:
     if graph.has_effects and not settings["preserve_rng_state"]:
         raise GraphBreak("effect_in_branch", what=_WHAT, kind="the generator of random numbers")
     made = come_out(graph, result)
-    if not any(isinstance(node.target, HigherOrderOperator) for node in calls):  # the partitioners here run those once
+    if not any(
+        isinstance(node.target, HigherOrderOperator) for node in calls
+    ):  # refimpl's partitioners handle the others
         marks = {"recompute": checkpointing.CheckpointPolicy.PREFER_RECOMPUTE, "ac_graph_id": next(_REGIONS)}
         for node in calls:
             node.meta |= marks

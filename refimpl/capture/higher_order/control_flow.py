@@ -1,9 +1,9 @@
-"""`torch.cond`, `map`, `while_loop` and `scan`: nodes of torch's operators, with graphs of the functions they are given.
+"""`torch.cond`, `map`, `while_loop` and `scan`: nodes of torch's operators, with graphs of the functions they take.
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py CondHigherOrderVariable, MapHigherOrderVariable,
 WhileLoopHigherOrderVariable, ScanHigherOrderVariable
-Differs: what the operators do not take is a graph break, after which eager's own call says what it says. `associative_scan` is
-not known: without a GPU it is `torch.vmap` of the function.
+Differs: a call that the operator does not accept breaks the graph, and eager raises its own error. `associative_scan` is not
+supported: without a GPU it is `torch.vmap` of the function.
 """
 
 from __future__ import annotations
@@ -83,7 +83,8 @@ def _cond(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
         bodies = [around.attach(name, way.module(part)) for name, way, part in zip(names, ways, outputs, strict=True)]
         found = results(domain, [leaf for leaf, known in zip(either, is_known, strict=True) if not known], nodes)
         if any(isinstance(one, torch.Tensor) and one.requires_grad and has_unknown_size(one) for one in found):
-            unsupported("a gradient of torch.cond, whose functions give other shapes,", pred)  # torch's own is wrong
+            # torch computes wrong gradients here
+            unsupported("a gradient of torch.cond, whose functions give other shapes,", pred)
         made = iter(_node(domain, _COND, (around.local(pred.node), *bodies, tuple(nodes)), found))
         return unflatten(
             (leaf if known else next(made) for leaf, known in zip(either, is_known, strict=True)), tree, domain.put
@@ -91,7 +92,7 @@ def _cond(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 
 def _either(domain: Any, one: Any, other: Any) -> Any:
-    """What is known of a leaf of the result: the int, an int that only a run knows, or a fake tensor."""
+    """A leaf of the result of either branch: the same int, an unbacked int, or a fake tensor."""
     if isinstance(one, TensorValue) and isinstance(other, TensorValue):
         return merged(domain, "torch.cond", one.fake, other.fake)
     if not (is_int(one) and is_int(other)):
@@ -161,7 +162,7 @@ def _while_loop(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
 
 
 def _is_condition(cond: Body) -> bool:
-    """Whether what a function gives is a tensor of one truth, or a comparison of ints."""
+    """Whether the function returns a tensor of one bool, or a comparison of ints."""
     if cond.tree:
         return False
     (leaf,) = cond.leaves
@@ -171,7 +172,7 @@ def _is_condition(cond: Body) -> bool:
 
 
 def _carried(domain: Any, graph: SubGraph, leaf: Any) -> Value:
-    """What a function is given in the place of what is carried, in any turn."""
+    """The value that the function receives for a carried leaf, in any iteration."""
     if not is_int(leaf):
         return _argument(domain, graph, leaf, _copy_of(domain, leaf))
     number = unknown_int(domain)
@@ -179,7 +180,7 @@ def _carried(domain: Any, graph: SubGraph, leaf: Any) -> Value:
 
 
 def _either_turn(domain: Any, before: Any, after: Any) -> Any:
-    """What comes out of a loop that carries the one, and then the other."""
+    """A leaf of the result of a loop that carries first `before` and then `after`."""
     if is_int(before) and is_int(after):
         return unknown_int(domain)
     if not (isinstance(before, TensorValue) and isinstance(after, TensorValue)):
@@ -249,7 +250,7 @@ def _dims(dim: int) -> Value:
 
 
 def _as_tuple(tree: Tree) -> Tree:
-    """What is given as a list comes out as a tuple."""
+    """The tree with tuples in place of lists."""
     return (tuple, *tree[1:]) if tree and tree[0] is list else tree
 
 
@@ -257,12 +258,12 @@ def _as_tuple(tree: Tree) -> Tree:
 
 
 def _flat(polyfill: Any, *first: Any) -> PartialValue:
-    """A function in the form that torch's own function takes, of one that the operator takes."""
+    """The function in the flat form that torch's operator takes."""
     return PartialValue(ObjectValue(polyfill), [*first], {})
 
 
 def _map_operator(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`map_impl(f, xs, pos_args)`, of lists."""
+    """`map_impl(f, xs, pos_args)`, with lists."""
     function, xs, rest = _bound("map_impl", ("f", "xs", "pos_args"), args, kwargs)
     return _map(domain, frame, [_flat(polyfills.called_with_both, function), xs, *domain.elements(rest)], {})
 
@@ -276,7 +277,7 @@ def _while_loop_operator(domain: Any, frame: FrameState, args: list[Any], kwargs
 
 
 def _scan_operator(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`scan(combine_fn, init, xs, additional_inputs)`, of lists; one tuple comes out."""
+    """`scan(combine_fn, init, xs, additional_inputs)`, with lists; returns one tuple."""
     combine_fn, init, xs, rest = _bound("scan", ("combine_fn", "init", "xs", "additional_inputs"), args, kwargs)
     step = _flat(polyfills.combined, combine_fn, ConstantValue(len(domain.elements(init))), rest)
     carried = SequenceValue(list, [*domain.elements(init)])
@@ -288,7 +289,7 @@ def _scan_operator(domain: Any, frame: FrameState, args: list[Any], kwargs: dict
 
 
 def _bound(what: str, names: Sequence[str], args: list[Any], kwargs: dict[str, Any], **defaults: Any) -> list[Any]:
-    """The arguments by the names of the parameters."""
+    """The arguments in the order of the parameters' names."""
     named = {**dict(zip(names, args, strict=False)), **kwargs}
     if len(args) > len(names) or len(named) != len(args) + len(kwargs) or not named.keys() <= {*names}:
         raise GraphBreak("op_raises_on_fake", what=what, error="TypeError")
@@ -326,7 +327,7 @@ def _leading_size(what: str, xs: Sequence[Any]) -> Any:
 
 
 def _argument(domain: Any, graph: SubGraph, outer: Any, fake: torch.Tensor) -> TensorValue:
-    """A value that the operator gives to the function."""
+    """A value for an argument that the operator passes to the function."""
     value = TensorValue(graph.argument(outer.node.name, fake), fake)
     domain.state.by_fake[id(fake)] = value
     return value
@@ -338,7 +339,7 @@ def _slice_of(domain: Any, x: TensorValue) -> torch.Tensor:
 
 
 def _copy_of(domain: Any, leaf: Any) -> torch.Tensor:
-    """Another tensor like it, for each turn gets another one."""
+    """A new fake like this one: the tensor is another one in each iteration."""
     if not isinstance(leaf, TensorValue) or leaf.fake.layout is not torch.strided:
         unsupported("a loop that carries it", leaf)
     with domain.state.fake_mode:
@@ -346,7 +347,7 @@ def _copy_of(domain: Any, leaf: Any) -> torch.Tensor:
 
 
 def _node(domain: Any, operator: Any, args: tuple[Any, ...], parts: list[Any]) -> list[Value]:
-    """A node, and the values of its parts."""
+    """The node, and the values of its outputs."""
     node = domain.state.graph.call("call_function", operator, args, {}, tuple(parts))
     return [domain.state.part_of(node, index, part) for index, part in enumerate(parts)]
 

@@ -1,4 +1,4 @@
-"""What nodes of captured graphs call, where torch has no function for it.
+"""Functions that nodes of captured graphs call, where torch has none.
 
 Counterpart: torch/_functorch/autograd_function.py AutogradFunctionApply
 """
@@ -23,7 +23,7 @@ class _AppliedFunction(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, forward: Any, backward: Any, lifted: Sequence[Any], *args: Any) -> Any:
-        """The outputs; what else the graph gives is kept for backward."""
+        """Returns the outputs, and keeps the graph's other results for backward."""
         outputs, is_saved = backward.outputs, backward.is_saved
         results = forward(*args, *lifted)
         kept = results[outputs:]
@@ -37,12 +37,12 @@ class _AppliedFunction(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        """Gradients of the arguments."""
+        """The gradients of the arguments."""
         return ctx.backward_of(ctx, gradients)
 
 
 class _Backward:
-    """How the graphs of backward are called. Made at each call: nothing of it is held by the graph."""
+    """How the backward graphs are called. A new one for each call, so that the graph keeps nothing of the call alive."""
 
     def __init__(
         self, graphs: Sequence[Callable[..., Any]], patterns: Sequence[tuple[bool, ...]], outputs: int,
@@ -62,7 +62,7 @@ class _Backward:
 
     def _run(self, ctx: Any, *gradients: Any) -> tuple[Any, ...]:
         if not self.graphs:
-            return torch.autograd.Function.backward(ctx, *gradients)  # says that there is none
+            return torch.autograd.Function.backward(ctx, *gradients)  # raises the error for a Function without backward
         saved = iter(ctx.saved_tensors)
         kept = [next(saved) if is_saved else value for value, is_saved in zip(ctx.held, self.is_saved, strict=True)]
         graph = self.graphs[tuple(gradient is not None for gradient in gradients)]
@@ -71,7 +71,7 @@ class _Backward:
 
 @functools.lru_cache(maxsize=256)
 def _class_named(name: str) -> Any:
-    """The name is that of the autograd node, which a program may print."""
+    """Names the class after the program's: a program may print the autograd node."""
     return type(name, (_AppliedFunction,), {})
 
 
@@ -81,13 +81,15 @@ def autograd_function_apply(
     dirty: Sequence[int] = (), non_differentiable: Sequence[int] = (), materialize_grads: bool = True,
     is_once_differentiable: bool = False,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """`Function.apply(*args)` of a Function that was captured.
+    """`Function.apply(*args)` of a captured Function.
 
-    forward: gives, of args and lifted, the outputs and what is kept for backward.
-    backwards: each gives, of the gradients that are not None and of what is kept, one gradient or None for each of args. Which is
-        called depends on `patterns`: for each output, whether it has a gradient (without materialize_grads some may not).
-    outputs: how many results are outputs. is_saved: of the others, which are saved for backward, as autograd keeps and checks
-        tensors; the rest is held as it is. dirty: indices of args that forward writes to; non_differentiable: of outputs.
+    forward: computes, from args and lifted, the outputs and the values kept for backward.
+    backwards: each computes, from the gradients that are not None and the kept values, one gradient or None for each of args.
+        Which is called depends on `patterns`: for each output, whether it has a gradient (without materialize_grads some may
+        not).
+    outputs: how many results are outputs. is_saved: which of the other results are saved for backward as autograd does, with
+        its checks; the rest is kept unchecked. dirty: indices of args that forward writes to; non_differentiable: indices of
+        outputs.
     """
     backward = _Backward(
         backwards, [tuple(pattern) for pattern in patterns], outputs, is_saved, dirty, non_differentiable,
@@ -99,9 +101,10 @@ def autograd_function_apply(
 def differentiable_scan(
     combine_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[torch.Tensor], additional_inputs: Sequence[Any]
 ) -> Sequence[Any]:
-    """torch's operator, with its gradient; under a mode that sees every operator, step by step: the gradient traces itself.
+    """torch's scan, which has a gradient. Under a mode that sees every operator the steps run one by one, because the gradient
+    traces itself.
 
-    Gives what is carried at the end and what the steps gave, stacked.
+    Returns the final carried values, and the outputs of the steps, stacked.
     """
     if not active_dispatch_modes():
         return torch.ops.higher_order.scan(combine_fn, init, xs, additional_inputs)
@@ -116,9 +119,10 @@ def differentiable_scan(
 def activation_checkpoint(
     body: fx.GraphModule, *operands: Any, preserve_rng_state: bool, determinism_check: str, early_stop: bool
 ) -> Any:
-    """What the body gives; what it computes is kept for backward by none, and computed again there.
+    """The body's result. It saves nothing for backward, which runs the body again.
 
-    Under a mode that sees every operator the body is a part of what is seen, with its nodes' marks: who partitions decides.
+    Under a mode that sees every operator, the body's operators are seen with their checkpoint marks, and the partitioner
+    decides what to save.
     """
     if active_dispatch_modes():
         with traceback.preserve_node_meta():

@@ -1,8 +1,8 @@
-"""Functions that a higher-order operator is given: run symbolically at once, into graphs of their own.
+"""Runs a function given to a higher-order operator symbolically, into a graph of its own.
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py speculate_subgraph; torch/_dynamo/output_graph.py SubgraphTracer
-Differs: a body is run by a machine of its own inside of one instruction. If anything in it breaks, or is not what the operator
-takes, the segment is interpreted once more and ends before that instruction; nothing has to be undone.
+Differs: a separate machine runs the function within one instruction. If its graph breaks, or the operator does not accept it,
+the segment is interpreted again and ends before that instruction; nothing has to be undone.
 """
 
 from __future__ import annotations
@@ -30,41 +30,41 @@ from refimpl.capture.values import ErrorValue, NumberValue, TensorValue, Value
 from refimpl.capture.values.polyfills import is_polyfill
 
 _TAKES_ERROR = (Op.PUSH_EXC_INFO, Op.RERAISE, Op.STOP_ITERATION_ERROR, Op.CLEANUP_THROW)
-_MOST_INSTRUCTIONS = 300_000  # of one body
+_MOST_INSTRUCTIONS = 300_000  # per function
 
 
 class SubGraph(SegmentGraph):
-    """The graph of a body. Nodes of the graph around it that it uses become its inputs."""
+    """The graph of a function within another graph. Nodes of the outer graph that it uses become its inputs."""
 
     def __init__(self, around: SegmentGraph) -> None:
         super().__init__(around.notes)
         self.around = around
-        self._inputs: dict[fx.Node, fx.Node] = {}  # by the node around, its own
+        self._inputs: dict[fx.Node, fx.Node] = {}  # node of the outer graph -> its input here
         self.seen: list[
             tuple[torch.Tensor, int | None]
-        ] = []  # inputs of the segment first seen in the body, their versions
+        ] = []  # segment inputs that the function was the first to use, with their versions
 
     def input(self, source: Source, fake: Any, real: Any) -> fx.Node:
-        """An input of the segment; it becomes one of this graph where it is used."""
+        """An input of the segment; it becomes an input of this graph when it is used."""
         if isinstance(fake, torch.Tensor):
             self.seen.append((fake, version_of(fake)))
         return self.around.input(source, fake, real)
 
     def argument(self, name: str, value: Any) -> fx.Node:
-        """An input that has no node around it. They come before the others, in order."""
+        """An input without a node in the outer graph. These come before the lifted ones, in order."""
         node = self.graph.placeholder(name)
-        node.target = node.name  # which is no other's
+        node.target = node.name  # the name is unique
         node.meta["example_value"] = value
         return node
 
     def lift(self, around: fx.Node) -> fx.Node:
-        """A new input for a node of the graph around."""
+        """A new input for a node of the outer graph."""
         node = self.argument(around.name, around.meta.get("example_value"))
         self._inputs.setdefault(around, node)
         return node
 
     def local(self, node: fx.Node) -> fx.Node:
-        """The node, of this graph or of one around it, as this graph has it."""
+        """The node itself, or for a node of an outer graph its input here."""
         if node.graph is self.graph:
             return node
         outer = self.around.local(node)
@@ -83,16 +83,16 @@ class SubGraph(SegmentGraph):
         return last
 
     def call(self, kind: str, target: Any, args: Sequence[Any], kwargs: Any, value: Any) -> fx.Node:
-        """A node for a call, of nodes of this graph or of those around it."""
+        """A node for a call whose arguments may be nodes of outer graphs."""
         return super().call(kind, target, map_arg(tuple(args), self.local), map_arg(dict(kwargs), self.local), value)
 
     @property
     def lifted(self) -> list[fx.Node]:
-        """The nodes around that are inputs, in order."""
+        """The nodes of the outer graph that are inputs, in order."""
         return [*self._inputs]
 
     def arrange(self, nodes: Sequence[fx.Node]) -> None:
-        """Makes these nodes around the lifted inputs, in this order; those that it uses are among them."""
+        """Makes these nodes of the outer graph the lifted inputs, in this order. They include all that the graph uses."""
         assert self._inputs.keys() <= {*nodes}
         for node in nodes:
             place = self._last_argument()
@@ -104,26 +104,26 @@ class SubGraph(SegmentGraph):
         self._inputs = {node: self._inputs[node] for node in nodes}
 
     def module(self, outputs: Sequence[Any] | fx.Node) -> fx.GraphModule:
-        """The body as a graph module that gives these nodes as a tuple, None for None; or one node."""
+        """The graph as a module that returns these nodes as a tuple (None for None), or one node."""
         self.graph.output(map_arg(outputs if isinstance(outputs, fx.Node) else tuple(outputs), self.local))
         self.drop_unused()
         self.notes.describe(self.graph)
         return LazyGraphModule(self.attributes, self.graph)
 
     def hand_on(self) -> None:
-        """The graph around does, in the node of the operator, what this one does."""
+        """Marks the outer graph as having this graph's effects, since the operator's node runs it."""
         self.around.has_effects |= self.has_effects
         self.around.sets_state |= self.sets_state
 
 
 class _BodyMachine(Machine):
-    """Runs the frames of a body. Nothing goes on where it breaks."""
+    """Runs the frames of the function. A graph break abandons the run."""
 
     def __init__(self, domain: Any) -> None:
         super().__init__(domain)
         self._count = 0
         self._at = domain.state.offset()
-        self._waiting: list[FrameState] = []  # generators, in a `try` or `with`
+        self._waiting: list[FrameState] = []  # suspended generators inside a `try` or `with`
 
     def advance(self, frame: FrameState) -> Signal:
         instructions, domain = frame.code.instructions, self.domain
@@ -142,7 +142,7 @@ class _BodyMachine(Machine):
                 return signal
 
     def check_generators(self) -> None:
-        """None may wait where dropping it runs code: that would be done later than it is in the body."""
+        """Breaks the graph if a generator is suspended where dropping it runs code, because the drop would come too late."""
         for frame in self._waiting:
             handler = None if frame.is_done else frame.current.handler
             if handler is not None and frame.code.instructions[handler.target].op is not Op.STOP_ITERATION_ERROR:
@@ -155,13 +155,15 @@ class _BodyMachine(Machine):
 
     def _deliver(self, above: FrameState, signal: Returned | Yielded) -> None:
         if isinstance(signal, Returned) and above.code.is_generator and above.then is Then.PUSH:
-            self._unwind(ErrorValue(StopIteration, [signal.value]), is_new=True)  # it was resumed by a call
+            self._unwind(
+                ErrorValue(StopIteration, [signal.value]), is_new=True
+            )  # a generator that a call resumed has returned
         else:
             super()._deliver(above, signal)
 
 
 class _Stacked(Sequence[FrameState]):
-    """The frames of the segment and those of a body, as they are when they are looked at."""
+    """The frames of the segment followed by those of the function, as they are when they are read."""
 
     def __init__(self, *stacks: Sequence[FrameState]) -> None:
         self._stacks = stacks
@@ -178,7 +180,9 @@ class _Stacked(Sequence[FrameState]):
 
 @contextlib.contextmanager
 def one_instruction(domain: Any) -> Iterator[None]:
-    """Within it the segment is changed in ways that an instruction that breaks may not leave behind: it is then made anew."""
+    """Within this block the segment changes in ways that cannot be undone: a graph break restarts it, to end before this
+    instruction.
+    """
     try:
         yield
     except GraphBreak as reason:
@@ -192,11 +196,11 @@ def run_body(
     domain: Any, graph: SubGraph, polyfill: Any, args: list[Any], *, what: str, changes: Sequence[Value] = (),
     may_write: Callable[[], Iterable[TensorValue]] = tuple,
 ) -> Value:  # fmt: skip
-    """What a function of polyfills gives for these values, with the nodes that it makes in `graph`.
+    """The result of a polyfill on these values. The nodes it makes go into `graph`.
 
-    changes: what of these it may change. may_write: asked afterwards, the tensors that it may have written to.
+    changes: values that it may change. may_write: called afterwards, returns the tensors that it may have written to.
 
-    Raises GraphBreak where it breaks, changes anything else that was there before it, or leaves torch in another state.
+    Raises GraphBreak if it breaks the graph, changes anything else from outside, or leaves torch in another mode.
     """
     state = domain.state
     machine = _BodyMachine(domain)
@@ -226,7 +230,7 @@ def run_body(
 
 
 def come_out(graph: SubGraph, result: Any) -> list[TensorValue | NumberValue]:
-    """The tensors and numbers of a result that the body made, each once."""
+    """The tensors and numbers of a result that the function computed, each once."""
     return [leaf for leaf in leaves([result]) if leaf.node is not None and leaf.node.graph is graph.graph]
 
 
@@ -236,5 +240,5 @@ def _lines(frames: Sequence[FrameState]) -> tuple[UserLine, ...]:
 
 
 def version_of(tensor: torch.Tensor) -> int | None:
-    """The count of writes to its storage."""
+    """The tensor's version counter; None in inference mode."""
     return None if tensor.is_inference() else tensor._version

@@ -20,9 +20,9 @@ def bind(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
 ) -> tuple[list[Any], tuple[Any, ...], dict[str, Any]] | None:
-    """Slots, with the surplus for *args and **kwargs beside them, which the caller makes objects of; None: they do not fit.
+    """The slots, and the surplus arguments for *args and **kwargs, which the caller wraps; None if the arguments do not fit.
 
-    Slots of *args and **kwargs are left unbound: `surplus_slots` says where they are.
+    The slots of *args and **kwargs stay unbound: `surplus_slots` says where they are.
     """
     of = code.code
     count, positional_only, keyword_only = of.co_argcount, of.co_posonlyargcount, of.co_kwonlyargcount
@@ -59,7 +59,7 @@ def bind(
 
 
 def surplus_slots(code: NormalizedCode) -> tuple[int | None, int | None]:
-    """The slots of *args and **kwargs, where the function has them."""
+    """The slots of *args and **kwargs, if the function has them."""
     of = code.code
     after = of.co_argcount + of.co_kwonlyargcount
     has_args, has_kwargs = bool(of.co_flags & inspect.CO_VARARGS), bool(of.co_flags & inspect.CO_VARKEYWORDS)

@@ -1,6 +1,6 @@
-"""The concrete domain: values are Python's own objects. A program run in it does what CPython does.
+"""The concrete domain: values are Python's own objects, and a program does what it does in CPython.
 
-It runs the instruction at a graph break, and is what the loop and the bytecode are tested with.
+It runs the instruction at a graph break. The tests of the loop and of the bytecode use it as well.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt, "<=": operator.le, "==": operator.eq, "!=": operator.ne, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _CONVERT: dict[str, Callable[[Any], str]] = {"s": str, "r": repr, "a": ascii}
-# Bits of type.__flags__: what `match` takes for a mapping or a sequence
+# Bits of type.__flags__ that make a class a mapping or a sequence for `match`
 _PATTERN_FLAGS = {"mapping": 1 << 6, "sequence": 1 << 5}
 _OLD_NAMES = sys.version_info < (3, 11)
 
@@ -128,7 +128,7 @@ class ConcreteDomain(ConcreteCalls, ConcreteExceptions):
                 raise AssertionError(how)
 
     def _merge(self, keywords: dict[Any, Any], mapping: Any, function: Any) -> None:
-        """Keywords of a call that are spread out; errors are the call's."""
+        """Merges `**mapping` into the keywords of a call, and raises the call's errors."""
         try:
             more = native_helpers.spread_mapping(mapping)
         except TypeError:

@@ -1,4 +1,4 @@
-"""Calls, definitions and imports in the concrete domain: which functions are entered, and how the others are called."""
+"""Calls, definitions and imports in the concrete domain: which functions are interpreted, and how the others are called."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _TYPE_VARIABLES = frozenset({"typevar", "paramspec", "typevartuple"})
 
 
 def never(function: FunctionType) -> bool:
-    """Enters no function: each is called as CPython calls it."""
+    """Interprets no function: CPython runs each call."""
     return False
 
 
 class ConcreteCalls(Domain):
-    """Runs functions. `enters` says of a function written in Python whether its frame is run by the loop too."""
+    """Calls functions. `enters` decides whether a function written in Python is interpreted too."""
 
     def __init__(self, enters: Callable[[FunctionType], bool] = never) -> None:
         self.enters = enters
@@ -42,10 +42,10 @@ class ConcreteCalls(Domain):
         try:
             return Machine(self).run(frame, thrown)
         finally:
-            del thrown  # its traceback may hold this frame
+            del thrown  # its traceback may keep this frame alive
 
     def call_function(self, function: FunctionType, args: Any, kwargs: dict[str, Any]) -> Any:
-        """The result of an interpreted call. Raises UnsupportedCode, and what the function raises."""
+        """The result of an interpreted call. Raises UnsupportedCode, and the function's errors."""
         frame = frame_of(function, args, kwargs)
         if frame is None:
             return function(*args, **kwargs)  # raises
@@ -54,7 +54,7 @@ class ConcreteCalls(Domain):
         return self.run(frame).value
 
     def generator(self, frame: FrameState, function: FunctionType) -> Any:
-        """The object that a call of a generator function gives."""
+        """The generator object that a call of a generator function returns."""
         return make_generator(frame, self.run, function.__name__, function.__qualname__)
 
     # ------------------------------------------------------------------------------------------------------------- calls
@@ -200,7 +200,7 @@ def _unpacked(parameter: Any) -> Any:
 
 
 def frame_of(function: FunctionType, args: Any, kwargs: dict[str, Any]) -> FrameState | None:
-    """A frame that is about to run the function; None if the arguments do not fit. Raises UnsupportedCode."""
+    """A frame for a call of the function; None if the arguments do not fit. Raises UnsupportedCode."""
     code = normalize(function.__code__)
     bound = bind(code, function.__defaults__ or (), function.__kwdefaults__ or {}, args, kwargs)
     if bound is None:
@@ -217,11 +217,13 @@ def frame_of(function: FunctionType, args: Any, kwargs: dict[str, Any]) -> Frame
     )
 
 
-# Class statements whose bodies are interpreted: what `__build_class__` does, with a body that is run by the caller.
+# Class statements with interpreted bodies: `__build_class__`, with a body that the caller runs.
 
 
 def build_class(run_body: Callable[[Any], Any], name: str, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-    """The class. `run_body` fills a mapping of names and returns the cell of `__class__`, or None. Raises as `class` does."""
+    """Makes the class. `run_body` fills a mapping of names and returns the `__class__` cell, or None. Raises the errors of a
+    class statement.
+    """
     resolved = types.resolve_bases(bases)
     meta, namespace, rest = types.prepare_class(name, resolved, keywords)
     if not hasattr(type(namespace), "__getitem__"):

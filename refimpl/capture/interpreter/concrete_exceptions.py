@@ -1,4 +1,4 @@
-"""Exceptions in the concrete domain: real ones, with the contexts and tracebacks that CPython would give them."""
+"""Exceptions in the concrete domain, with the contexts and tracebacks that CPython would give them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Signal
 from refimpl.capture.interpreter.tracebacks import with_entry, without_interpreter
 
-_EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # from 3.11 on
+_EXCEPTION_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # exists from 3.11 on
 
 
 class ConcreteExceptions(Domain):
-    """What a value is as an exception."""
+    """Raising and handling real exceptions."""
 
     def user_exception(self, raised: BaseException) -> Any:
         raised.__traceback__ = without_interpreter(raised.__traceback__)
         return raised
 
     def under(self, handled: Any, advance: Callable[[FrameState], Signal], frame: FrameState) -> Signal:
-        """The frame runs inside of a real `except` block, so that CPython chains exceptions and `sys.exc_info()` is right."""
+        """Runs the frame within a real `except` block, so that CPython sets contexts and `sys.exc_info()` is right."""
         if handled is None or handled is sys.exc_info()[1]:
             return advance(frame)
         traceback, contexts = handled.__traceback__, _contexts(handled)
@@ -57,7 +57,7 @@ class ConcreteExceptions(Domain):
             raise error
         finally:
             _restore(contexts)
-            del error, contexts  # its traceback holds this frame
+            del error, contexts  # its traceback keeps this frame alive
 
     def raise_(self, exception: Any, cause: Any, has_cause: bool) -> None:
         if has_cause:
@@ -97,7 +97,9 @@ class ConcreteExceptions(Domain):
         return rest, matching
 
     def regroup(self, original: Any, errors: Any) -> Any:
-        """What `except*` blocks leave: exceptions they raised, in a group with what was raised again or never matched."""
+        """The exception after `except*` blocks: a group of those that the blocks raised, and of those raised again or never
+        matched.
+        """
         left = [error for error in errors if error is not None]
         if not left:
             return None
@@ -128,7 +130,9 @@ class ConcreteExceptions(Domain):
 
 
 def _contexts(error: Any) -> list[tuple[Any, Any]]:
-    """What raising the exception here would change: its context, and that of the ones handled around, to break cycles."""
+    """The contexts that raising the exception here would change: its own, and those of the exceptions being handled (to break
+    cycles).
+    """
     found: dict[int, tuple[Any, Any]] = {id(error): (error, error.__context__)}
     around = sys.exc_info()[1]
     while around is not None and id(around) not in found:
@@ -143,13 +147,13 @@ def _restore(contexts: list[tuple[Any, Any]]) -> None:
 
 
 def _matches(error: Any, kinds: Any) -> bool:
-    """By inheritance alone: `except` does not ask `__subclasscheck__`."""
+    """Matches by inheritance only: `except` does not call `__subclasscheck__`."""
     classes = type(error).__mro__
     return any(kind in classes for kind in kinds) if isinstance(kinds, tuple) else kinds in classes
 
 
 def _special(value: Any, name: str) -> Any:
-    """A bound special method, looked up on the class; None if it has none."""
+    """A bound special method, looked up on the class; None if there is none."""
     for kind in type(value).__mro__:
         if name in kind.__dict__:
             found = kind.__dict__[name]
@@ -165,7 +169,7 @@ def _leaves(error: Any) -> list[Any]:
 
 
 def _is_part(error: Any, original: Any) -> bool:
-    """Whether the exception came out of the group by splitting, and not by `raise` of a new one."""
+    """Whether the exception came from splitting the group, and not from a `raise` of a new one."""
     return (
         getattr(error, "__notes__", None) is getattr(original, "__notes__", None)
         and error.__cause__ is original.__cause__
@@ -175,6 +179,6 @@ def _is_part(error: Any, original: Any) -> bool:
 
 
 def _projection(original: Any, parts: list[Any]) -> Any:
-    """The part of the group with the leaves of the parts, in its own structure."""
+    """The part of the group that has the leaves of these parts, with the group's structure."""
     kept = {id(leaf) for part in parts for leaf in _leaves(part)}
     return original.split(lambda leaf: id(leaf) in kept and not isinstance(leaf, _EXCEPTION_GROUP))[0]

@@ -1,12 +1,14 @@
-"""What the loop asks of a kind of values. Concrete: values are Python's objects. Symbolic: they stand for what is not known yet.
+"""The domain: the operations on values that the interpreter's loop calls.
+
+In the concrete domain values are Python objects. In the symbolic one they stand for objects of a later run.
 
 Counterpart: torch/_dynamo/variables/base.py VariableTracker
-Differs: the loop holds values without looking into them; one object per domain answers for all of them.
+Differs: the loop never looks into a value; one domain object answers for all of them.
 
-A method raises what the user's program is to see (see `user_exception`). Where a method would run a function of the user's, it
-may return `Enter` to have that function's frame run by the loop, which puts the result where the method's would go (`Then`). An
-operation of several steps is a function in Python that does them. Methods whose answer is no value of the program (`matches`,
-`is_none`, `cell_value` and others) cannot.
+A method raises the exceptions of the user's program (see `user_exception`). A method that would call a function of the user's
+may return `Enter`: the loop then runs that function's frame and puts its result where the method's would go (`Then`). An
+operation of several steps is a polyfill in Python. Methods whose result is no value of the program (`matches`, `is_none`,
+`cell_value` and others) cannot return `Enter`.
 """
 
 from __future__ import annotations
@@ -20,21 +22,21 @@ from refimpl.capture.interpreter.signals import Enter, Signal
 
 
 class Domain(ABC):
-    """Answers for values."""
+    """The operations on values."""
 
     # ------------------------------------------------------------------------------------------ constants and operators
 
     @abstractmethod
     def constant(self, value: Any) -> Any:
-        """The value of an object that stands in the code."""
+        """The value of a constant of the code."""
 
     @abstractmethod
     def truth(self, value: Any) -> bool | Enter:
-        """Whether a branch is taken: a plain bool, or a frame that gives a value whose truth is one."""
+        """Whether a branch is taken: a bool, or `Enter` with a frame whose result has that truth."""
 
     @abstractmethod
     def is_none(self, value: Any) -> bool:
-        """Whether the value is None: a plain bool."""
+        """Whether the value is None, as a bool."""
 
     @abstractmethod
     def unary(self, sign: str, value: Any) -> Any:
@@ -42,7 +44,7 @@ class Domain(ABC):
 
     @abstractmethod
     def binary(self, sign: str, left: Any, right: Any) -> Any:
-        """`+` and its like, or `+=` and its like."""
+        """`+` and the other operators, or `+=` and the other in-place operators."""
 
     @abstractmethod
     def compare(self, sign: str, left: Any, right: Any) -> Any:
@@ -60,7 +62,7 @@ class Domain(ABC):
 
     @abstractmethod
     def load_attr(self, value: Any, name: str) -> Any:
-        """`value.name`. May be `Enter`."""
+        """`value.name`. May return `Enter`."""
 
     @abstractmethod
     def store_attr(self, value: Any, name: str, attribute: Any) -> Enter | None:
@@ -72,11 +74,11 @@ class Domain(ABC):
 
     @abstractmethod
     def load_super_attr(self, frame: FrameState, super_: Any, class_: Any, self_: Any, name: str, given: bool) -> Any:
-        """`super(class_, self_).name`; not `given`: `super().name`."""
+        """`super(class_, self_).name`; with `given` False, `super().name`."""
 
     @abstractmethod
     def get_item(self, container: Any, key: Any) -> Any:
-        """`container[key]`. May be `Enter`."""
+        """`container[key]`. May return `Enter`."""
 
     @abstractmethod
     def set_item(self, container: Any, key: Any, item: Any) -> Enter | None:
@@ -94,12 +96,13 @@ class Domain(ABC):
 
     @abstractmethod
     def grow(self, how: str, container: Any, *items: Any) -> Enter | None:
-        """What displays and comprehensions do to a container of theirs: "append", "add", "put" (key, value), "extend",
-        "update_set", "update_dict", or "merge" (mapping, function that gets it as keywords)."""
+        """How displays and comprehensions fill their container: "append", "add", "put" (key, value), "extend", "update_set",
+        "update_dict", or "merge" (mapping, function that is called with the keywords).
+        """
 
     @abstractmethod
     def const_keys(self, keys: Any) -> list[Any]:
-        """The values in a tuple that stands in the code."""
+        """The values in a constant tuple of the code."""
 
     @abstractmethod
     def list_to_tuple(self, value: Any) -> Any:
@@ -107,9 +110,9 @@ class Domain(ABC):
 
     @abstractmethod
     def unpack(self, value: Any, before: int, after: int | None) -> list[Any] | Enter:
-        """The elements, first to last; with `after`, a list of those between the first and the last ones among them.
+        """The items, first to last; with `after`, a list of those between the first and the last ones among them.
 
-        Or a frame that gives a sequence to unpack in the value's place.
+        Or `Enter` with a frame that returns a sequence to unpack instead.
         """
 
     @abstractmethod
@@ -118,25 +121,25 @@ class Domain(ABC):
 
     @abstractmethod
     def format(self, value: Any, spec: Any) -> Any:
-        """What an f-string makes of it. `spec` is None where there is none."""
+        """The result of an f-string's format. `spec` is None where there is none."""
 
     # ---------------------------------------------------------------------------------------------- iteration, generators
 
     @abstractmethod
     def get_iter(self, value: Any) -> Any:
-        """`iter(value)`. May be `Enter`."""
+        """`iter(value)`. May return `Enter`."""
 
     @abstractmethod
     def next(self, iterator: Any) -> Any:
-        """The next element, `Exhausted`, or `Enter`."""
+        """The next item, `Exhausted`, or `Enter`."""
 
     @abstractmethod
     def yield_from_iter(self, frame: FrameState, value: Any) -> Any:
-        """The iterator that `yield from value` takes from."""
+        """The iterator for `yield from value`."""
 
     @abstractmethod
     def send(self, receiver: Any, value: Any) -> Any:
-        """What the receiver yields when `value` is sent; `Exhausted` with what it returns; or `Enter`."""
+        """The value that the receiver yields when `value` is sent; `Exhausted` with its result; or `Enter`."""
 
     # ------------------------------------------------------------------------------------------------ variables and names
 
@@ -146,27 +149,27 @@ class Domain(ABC):
 
     @abstractmethod
     def cell_value(self, cell: Any) -> Any:
-        """What is in the cell, or `UNBOUND`."""
+        """The content of the cell, or `UNBOUND`."""
 
     @abstractmethod
     def set_cell(self, cell: Any, value: Any) -> None:
-        """Fill the cell; `UNBOUND` empties it."""
+        """Fills the cell; `UNBOUND` empties it."""
 
     @abstractmethod
     def load_global(self, frame: FrameState, name: str) -> Any:
-        """From globals, then builtins; `UNBOUND` where there is none."""
+        """The variable in globals, else in builtins, else `UNBOUND`."""
 
     @abstractmethod
     def store_global(self, frame: FrameState, name: str, value: Any) -> None:
-        """Assign; `UNBOUND` deletes. Raises KeyError where there is nothing to delete."""
+        """Assigns; `UNBOUND` deletes. Raises KeyError if there is nothing to delete."""
 
     @abstractmethod
     def load_from(self, mapping: Any, name: str) -> Any:
-        """From a mapping of names, `UNBOUND` where there is none."""
+        """The name in a mapping of names, or `UNBOUND`."""
 
     @abstractmethod
     def store_name(self, frame: FrameState, name: str, value: Any) -> None:
-        """In `frame.names`; `UNBOUND` deletes. Raises KeyError where there is nothing to delete."""
+        """Assigns in `frame.names`; `UNBOUND` deletes. Raises KeyError if there is nothing to delete."""
 
     @abstractmethod
     def local_names(self, frame: FrameState) -> Any:
@@ -174,26 +177,26 @@ class Domain(ABC):
 
     @abstractmethod
     def unbound(self, kind: str, name: str) -> NoReturn:
-        """Raises what the user is to see for a variable without value: "local", "free" or "name"."""
+        """Raises the user's error for an unbound variable: "local", "free" or "name"."""
         raise NotImplementedError
 
     # --------------------------------------------------------------------------------------------- calls and definitions
 
     @abstractmethod
     def call(self, frame: FrameState, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """`function(*args, **kwargs)`. May be `Enter`."""
+        """`function(*args, **kwargs)`. May return `Enter`."""
 
     @abstractmethod
     def keyword_names(self, names: Any) -> tuple[str, ...]:
-        """The names in a tuple that stands in the code."""
+        """The names in a constant tuple of the code."""
 
     @abstractmethod
     def call_ex(self, frame: FrameState, function: Any, args: Any, kwargs: Any) -> Any:
-        """The same with values for the containers; `kwargs` is None where there are none. May be `Enter`."""
+        """`call` with values for the containers; `kwargs` is None if there are none. May return `Enter`."""
 
     @abstractmethod
     def make_function(self, frame: FrameState, code: Any, qualname: Any) -> Any:
-        """A function without defaults and closure; `qualname` is None from 3.11 on, where the code has it."""
+        """A function without defaults and closure. `qualname` is None from 3.11 on, where the code has it."""
 
     @abstractmethod
     def set_function_attribute(self, function: Any, which: str, value: Any) -> Any:
@@ -201,7 +204,7 @@ class Domain(ABC):
 
     @abstractmethod
     def load_build_class(self, frame: FrameState) -> Any:
-        """What makes classes."""
+        """`__build_class__`."""
 
     @abstractmethod
     def import_name(self, frame: FrameState, name: str, names: Any, level: Any) -> Any:
@@ -213,29 +216,31 @@ class Domain(ABC):
 
     @abstractmethod
     def intrinsic(self, frame: FrameState, name: str, *operands: Any) -> Any:
-        """What only modules, class bodies and declarations of types use."""
+        """An operation of modules, class bodies and type declarations only."""
 
     # --------------------------------------------------------------------------------------------------------- exceptions
 
     @abstractmethod
     def user_exception(self, raised: BaseException) -> Any:
-        """The value that the user's handlers see for what a method has raised. Raises what is none of the user's."""
+        """The value that the user's handlers see for an exception that a method raised. Raises exceptions that are not the
+        user's.
+        """
 
     @abstractmethod
     def under(self, handled: Any, advance: Callable[[FrameState], Signal], frame: FrameState) -> Signal:
-        """`advance(frame)`, where `handled` is the exception that is handled meanwhile; None: nobody handles one."""
+        """`advance(frame)` while `handled` is the exception being handled; None if there is none."""
 
     @abstractmethod
     def add_traceback(self, error: Any, frame: FrameState) -> None:
-        """The exception has passed through the frame at its current line."""
+        """The exception leaves the frame at its current line."""
 
     @abstractmethod
     def leave_generator(self, error: Any) -> Any:
-        """What comes out of a generator that lets the exception out."""
+        """The exception that leaves a generator: RuntimeError in place of StopIteration."""
 
     @abstractmethod
     def throw(self, error: Any) -> NoReturn:
-        """Raises the exception in the frame that runs: what `generator.throw` does."""
+        """Raises the exception in the running frame, as `generator.throw` does."""
         raise NotImplementedError
 
     @abstractmethod
@@ -249,24 +254,24 @@ class Domain(ABC):
 
     @abstractmethod
     def nothing_to_reraise(self) -> Any:
-        """The exception for `raise` where none is handled; the one that is handled around the loop, if any."""
+        """The exception for `raise` without one to reraise; or the exception that is being handled outside the loop."""
 
     @abstractmethod
     def too_deep(self) -> NoReturn:
-        """Raises what the user is to see when calls are nested too deep."""
+        """Raises the user's error for calls that are nested too deep."""
         raise NotImplementedError
 
     @abstractmethod
     def matches(self, error: Any, kinds: Any) -> bool:
-        """Whether `except kinds` takes the exception: a plain bool."""
+        """Whether `except kinds` catches the exception, as a bool."""
 
     @abstractmethod
     def split_group(self, error: Any, kinds: Any) -> tuple[Any, Any]:
-        """The rest and the part that `except* kinds` takes, None where there is none of it."""
+        """The rest, and the part that `except* kinds` catches; None for an empty one."""
 
     @abstractmethod
     def regroup(self, original: Any, errors: Any) -> Any:
-        """What is raised after `except*` blocks, or None."""
+        """The exception after `except*` blocks, or None."""
 
     @abstractmethod
     def stop_value(self, error: Any) -> tuple[bool, Any]:
@@ -274,21 +279,21 @@ class Domain(ABC):
 
     @abstractmethod
     def enter_context(self, frame: FrameState, manager: Any) -> tuple[Any, Any]:
-        """The bound `__exit__`, and what `__enter__` gives (which may be `Enter`)."""
+        """The bound `__exit__`, and the result of `__enter__` (which may be `Enter`)."""
 
     @abstractmethod
     def exit_context(self, frame: FrameState, exit_: Any, error: Any) -> Any:
-        """What `__exit__` says of an exception. May be `Enter`."""
+        """The result of `__exit__` for an exception. May return `Enter`."""
 
     # ----------------------------------------------------------------------------------------------------------- patterns
 
     @abstractmethod
     def is_pattern(self, kind: str, value: Any) -> bool:
-        """Whether it is a "mapping" or "sequence" for `match`: a plain bool."""
+        """Whether it is a "mapping" or a "sequence" for `match`, as a bool."""
 
     @abstractmethod
     def match_keys(self, mapping: Any, keys: Any) -> Any:
-        """A tuple of values, or the value None."""
+        """A tuple of items, or the value None."""
 
     @abstractmethod
     def match_class(self, subject: Any, kind: Any, positional: int, names: Any) -> Any:
@@ -300,4 +305,4 @@ class Domain(ABC):
 
     @abstractmethod
     def without_keys(self, mapping: Any, keys: Any) -> Any:
-        """A dict of the rest."""
+        """A dict of the remaining items."""

@@ -1,4 +1,4 @@
-"""A frame as data: what a function that is being run consists of.
+"""A frame as data: code, slots, stack and offset of a running function.
 
 Counterpart: torch/_dynamo/symbolic_convert.py InstructionTranslatorBase, types.FrameType
 """
@@ -14,7 +14,7 @@ from refimpl.capture.bytecode.instructions import Instruction, NormalizedCode
 
 
 class _Unbound:
-    """What is in the slot of a variable that has no value."""
+    """The content of the slot of an unbound variable."""
 
     __slots__ = ()
 
@@ -26,7 +26,7 @@ UNBOUND = _Unbound()
 
 
 class Then(Enum):
-    """What the frame below does with what a frame gives."""
+    """What the calling frame does with the result of a frame."""
 
     PUSH = "a call: the result is put on the stack"
     DROP = "an assignment to an attribute or item: there is no result"
@@ -38,7 +38,7 @@ class Then(Enum):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FrameState:
-    """A function's state between two instructions. `offset` is the index of the next instruction."""
+    """The state of a function between two instructions. `offset` is the index of the next instruction."""
 
     code: NormalizedCode
     slots: list[Any]
@@ -47,15 +47,15 @@ class FrameState:
     names: Any = None  # the mapping that a class body or module fills
     stack: list[Any] = field(default_factory=list)
     offset: int = 0
-    handled: Any = None  # the exception that this frame handles; None: what its caller handles
+    handled: Any = None  # the exception that this frame handles; None: that of its caller
     then: Then = Then.PUSH
-    is_done: bool = False  # it has returned, or let an exception out
-    is_running: bool = False  # some machine has it on its stack
-    shown: FrameType | None = None  # what tracebacks show in its place
+    is_done: bool = False  # it has returned, or an exception has left it
+    is_running: bool = False  # a machine has it on its stack
+    shown: FrameType | None = None  # the frame that tracebacks show instead
 
     @property
     def current(self) -> Instruction:
-        """The instruction that is run now, or was last."""
+        """The current instruction, or the last one that ran."""
         return self.code.instructions[max(self.offset - 1, 0)]
 
     @property
@@ -69,7 +69,7 @@ class FrameState:
         return self.code.code.co_firstlineno if line is None else line
 
     def snapshot(self) -> FrameSnapshot:
-        """The state now; values are shared, not copied."""
+        """The state now. Values are shared, not copied."""
         return FrameSnapshot(
             code=self.code, slots=tuple(self.slots), globals=self.globals, builtins=self.builtins, names=self.names,
             stack=tuple(self.stack), offset=self.offset, handled=self.handled, then=self.then,
@@ -78,7 +78,7 @@ class FrameState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameSnapshot:
-    """The same, frozen: what a graph break keeps."""
+    """A frozen FrameState, which a graph break keeps."""
 
     code: NormalizedCode
     slots: tuple[Any, ...]
@@ -91,7 +91,9 @@ class FrameSnapshot:
     then: Then
 
     def thaw(self) -> FrameState:
-        """A frame that goes on from here. Iterators and lists under construction are on its stack: they go on where they are."""
+        """A frame that continues here. Iterators and unfinished lists on its stack are shared, and continue in their current
+        state.
+        """
         return FrameState(
             code=self.code, slots=list(self.slots), globals=self.globals, builtins=self.builtins, names=self.names,
             stack=list(self.stack), offset=self.offset, handled=self.handled, then=self.then,

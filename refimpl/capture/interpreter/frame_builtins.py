@@ -1,4 +1,4 @@
-"""Builtins that look at the frame they are called from: `super()`, `locals()`, `eval()` and their like."""
+"""Builtins that read the calling frame: `super()`, `locals()`, `eval()` and others."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _Call = Callable[[FrameState, list[Any], dict[str, Any]], Any]
 
 
 def special_call(frame: FrameState, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
-    """What to run in place of the call; None where the function may be called as it is."""
+    """What to run instead of the call; None if the function can be called directly."""
     rule = _RULES.get(id(function))
     return None if rule is None else rule(frame, args, kwargs)
 
 
 def locals_of(frame: FrameState) -> Any:
-    """What `locals()` gives."""
+    """The result of `locals()`."""
     if frame.names is not None:
         return frame.names
     found: dict[str, Any] = {}
@@ -44,7 +44,7 @@ def _super(frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Callab
 
 
 def super_arguments(frame: FrameState) -> tuple[Any, Any]:
-    """What `super()` takes in the place of arguments. Raises RuntimeError as it does."""
+    """The implicit arguments of `super()`. Raises its RuntimeError."""
     code = frame.code
     if not code.code.co_argcount:
         raise RuntimeError("super(): no arguments")
@@ -94,7 +94,7 @@ def _evaluate(function: Callable[..., Any]) -> _Call:
 
 
 def _exc_info(frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Callable[[], Any] | None:
-    """3.10 keeps the traceback apart from the exception, with the interpreter's own entry in it."""
+    """In 3.10 the traceback is separate from the exception and contains an entry of the interpreter."""
     error = sys.exc_info()[1]
     return None if args or kwargs or error is None else lambda: (type(error), error, error.__traceback__)
 
