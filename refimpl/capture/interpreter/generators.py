@@ -1,7 +1,7 @@
-"""Generators whose frames are interpreted, as real generators: whoever is given one can use it.
+"""Real generators around interpreted frames, so that any code can use them.
 
 Counterpart: torch/_dynamo/variables/functions.py LocalGeneratorObjectVariable
-Differs: the generator's state is a FrameState that any machine may resume; the real generator around it only passes on.
+Differs: the state is a FrameState that any machine may resume; the real generator around it only passes values on.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Run = Callable[[FrameState, Any], Returned | Yielded]
 
 
 def make_generator(frame: FrameState, run: Run, name: str, qualname: str) -> Generator[Any, Any, Any]:
-    """A generator that has not begun, or that goes on where its frame stands. `run` resumes a frame, by an exception if given.
+    """A generator that begins, or continues, at the frame's offset. `run` resumes a frame, with an exception if one is given.
 
-    Once it has begun, a machine may resume the frame as well, and the generator go on afterwards.
+    A machine may resume the frame as well after it has begun; the generator then continues after that.
     """
     generator: Any = _drive(frame, run, is_paused=frame.is_started)
     generator.__name__, generator.__qualname__ = name, qualname
@@ -31,7 +31,7 @@ def make_generator(frame: FrameState, run: Run, name: str, qualname: str) -> Gen
 
 
 def _drive(frame: FrameState, run: Run, *, is_paused: bool) -> Generator[Any, Any, Any]:
-    # At most one exception, in a list: a local variable would be in the traceback of what it holds.
+    # At most one exception, in a list: a local variable would appear in the exception's own traceback.
     thrown: list[BaseException] = []
     result = None
     sent = None
@@ -51,7 +51,7 @@ def _drive(frame: FrameState, run: Run, *, is_paused: bool) -> Generator[Any, An
         else:
             if frame.is_started:
                 frame.stack.append(sent)
-            sent = None  # not kept alive meanwhile
+            sent = None  # not kept alive while the frame runs
             outcome = run(frame, None)
         if isinstance(outcome, Returned):
             return outcome.value
@@ -60,7 +60,7 @@ def _drive(frame: FrameState, run: Run, *, is_paused: bool) -> Generator[Any, An
 
 
 def _thrown_into(frame: FrameState, run: Run, box: list[BaseException]) -> Returned | Yielded:
-    """Throw an exception: into what the generator delegates to, if it does, as `generator.throw` and `close` do."""
+    """Throws an exception: into the generator it delegates to, if any, as `generator.throw` and `close` do."""
     thrown = box.pop()
     raised: BaseException | None = None
     try:
@@ -80,7 +80,7 @@ def _thrown_into(frame: FrameState, run: Run, box: list[BaseException]) -> Retur
 
 def _throw(frame: FrameState, run: Run, error: BaseException) -> Returned | Yielded:
     if frame.is_started:
-        frame.stack.append(None)  # the place of what would have been sent
+        frame.stack.append(None)  # where `send` puts its value
     try:
         return run(frame, error)
     finally:
@@ -88,14 +88,14 @@ def _throw(frame: FrameState, run: Run, error: BaseException) -> Returned | Yiel
 
 
 def receiver_of(frame: FrameState) -> Any:
-    """What a paused generator delegates to; None if it does not."""
+    """The iterator that a suspended generator delegates to; None if there is none."""
     current = frame.current
     is_delegating = frame.is_started and current.op is Op.YIELD_VALUE and current.arg
     return frame.stack[-1] if is_delegating else None
 
 
 def end_delegation(frame: FrameState, value: Any) -> None:
-    """Go on after `yield from`, which gives the value."""
+    """Continues after `yield from` with this result."""
     send = frame.code.instructions[frame.offset - 2]
     assert send.op is Op.SEND, send
     frame.stack[-1] = value
@@ -103,7 +103,7 @@ def end_delegation(frame: FrameState, value: Any) -> None:
 
 
 def _pass_on(receiver: Any, thrown: BaseException) -> tuple[Any, BaseException | None]:
-    """What the receiver yields, or what it raises. An exception it cannot be told comes back."""
+    """The value that the receiver yields, or the exception it raises. An exception that it cannot receive is returned."""
     try:
         if isinstance(thrown, GeneratorExit):
             close = receiver.close if isinstance(receiver, GeneratorType) else _close_of(receiver)
@@ -119,7 +119,7 @@ def _pass_on(receiver: Any, thrown: BaseException) -> tuple[Any, BaseException |
 
 
 def _close_of(receiver: Any) -> Any:
-    """Its method `close`, if it has one. What looking it up raises is said to nobody but `sys.unraisablehook`."""
+    """Its `close` method, if there is one. An error of looking it up goes to `sys.unraisablehook` only."""
     try:
         return getattr(receiver, "close", None)
     except BaseException as error:

@@ -1,8 +1,8 @@
-"""The loop: runs frames, calls and exceptions included, until the lowest frame is done.
+"""The machine: the loop that runs frames, with their calls and exceptions, until the lowest frame is done.
 
 Counterpart: torch/_dynamo/symbolic_convert.py InstructionTranslatorBase.run, step
-Differs: calls do not nest in Python: a stack of frames is what the machine is. `frames` may be read, kept and put back
-between two instructions.
+Differs: calls do not nest in Python; the machine has a stack of frames. Between two instructions, `frames` may be read, kept
+and restored.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from refimpl.capture.interpreter.signals import (
     Yielded,
 )
 
-_TABLE = [OPERATIONS.get(op) for op in [None, *Op]]  # by number
-DEPTH_LIMIT = 900  # of frames of one machine
+_TABLE = [OPERATIONS.get(op) for op in [None, *Op]]  # by the number of the operation
+DEPTH_LIMIT = 900  # frames per machine
 
 
 class Machine:
@@ -36,15 +36,17 @@ class Machine:
         self.frames: list[FrameState] = []
 
     def run(self, frame: FrameState, thrown: Any = None) -> Returned | Yielded:
-        """Run until the frame returns or yields. `thrown`: raise this where it stands now. Raises what the user's code raises."""
+        """Runs until the frame returns or yields. `thrown`: an exception to raise at the current instruction. Raises the user's
+        exceptions.
+        """
         self.push(frame)
         try:
             return self.resume(thrown)
         finally:
-            del thrown  # a frame in the traceback of an exception that it holds would keep both alive
+            del thrown  # its traceback has a frame that refers to it: both would stay alive
 
     def resume(self, thrown: Any = None) -> Returned | Yielded:
-        """Run the frames that are there."""
+        """Runs the existing frames."""
         try:
             while True:
                 outcome = self._run_until_told(self.advance, thrown)
@@ -55,16 +57,16 @@ class Machine:
             del thrown
 
     def step(self) -> Returned | Yielded | None:
-        """Run one instruction of the topmost frame, calls of functions that are not entered included."""
+        """Runs one instruction of the topmost frame, with the calls of functions that are not interpreted."""
         return self._run_until_told(self._advance_by_one, None)
 
     def push(self, frame: FrameState) -> None:
-        """Run this frame next."""
+        """Puts a frame on top, to run next."""
         frame.is_running = True
         self.frames.append(frame)
 
     def advance(self, frame: FrameState) -> Signal:
-        """Run instructions of one frame until it has something to tell."""
+        """Runs instructions of one frame until one of them returns a signal."""
         instructions, table, domain = frame.code.instructions, _TABLE, self.domain
         while True:
             instruction = instructions[frame.offset]
@@ -80,7 +82,9 @@ class Machine:
         return HANDLED_CHANGED if signal is None else signal
 
     def _run_until_told(self, advance: Callable[[FrameState], Signal], thrown: Any) -> Returned | Yielded | None:
-        """Run the topmost frame until it has something to tell, and see to that. What the lowest frame gives, at the end."""
+        """Runs the topmost frame until it returns a signal, and handles that. Returns the result of the lowest frame when it is
+        done.
+        """
         frame = self.frames[-1]
         error: Any = None
         signal: Signal | None = None
@@ -120,7 +124,7 @@ class Machine:
         return lambda frame: self.domain.throw(box.pop())
 
     def _handled(self) -> Any:
-        """The exception that is handled now: a frame that handles none is inside of what its caller handles."""
+        """The exception being handled. A frame that handles none inherits its caller's."""
         for frame in reversed(self.frames):
             if frame.handled is not None:
                 return frame.handled
@@ -138,7 +142,7 @@ class Machine:
         self._unwind(error, is_new=True)
 
     def _deliver(self, above: FrameState, signal: Returned | Yielded) -> None:
-        """Give the frame that is now on top what the one above it gave."""
+        """Passes the result of a frame to the frame below it, which is now on top."""
         if above.then is Then.DROP:
             return
         is_end = isinstance(signal, Returned) and above.code.is_generator and above.then is not Then.PUSH
@@ -148,7 +152,7 @@ class Machine:
             self.frames[-1].stack.append(signal.value)
 
     def _end_iteration(self, then: Then, value: Any) -> None:
-        """The loop or `yield from` of the frame on top is over."""
+        """Ends the loop or `yield from` of the topmost frame."""
         frame = self.frames[-1]
         if then is Then.ITERATE:
             frame.stack.pop()
@@ -168,7 +172,7 @@ class Machine:
             del error
 
     def _unwind(self, error: Any, *, is_new: bool) -> None:
-        """Go to the handler of an exception that the current instruction lets out; out of the loop if there is none."""
+        """Jumps to the handler of an exception from the current instruction; raises it out of the machine if there is none."""
         frames, domain = self.frames, self.domain
         try:
             while frames:

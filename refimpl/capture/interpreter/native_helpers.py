@@ -1,7 +1,7 @@
-"""Functions made to have one instruction of CPython each: its own checks and messages, in every version.
+"""Functions that run one instruction of CPython each, for its exact checks and messages in every version.
 
-They are made once per argument of the instruction (a count, a name). Their globals are this module's, so that tracebacks leave
-them out.
+They are made once for each argument of the instruction (a count, a name). Their globals are this module's, so that tracebacks
+leave them out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _made(source: str, name: str = "made", **given: Any) -> Callable[..., Any]:
 
 @functools.cache
 def unpacking(before: int, after: int | None) -> Callable[[Any], list[Any]]:
-    """A function from an iterable to the list of what `a, b = iterable` or `a, *b, c = iterable` assigns."""
+    """A function that takes an iterable and returns the list that `a, b = iterable` or `a, *b, c = iterable` assigns."""
     names = [f"v{index}" for index in range(before)]
     if after is not None:
         names += ["*rest", *(f"w{index}" for index in range(after))]
@@ -31,12 +31,14 @@ def unpacking(before: int, after: int | None) -> Callable[[Any], list[Any]]:
 
 @functools.cache
 def class_pattern(positional: int, names: tuple[str, ...]) -> Callable[[Any, Any], tuple[Any, ...] | None]:
-    """A function from a subject and a class to what the pattern `kind(v0, ..., name=w0)` binds; None if it does not match."""
+    """A function that takes a subject and a class and returns what the pattern `kind(v0, ..., name=w0)` binds; None for no
+    match.
+    """
     values = [f"v{index}" for index in range(positional)]
     keywords = [f"w{index}" for index in range(len(names))]
     pattern = ", ".join([*values, *(f"{name}={value}" for name, value in zip(names, keywords, strict=True))])
     results = "".join(f"{value}, " for value in [*values, *keywords])
-    # The class is a parameter; a class pattern takes any name.
+    # The class is a parameter: a class pattern accepts any name.
     return _made(
         f"def made(subject, kind):\n    match subject:\n        case kind({pattern}):\n            return ({results})"
     )
@@ -48,7 +50,7 @@ def _importing(name: str) -> Callable[..., Any]:
 
 
 def import_from(module: Any, name: str) -> Any:
-    """`from module import name`, for a module that was imported."""
+    """`from module import name`, for an imported module."""
     made = _importing(name)
     builtins = {"__import__": lambda *_: module}
     return FunctionType(made.__code__, {"__builtins__": builtins, "__name__": __name__})()
@@ -61,7 +63,7 @@ def import_star(module: Any, names: Any) -> None:
 
 @functools.cache
 def type_variable(name: str, kind: str, *, is_bounded: bool) -> Callable[[Any], Any]:
-    """A function that makes the type variable `name` as a declaration does; from the function that gives its bound.
+    """A function that makes the type variable `name` from the function that computes its bound, as a declaration does.
 
     Python 3.12 and later.
     """
@@ -75,7 +77,7 @@ def raising(exception: Any) -> None:
     try:
         raise exception
     finally:
-        del exception  # its traceback holds this frame
+        del exception  # its traceback keeps this frame alive
 
 
 def raising_from(exception: Any, cause: Any) -> None:
@@ -86,7 +88,7 @@ def raising_from(exception: Any, cause: Any) -> None:
 
 
 def entering(manager: Any) -> None:
-    """For the message that `with` has for what is no context manager."""
+    """Raises the error of `with` for an object that is no context manager."""
     with manager:
         pass
 
@@ -100,7 +102,7 @@ def spread_mapping(mapping: Any) -> dict[Any, Any]:
 
 
 def call_with_both(function: Any, first: Any, second: Any) -> None:
-    """For the message that a call has for keywords given twice, or for what is no mapping."""
+    """Raises the error of a call with a keyword given twice, or with `**` of an object that is no mapping."""
     function(**first, **second)
 
 

@@ -1,4 +1,4 @@
-"""What each instruction does to a frame, by way of its domain: `operation(domain, frame, argument)`.
+"""The effect of each instruction on a frame, expressed in operations of the domain: `operation(domain, frame, argument)`.
 
 Counterpart: torch/_dynamo/symbolic_convert.py InstructionTranslatorBase.LOAD_FAST, ... (one method an opcode)
 """

@@ -1,4 +1,4 @@
-"""What an instruction can tell the loop, besides going on: nothing of it is an exception of the user's."""
+"""Signals: what an instruction returns to the loop if the next instruction of the frame is not to run next."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from refimpl.capture.interpreter.frame import FrameState, Then
 
 @dataclass(frozen=True, slots=True)
 class Enter:
-    """Run this frame first; its `then` says what is done with what it gives. `thrown`: an exception to raise where it waits."""
+    """Run this frame first; its `then` says what to do with the result. `thrown`: an exception to raise in it."""
 
     frame: FrameState
     thrown: Any = None
 
     def for_(self, then: Then) -> Enter:
-        """The same, for an instruction that does this with the result."""
+        """The same, for an instruction that uses the result in this way."""
         self.frame.then = then
         return self
 
@@ -30,20 +30,20 @@ class Returned:
 
 @dataclass(frozen=True, slots=True)
 class Yielded:
-    """The frame pauses. It goes on when a value is put on its stack."""
+    """The frame suspends. It continues when a value is put on its stack."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Reraised:
-    """An exception goes on as it is: no entry is added to its traceback. None: the one that is handled now."""
+    """An exception is raised again, without a new traceback entry. None: the exception being handled."""
 
     error: Any
 
 
 class HandledChanged:
-    """The frame handles another exception from now on."""
+    """The frame now handles another exception."""
 
     __slots__ = ()
 
@@ -53,9 +53,9 @@ Signal = Enter | Returned | Yielded | Reraised | HandledChanged
 
 
 class Exhausted:
-    """What a domain gives for the next element where there is none."""
+    """The result of `next` for an iterator that is exhausted."""
 
     __slots__ = ("value",)
 
     def __init__(self, value: Any = None) -> None:
-        self.value = value  # what a generator returned
+        self.value = value  # the result of a generator

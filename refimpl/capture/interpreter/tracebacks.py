@@ -1,7 +1,7 @@
-"""Tracebacks that show the user's functions and lines, and nothing of the interpreter.
+"""Tracebacks that show the user's functions and lines and leave out the interpreter.
 
 Counterpart: torch/_dynamo/exc.py augment_exc_message
-Differs: exceptions have the traceback that the program run by CPython would have given them.
+Differs: an exception has the traceback that it would have in CPython.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _never_run():
     yield
 
 
-# On one line: all of it is then at the first line, whichever that is said to be.
+# On one line, so that all of it is at the first line, which is replaced by the user's.
 _ONE_LINE_CALL: dict[str, Any] = {}
 exec(f"def call({_MARK}, args, kwargs): return {_MARK}(*args, **kwargs)", _ONE_LINE_CALL)
 _CALL_CODE: CodeType = _ONE_LINE_CALL["call"].__code__
@@ -40,7 +40,7 @@ def _named_like(code: CodeType, user: CodeType, line: int) -> CodeType:
         "co_name": user.co_name,
         "co_filename": user.co_filename,
         "co_firstlineno": line,
-        # `eval`, `exec` and `compile` read strings as the caller's file was read.
+        # `eval`, `exec` and `compile` use the `__future__` flags of the caller's file.
         "co_flags": code.co_flags & ~_FUTURE | user.co_flags & _FUTURE,
     }
     if hasattr(user, "co_qualname"):
@@ -49,7 +49,7 @@ def _named_like(code: CodeType, user: CodeType, line: int) -> CodeType:
 
 
 def shown_frame(frame: FrameState) -> FrameType:
-    """A frame of Python's that has the name, file and globals of the user's. It is that of a generator that never runs."""
+    """A real frame with the name, file and globals of the user's frame. It belongs to a generator that never runs."""
     if frame.shown is None:
         frame.shown = FunctionType(_shown_code(frame.code.code), frame.globals)().gi_frame
     assert frame.shown is not None
@@ -57,7 +57,7 @@ def shown_frame(frame: FrameState) -> FrameType:
 
 
 def _shown_code(user: CodeType) -> CodeType:
-    """A generator's code with the user's positions, so that tracebacks can mark the part of a line that an exception is from."""
+    """A generator's code with the user's positions, so that a traceback can mark the part of a line."""
     code = _named_like(_GENERATOR_CODE, user, user.co_firstlineno)
     if not _HAS_POSITIONS:
         return code
@@ -66,13 +66,13 @@ def _shown_code(user: CodeType) -> CodeType:
 
 
 def with_entry(traceback: TracebackType | None, frame: FrameState) -> TracebackType:
-    """The traceback after it has passed through the frame."""
+    """The traceback with an entry for the frame."""
     lasti = frame.current.offset if frame.is_started and _HAS_POSITIONS else -1
     return TracebackType(traceback, shown_frame(frame), lasti, frame.line())
 
 
 def without_interpreter(traceback: TracebackType | None) -> TracebackType | None:
-    """The traceback without entries of this package."""
+    """The traceback without the entries of this package."""
     kept: list[TracebackType] = []
     is_changed = False
     entry = traceback
@@ -98,15 +98,15 @@ def _is_ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__", "")).startswith(_PACKAGE)
 
 
-# By code object and line; the code objects are held by what is kept.
+# By code object and line. The values keep the code objects alive.
 _CALLERS: dict[tuple[int, int], tuple[CodeType, CodeType]] = {}
 _MOST_CALLERS = 8192
 
 
 def caller(frame: FrameState) -> FunctionType:
-    """A function that calls another one, from a frame that looks like the user's at the current line.
+    """A function that calls another one from a frame that looks like the user's at the current line.
 
-    What looks at its caller (warnings, namedtuple, logging) finds the user's module and line.
+    Functions that inspect their caller (warnings, namedtuple, logging) find the user's module and line.
     """
     user, line = frame.code.code, frame.line()
     known = _CALLERS.get((id(user), line))

@@ -1,4 +1,4 @@
-"""Operators, attributes, items, containers, strings, iteration, patterns: a domain's answer takes the operands' place."""
+"""Operators, attributes, items, containers, strings, iteration, patterns: the operands are replaced by the domain's result."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refimpl.capture.interpreter.signals import Enter, Exhausted
 
 
 def _put(frame: FrameState, value: Any) -> Enter | None:
-    """The result of an instruction, or the frame that will give it."""
+    """Pushes the result of an instruction, or returns the frame that will."""
     if type(value) is Enter:
         return value.for_(Then.PUSH)
     frame.stack.append(value)
@@ -19,7 +19,7 @@ def _put(frame: FrameState, value: Any) -> Enter | None:
 
 
 def _drop(entered: Enter | None) -> Enter | None:
-    """An instruction without result, and the frame that will do it, if any."""
+    """Ends an instruction without result, or returns the frame that will."""
     return None if entered is None else entered.for_(Then.DROP)
 
 
@@ -88,7 +88,7 @@ def _delete_subscr(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
 
 
 def _take(frame: FrameState, count: int) -> list[Any]:
-    """The topmost values, lowest first."""
+    """Pops the topmost values, lowest first."""
     if not count:
         return []
     taken = frame.stack[-count:]
@@ -137,7 +137,7 @@ def _unpack_sequence(domain: Domain, frame: FrameState, count: int) -> Enter | N
 
 def _unpack_ex(domain: Domain, frame: FrameState, arg: tuple[int, int | None]) -> Enter | None:
     found = domain.unpack(frame.stack.pop(), *arg)
-    if isinstance(found, Enter):  # gives a sequence, which this instruction then unpacks
+    if isinstance(found, Enter):  # the frame returns a sequence, which the instruction then unpacks
         frame.offset -= 1
         return found.for_(Then.PUSH)
     frame.stack.extend(reversed(found))

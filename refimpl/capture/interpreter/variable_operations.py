@@ -154,7 +154,7 @@ def _pop_jump_if_false(domain: Domain, frame: FrameState, target: int) -> Enter 
 def _jump_if(truth: bool | Enter, wanted: bool, frame: FrameState, target: int) -> Enter | None:
     if truth is wanted:
         frame.offset = target
-    elif type(truth) is Enter:  # gives a bool, by which this instruction then jumps
+    elif type(truth) is Enter:  # the frame returns a bool, and the instruction then jumps
         frame.offset -= 1
         return truth.for_(Then.PUSH)
     return None

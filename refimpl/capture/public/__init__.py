@@ -1,1 +1,1 @@
-"""What capture and those who use it share: state of a thread, marks, counters, errors; and upstream's helpers by their names."""
+"""What capture shares with its users: per-thread state, marks, counters, errors; and helpers under upstream's names."""

@@ -1,7 +1,7 @@
-"""Copies of inputs and of the state of modules, random or of a fake tensor's shape.
+"""Copies of inputs, module state and random state.
 
 Counterpart: torch/_dynamo/utils.py clone_input, clone_inputs, clone_tensor, checkpoint_params, defake, preserve_rng_state
-Differs: the state of a module is put back by value: kernels of torch change buffers without raising their version.
+Differs: a module's state is restored by value, since torch kernels change buffers without bumping their version.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.spars
 
 
 def clone_tensor(x: torch.Tensor) -> torch.Tensor:
-    """A copy that gradients flow through to `x`; under `no_grad`, a leaf. The gradient of a leaf is copied with it."""
+    """A copy that is differentiable; a leaf under `no_grad`. The gradient of a leaf is copied with it."""
     copy = torch.clone(x)
-    if copy.requires_grad is not x.requires_grad:  # autograd is off
+    if copy.requires_grad is not x.requires_grad:  # grad mode is off
         copy.requires_grad_()
     gradient = x.grad if x.is_leaf else None
     copy.grad = gradient if gradient is None else torch.clone(gradient)
@@ -30,9 +30,10 @@ def clone_tensor(x: torch.Tensor) -> torch.Tensor:
 
 
 def clone_input(x: torch.Tensor, *, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """A copy with the same sizes, strides, place within 32 bytes, `requires_grad`, gradient and marks; of a fake itself.
+    """A copy with the same sizes, strides, alignment to 32 bytes, `requires_grad`, gradient and marks; a fake tensor is
+    returned itself.
 
-    Elements that share memory, as those of an expanded tensor, are given memory of their own.
+    Elements that share memory, as in an expanded tensor, get memory of their own.
     """
     with torch.no_grad():
         if isinstance(x, FakeTensor):
@@ -87,7 +88,7 @@ def _with_gradient(made: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 def clone_inputs(example_inputs: Any) -> Any:
-    """Copies of the tensors of a list or tuple, or of a dict, whose values may be tuples: what else there is stays."""
+    """Copies the tensors of a list, tuple or dict, whose values may be tuples; other items are kept."""
     if isinstance(example_inputs, dict):
         return {
             key: tuple(map(clone_input, value)) if isinstance(value, tuple) else clone_input(value)
@@ -97,7 +98,7 @@ def clone_inputs(example_inputs: Any) -> Any:
 
 
 def defake(x: Any) -> Any:
-    """Zeros of a fake tensor's sizes, strides, dtype and device, symbols as the numbers they had; else `x` itself."""
+    """Zeros with a fake tensor's sizes, strides, dtype and device (symbols by their hints); other values unchanged."""
     if not isinstance(x, FakeTensor):
         return x
     with without_fake_mode():
@@ -113,7 +114,7 @@ def _number(size: Any) -> int:
 
 @contextlib.contextmanager
 def preserve_rng_state() -> Iterator[None]:
-    """The generators of the devices are as they were, also after an error. Modes of torch do not see it."""
+    """Restores the random state of all devices after the block, also after an error. Modes of torch do not see it."""
     with without_fake_mode():
         cpu = torch.random.get_rng_state()
         cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
@@ -127,7 +128,7 @@ def preserve_rng_state() -> Iterator[None]:
 
 
 def checkpoint_params(gm: torch.nn.Module) -> Callable[[], None]:
-    """A function that puts parameters, buffers and generators back to what they are now."""
+    """A function that restores the parameters, buffers and random state of now."""
     with torch.no_grad():
         saved = [(tensor, tensor.detach().clone()) for tensor in [*gm.parameters(), *gm.buffers()]]
     rng = torch.random.get_rng_state()

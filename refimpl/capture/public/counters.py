@@ -1,4 +1,4 @@
-"""What was captured so far, counted, for tests and reports.
+"""Counters of what was captured, for tests and reports.
 
 Counterpart: torch/_dynamo/utils.py counters
 """
@@ -7,5 +7,5 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-# "frames": total, ok; "stats": unique_graphs, calls_captured; "graph_break": by reason; "recompile_limit": by function.
+# "frames": total, ok; "stats": unique_graphs, calls_captured; "graph_break": by reason; "recompile_limit": by function
 counters: defaultdict[str, Counter[str]] = defaultdict(Counter)

@@ -1,7 +1,7 @@
-"""What capture raises to its user, by upstream's names.
+"""The errors that capture raises, under upstream's names.
 
 Counterpart: torch/_dynamo/exc.py
-Differs: types of their own, for capture must not load what it is compared with.
+Differs: types of its own, because capture must not load what it is compared with.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from refimpl.errors import BadParameter, RefimplError
 
 
 class CaptureError(RefimplError, RuntimeError):
-    """Base of what capture raises.
+    """Base class of capture's errors.
 
     Counterpart: torch/_dynamo/exc.py TorchDynamoException
     """
 
 
 class Unsupported(GraphBreak, CaptureError):
-    """A graph break where there may be none: under `fullgraph`, or in an export."""
+    """A graph break that is not allowed: under `fullgraph`, or in an export."""
 
     @classmethod
     def of(cls, reason: GraphBreak) -> Unsupported:
-        """The same break, as an error."""
+        """The graph break as an error."""
         made = cls(reason.kind.name, **reason.details)
         made.stack = reason.stack
         return made
 
     @property
     def msg(self) -> str:
-        """Upstream's name for its text."""
+        """Upstream's name for the text."""
         return str(self)
 
 
 class TorchRuntimeError(CaptureError):
-    """An operator raises on tensors without data, where there may be no graph break: it would raise without capture too."""
+    """An operator raises on fake tensors, where a graph break is not allowed. It would raise without capture too."""
 
 
 class BackendCompilerFailed(CaptureError):
-    """A backend raises. `inner_exception` is what it raised."""
+    """The backend raised an error, `inner_exception`."""
 
     def __init__(self, backend: Any, inner: BaseException) -> None:
         self.backend_name = getattr(backend, "__name__", type(backend).__name__)
@@ -53,31 +53,31 @@ class BackendCompilerFailed(CaptureError):
 
 
 class ResetRequired(CaptureError):
-    """Settings were changed that hold for what is captured already."""
+    """A setting was changed that existing segments depend on."""
 
 
 class RecompileError(CaptureError):
-    """A function was captured a second time while `config.error_on_recompile` is set."""
+    """A function is captured again although `config.error_on_recompile` is set."""
 
 
 class FailOnRecompileLimitHit(CaptureError):
-    """A function was captured as often as it may be, and `config.fail_on_recompile_limit_hit` is set."""
+    """A function has reached its recompile limit and `config.fail_on_recompile_limit_hit` is set."""
 
 
 class InvalidBackend(CaptureError, BadParameter):
-    """A backend's name that nobody has."""
+    """The backend's name is unknown."""
 
 
 class InternalTorchDynamoError(CaptureError):
-    """A failure of capture itself."""
+    """Capture itself failed."""
 
 
 class UncapturedHigherOrderOpError(Unsupported):
-    """A higher-order operator whose functions cannot be captured."""
+    """A function given to a higher-order operator cannot be captured."""
 
 
 class UserErrorType(Enum):
-    """What is wrong with a program that is exported."""
+    """Why a program cannot be exported."""
 
     DYNAMIC_CONTROL_FLOW = auto()
     ANTI_PATTERN = auto()

@@ -1,7 +1,7 @@
-"""What nodes of a captured graph compute: on tensors without data while they are captured, and really where somebody asks.
+"""The results of a captured graph's nodes: on fake tensors, and on real inputs on request.
 
 Counterpart: torch/_dynamo/utils.py set_example_value, get_fake_value, run_node, get_real_value and what they use
-Differs: what a call needs of its capture are the fields of `Tracer`; breaks are kinds of refimpl.capture.breaks.
+Differs: a call takes what it needs from the fields of `Tracer`; graph breaks are those of refimpl.capture.breaks.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Tracer(Protocol):
-    """What nodes are captured with."""
+    """The capture of a graph, as far as these functions need it."""
 
     @property
     def fake_mode(self) -> FakeTensorMode:
-        """Of all fake tensors of the graph."""
+        """The mode of all fake tensors of the graph."""
         ...
 
     @property
     def nn_modules(self) -> Mapping[str, Any]:
-        """What `call_module` and `get_attr` name."""
+        """The modules that `call_module` and `get_attr` name."""
         ...
 
     @property
     def real_value_cache(self) -> dict[fx.Node, Any]:
-        """What nodes gave that were really run."""
+        """The results of nodes that ran on real inputs."""
         ...
 
 
@@ -64,10 +64,10 @@ class Tracer(Protocol):
 
 
 def set_example_value(node: fx.Node, example_value: Any) -> None:
-    """Notes what a node gives while it is captured, and where the numbers in it stand that only a run will know.
+    """Sets a node's example value, and notes where it contains unbacked symbols.
 
-    It is the running state: what is written in place later shows in it. Raises PendingUnbackedSymbolNotFound for a number that
-    the call made up and that is nowhere in what it gave.
+    The example value is the live fake: a later write in place changes it. Raises PendingUnbackedSymbolNotFound for an unbacked
+    symbol that the call made but that is not in the value.
     """
     node.meta[EXAMPLE] = example_value
     env = _environment_of(example_value)
@@ -90,7 +90,7 @@ def _environment_of(value: Any) -> ShapeEnv | None:
 
 
 def extract_fake_example_value(node: fx.Node, required: bool = True) -> Any:
-    """The fake tensor of a node; None where there is none and none is required, else GraphBreak."""
+    """The fake tensor of a node. Without one, None if it is not required, else GraphBreak."""
     value = node.meta.get(EXAMPLE)
     if isinstance(value, FakeTensor):
         return value
@@ -100,7 +100,7 @@ def extract_fake_example_value(node: fx.Node, required: bool = True) -> Any:
 
 
 def _get_fake_tensor(node: fx.Node) -> FakeTensor:
-    """The fake tensor of a node, by which tensors are told apart. Raises GraphBreak where it has none."""
+    """The fake tensor by which tensors are told apart. Raises GraphBreak for a node without one."""
     value = node.meta.get(EXAMPLE)
     if not isinstance(value, FakeTensor):
         raise GraphBreak(
@@ -112,7 +112,7 @@ def _get_fake_tensor(node: fx.Node) -> FakeTensor:
 
 
 def ensure_graph_fake(e: Any, tx: Tracer) -> Any:
-    """The value. Raises AssertionError for a fake tensor of another mode than the graph's."""
+    """The value itself. Raises AssertionError for a fake tensor of another mode than the graph's."""
     mode = e.fake_mode if isinstance(e, FakeTensor) else None
     assert mode is tx.fake_mode, (
         f"{e!r} belongs to fake mode {mode!r}\n  expected: {tx.fake_mode!r}, that of the graph\n"
@@ -122,13 +122,13 @@ def ensure_graph_fake(e: Any, tx: Tracer) -> Any:
 
 
 def get_fake_values_from_nodes(tx: Tracer, nodes: Any, allow_non_graph_fake: bool) -> Any:
-    """Arguments of a node with what their nodes give in the place of these. Numbers and constants stay.
+    """A node's arguments, with example values in place of nodes. Numbers and constants stay.
 
     Raises AssertionError for a fake tensor of another mode, unless that is allowed.
     """
 
     def visit(node: fx.Node) -> Any:
-        if node.op == "call_function" and EXAMPLE not in node.meta:  # arguments first, where nobody has asked yet
+        if node.op == "call_function" and EXAMPLE not in node.meta:  # computes the arguments' example values first
             set_example_value(node, get_fake_value(node, tx, allow_non_graph_fake))
         if node.op == "get_attr" and EXAMPLE not in node.meta:
             return tx.nn_modules[str(node.target)]
@@ -144,10 +144,11 @@ def get_fake_values_from_nodes(tx: Tracer, nodes: Any, allow_non_graph_fake: boo
 
 
 def get_fake_value(node: fx.Node, tx: Tracer, allow_non_graph_fake: bool = False) -> Any:
-    """What a node gives on tensors without data: what is noted on it, or what running it gives.
+    """A node's result on fake tensors: its example value, or the result of running it.
 
-    Modules are copied with fake parameters, lazy ones after they are given theirs. Raises GraphBreak where a graph ends before
-    it, UserError for what contradicts what is known of numbers, TorchRuntimeError where it would raise without capture too.
+    A module is copied with fake parameters, a lazy one after it was initialised. Raises GraphBreak if the graph has to end
+    before the node, UserError for a contradiction to known facts about sizes, TorchRuntimeError if the call would raise without
+    capture too.
     """
     known = node.meta.get(EXAMPLE)
     if isinstance(known, FakeTensor):
@@ -175,7 +176,7 @@ def get_fake_value(node: fx.Node, tx: Tracer, allow_non_graph_fake: bool = False
 
 
 def fake_error(error: BaseException, what: str) -> GraphBreak:
-    """Why a call raised on tensors without data, as a kind of graph break."""
+    """The kind of graph break for an error of a call on fake tensors."""
     cause = error if error.__cause__ is None or not isinstance(error, RunFailed) else error.__cause__
     match cause:
         case DataDependentOutputException():
@@ -195,7 +196,7 @@ def fake_error(error: BaseException, what: str) -> GraphBreak:
 
 
 def as_raised(reason: GraphBreak) -> Exception:
-    """What a user sees of a break where there may be none, by its kind; the break itself for those that are limits of capture."""
+    """The user's error for a graph break that is not allowed; the break itself if it is a limit of capture."""
     match reason.kind.name:
         case "op_raises_on_fake":
             return TorchRuntimeError(str(reason))
@@ -212,7 +213,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def wrap_fake_exception(fn: Callable[[], Any]) -> Any:
-    """What `fn` gives. Raises GraphBreak where tensors without data cannot do it."""
+    """The result of `fn`. Raises GraphBreak if fake tensors do not support it."""
     try:
         return fn()
     except UnsupportedFakeTensorException as error:
@@ -220,14 +221,15 @@ def wrap_fake_exception(fn: Callable[[], Any]) -> Any:
 
 
 def deepcopy_to_fake_tensor(obj: Any, fake_mode: FakeTensorMode) -> Any:
-    """A deep copy with fake tensors in the place of tensors, of the same module twice the same; `obj` stays as it is."""
+    """A deep copy with fake tensors in place of tensors; the same copy each time for one module. `obj` is unchanged."""
     with FakeCopyMode(fake_mode):
         return wrap_fake_exception(lambda: copy.deepcopy(obj))
 
 
 def to_fake_tensor(t: torch.Tensor, fake_mode: FakeTensorMode) -> Any:
-    """The fake tensor of an input, with the symbols that whoever made the mode gave it: a capture and what traces its graph
-    again have one symbol for a size."""
+    """The fake tensor of an input, with the symbols it already has in this mode, so that a capture and a trace of its graph use
+    one symbol for a size.
+    """
     env = fake_mode.shape_env
     if isinstance(env, ShapeEnv):
         return fake_input(t, fake_mode, env, "")
@@ -245,17 +247,17 @@ _CURRENT = _Current()
 
 
 class RunFailed(RuntimeError):
-    """A node raised. Its cause is what it raised."""
+    """A node raised an error, which is the cause."""
 
 
 def get_current_node() -> fx.Node | None:
-    """The node that this thread runs now."""
+    """The node that runs in this thread."""
     return _CURRENT.node
 
 
 @contextlib.contextmanager
 def set_current_node(node: fx.Node) -> Iterator[None]:
-    """While a node runs. Afterwards it is what it was before."""
+    """Sets the current node within the block."""
     before, _CURRENT.node = _CURRENT.node, node
     try:
         yield
@@ -264,10 +266,10 @@ def set_current_node(node: fx.Node) -> Iterator[None]:
 
 
 def run_node(tracer: Tracer, node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any], nnmodule: Any) -> Any:
-    """What a node gives for these arguments: a call, an attribute, or of an input what is noted on it.
+    """Runs a node on these arguments: a call, a `get_attr`, or for a placeholder its example value.
 
-    nnmodule: of `call_module`, the module that is called. Raises GraphBreak where a kernel is missing, RuntimeError that names
-    the call around everything else that is raised, AssertionError for another kind of node.
+    nnmodule: the module of a `call_module`. Raises GraphBreak for a missing kernel, RuntimeError that names the call for other
+        errors, AssertionError for another kind of node.
     """
     with set_current_node(node):
         try:
@@ -300,9 +302,10 @@ def run_node(tracer: Tracer, node: fx.Node, args: Sequence[Any], kwargs: Mapping
 
 
 def get_real_value(node: fx.Node, tracer: Tracer) -> Any:
-    """What a node gives for the real inputs, whose placeholders are in the cache. Nodes that it needs are run as well, each once.
+    """A node's result on the real inputs, which are in the cache for the placeholders. The nodes it needs run as well, each
+    once.
 
-    Modules are copied: what they write to is not the program's. Raises TorchRuntimeError where a node raises.
+    Modules are copied, so that the program's are not written to. Raises TorchRuntimeError if a node raises.
     """
     cache = tracer.real_value_cache
     if node in cache:

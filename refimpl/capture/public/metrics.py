@@ -1,8 +1,7 @@
-"""A record of each time that something is captured, or a backward graph compiled; the newest ones are kept.
+"""Compilation metrics: a record of each capture of a segment and each compiled backward graph. The newest are kept.
 
 Counterpart: torch/_dynamo/utils.py CompilationMetrics, BwdCompilationMetrics, record_compilation_metrics
-Differs: fields of what is not here (inductor, code that is generated) are None; there is no restart that costs time of its own
-but that of attempts that stop earlier.
+Differs: fields about inductor and generated code are None. The only restarts are attempts that end earlier.
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ _IDS = itertools.count()
 
 @dataclass(frozen=True, kw_only=True)
 class CompilationMetrics:
-    """One segment that was made, or could not be."""
+    """One attempt to capture a segment, successful or not."""
 
     compile_id: int
     frame_key: str
-    """The place in the code, as text: what `cache_size` counts."""
+    """The place in the code, as text; `cache_size` counts its segments."""
     co_name: str
     co_filename: str
     co_firstlineno: int
     cache_size: int
-    """Segments of the same place there were before."""
+    """Segments of this place before this one."""
     accumulated_cache_size: int
-    """Segments of all places of the code there were before."""
+    """Segments of all places of the code before this one."""
     start_time: float
     """Seconds since the epoch."""
     entire_frame_compile_time_s: float
@@ -42,10 +41,10 @@ class CompilationMetrics:
     inductor_compile_time_s: float | None = None
     code_gen_time_s: float | None = None
     has_guarded_code: bool
-    """Whether there is a segment."""
+    """Whether a segment was captured."""
     guard_count: int = 0
     shape_env_guard_count: int = 0
-    """Of these, relations between sizes that are symbols."""
+    """How many of these are relations between symbols."""
     graph_op_count: int = 0
     graph_node_count: int = 0
     graph_input_count: int = 0
@@ -54,22 +53,22 @@ class CompilationMetrics:
     fail_user_frame_filename: str | None = None
     fail_user_frame_lineno: int | None = None
     non_compliant_ops: frozenset[str] = frozenset()
-    """Operators of libraries in the graph that are not tagged to be fit for compilers."""
+    """Custom operators in the graph without the tag `pt2_compliant_tag`."""
     compliant_custom_ops: frozenset[str] = frozenset()
-    """Those that are."""
+    """Custom operators with that tag."""
     restart_reasons: tuple[str, ...] = ()
-    """Why the segment ends before the function does."""
+    """Reasons for the graph breaks."""
     dynamo_time_before_restart_s: float = 0.0
-    """Seconds of attempts that led to an earlier end."""
+    """Time of attempts that only found out where the segment has to end."""
 
     def structured(self) -> dict[str, Any]:
-        """The record for a structured trace: what JSON knows; sets are sorted lists."""
+        """The record as JSON values; sets become sorted lists."""
         return _structured(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BwdCompilationMetrics:
-    """One backward graph that was compiled, or could not be."""
+    """One attempt to compile a backward graph."""
 
     compile_id: int
     inductor_compile_time_s: float | None = None
@@ -78,7 +77,7 @@ class BwdCompilationMetrics:
     fail_reason: str | None = None
 
     def structured(self) -> dict[str, Any]:
-        """The same, for a structured trace."""
+        """The record as JSON values."""
         return _structured(self)
 
 
@@ -99,12 +98,12 @@ _KEPT: deque[Metrics] = deque(maxlen=LIMIT)
 
 
 def next_compile_id() -> int:
-    """A number that no record has yet."""
+    """The next unused id."""
     return next(_IDS)
 
 
 def record_compilation_metrics(metrics: Metrics) -> None:
-    """Keeps a record; the oldest goes where there are too many. Under `config.log_compilation_metrics` it is logged."""
+    """Adds a record and drops the oldest if there are too many. Under `config.log_compilation_metrics` it is logged."""
     _KEPT.append(metrics)
     if config.log_compilation_metrics and _LOG.isEnabledFor(logging.DEBUG):
         _LOG.debug("compilation metrics: %s", json.dumps(metrics.structured(), default=str))
@@ -116,11 +115,11 @@ def get_compilation_metrics() -> list[Metrics]:
 
 
 def clear_compilation_metrics() -> None:
-    """Forgets them."""
+    """Removes all records."""
     _KEPT.clear()
 
 
 def set_compilation_metrics_limit(new_size: int) -> None:
-    """How many are kept from now on. The newest stay."""
+    """Sets how many records are kept; the newest stay."""
     global _KEPT
     _KEPT = deque(list(_KEPT)[-new_size:] if new_size else [], maxlen=new_size)

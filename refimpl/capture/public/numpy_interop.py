@@ -1,7 +1,8 @@
-"""Arrays of numpy as tensors: what nodes of a captured graph call in the place of numpy, and the ways between the two.
+"""Numpy on tensors: the functions that nodes call in place of numpy's, and conversions.
 
-Counterpart: torch/_dynamo/utils.py NP_TO_TNP_MODULE, to_numpy_helper, numpy_to_tensor and the wrappers around functions of numpy
-Differs: functions of `numpy.random` have counterparts and are no nodes: they would draw other numbers.
+Counterpart: torch/_dynamo/utils.py NP_TO_TNP_MODULE, to_numpy_helper, numpy_to_tensor and the wrappers around functions of
+numpy
+Differs: functions of `numpy.random` are no nodes, because their counterparts would draw other numbers.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 
 from refimpl._torch import FakeTensor, torch_numpy
 
-# Modules of numpy -> those with the same functions on tensors.
+# numpy module -> the module with the same functions on tensors
 NP_TO_TNP_MODULE: dict[ModuleType, Any] = {
     np: torch_numpy,
     np.fft: torch_numpy.fft,
@@ -40,17 +41,17 @@ def _functions() -> dict[int, tuple[Any, Any]]:
     return found
 
 
-_FUNCTIONS = _functions()  # by id, with the function itself, so that the number stays its own
+_FUNCTIONS = _functions()  # by id; the value keeps the function alive, so that its id stays unique
 
 
 def counterpart_of(function: Any) -> Callable[..., Any] | None:
-    """The function on tensors that does what a function of numpy does; None for others."""
+    """The tensor counterpart of a numpy function; None if there is none."""
     found = _FUNCTIONS.get(id(function))
     return None if found is None else found[1]
 
 
 def to_numpy_helper(value: Any) -> Any:
-    """Arrays in the place of tensors, also in lists and tuples; tensors without data, and everything else, as they are."""
+    """Converts tensors to arrays, also in lists and tuples. Fake tensors and other values stay."""
     if isinstance(value, FakeTensor):
         return value
     if isinstance(value, _ARRAY):
@@ -61,12 +62,12 @@ def to_numpy_helper(value: Any) -> Any:
 
 
 def to_numpy_scalar(value: torch.Tensor) -> Any:
-    """The number of numpy that a tensor of one element holds."""
+    """The numpy scalar of a one-element tensor."""
     return to_numpy_helper(value)[()]
 
 
 def numpy_to_tensor(value: Any) -> Any:
-    """Tensors in the place of arrays, over the same memory, also in lists and tuples; everything else as it is."""
+    """Converts arrays to tensors that share memory, also in lists and tuples; other values stay."""
     if isinstance(value, _ARRAY):
         return value.tensor
     return torch.as_tensor(value) if isinstance(value, np.ndarray) else _mapped(numpy_to_tensor, value)
@@ -80,12 +81,12 @@ def _mapped(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _as_array(value: Any) -> Any:
-    """The form in which a tensor has numpy's methods and operators."""
+    """A tensor as torch._numpy's ndarray, which has numpy's methods and operators."""
     return _ARRAY(value) if isinstance(value, torch.Tensor) else value
 
 
 class _Wrapped:
-    """A callable that is shown as what it stands for."""
+    """A callable that prints as the numpy function it replaces."""
 
     kind = ""
 
@@ -98,7 +99,7 @@ class _Wrapped:
 
 
 class numpy_to_tensor_wrapper(_Wrapped):  # noqa: N801 - upstream's name
-    """A function of numpy's counterpart that takes and gives tensors."""
+    """The counterpart of a numpy function, on tensors."""
 
     kind = "function"
 
@@ -111,12 +112,12 @@ class numpy_to_tensor_wrapper(_Wrapped):  # noqa: N801 - upstream's name
 
 
 def numpy_attr_wrapper(obj: Any, name: str) -> Any:
-    """`obj.name` of an array that is a tensor, as a tensor where it is an array."""
+    """`obj.name` of an array that is a tensor; an array result becomes a tensor."""
     return numpy_to_tensor(getattr(_as_array(obj), name))
 
 
 class numpy_method_wrapper(_Wrapped):  # noqa: N801 - upstream's name
-    """A method of arrays, of tensors."""
+    """A method of arrays, on tensors."""
 
     kind = "method"
 
@@ -130,7 +131,7 @@ class numpy_method_wrapper(_Wrapped):  # noqa: N801 - upstream's name
 
 
 class numpy_operator_wrapper(_Wrapped):  # noqa: N801 - upstream's name
-    """An operator of arrays, of tensors. Raises AssertionError for keywords: operators have none."""
+    """An operator of arrays, on tensors. Raises AssertionError for keyword arguments."""
 
     kind = "operator"
 
@@ -144,7 +145,7 @@ class numpy_operator_wrapper(_Wrapped):  # noqa: N801 - upstream's name
 
 
 def is_tensor_like(array: np.ndarray[Any, Any] | np.generic) -> bool:
-    """Whether a tensor can be over the memory of an array: its dtype, strides and place fit, and it may be written to."""
+    """Whether a tensor can share the array's memory: dtype, strides and byte order fit, and it is writable."""
     if isinstance(array, np.generic):
         array = np.asarray(array)
     elif not array.flags.writeable:

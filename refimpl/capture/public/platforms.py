@@ -1,7 +1,7 @@
-"""Where capture works.
+"""The platforms that capture supports.
 
 Counterpart: torch/_dynamo/eval_frame.py check_if_dynamo_supported and others; torch/_dynamo/utils.py is_compile_supported
-Differs: capture needs no hook of the interpreter, so it is only as young as its reader of bytecode.
+Differs: capture hooks nothing into CPython; it depends on the versions whose bytecode it reads.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OLDEST, YOUNGEST = (3, 10), (3, 13)
 
 
 def check_if_dynamo_supported() -> None:
-    """Raises UnsupportedByRefimpl, which is a RuntimeError, for a version of Python that capture does not read."""
+    """Raises UnsupportedByRefimpl (a RuntimeError) for a version of Python whose bytecode capture does not read."""
     version = sys.version_info[:2]
     if not OLDEST <= version <= YOUNGEST:
         raise UnsupportedByRefimpl(
@@ -26,7 +26,7 @@ def check_if_dynamo_supported() -> None:
 
 
 def is_dynamo_supported() -> bool:
-    """The same as a question."""
+    """Whether capture supports this version of Python."""
     try:
         check_if_dynamo_supported()
     except UnsupportedByRefimpl:
@@ -35,9 +35,9 @@ def is_dynamo_supported() -> bool:
 
 
 def check_if_inductor_supported() -> None:
-    """The same for backends that make machine code; and RuntimeError on Windows, where those of torch 2.1 make none.
+    """Raises UnsupportedByRefimpl where capture does not work, and on Windows, as upstream does for inductor.
 
-    There is no such backend here yet: what can be asked is whether the platform would stand in its way.
+    Refimpl has no such backend: only the platform is checked.
     """
     check_if_dynamo_supported()
     if sys.platform == "win32":
@@ -45,7 +45,7 @@ def check_if_inductor_supported() -> None:
 
 
 def is_inductor_supported() -> bool:
-    """The same as a question."""
+    """Whether `check_if_inductor_supported` passes."""
     try:
         check_if_inductor_supported()
     except UnsupportedByRefimpl:
@@ -54,7 +54,7 @@ def is_inductor_supported() -> bool:
 
 
 def is_compile_supported(device_type: str) -> bool:
-    """Whether tensors of a device can be computed by compiled code: on CPUs, and with triton on CUDA."""
+    """Whether compiled code can compute on a device: on CPUs, and on CUDA with triton."""
     if device_type == "cpu":
         return is_dynamo_supported()
     return device_type == "cuda" and is_dynamo_supported() and importlib.util.find_spec("triton") is not None

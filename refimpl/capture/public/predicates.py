@@ -30,11 +30,11 @@ common_constant_types: set[type] = {
 
 
 def _spellings(dtype: torch.dtype) -> tuple[torch.dtype, ...]:
-    """The dtype once for every name that torch has for it: twice for float32, which is `torch.float` too."""
+    """The dtype, once for every name that torch has for it: twice for float32, which is also `torch.float`."""
     return tuple(value for value in vars(torch).values() if value is dtype)
 
 
-# Legacy classes of tensors -> what their dtype is called.
+# legacy tensor class -> the name of its dtype
 tensortype_to_dtype: dict[Any, tuple[torch.dtype, ...]] = {
     legacy: _spellings(legacy.dtype)
     for name in ("BFloat16", "Bool", "Byte", "Char", "Double", "Float", "Half", "Int", "Long", "Short")
@@ -43,13 +43,13 @@ tensortype_to_dtype: dict[Any, tuple[torch.dtype, ...]] = {
 
 
 def istype(obj: object, allowed_types: Any) -> bool:
-    """Whether the class of an object is this one, or one of these; a subclass is another class."""
+    """Whether the object's class is exactly this one, or one of these. Subclasses do not count."""
     if isinstance(allowed_types, (tuple, list, set, frozenset)):
         return type(obj) in allowed_types
     return type(obj) is allowed_types
 
 
-# Written in C from Python 3.12 on, and then not derived from what the others are derived from.
+# A class written in C from Python 3.12 on, which no longer shares the others' base.
 _TYPE_PARAMETERS = tuple(
     getattr(typing, name)
     for name in ("TypeVar", "ParamSpec", "ParamSpecArgs", "ParamSpecKwargs", "TypeVarTuple", "TypeAliasType")
@@ -58,12 +58,12 @@ _TYPE_PARAMETERS = tuple(
 
 
 def is_typing(value: Any) -> bool:
-    """Whether it is a thing for annotations: of `typing`, or a generic alias."""
+    """Whether it is a type annotation: of `typing`, or a generic alias."""
     return isinstance(value, (typing._Final, *_TYPE_PARAMETERS)) or value is typing.Generic
 
 
 def hashable(x: Any) -> bool:
-    """Whether it may be a key: False too where hashing it raises ValueError, as of memory that may be written to."""
+    """Whether it can be a key. False also if hashing raises ValueError, as for writable memory."""
     try:
         hash(x)
     except (TypeError, ValueError):
@@ -72,7 +72,7 @@ def hashable(x: Any) -> bool:
 
 
 def is_namedtuple_cls(cls: Any) -> bool:
-    """Whether a class is one of named tuples, of `torch.return_types`, or of `torch.autograd.forward_ad`."""
+    """Whether it is a class of named tuples, of `torch.return_types`, or of `torch.autograd.forward_ad`."""
     if not isinstance(cls, type) or not issubclass(cls, tuple):
         return False
     if getattr(cls, "__module__", "") in ("torch.return_types", "torch.autograd.forward_ad"):
@@ -87,7 +87,7 @@ def is_namedtuple(obj: Any) -> bool:
 
 
 def namedtuple_fields(cls: type) -> list[str]:
-    """The names of the parts of a named tuple, of a result of torch, or of a slice. Raises AttributeError for another class."""
+    """The field names of a named tuple, of a `torch.return_types` class, or of a slice. Raises AttributeError for others."""
     if cls is slice:
         return ["start", "stop", "step"]
     if hasattr(cls, "_fields"):
@@ -101,22 +101,22 @@ def namedtuple_fields(cls: type) -> list[str]:
 
 
 def is_function(value: Any) -> bool:
-    """Whether it is a function of Python or C, or a method that a class of C has."""
+    """Whether it is a Python or C function, or a method descriptor."""
     return isinstance(value, _FUNCTIONS)
 
 
 def is_lru_cache_wrapped_function(value: Any) -> bool:
-    """Whether it is what `functools.lru_cache` makes of a function."""
+    """Whether it is a function wrapped by `functools.lru_cache`."""
     return isinstance(value, functools._lru_cache_wrapper)
 
 
 def is_function_or_wrapper(value: Any) -> bool:
-    """A function, or an operator of torch."""
+    """Whether it is a function, or an operator of torch."""
     return is_function(value) or isinstance(value, (OpOverload, OpOverloadPacket))
 
 
 def unwrap_with_attr_name_if_wrapper(fn: Any) -> tuple[Any, str | None]:
-    """The function that a wrapper of capture or of `lru_cache` stands for, and the attribute that has it."""
+    """The function inside a wrapper of capture or `lru_cache`, and the name of the attribute that holds it."""
     for name, is_one in (("_torchdynamo_inline", is_function), ("__wrapped__", is_lru_cache_wrapped_function)):
         if is_one(fn) and inspect.getattr_static(fn, name, None) is not None:
             return getattr(fn, name), name
@@ -124,43 +124,43 @@ def unwrap_with_attr_name_if_wrapper(fn: Any) -> tuple[Any, str | None]:
 
 
 def unwrap_if_wrapper(fn: Any) -> Any:
-    """The function that a wrapper stands for."""
+    """The function inside a wrapper."""
     return unwrap_with_attr_name_if_wrapper(fn)[0]
 
 
 def is_numpy_ndarray(value: Any) -> bool:
-    """Whether it is an array of numpy itself."""
+    """Whether it is exactly a numpy array."""
     return istype(value, np.ndarray)
 
 
 def is_numpy_int_type(value: Any) -> bool:
-    """Whether it is an integer of numpy."""
+    """Whether it is a numpy integer."""
     return isinstance(value, np.integer)
 
 
 def is_numpy_float_type(value: Any) -> bool:
-    """Whether it is a float of numpy."""
+    """Whether it is a numpy float."""
     return isinstance(value, np.floating)
 
 
 def istensor(obj: Any) -> bool:
-    """Whether it is a tensor that is captured as one: exactly of these classes, or of one that a setting names."""
+    """Whether it is captured as a tensor: exactly of these classes, or of one that a setting adds."""
     known = (torch.Tensor, torch.nn.Parameter, FakeTensor, *config.traceable_tensor_subclasses)
     return type(obj) in known
 
 
 def is_lazy_module(mod: Any) -> bool:
-    """Whether it is a module whose parameters may have no shapes yet."""
+    """Whether it is a module whose parameters may be uninitialised."""
     return isinstance(mod, LazyModuleMixin)
 
 
 def is_jit_model(model: Any) -> bool:
-    """Whether it is TorchScript: of a module or of a function."""
+    """Whether it is a TorchScript module or function."""
     return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
 
 
 def is_safe_constant(v: Any) -> bool:
-    """Whether a value may be written into code: constants, enumerations, classes, slices, and tuples and frozensets of them."""
+    """Whether it may be written into code: constants, enum members, classes, slices, and tuples and frozensets of them."""
     kind = type(v)
     if kind is tuple or kind is frozenset:
         return all(is_safe_constant(part) for part in v)
@@ -168,24 +168,24 @@ def is_safe_constant(v: Any) -> bool:
 
 
 def getfile(obj: Any) -> str | None:
-    """The file that an object is written in; None where there is none."""
-    with contextlib.suppress(OSError, TypeError):  # of what is built in, or was made by `exec`
+    """The file that defines an object; None if there is none."""
+    with contextlib.suppress(OSError, TypeError):  # builtins, and code made by `exec`
         return inspect.getfile(obj)
     return None
 
 
 def fqn(obj: Any) -> str:
-    """Module and qualified name."""
+    """The module and the qualified name."""
     return f"{obj.__module__}.{obj.__qualname__}"
 
 
 def object_has_getattribute(value: Any) -> bool:
-    """Whether the class of an object finds attributes by code of its own."""
+    """Whether the object's class has its own `__getattribute__`."""
     return any(isinstance(vars(class_).get("__getattribute__"), types.FunctionType) for class_ in type(value).__mro__)
 
 
 def get_custom_getattr(value: Any, ignore_nn_module_getattr: bool = False) -> Any:
-    """The `__getattr__` of an object's class; None where it has none, or that of torch.nn.Module which is not to count."""
+    """The `__getattr__` of the object's class; None if there is none, or if it is torch.nn.Module's and that is ignored."""
     found = inspect.getattr_static(type(value), "__getattr__", None)
     if ignore_nn_module_getattr and found is torch.nn.Module.__getattr__:
         return None
@@ -193,12 +193,12 @@ def get_custom_getattr(value: Any, ignore_nn_module_getattr: bool = False) -> An
 
 
 def get_static_address_type(t: Any) -> Any:
-    """What `mark_static_address` noted on a tensor; None for one that is not marked."""
+    """The mark of `mark_static_address` on a tensor; None if there is none."""
     return getattr(t, "_dynamo_static_input_type", None)
 
 
 def is_rng_state_getter_or_setter(value: Any) -> bool:
-    """Whether it reads or writes the state of a generator."""
+    """Whether it reads or sets the state of a random generator."""
     by_name = getattr(value, "__name__", "") in ("get_state", "set_state") and isinstance(
         getattr(value, "__self__", None), torch.Generator
     )
@@ -212,7 +212,7 @@ _RNG_STATE = (
 
 
 def is_tensor_base_attr_getter(value: Any) -> bool:
-    """Whether it is the getter of an attribute that tensors have from C++."""
+    """Whether it is the getter of a tensor attribute that is implemented in C++."""
     holder = getattr(value, "__self__", None)
     return (
         isinstance(value, types.MethodWrapperType)
@@ -222,5 +222,5 @@ def is_tensor_base_attr_getter(value: Any) -> bool:
 
 
 def is_torch_function_object(value: Any) -> bool:
-    """Whether functions of torch ask it first."""
+    """Whether it has `__torch_function__`."""
     return hasattr(value, "__torch_function__")

@@ -1,7 +1,7 @@
-"""Whether calls of captured functions are captured in this thread, and whether one is being captured.
+"""The capture mode of the current thread, and whether a segment is being captured in it.
 
 Counterpart: torch/_C/_dynamo/eval_frame set_eval_frame; torch/_dynamo/eval_frame.py
-Differs: state of a thread, which the wrapper of a captured function asks; there is no hook.
+Differs: thread-local state that the wrapper of a captured function reads; nothing is hooked into CPython.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CAPTURE, RUN_ONLY, DISABLED = 0, 1, 2
 class _Running(threading.local):
     mode = CAPTURE
     is_capturing = False
-    is_called = False  # what runs, at a break of a function that goes on
+    is_called = False  # whether a captured function runs at a graph break of another one, which continues afterwards
     error_on_break: bool | None = None
 
 
@@ -27,7 +27,7 @@ running = _Running()
 
 @contextlib.contextmanager
 def in_mode(mode: int) -> Iterator[None]:
-    """CAPTURE, RUN_ONLY (what is captured already is used, nothing new) or DISABLED, put back on any way out."""
+    """Sets the mode within the block: CAPTURE, RUN_ONLY (use existing segments only) or DISABLED."""
     before, running.mode = running.mode, mode
     try:
         yield
@@ -37,7 +37,7 @@ def in_mode(mode: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def capturing() -> Iterator[None]:
-    """While a segment is made."""
+    """Within the block, a segment is being captured."""
     before, running.is_capturing = running.is_capturing, True
     try:
         with _disable_saved_tensors_hooks_during_tracing():
@@ -47,10 +47,10 @@ def capturing() -> Iterator[None]:
 
 
 def _disable_saved_tensors_hooks_during_tracing() -> contextlib.AbstractContextManager[None]:
-    """Hooks on saved tensors pack nothing meanwhile: those that are on run when the graph runs, as often as without capture."""
+    """Saved-tensor hooks do not run within the block: they run when the graph runs, as often as without capture."""
     return saved_tensors_hooks_off()
 
 
 def is_compiling() -> bool:
-    """Whether the call is being captured. Known to capture as a function that is answered at once."""
+    """Whether the current call is being captured. In captured code, capture answers True."""
     return running.is_capturing
