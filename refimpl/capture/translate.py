@@ -36,7 +36,7 @@ from refimpl.symbolic.stacks import interpreting
 
 Backend = Callable[[fx.GraphModule, list[Any]], Callable[..., Any]]
 BreaksAt = Callable[[int, int], bool]
-_TAKES_ERROR = (Op.PUSH_EXC_INFO, Op.RERAISE, Op.STOP_ITERATION_ERROR, Op.CLEANUP_THROW)  # which was raised
+_TAKES_ERROR = (Op.PUSH_EXC_INFO, Op.RERAISE, Op.STOP_ITERATION_ERROR, Op.CLEANUP_THROW)  # pop a raised exception
 _CALLS = (Op.CALL, Op.CALL_KW, Op.CALL_EX)
 _CLEARING = (Op.DELETE_FAST, Op.LOAD_FAST_AND_CLEAR)
 MOST_INSTRUCTIONS = 300_000  # per segment

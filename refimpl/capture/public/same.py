@@ -1,9 +1,9 @@
-"""`same`: whether a result is as good as a reference, no further from a result in fp64 than the reference is.
+"""`same`: whether a result is as good as a reference, that is, no further from an fp64 result than the reference is.
 
 Counterpart: torch/_dynamo/utils.py same, rmse
-Differs: what is compared is found by the type of the reference, and a comparison gives the reason for a difference, with the
-way to the part that differs. It is upstream's predicate with its blind spots (strides, aliases, `requires_grad`, scale in
-cosine mode); what refimpl is judged by is oracle/, which has none of them.
+Differs: the type of the reference selects the comparison, which returns the reason for a difference and the path to the part
+that differs. This is upstream's predicate with its blind spots (strides, aliasing, `requires_grad`, scale in cosine mode);
+refimpl is judged by oracle/, which has none of them.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from refimpl._torch import FakeTensor
 
 _LOG = logging.getLogger(__name__)
 _ONLY_LOSS = "QuestionAnsweringModelOutput"
-# Outputs of models and distributions: compared by attributes.
+# Outputs of models, and distributions: compared by their attributes.
 _BY_ATTRIBUTES = frozenset(
     {
         "Boxes", "CausalLMOutputWithCrossAttentions", "Foo", "Instances", "LongformerMaskedLMOutput", "MaskedLMOutput",
         "Normal", "Seq2SeqLMOutput", "SquashedNormal", "TanhTransform", "Variable",
     }
 )  # fmt: skip
-_SIMILAR = 0.99  # the least cosine of the angle between tensors that count as the same
+_SIMILAR = 0.99  # the least cosine similarity that passes
 _FEW_ELEMENTS = 1000
 _LARGE_TOLERANCE = 2e-2
 _HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
 def rmse(ref: torch.Tensor, res: torch.Tensor) -> torch.Tensor:
-    """The root of the mean of squared differences: a scalar tensor."""
+    """The root mean square error, as a scalar tensor."""
     return (ref - res).square().mean().sqrt()
 
 
@@ -74,7 +74,7 @@ def same(
 
 @dataclass(frozen=True, slots=True)
 class _Difference:
-    """Why a result is not as good as the reference, and in which part: `["loss"][0]`; empty for the whole."""
+    """Why the result is worse than the reference, and in which part: `["loss"][0]`; empty for the whole."""
 
     reason: str
     part: str = ""
@@ -83,12 +83,12 @@ class _Difference:
         return f"the result{self.part} is not as good as the reference: {self.reason}"
 
 
-_Part = tuple[str, Any, Any, Any]  # how it is reached; of the reference, of the result, in fp64
+_Part = tuple[str, Any, Any, Any]  # path; part of the reference, of the result, of the fp64 result
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Comparison:
-    """The settings of `same`. A method gives None where the result is as good as the reference."""
+    """The settings of `same`. Its methods return None if the result is as good as the reference."""
 
     cos_similarity: bool
     tol: float
@@ -112,7 +112,7 @@ class _Comparison:
 
     @singledispatchmethod
     def _compare(self, ref: Any, res: Any, fp64: Any) -> _Difference | None:
-        """What no other rule is for: a class that is known by its name."""
+        """Compares instances of a class that is recognised by its name."""
         if type(ref).__name__ not in _BY_ATTRIBUTES:
             raise RuntimeError(
                 f"unsupported type: {type(ref).__name__}\n  expected: tensors, numbers and text in containers"
@@ -161,7 +161,7 @@ class _Comparison:
         return self._of_tensors(*map(_as_tensor, (ref, res, fp64)))
 
     @_compare.register(torch.Tensor)
-    @_compare.register(np.float64)  # a float of Python too
+    @_compare.register(np.float64)  # a subclass of float
     @_compare.register(float)
     def _(self, ref: Any, res: Any, fp64: Any) -> _Difference | None:
         return self._of_tensors(*map(_as_tensor, (ref, res, fp64)))
@@ -215,7 +215,7 @@ class _Comparison:
         )
 
     def _allowed_factor(self, res: torch.Tensor, fp64: torch.Tensor) -> float:
-        """How many times as far from fp64 as the reference a result may be: further where a mean says little."""
+        """How many times the reference's error the result may have: more for few elements, where a mean says little."""
         says_little = (
             self.tol >= _LARGE_TOLERANCE
             or res.dtype in _HALVES

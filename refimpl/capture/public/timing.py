@@ -1,4 +1,4 @@
-"""How long the phases of capture take, and reports of it.
+"""Times of the phases of capture, and reports of them.
 
 Counterpart: torch/_dynamo/utils.py dynamo_timed, compile_times, tabulate, print_time_report
 """
@@ -26,31 +26,31 @@ curr_frame = 0
 
 
 class _Backward(threading.local):
-    compile_id: str | None = None  # while a backward graph is compiled: what it is made for
+    compile_id: str | None = None  # of the backward graph that is being compiled
 
 
 _BACKWARD = _Backward()
 
 
 def increment_frame() -> None:
-    """Phases that end from now on are of the next frame."""
+    """Starts a new frame, to which the following phases belong."""
     global curr_frame
     curr_frame += 1
 
 
 def increment_op_count(cnt: int) -> None:
-    """Counts calls that graphs hold."""
+    """Adds to the number of calls in graphs."""
     global op_count
     op_count += cnt
 
 
 def count_calls(g: fx.Graph) -> int:
-    """The nodes of a graph that call something."""
+    """The number of call nodes of a graph."""
     return sum("call" in node.op for node in g.nodes)
 
 
 def reset_frame_count() -> None:
-    """Forgets all times, and begins with the first frame again."""
+    """Removes all times and restarts the numbering of frames."""
     global curr_frame
     curr_frame = 0
     frame_phase_timing.clear()
@@ -60,10 +60,10 @@ def reset_frame_count() -> None:
 def dynamo_timed(
     original_function: Callable[..., Any] | None = None, phase_name: str | None = None, fwd_only: bool = True
 ) -> Any:
-    """A decorator, with or without arguments: seconds of each call are kept by the function's qualified name.
+    """A decorator, with or without arguments, that records the time of each call under the function's qualified name.
 
-    phase_name: they are also added to this phase of the frame that is captured now. fwd_only: False for phases that graphs of a
-    backward pass have as well: while one is compiled, they are added to the id that `backward_of` names.
+    phase_name: the time also counts for this phase of the current frame. fwd_only: False for phases that backward graphs have
+        as well; while one is compiled, the time counts for the id that `backward_of` names.
     """
     if original_function is None:
         return functools.partial(dynamo_timed, phase_name=phase_name, fwd_only=fwd_only)
@@ -89,13 +89,13 @@ def _phase_key(fwd_only: bool) -> str:
 
 
 def _add_time_spent(key: str, phase_name: str, time_spent: float) -> None:
-    """Seconds of a phase, of a frame by its number or of a backward graph by its id."""
+    """Adds time to a phase of a frame (by its number) or of a backward graph (by its id)."""
     frame_phase_timing[key][phase_name] += time_spent
 
 
 @contextlib.contextmanager
 def backward_of(compile_id: str) -> Iterator[None]:
-    """While a backward graph is compiled in this thread: its phases are those of this id."""
+    """Within the block, phases of this thread belong to the backward graph with this id."""
     before, _BACKWARD.compile_id = _BACKWARD.compile_id, compile_id
     try:
         yield
@@ -104,7 +104,7 @@ def backward_of(compile_id: str) -> Iterator[None]:
 
 
 def calculate_time_spent() -> dict[str, float]:
-    """Seconds by phase, over all frames, and of all phases together."""
+    """Seconds by phase, summed over all frames, and the total."""
     spent: dict[str, float] = defaultdict(float)
     for phases in frame_phase_timing.values():
         for phase, seconds in phases.items():
@@ -118,9 +118,9 @@ def print_time_report() -> None:
 
 
 def compile_times(repr: Literal["str", "csv"] = "str", aggregate: bool = False) -> Any:
-    """Seconds of the functions that are timed: a table, or headers and values for "csv"; None for another form.
+    """Times of the timed functions: a table for "str", headers and values for "csv"; None for another form.
 
-    aggregate: their sum in the place of one number a call.
+    aggregate: their sum instead of one number for each call.
     """
 
     def shown(seconds: list[float], digits: int) -> str:
@@ -136,7 +136,7 @@ def compile_times(repr: Literal["str", "csv"] = "str", aggregate: bool = False) 
 
 
 def tabulate(rows: Iterable[Sequence[Any]], headers: Sequence[str]) -> str:
-    """A table, by the package of this name where it is installed; else lines with commas, the headers first."""
+    """A table, made by the package tabulate if it is installed; else comma-separated lines, the headers first."""
     package = _package("tabulate")
     if package is not None:
         return package.tabulate(rows, headers=headers)

@@ -1,7 +1,7 @@
-"""Events of public calls, for whoever wants to know which entry points are used.
+"""Usage events of the public functions.
 
 Counterpart: torch._C._log_api_usage_once; torch/_utils_internal.py log_export_usage
-Differs: sinks can be put in. Without one, events go where torch's own go, which is nowhere but in builds that collect them.
+Differs: sinks can be added. Without one, events go where torch's own go: nowhere, except in builds that collect them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ usage_sinks: list[Sink] = [log_torch_api_usage_once]
 
 
 def log_api_usage(entry_point: str) -> None:
-    """Tells every sink of a call, by upstream's name of what is called. What a sink raises comes out."""
+    """Reports a call to every sink, under upstream's name of the function. Errors of a sink are raised."""
     _tell(".".join((*_UPSTREAM, entry_point)))
 
 
 def log_export_usage(*, event: str, flags: Iterable[str] = ()) -> None:
-    """Tells of an export: the event, with the ways that led to it."""
+    """Reports an export: the event, and the flags that say how it was reached."""
     _tell(":".join([event, *sorted(flags)]))
 
 

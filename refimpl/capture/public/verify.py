@@ -1,4 +1,4 @@
-"""Whether what a backend gives computes what the graph computes, on copies of the inputs.
+"""Checks that a backend's result computes what the graph computes, on copies of the inputs.
 
 Counterpart: torch/_dynamo/output_graph.py WrapperBackend
 """

@@ -43,7 +43,7 @@ from refimpl.capture.values.super import super_value
 from refimpl.capture.values.value import raising, unsupported
 
 BUILTIN_RULES = RuleTable()
-_LEGACY_TENSOR_TYPE = type(torch.FloatTensor)  # its classes know the tensors of one dtype and device
+_LEGACY_TENSOR_TYPE = type(torch.FloatTensor)  # each instance stands for the tensors of one dtype and device
 
 
 @BUILTIN_RULES.of(builtins.len)
@@ -74,17 +74,17 @@ def _isinstance(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
 
 
 def _has_own_check(class_: type) -> bool:
-    """Whether `isinstance` asks the class, or what it is a class of."""
+    """Whether `isinstance` calls code of the class or its metaclass."""
     return type(class_).__instancecheck__ is not type.__instancecheck__
 
 
 def _asks_for_mark(classes: list[type]) -> bool:
-    """Parameters and buffers are known by a mark on the tensor."""
+    """Whether the class is Parameter or Buffer, which a mark on a tensor decides."""
     return torch.nn.Parameter in classes or torch.nn.Buffer in classes
 
 
 def _may_ask_object(class_: type) -> bool:
-    """Protocols look for attributes of the object: its own code may run."""
+    """Whether the class is a protocol, which looks up attributes of the object and so may run its code."""
     return bool(getattr(class_, "_is_protocol", False))
 
 
@@ -161,20 +161,20 @@ def _vars(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 @BUILTIN_RULES.of(sys.exc_info)
 def _exc_info(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """In contextlib, which asks it for the end of a chain of contexts, of errors that there are none of."""
+    """contextlib calls it to find the end of a chain of contexts. Exceptions here have no contexts."""
     if frame.code.code.co_filename != contextlib.__file__ or frame.handled is not None:
         raise GraphBreak("call_of_native_code", what="sys.exc_info")
     return SequenceValue(tuple, [ConstantValue(None)] * 3)
 
 
 def _exception(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """As `sys.exc_info`: contextlib asks it since 3.13."""
+    """As `sys.exc_info`, which contextlib has replaced by it since 3.13."""
     if frame.code.code.co_filename != contextlib.__file__ or frame.handled is not None:
         raise GraphBreak("call_of_native_code", what="sys.exception")
     return ConstantValue(None)
 
 
-if hasattr(sys, "exception"):  # 3.11
+if hasattr(sys, "exception"):  # exists from 3.11 on
     BUILTIN_RULES.of(getattr(sys, "exception"))(_exception)
 
 
@@ -309,7 +309,7 @@ def _number_rule(class_: type) -> Rule:
 
 
 def _converted(domain: Any, class_: type, value: Value) -> Any:
-    """`int(value)` of an object whose class says what that is."""
+    """`int(value)` of an object whose class defines the conversion."""
     name = f"__{class_.__name__}__"
     return (
         domain.call_special(value, name, [])
@@ -346,7 +346,7 @@ for _class in (bool, int, float, complex, str):
     BUILTIN_RULES[id(_class)] = _number_rule(_class)
 
 
-# Where a function may say another signature than the one it is written with.
+# Attributes that override the signature of a function.
 _ELSEWHERE = ("__wrapped__", "__signature__", "__text_signature__")
 
 
@@ -389,7 +389,7 @@ def _note(function: Any, count: int, answer: Callable[..., Any]) -> None:
 
 
 def _without_value(entered: Any, what: str) -> Any:
-    """None, where nothing had to be entered: a function that is would give its own value."""
+    """None, if no function was inlined: one would push its own result."""
     if entered is not None:
         raise GraphBreak("call_of_native_code", what=what)
     return ConstantValue(None)

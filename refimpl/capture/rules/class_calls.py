@@ -1,9 +1,10 @@
 """Calls of classes, named tuples among them, and class statements.
 
-Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedClassVariable.call_function; symbolic_convert.py LOAD_BUILD_CLASS
-Differs: `__init__` is interpreted as any other function; what a class does in C (`__new__`, a metaclass with a `__call__`), or
-without a dict, is a graph break. A class whose body does nothing but define names is made when the segment ends, if it is still
-there: one that is not used, or used after a graph break alone, costs no graph.
+Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedClassVariable.call_function; symbolic_convert.py
+LOAD_BUILD_CLASS
+Differs: `__init__` is inlined like any other function. A class that does something in C (`__new__`, a metaclass with
+`__call__`) or has no instance dict breaks the graph. A class whose body only defines names is made when the segment ends, if it
+is still referenced: one that is unused, or used only after a graph break, costs no graph.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ from refimpl.capture.values.region import region_of
 from refimpl.capture.values.value import unsupported
 
 CLASS_RULES = RuleTable()
-_INIT_OF_FUNCTION = in_mro(torch.autograd.Function, "__init__")  # says that making one is deprecated
-# Without arguments their `__new__` is that of `object`.
+_INIT_OF_FUNCTION = in_mro(torch.autograd.Function, "__init__")  # it warns that instantiating the class is deprecated
+# Without arguments, the `__new__` of these is that of `object`.
 _WITH_PLAIN_NEW = (torch.no_grad, torch.enable_grad)
-_METACLASSES = (type, type(torch.autograd.Function))  # they run nothing of the user's
+_METACLASSES = (type, type(torch.autograd.Function))  # they run no code of the user's
 _DECORATORS = ("staticmethod", "classmethod", "property")
 _READ = ("__name__", *_DECORATORS)
-_ASKED_FOR = ("__slots__", "__qualname__", "__classcell__")  # by what makes the class
+_ASKED_FOR = ("__slots__", "__qualname__", "__classcell__")  # names that `type.__new__` treats specially
 _CAN_BE_DERIVED_FROM = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
@@ -104,12 +105,12 @@ def _named_tuple(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, An
 
 
 def _has_plain_new(class_: type) -> bool:
-    """By identity: `==` of classes may be a metaclass's."""
+    """Compares by identity, because `==` of classes may call a metaclass."""
     return any(class_ is known for known in _WITH_PLAIN_NEW)
 
 
 def _is_plain(class_: type, plain_new: Any = object.__new__) -> bool:
-    """Whether a call of the class makes an object with a dict, and calls `__init__`."""
+    """Whether a call of the class makes an object with a dict and calls `__init__`, and nothing else."""
     return (
         type(class_).__call__ is type.__call__
         and (class_.__new__ is plain_new or _has_plain_new(class_))
@@ -123,7 +124,7 @@ def _is_plain(class_: type, plain_new: Any = object.__new__) -> bool:
 
 
 def begin_module(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A call of `torch.nn.Module.__init__`."""
+    """Calls `torch.nn.Module.__init__`."""
     module = domain.state.realize(args[0]) if args else None
     if len(args) != 1 or kwargs or not isinstance(module, InstanceValue):
         unsupported("torch.nn.Module.__init__", domain.state.realize(args[0]))
@@ -132,7 +133,7 @@ def begin_module(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[s
 
 
 def is_module_init(function: Any) -> bool:
-    """Whether it is what makes a module: torch's own, or what torch.compile puts in its place to count modules."""
+    """Whether this is `Module.__init__`: torch's own, or the wrapper that torch.compile installs to count modules."""
     if type(function) is not FunctionType:
         return False
     where = defined_in(function)
@@ -184,8 +185,10 @@ def _has_no_say(base: Value) -> bool:
 
 
 def _only_defines(code: NormalizedCode) -> bool:
-    """Whether a class body reads nothing that may change and calls nothing but decorators of builtins, each with a function."""
-    stack: list[Any] = []  # a name that is read, a constant, or the code of a function; a cell or a tuple as what it is
+    """Whether a class body reads nothing that may change, and calls only builtin decorators, each on a function."""
+    stack: list[
+        Any
+    ] = []  # of names that were read, constants, codes of functions; a cell or a tuple is represented by its parts
     for instruction in code.instructions:
         match instruction.op, instruction.arg:
             case Op.MAKE_CELL, _:
@@ -222,7 +225,7 @@ def _only_defines(code: NormalizedCode) -> bool:
 
 
 class _Named(str):
-    """A name that the body reads."""
+    """A name that the class body reads."""
 
 
 def _may_store(name: str, held: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Calls that give constants, members of enumerations and named tuples; functions behind a cache.
+"""Calls whose results are constants, enum members or named tuples; and functions behind a cache.
 
 Counterpart: torch/_dynamo/variables/constant.py, user_defined.py, functions.py WrapperUserFunctionVariable
 """
@@ -43,7 +43,7 @@ def _folding(function: Any) -> Rule:
     return lambda domain, frame, args, kwargs: domain.folded(function, args, kwargs)
 
 
-# The last two are held by the guard on torch's state.
+# The guard on torch's state covers the last two.
 for _callable in (torch.finfo, torch.iinfo, torch.device, bytes, dispatch_modes_on, function_modes_on):
     CONSTANT_RULES[id(_callable)] = _folding(_callable)
 
@@ -59,7 +59,7 @@ def _hash(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 
 def getter(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any], source: Any = None) -> Value:
-    """A call of `operator.itemgetter`, `attrgetter` or `methodcaller`."""
+    """Calls `operator.itemgetter`, `attrgetter` or `methodcaller`."""
     plain: list[Value] = [domain.state.realize(arg) for arg in args]
     given: list[Value]
     if not args or (kwargs and class_ is not operator.methodcaller):
@@ -95,7 +95,7 @@ def _deepcopy(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
 
 
 def _copied(domain: Any, value: Any, made: dict[Any, Value]) -> Value:
-    """A deep copy of containers of constants, in which what was one object is one."""
+    """A deep copy of containers of constants. What was one object stays one object."""
     value = domain.state.realize(value)
     if value in made:
         return made[value]
@@ -139,10 +139,11 @@ def _constant_only(domain: Any, frame: FrameState, args: list[Any], kwargs: dict
     if _changes(domain) != domain.constant_of(args[1], "a count"):
         raise GraphBreak("call_of_native_code", what="a function behind a cache that does more than give something")
     plain, named = (domain.constant_of(arg, "an argument") for arg in args[3:5])
-    # What it reads may have been changed, and is not yet: the cache is not to keep what it gives without the change.
+    # The function may read what the segment has changed but not yet written back; the cache must not keep a result without the
+    # change.
     if domain.state.effects.count and not _is_same_constant(domain, result, cached.object.__wrapped__(*plain, **named)):
         raise GraphBreak("call_of_native_code", what="a function behind a cache after a change")
-    # Does nothing that can be seen, but for filling the cache as the program would.
+    # Its only effect is to fill the cache, as in the program.
     kept = cached.object(*plain, **named)
     if not _is_same_constant(domain, result, kept):
         raise GraphBreak("call_of_native_code", what="a function behind a cache that keeps what it gave before")
@@ -156,7 +157,7 @@ def _way_to(function: ObjectValue) -> Source:
 
 
 def _is_same_constant(domain: Any, value: Any, kept: Any) -> bool:
-    """Whether what the cache holds is a constant, and what the function gives now."""
+    """Whether the cached result is a constant, and the one that the function returns now."""
     match value := domain.state.realize(value):
         case SequenceValue() if value.class_ is tuple and type(kept) is tuple and len(kept) == len(value.items):
             return all(_is_same_constant(domain, item, part) for item, part in zip(value.items, kept, strict=True))
@@ -169,7 +170,7 @@ def _is_same_constant(domain: Any, value: Any, kept: Any) -> bool:
 
 
 def call_cached(domain: Any, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A function behind `functools.lru_cache`: what it wraps, where nobody can tell how often it runs."""
+    """Calls a function behind `functools.lru_cache`: inlines the wrapped function if nobody can tell how often it runs."""
     for arg in (*args, *kwargs.values()):
         domain.constant_of(arg, "an argument of a function behind a cache")
     wrapped = domain.state.wrap(function.object.__wrapped__, AttributeSource(_way_to(function), "__wrapped__"))
@@ -180,12 +181,12 @@ def call_cached(domain: Any, function: ObjectValue, args: list[Any], kwargs: dic
 
 
 def _changes(domain: Any) -> int:
-    """How much was done so far that can be seen, or makes a guard on symbols: those are checked last."""
+    """The number of visible effects and of guards on symbols so far. (Guards on symbols are checked last.)"""
     return domain.state.effects.count + len(domain.state.graph.graph.nodes) + len(domain.state.shape_env.guards)
 
 
 def member_of(domain: Any, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
-    """A call of an enumeration with the value of a member."""
+    """Calls an enumeration with the value of a member."""
     class_: Any = class_value.object
     if len(args) != 1 or kwargs or type(class_).__call__ is not EnumMeta.__call__ or class_.__new__ is not Enum.__new__:
         raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")

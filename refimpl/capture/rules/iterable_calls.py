@@ -1,4 +1,4 @@
-"""Builtins and classes that go through an iterable: containers made of one, orders, sums, reductions.
+"""Builtins and classes that consume an iterable: constructors of containers, sorting, sums, reductions.
 
 Counterpart: torch/_dynamo/variables/builtin.py call_sorted, call_min_max; functools.py
 """
@@ -162,7 +162,7 @@ def _ordered(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 
 
 def _in_any_order(domain: Any, value: Any) -> list[Value]:
-    """The elements; of a set in any order, where the result does not depend on it."""
+    """The elements; those of a set in any order, if the result does not depend on it."""
     value = domain.state.realize(value)
     found = value.sortable_elements() if isinstance(value, SetValue) else None
     return domain.elements(value) if found is None else found
@@ -180,7 +180,7 @@ def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
 
 
 def _extremum_of_tensors(domain: Any, function: Any, items: Sequence[Value]) -> Any:
-    """Under fullgraph alone: a number that is the result comes as a tensor, where eager gives it as it is."""
+    """`min` or `max` of tensors, under fullgraph only: a number that is the result is returned as a tensor, unlike in eager."""
     is_known = all(
         (isinstance(item, TensorValue) and not item.fake.dim())
         or (isinstance(item, ConstantValue) and type(item.value) in (int, float))
@@ -308,7 +308,7 @@ def _update_wrapper(domain: Any, frame: FrameState, args: list[Any], kwargs: dic
 
 
 def _wrapped_attributes(domain: Any, wrapped: Value) -> dict[str, Value]:
-    """What a wrapper takes from a function that has no attributes of its own."""
+    """The attributes that a wrapper copies from a function without attributes of its own."""
     if isinstance(wrapped, FunctionValue):
         return {name: domain.load_attr(wrapped, name) for name in _TAKEN} | wrapped.attributes
     if not isinstance(wrapped, ObjectValue) or not is_a(wrapped.object, FunctionType) or wrapped.object.__dict__:
@@ -333,14 +333,14 @@ def _reduce(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
     return domain.enter_polyfill(iterator_polyfills.reduced, [*args[:2], SequenceValue(tuple, args[2:])])
 
 
-# Builtins and classes that go through an iterable to its end, before they do anything else.
+# Builtins and classes that consume an iterable before they do anything else.
 _EATERS = frozenset(
     map(id, (list, tuple, dict, set, frozenset, deque, OrderedDict, builtins.sorted, min, max, torch.Size))
 )  # fmt: skip
 
 
 def eaten(domain: Any, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Enter | None:
-    """A call of a builtin that goes through what runs code; None for every other call."""
+    """Calls such a builtin on an iterable whose iteration runs code; None for every other call."""
     if id(function.object) not in _EATERS or not args or not domain.runs_code(args[0]) or "key" in kwargs:
         return None
     given = [function, args[0], SequenceValue(tuple, args[1:]), domain.named(kwargs)]

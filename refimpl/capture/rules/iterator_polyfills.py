@@ -1,4 +1,5 @@
-"""Iterators that C has, as generators that are interpreted. Their variables say at every `yield` how C's iterator is made again.
+"""Iterators that are written in C, as generators to be interpreted. At every `yield`, their variables say how to rebuild C's
+iterator.
 
 Counterpart: torch/_dynamo/polyfills/itertools.py, builtins.py
 """
@@ -99,7 +100,7 @@ def chain_of(iterables: Any) -> Any:
 
 
 def sliced(iterator: Any, position: int, upcoming: int, stop: Any, step: int) -> Any:
-    """`itertools.islice`: `position` elements are taken, the next one that counts is `upcoming`."""
+    """`itertools.islice`: `position` items were taken, and the next one to give is number `upcoming`."""
     while True:
         while position < upcoming:
             for _ in iterator:
@@ -143,7 +144,7 @@ def cycled(iterator: Any, saved: Any, index: Any) -> Any:
         saved.append(item)
         yield item
     while saved:
-        for index, item in enumerate(saved):  # the iterator is made again by `index`
+        for index, item in enumerate(saved):  # rebuilding uses `index`
             yield item if index is not None else None
 
 
@@ -207,14 +208,14 @@ def paired(iterator: Any, is_begun: bool) -> Any:
 
 
 def stepped(items: Any, position: int) -> Any:
-    """Of what is known as a whole when it is made: `itertools.product` and its like."""
+    """`itertools.product` and others whose items are all known when they are made."""
     for item in items:
         position += 1
         yield item
 
 
 def shared(iterator: Any, items: Any, position: int) -> Any:
-    """One of `itertools.tee`: `items` are what any of them has taken."""
+    """One of `itertools.tee`. `items`: those that any of them has taken."""
     while True:
         if position == len(items):
             for item in iterator:
@@ -237,7 +238,7 @@ def called_until(function: Any, sentinel: Any) -> Any:
 
 
 def grouped(iterator: Any, key: Any, waiting: Any) -> Any:
-    """`itertools.groupby`. `waiting`: the key and item that are taken and not given, in a list; a group takes from it."""
+    """`itertools.groupby`. `waiting`: a list of the key and item that were taken but not yet given; a group takes from it."""
     is_begun, last = False, None
     while True:
         while not is_begun or not waiting or last == waiting[0]:
@@ -261,7 +262,7 @@ def _take(iterator: Any, key: Any, waiting: Any) -> None:
 
 
 def group_of(iterator: Any, key: Any, waiting: Any, last: Any, current: Any) -> Any:
-    """A group of `itertools.groupby`: over once the next one is asked for."""
+    """A group of `itertools.groupby`. It ends when the next group is requested."""
     while current:
         if not waiting:
             _take(iterator, key, waiting)
@@ -273,7 +274,7 @@ def group_of(iterator: Any, key: Any, waiting: Any, last: Any, current: Any) -> 
 
 
 def reduced(function: Any, iterable: Any, initial: Any) -> Any:
-    """`functools.reduce`. `initial`: a tuple of one or none."""
+    """`functools.reduce`. `initial`: a tuple of one item or none."""
     iterator = iter(iterable)
     if initial:
         total = initial[0]
@@ -289,7 +290,7 @@ def reduced(function: Any, iterable: Any, initial: Any) -> Any:
 
 
 def with_iterators(function: Any, before: Any, iterables: Any, kwargs: Any) -> Any:
-    """`function(*before, *iterables, **kwargs)`, where making an iterator is code of the user's."""
+    """`function(*before, *iterables, **kwargs)`, if making an iterator runs code of the user's."""
     iterators = []
     for iterable in iterables:
         iterators.append(iter(iterable))
@@ -297,7 +298,7 @@ def with_iterators(function: Any, before: Any, iterables: Any, kwargs: Any) -> A
 
 
 def with_lists(function: Any, iterables: Any, kwargs: Any) -> Any:
-    """`function(*iterables, **kwargs)` of a function that reads them to the end first."""
+    """`function(*iterables, **kwargs)`, for a function that first reads the iterables to the end."""
     lists = []
     for iterable in iterables:
         items = []

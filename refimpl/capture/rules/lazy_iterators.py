@@ -1,7 +1,7 @@
-"""Iterators of builtins and itertools that the segment makes: generators of Python that is interpreted, rebuilt as what C has.
+"""Lazy iterators of builtins and itertools: interpreted generators, rebuilt as C's iterators.
 
 Counterpart: torch/_dynamo/variables/iter.py, itertools polyfills
-Differs: their functions may be the user's, and generators may be among their sources; nothing is unrolled before it is asked for.
+Differs: their functions may be the user's and their sources generators; no item is computed before it is requested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ _NOTHING = ConstantValue(None)
 
 
 def native_iterator(domain: Any, class_: type, polyfill: Any, args: list[Any], rebuild: Any) -> NativeIteratorValue:
-    """One that takes the steps of a generator. `rebuild`: of an emitter and the generator's variables, an expression."""
+    """An iterator implemented by a generator. `rebuild` takes an emitter and the generator's variables and returns an
+    expression.
+    """
     generator = domain.enter_function(ObjectValue(polyfill), args, {})
     assert isinstance(generator, GeneratorValue)
     made_at = domain.state.offset()
@@ -52,7 +54,7 @@ def native_iterator(domain: Any, class_: type, polyfill: Any, args: list[Any], r
 
 
 class _Variables:
-    """The variables of a generator that waits."""
+    """The variables of a suspended generator."""
 
     def __init__(self, frame: FrameState) -> None:
         self._frame = frame
@@ -71,7 +73,7 @@ def _is_iterator(domain: Any, value: Any) -> bool:
 def iterators_of(
     domain: Any, function: Any, before: list[Any], iterables: list[Any], kwargs: dict[str, Any]
 ) -> list[Any] | Any:
-    """An iterator of each; a frame that makes them and calls the function again where code of the user's makes one."""
+    """An iterator over each; or a frame that makes them and calls the function again, if making one runs code of the user's."""
     if any(domain.runs_code(value) and not _is_iterator(domain, value) for value in iterables):
         given = [
             ObjectValue(function),
@@ -92,7 +94,7 @@ def _over(
     leading: int = 0,
     keywords: dict[str, Any] | None = None,
 ) -> None:
-    """A class whose arguments are `leading` values and then iterables, as many as are given."""
+    """Registers a class that takes `leading` values and then any number of iterables."""
 
     def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if len(args) < least or kwargs.keys() - (keywords or {}).keys():
@@ -108,7 +110,7 @@ def _over(
 
 
 def _with_one(function: Any, polyfill: Any, rebuild: Any, *, extra: tuple[Any, ...] = (), leading: int = 1) -> None:
-    """A class whose arguments are `leading` values and one iterable."""
+    """Registers a class that takes `leading` values and one iterable."""
 
     def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if len(args) != leading + 1 or kwargs:
@@ -127,7 +129,7 @@ def _star(emitter: Any, value: Any) -> str:
 
 
 def _written(function: Any, *names: str) -> Any:
-    """The class called with these variables."""
+    """A call of the class with these variables."""
 
     def rebuild(emitter: Any, variables: _Variables) -> str:
         args = ", ".join(emitter.expression(variables[name]) for name in names)
@@ -179,7 +181,7 @@ def _longest(emitter: Any, variables: _Variables) -> str:
 
 
 def plain_zip(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`zip` over iterators that run no code needs no frame."""
+    """`zip` over iterators that run no code, which needs no frame."""
     if kwargs.keys() - {"strict"}:
         wrong("zip")
     strict = kwargs.get("strict", ConstantValue(False))
@@ -382,7 +384,7 @@ def _tee(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
 
 
 def _combining(function: Any, names: tuple[str, ...], pools: int | None) -> None:
-    """Classes that read all they are given when they are made. `pools`: how many iterables; None: all arguments."""
+    """Registers classes that read all arguments when they are made. `pools`: how many are iterables; None: all."""
 
     def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         count = len(args) if pools is None else pools
@@ -448,7 +450,7 @@ def _from_keys(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str
     return made
 
 
-# Methods of classes, which are other objects each time they are asked for: by class and name.
+# Rules for methods of classes, by class and name: looking a method up gives a new object each time.
 CLASS_METHODS: dict[tuple[int, str], Rule] = {
     (id(itertools.chain), "from_iterable"): _chain_from_iterable,
     (id(dict), "fromkeys"): _from_keys,

@@ -1,4 +1,4 @@
-"""Python that is interpreted in the place of what C does in several steps of which one may be the user's code.
+"""Polyfills: Python functions that are interpreted in place of C functions some steps of which may run code of the user's.
 
 Counterpart: torch/_dynamo/polyfills
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def initialised(instance: Any, init: Any, args: Any, kwargs: Any) -> Any:
-    """A call of a class, once the object is there."""
+    """Calls `__init__` on a new object."""
     if init(instance, *args, **kwargs) is not None:
         raise TypeError("__init__() should return None")
     return instance
@@ -52,14 +52,14 @@ def next_of(iterator: Any) -> Any:
 
 
 def next_or(iterator: Any, default: Any) -> Any:
-    """`next` of an iterator, with something to give at its end."""
+    """`next(iterator, default)` of an iterator."""
     for item in iterator:
         return item
     return default
 
 
 def closed(generator: Any) -> None:
-    """`generator.close()` of one that waits."""
+    """`generator.close()` of a suspended generator."""
     try:
         generator.throw(GeneratorExit)
     except (GeneratorExit, StopIteration):
@@ -77,7 +77,7 @@ def has(object_: Any, name: str) -> bool:
 
 
 def attribute_or(object_: Any, name: str, default: Any) -> Any:
-    """`getattr` with something to give where there is none."""
+    """`getattr(object, name, default)`."""
     try:
         return getattr(object_, name)
     except AttributeError:
@@ -93,7 +93,7 @@ def listed(iterable: Any) -> Any:
 
 
 def unpacked(iterable: Any, count: int) -> Any:
-    """What is unpacked into so many variables: it is asked for one more, and not to its end."""
+    """The items to unpack into `count` variables. It requests one more item, as Python does, and not all."""
     items = []
     for item in iterable:
         items.append(item)
@@ -126,7 +126,7 @@ def item_of(keys: Any, object_: Any) -> Any:
 
 
 def attribute_of(names: Any, object_: Any) -> Any:
-    """`operator.attrgetter(*names)(object_)`, with the names in parts."""
+    """`operator.attrgetter(*names)(object_)`, with each name split at its dots."""
     found = []
     for parts in names:
         attribute = object_
@@ -149,13 +149,13 @@ def computed_once(instance: Any, function: Any, name: str) -> Any:
 
 
 def counted_into(table: Any, iterable: Any) -> None:
-    """What `collections.Counter` does with an iterable."""
+    """`collections.Counter.update` with an iterable."""
     for item in iterable:
         table[item] = table.get(item, 0) + 1
 
 
 def called_with_second_list(function: Any, first: Any, iterable: Any) -> Any:
-    """`function(first, iterable)` of a function that reads it to the end first."""
+    """`function(first, iterable)`, for a function that first reads the iterable to the end."""
     items = []
     for item in iterable:
         items.append(item)
@@ -163,17 +163,17 @@ def called_with_second_list(function: Any, first: Any, iterable: Any) -> Any:
 
 
 def constant_only(result: Any, changes: int, cached: Any, args: Any, kwargs: Any) -> Any:
-    """The result, where it is a constant, nothing was changed for it, and the cache holds the same. The domain answers it."""
+    """The result, if it is a constant, was computed without effects, and equals the cached one. The domain implements it."""
     return result
 
 
 def called_for_a_constant(function: Any, args: Any, kwargs: Any, changes: int, cached: Any) -> Any:
-    """A call of what a cache wraps."""
+    """Calls the function behind a cache."""
     return constant_only(function(*args, **kwargs), changes, cached, args, kwargs)
 
 
 def called_for_nothing(function: Any, first: Any, second: Any) -> None:
-    """`function(first, second)`, whatever it gives."""
+    """`function(first, second)` without its result."""
     function(first, second)
 
 
@@ -186,7 +186,7 @@ def called_with_each(function: Any, iterable: Any, kwargs: Any) -> Any:
 
 
 def called_with_list(function: Any, iterable: Any, rest: Any, kwargs: Any) -> Any:
-    """`function(iterable, *rest, **kwargs)` of a function that reads it to the end first."""
+    """`function(iterable, *rest, **kwargs)`, for a function that first reads the iterable to the end."""
     items = []
     for item in iterable:
         items.append(item)
@@ -194,7 +194,7 @@ def called_with_list(function: Any, iterable: Any, rest: Any, kwargs: Any) -> An
 
 
 def failed(kind: Any) -> None:
-    """Raises an exception whose arguments are not known. The domain answers it."""
+    """Raises an exception whose arguments are not known. The domain implements it."""
     raise kind
 
 
@@ -209,12 +209,12 @@ def negated(value: Any) -> bool:
 
 
 def contained_by(function: Any, container: Any, item: Any, wanted: bool) -> bool:
-    """`item in container` by a method."""
+    """`item in container`, by a method; `not in` if `wanted` is False."""
     return wanted if function(container, item) else not wanted
 
 
 def next_by(iterator: Any, default: Any) -> Any:
-    """`next(iterator, default)` of an object of the program."""
+    """`next(iterator, default)` of an object of the program's classes."""
     try:
         return iterator.__next__()
     except StopIteration:
@@ -222,7 +222,7 @@ def next_by(iterator: Any, default: Any) -> Any:
 
 
 def same(left: Any, right: Any) -> bool:
-    """`left is right`, of parts of containers. The domain answers it."""
+    """Compares items as containers do. The domain implements it."""
     return left is right
 
 
@@ -244,7 +244,7 @@ def count_of(items: Any, sought: Any) -> int:
 
 
 def contained(items: Any, sought: Any, wanted: bool) -> bool:
-    """`sought in items`; `not in` where it is not wanted."""
+    """`sought in items`; `not in` if `wanted` is False."""
     for item in items:
         if same(item, sought) or item == sought:
             return wanted
@@ -267,7 +267,7 @@ def removed(items: Any, sought: Any) -> None:
 
 
 def equal_sequences(left: Any, right: Any, wanted: bool) -> bool:
-    """`left == right` of the same class; `!=` where it is not wanted."""
+    """`left == right` of two sequences; `!=` if `wanted` is False."""
     if len(left) != len(right):
         return not wanted
     for index, item in enumerate(left):
@@ -277,7 +277,7 @@ def equal_sequences(left: Any, right: Any, wanted: bool) -> bool:
 
 
 def equal_dicts(left: Any, right: Any, wanted: bool) -> bool:
-    """`left == right` of dicts; `!=` where it is not wanted."""
+    """`left == right` of two dicts; `!=` if `wanted` is False."""
     if len(left) != len(right):
         return not wanted
     for key, item in left.items():
@@ -297,7 +297,7 @@ def made_for(table: Any, key: Any, factory: Any) -> Any:
 
 
 def ordered(items: Any, keys: Any, reverse: Any) -> Any:
-    """The items in the order of the keys. The domain answers it."""
+    """The items sorted by the keys. The domain implements it."""
     return [item for _, item in sorted(zip(keys, items, strict=True), reverse=reverse)]
 
 
@@ -344,7 +344,7 @@ def greatest(iterable: Any, key: Any) -> Any:
 
 
 def extremum_of_tensors(items: Any, is_better: Any, where: Any) -> Any:
-    """`min` or `max` of numbers, of which some are in tensors: the first of those that no other one is better than."""
+    """`min` or `max` of numbers some of which are in tensors: the first one that no other is better than."""
     found, *others = items
     for item in others:
         decision = is_better(item, found)
@@ -353,7 +353,9 @@ def extremum_of_tensors(items: Any, is_better: Any, where: Any) -> Any:
 
 
 def first_of(results: Any) -> Any:
-    """An operator: the first method that knows the operands. `results`: functions with their two arguments."""
+    """An operator: the result of the first method that does not return NotImplemented. `results`: functions with their two
+    arguments.
+    """
     for function, left, right in results:
         result = function(left, right)
         if result is not NotImplemented:
@@ -362,7 +364,7 @@ def first_of(results: Any) -> Any:
 
 
 def equal_by(results: Any, otherwise: bool) -> Any:
-    """`==` or `!=`: the same, and identity where no method knows the operands."""
+    """`==` or `!=`, by the first method that does not return NotImplemented; else by identity."""
     for function, left, right, is_inverted in results:
         result = function(left, right)
         if result is not NotImplemented:
@@ -371,7 +373,7 @@ def equal_by(results: Any, otherwise: bool) -> Any:
 
 
 class FunctionContext:
-    """`ctx` of a `torch.autograd.Function`. What is said there is kept in attributes, by the names that torch's own has."""
+    """The `ctx` of a `torch.autograd.Function`. It stores what its methods receive in attributes, under torch's names."""
 
     saved_tensors = ()
 
@@ -379,7 +381,7 @@ class FunctionContext:
         self.saved_tensors = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Of forward mode, which is not captured."""
+        """For forward mode, which is not captured."""
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
         self.non_differentiable = tensors
@@ -392,44 +394,44 @@ class FunctionContext:
 
 
 def outputs_of(result: Any, args: Any, context: Any) -> Any:
-    """The outputs of a `torch.autograd.Function`; a rule of its own."""
+    """The outputs of a `torch.autograd.Function`. The domain has a rule for it."""
     raise NotImplementedError
 
 
 def applied(forward: Any, context: Any, args: Any, outputs: Any) -> Any:
-    """`Function.apply` while gradients are off."""
+    """`Function.apply` with grad mode off."""
     return outputs(forward(context, *args), args, context)
 
 
 def applied_under(manager: Any, forward: Any, context: Any, args: Any, outputs: Any) -> Any:
-    """The same while they are on, and no argument has one."""
+    """`Function.apply` with grad mode on, if no argument requires grad."""
     with manager():
         result = forward(context, *args)
     return outputs(result, args, context)
 
 
 def called(function: Any, args: Any) -> Any:
-    """A function that an operator is given."""
+    """Calls a function that is given to an operator."""
     return function(*args)
 
 
 def called_named(function: Any, args: Any, kwargs: Any) -> Any:
-    """The same, with keywords."""
+    """The same with keyword arguments."""
     return function(*args, **kwargs)
 
 
 def called_with_both(function: Any, first: Any, *rest: Any) -> Any:
-    """A function that takes what is in a list and the rest."""
+    """Calls a function with the items of a list and further arguments."""
     return function(*first, *rest)
 
 
 def called_before(function: Any, last: Any, *first: Any) -> Any:
-    """The same, of the arguments that come last."""
+    """Calls a function with `first` before the items of a list."""
     return function(*first, *last)
 
 
 def combined(function: Any, count: int, last: Any, carried: Any, elements: Any) -> Any:
-    """A step of a scan, of a function that gives what is carried and what comes out in one."""
+    """One step of a scan, for a function that returns the carried values and the outputs together."""
     results = function(*carried, *elements, *last)
     return [*results[:count]], [*results[count:]]
 
@@ -450,10 +452,10 @@ _CODES = {function.__code__ for function in list(globals().values()) if isinstan
 
 
 def note_polyfills(functions: Iterable[Any]) -> None:
-    """Of another module."""
+    """Registers the polyfills of another module."""
     _CODES.update(function.__code__ for function in functions if isinstance(function, FunctionType))
 
 
 def is_polyfill(code: CodeType) -> bool:
-    """Whether a frame is one that the user's program does not have."""
+    """Whether the code is a polyfill's: a frame that the user's program does not have."""
     return code in _CODES

@@ -1,7 +1,7 @@
 """Tuples, lists, deques and slices.
 
 Counterpart: torch/_dynamo/variables/lists.py
-Differs: a method checks all it needs before it changes a value, so that a break leaves the value as it was.
+Differs: a method checks its arguments before it changes a value, so that a graph break leaves the value unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.value import UserRaise, Value, advanced_by_steps, raising, unsupported
 
 Method = Callable[[Any, Any, list[Any], dict[str, Any]], Any]
-_FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # of a named tuple, by name
+_FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # the class of a named tuple's fields
 _MOST_ITEMS = 100_000
 
 
@@ -43,7 +43,7 @@ class SequenceValue(Value):
         return self.class_.__name__
 
     def kind_of_sequence(self) -> type | None:
-        """By what class a comparison of sequences goes; None where it is not known."""
+        """The class by which sequences are compared; None if it is not known."""
         if self.class_ in (tuple, torch.Size) or is_named_tuple(self.class_):
             return tuple
         return self.class_ if self.class_ in (list, deque) else None
@@ -168,7 +168,7 @@ class SequenceValue(Value):
         key = domain.known_key(key)
         match key:
             case ConstantValue() if self.is_changed_at(key.value):
-                self._element(key.value)  # is there
+                self._element(key.value)  # raises IndexError if there is no such item
                 domain.state.effects.will_change(self)
                 self.items[key.value] = item
             case ConstantValue() if self.class_ is list and type(key.value) is slice:
@@ -179,7 +179,7 @@ class SequenceValue(Value):
                 super().set_item(domain, key, item)
 
     def is_changed_at(self, key: Any) -> bool:
-        """Whether an item at this place can be written to or deleted."""
+        """Whether the item at this index can be assigned or deleted."""
         return self.class_ is list and type(key) is int
 
     def _set_slice(self, domain: Any, where: slice, item: Any) -> None:
@@ -209,14 +209,14 @@ class SequenceValue(Value):
         self.items.append(item)
 
     def extend(self, domain: Any, iterable: Any) -> None:
-        """`value.extend(iterable)`, of what runs no code."""
+        """`value.extend(iterable)`, if iterating runs no code of the user's."""
         more = domain.elements(iterable)
         domain.state.effects.will_change(self)
         self.items.extend(more)
         self.keep_within(from_left=True)
 
     def keep_within(self, *, from_left: bool) -> None:
-        """What a deque of limited length drops at its other end."""
+        """Drops surplus items of a deque with `maxlen`, from the side opposite to the one that grew."""
 
     # ------------------------------------------------------------------------------------------------- rebuilding
 
@@ -304,7 +304,7 @@ class DequeValue(SequenceValue):
 
 
 class SliceValue(Value):
-    """A slice of which a part is no constant."""
+    """A slice that has a part which is no constant."""
 
     __slots__ = ("parts",)
 
@@ -329,14 +329,14 @@ class SliceValue(Value):
 
 
 def refuse_hash(value: Value, class_: type) -> Any:
-    """Raises TypeError of the program where the class has no hash."""
+    """Raises the program's TypeError if the class is unhashable."""
     if class_.__hash__ is None:
         raising(TypeError, f"unhashable type: '{class_.__name__}'")
     unsupported("a key", value)
 
 
 def attribute_of_container(domain: Any, value: Value, class_: type, name: str) -> Any:
-    """An attribute of a builtin container: its class, or a method."""
+    """An attribute of a builtin container: `__class__`, or a method."""
     if name == "__class__":
         return domain.object(class_)
     return NativeMethodValue(value, name) if hasattr(class_, name) else raising(AttributeError)
@@ -350,7 +350,7 @@ def has_attribute_of_container(value: Value, class_: type, name: str) -> bool:
 
 
 def contained_in(domain: Any, elements: Sequence[Value], item: Value, container: Value, inverted: bool) -> Any:
-    """`item in elements`, which are those of the container."""
+    """`item in container`, whose elements these are."""
     for element in elements:
         same = domain.same_or_equal(element, item)
         if same is None:
@@ -364,7 +364,7 @@ def contained_in(domain: Any, elements: Sequence[Value], item: Value, container:
 def call_from(
     methods: Mapping[str, Method], domain: Any, receiver: Value, name: str, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """A call of a method of a container, by the methods that its kind has."""
+    """Calls a container's method, looked up in the methods of its kind."""
     method = methods.get(name)
     if method is None or (kwargs and name not in _WITH_KEYWORDS):
         unsupported(f"method {name}", receiver)
@@ -375,12 +375,12 @@ def call_from(
 
 
 def nothing() -> Value:
-    """None."""
+    """The value None."""
     return ConstantValue(None)
 
 
 def wrong(what: str) -> Any:
-    """Breaks the graph where a method is called with what it does not take."""
+    """Breaks the graph before a method call with arguments that the method does not accept."""
     raise GraphBreak("op_raises_on_fake", what=what, error="an exception")
 
 
@@ -463,7 +463,7 @@ def _copy_of_list(domain: Any, receiver: SequenceValue, args: list[Any], kwargs:
 
 
 def _place(domain: Any, receiver: SequenceValue, args: list[Any]) -> Any:
-    """Where the first equal item is; None where there is none; a frame where code of the user's has to say."""
+    """The index of the first equal item; None if there is none; a frame, if the comparison runs code of the user's."""
     for index, item in enumerate(receiver.items):
         same = domain.same_or_equal(item, args[0])
         if same is None:
@@ -520,7 +520,7 @@ def _sort(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[st
 
 
 def in_order(domain: Any, items: list[Value], keys: list[Value], reverse: Any = None) -> list[Value]:
-    """The items sorted by keys that are constants. Breaks for other keys."""
+    """The items sorted by their keys, which have to be constants. Breaks the graph for other keys."""
     is_reversed = False if reverse is None else domain.constant_of(reverse, "sorted")
     plain = [domain.constant_of(key, "sorted") for key in keys]
     try:
