@@ -13,8 +13,8 @@ from types import MappingProxyType
 from typing import Any
 
 _NOT_YET = "This is a limit of refimpl.capture, not of your program."
-_RAISES = "Run the function eagerly: if it raises there too, this is no matter of capture."
-_FORBID = "Use torch._dynamo.disable or a graph break of your own to mark the place, if it is meant."
+_RAISES = "Run the function eagerly: if it raises there too, capture is not the cause."
+_FORBID = "If the call is intended, mark it with torch._dynamo.disable, or add a graph break before it."
 _TENSORS = "Keep the value in tensors (torch.where, masks), or capture data-dependent values (capture_scalar_outputs)."
 
 
@@ -42,15 +42,15 @@ REGISTRY = _kinds(
     _kind(
         "RC0001",
         "branch_on_tensor",
-        "the course depends on the value of a tensor ({what})",
+        "control flow depends on the value of a tensor ({what})",
         _TENSORS,
-        "torch.cond captures both ways",
+        "Use torch.cond, which captures both branches.",
     ),
     _kind("RC0002", "data_dependent_read", "{what} reads a value out of a tensor", _TENSORS),
     _kind(
         "RC0003",
         "dynamic_output_shape",
-        "the shape of what {what} gives depends on data",
+        "the output shape of {what} depends on data",
         "Set capture_dynamic_output_shape_ops.",
     ),
     _kind(
@@ -62,21 +62,21 @@ REGISTRY = _kinds(
     _kind(
         "RC0005",
         "op_without_fake_kernel",
-        "{what} has no kernel for tensors without data",
+        "{what} has no fake kernel",
         "Register one with torch.library.register_fake.",
     ),
     _kind("RC0006", "not_a_graph_argument", "a {what} is given to a torch function", _NOT_YET),
-    _kind("RC0007", "op_returns", "{what} gives a {result}, which a graph cannot", _NOT_YET),
+    _kind("RC0007", "op_returns", "{what} returns a {result}, which a graph cannot contain", _NOT_YET),
     _kind(
         "RC0008",
         "guard_on_data",
-        "Could not guard on data-dependent expression, for a number out of a tensor is not known: {what}",
-        "Say what it is with torch._check, or ask the tensor (torch.where, masks).",
+        "Could not guard on data-dependent expression: it needs a number that is read from a tensor ({what})",
+        "State its range with torch._check, or keep it in tensors (torch.where, masks).",
     ),
     _kind(
         "RC0009",
         "outside_of_range",
-        "{what} would need a number out of a tensor to be what it cannot be: {error}",
+        "{what} needs a number that is read from a tensor to have an impossible value: {error}",
         "Look for calls of torch._check that contradict each other.",
     ),
     _kind(
@@ -89,59 +89,59 @@ REGISTRY = _kinds(
     _kind(
         "RC0011",
         "call_of_skipped_function",
-        "{what} is marked to be left out of capture",
-        "Remove the mark, or call it outside.",
+        "{what} is marked to be skipped by capture",
+        "Remove the mark, or call it outside of the captured function.",
     ),
     _kind("RC0012", "unsupported_code", "{what} cannot be interpreted: {error}", _NOT_YET),
     _kind("RC0013", "user_break", "the program asks for a graph break here", "Remove the call of graph_break()."),
     _kind(
         "RC0014",
         "output_of_program",
-        "{what} writes to the outside",
-        "List it in reorderable_logging_functions if its time does not matter.",
+        "{what} prints or logs",
+        "List it in reorderable_logging_functions if it may run later.",
     ),
-    _kind("RC0015", "looks_at_frames", "{what} looks at the frames of the program", _FORBID),
-    _kind("RC0016", "wrong_arguments", "{what} does not take these arguments: {error}", _RAISES),
+    _kind("RC0015", "looks_at_frames", "{what} inspects the frames of the program", _FORBID),
+    _kind("RC0016", "wrong_arguments", "{what} does not accept these arguments: {error}", _RAISES),
     _kind("RC0020", "unsupported_operation", "{what} is not known for a {kind}", _NOT_YET),
-    _kind("RC0021", "unsupported_input", "a {kind} is not known as an input ({what})", _NOT_YET),
-    _kind("RC0022", "cannot_rebuild", "a {kind} cannot be made again after the graph", _NOT_YET),
+    _kind("RC0021", "unsupported_input", "a {kind} is not supported as an input ({what})", _NOT_YET),
+    _kind("RC0022", "cannot_rebuild", "a {kind} cannot be rebuilt after the graph", _NOT_YET),
     _kind(
         "RC0023",
         "effect_in_branch",
         "a function given to {what} changes {kind}",
-        "Return the value in place of changing something.",
+        "Return the new value instead of changing an object.",
     ),
-    _kind("RC0024", "exception_leaves", "{what} is raised, and nothing that is captured handles it", _RAISES),
+    _kind("RC0024", "exception_leaves", "{what} is raised, and the captured code does not handle it", _RAISES),
     _kind(
         "RC0025",
         "generator_waits",
-        "a generator waits in a `try` or a `with` when capture ends",
+        "a generator is suspended inside a `try` or `with` where the graph ends",
         "Run it to its end, or close it.",
     ),
     _kind(
         "RC0026",
         "update_of_shared_places",
-        "{what} updates a tensor in which elements share places: what comes out depends on which of them is computed first",
+        "{what} updates a tensor whose elements share memory: the result depends on the order in which they are computed",
         "Write to a clone of it.",
     ),
     _kind(
         "RC0027",
         "read_after_write",
-        "{what} writes to memory that it reads as another argument: what comes out depends on what it does first",
-        "Give it a clone for one of them.",
+        "{what} writes to memory that another argument reads: the result depends on the order of reads and writes",
+        "Pass a clone of one of them.",
     ),
     _kind(
         "RC0030",
         "too_many_instructions",
         "more than {what} instructions in one segment: a loop is unrolled",
-        "Put the loop's body into a function that is captured alone.",
+        "Put the loop's body into a function that is captured on its own.",
     ),
-    _kind("RC0031", "too_deep", "calls are nested more than {what} deep", "Look for recursion without an end."),
+    _kind("RC0031", "too_deep", "calls are nested more than {what} deep", "Look for endless recursion."),
     _kind(
         "RC0032",
         "recompile_limit",
         "{what} was captured {kind} times for different inputs",
-        "mark_dynamic, or a higher recompile_limit",
+        "Use mark_dynamic, or raise recompile_limit.",
     ),
 )
 
