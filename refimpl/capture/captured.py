@@ -37,6 +37,7 @@ from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.signals import Returned
+from refimpl.capture.public.cloning import checkpoint_params, clone_inputs
 from refimpl.capture.public.counters import counters
 from refimpl.capture.public.errors import (
     BackendCompilerFailed,
@@ -49,8 +50,8 @@ from refimpl.capture.public.fake_values import as_raised
 from refimpl.capture.public.marks import LEFT_OUT_ALONE
 from refimpl.capture.public.metrics import CompilationMetrics, next_compile_id, record_compilation_metrics
 from refimpl.capture.public.running import CAPTURE, DISABLED, RUN_ONLY, capturing, running
+from refimpl.capture.public.same import same
 from refimpl.capture.public.timing import dynamo_timed, increment_frame
-from refimpl.capture.public.verify import check_backend
 from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.segment import Segment, SegmentCache, facts_of_failure, facts_of_segment, place_of
 from refimpl.capture.translate import Backend, BreaksAt, translate
@@ -360,7 +361,7 @@ class CapturedFunction:
         try:
             compiled = backend(module, examples)
             if config.verify_correctness:
-                check_backend(module, compiled, examples)
+                _check_backend(module, compiled, examples)
         except CaptureError:
             raise
         except Exception as error:
@@ -423,6 +424,23 @@ class CapturedFunction:
         machine = Machine(self._domain)
         machine.frames = frames
         return machine.resume().value
+
+
+def _check_backend(module: torch.fx.GraphModule, compiled: Callable[..., Any], examples: list[Any]) -> None:
+    """Runs graph and backend on copies of the example inputs. Raises RuntimeError where the results differ.
+
+    Counterpart: torch/_dynamo/output_graph.py WrapperBackend
+    """
+    restore = checkpoint_params(module)
+    correct = module.forward(*clone_inputs(examples))
+    restore()
+    result = compiled(*clone_inputs(examples))
+    restore()
+    if not same(correct, result):
+        raise RuntimeError(
+            f"incorrect results of backend {compiled}\n  expected: {correct}\n  seen: {result}\n"
+            "  what to do: fix the backend, or unset config.verify_correctness"
+        )
 
 
 def _traced(how: str) -> RuntimeError:

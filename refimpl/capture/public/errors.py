@@ -48,7 +48,7 @@ class BackendCompilerFailed(CaptureError):
         self.inner_exception = inner
         super().__init__(
             f"backend={self.backend_name!r} raised:\n{type(inner).__name__}: {inner}\n"
-            "  expected: a function of the graph's inputs\n  what to do: mend the backend, or try backend='eager'"
+            "  expected: a function of the graph's inputs\n  what to do: fix the backend, or try backend='eager'"
         )
 
 

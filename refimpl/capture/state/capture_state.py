@@ -196,41 +196,39 @@ class CaptureState(OperatorState):
     def _wrapped(self, found: Any, source: Source) -> Value:
         if self._is_symbolic_number(found, source):
             return self._number(found, source)
+        builder = _BUILDERS.get(id(type(found)))
+        made = None if builder is None else builder(self, found, source)
+        if made is not None:
+            return made
         if is_a(found, torch.Tensor):
             return self._tensor(found, source)
-        if type(found) is np.ndarray or is_a(found, np.generic):
+        if is_a(found, np.generic):
             return self._array(found, source)
-        if type(found) in CONSTANT_TYPES:
-            self.guard(GuardKind.EQUALS, source, found)
-            return ConstantValue(found, source)
         if is_a(found, _BY_IDENTITY):
             self.guard(GuardKind.ID, source, found)
             return ObjectValue(found, source)
-        if type(found) is CodeType:
-            self.guard(GuardKind.ID, source, found)
-            return ConstantValue(found, source)
-        if type(found) in (tuple, list, torch.Size) or (is_a(found, tuple) and is_named_tuple(type(found))):
+        if is_a(found, tuple) and is_named_tuple(type(found)):
             return self._sequence(found, source)
-        if type(found) in (dict, OrderedDict, defaultdict):
-            return self._dict(found, source)
-        made = self._of_collection(found, source)
-        if made is not None:
-            return made
-        if type(found) is MappingProxyType:
-            inside = self._dict(dict(found), PlainMappingSource(source))
-            if isinstance(inside, DictValue):
-                self.guard(GuardKind.TYPE, source, MappingProxyType)
-                return FrozenDictValue(inside.items, source, MappingProxyType)
-        if type(found) in _ITERATORS and len(items_ahead(found)) <= _MOST_AHEAD:
-            made = self._iterator(found, source)
-            if made is not None:
-                return made
-        if type(found) is MethodType:
-            return self._method(found, source)
-        if type(found) is CellType:
-            return CellValue(source=source, content=None)
         self.guard(GuardKind.TYPE, source, type(found))
         return ObjectValue(found, source)
+
+    def _constant(self, found: Any, source: Source) -> Value:
+        self.guard(GuardKind.EQUALS, source, found)
+        return ConstantValue(found, source)
+
+    def _code(self, found: CodeType, source: Source) -> Value:
+        self.guard(GuardKind.ID, source, found)
+        return ConstantValue(found, source)
+
+    def _cell(self, found: CellType, source: Source) -> Value:
+        return CellValue(source=source, content=None)
+
+    def _mapping_proxy(self, found: MappingProxyType[Any, Any], source: Source) -> Value | None:
+        inside = self._dict(dict(found), PlainMappingSource(source))
+        if not isinstance(inside, DictValue):
+            return None
+        self.guard(GuardKind.TYPE, source, MappingProxyType)
+        return FrozenDictValue(inside.items, source, MappingProxyType)
 
     def _tensor(self, found: torch.Tensor, source: Source) -> Value:
         is_plain = type(found) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -368,8 +366,11 @@ class CaptureState(OperatorState):
         return DictValue(items, source, type(found))
 
     def _iterator(self, found: Any, source: Source) -> Value | None:
-        """The value of an iterator over a list, tuple or range; None if the segment has changed the list."""
-        ahead, rest, reduced, over = items_ahead(found), RestSource(source), found.__reduce__(), None
+        """The value of an iterator over a list, tuple or range; None for a long one, and if the segment has changed the list."""
+        ahead, rest, over = items_ahead(found), RestSource(source), None
+        if len(ahead) > _MOST_AHEAD:
+            return None
+        reduced = found.__reduce__()
         self.guard(GuardKind.TYPE, source, type(found))
         if type(ahead) is list:
             self.guard(GuardKind.LENGTH, ReducedSource(source), len(reduced))
@@ -386,43 +387,49 @@ class CaptureState(OperatorState):
         self.iterators.append(made)
         return made
 
-    def _of_collection(self, found: Any, source: Source) -> Value | None:
-        """The value of a set of constants, a slice, a deque or a partial function; None for another object."""
-        if type(found) in (set, frozenset) and all(map(_is_known_key, found)):
-            self.guard(GuardKind.TYPE, source, type(found))
-            self.guard(GuardKind.KEYS, source, list(found))
-            made = SetValue(type(found), source)
-            made.real, made.order, made.is_ordered = type(found)(found), list(found), False
-            made.values = {key: _known_key(key) for key in found}
-            return made
-        if type(found) is slice:
-            self.guard(GuardKind.TYPE, source, slice)
-            parts = [
-                self.wrap(getattr(found, name), AttributeSource(source, name)) for name in ("start", "stop", "step")
-            ]
-            if all(isinstance(part, ConstantValue) for part in parts):
-                return ConstantValue(found)
-            if not all(map(_may_be_in_slice, parts)):
-                return None
-            made = SliceValue(tuple(parts))
-            made.source = source
-            return made
-        if type(found) is deque:
-            self.guard(GuardKind.TYPE, source, deque)
-            self.guard(GuardKind.LENGTH, source, len(found))
-            self.guard(GuardKind.EQUALS, AttributeSource(source, "maxlen"), found.maxlen)
-            items: list[Value] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
-            return DequeValue(items, found.maxlen, source)
-        if type(found) is functools.partial and not found.__dict__:
-            self.guard(GuardKind.TYPE, source, type(found))
-            self.guard(GuardKind.EMPTY, AttributeSource(source, "__dict__"))
-            keywords = self.wrap(found.keywords, AttributeSource(source, "keywords"))
-            args = self.wrap(found.args, AttributeSource(source, "args"))
-            if isinstance(keywords, DictValue) and isinstance(args, SequenceValue):
-                named = {key: value for key, (_, value) in keywords.items.items()}
-                function = self.wrap(found.func, AttributeSource(source, "func"))
-                return PartialValue(function, list(args.items), named, source)
-        return None
+    def _set(self, found: Any, source: Source) -> Value | None:
+        """The value of a set whose elements a guard can hold; None for another set."""
+        if not all(map(_is_known_key, found)):
+            return None
+        self.guard(GuardKind.TYPE, source, type(found))
+        self.guard(GuardKind.KEYS, source, list(found))
+        made = SetValue(type(found), source)
+        made.real, made.order, made.is_ordered = type(found)(found), list(found), False
+        made.values = {key: _known_key(key) for key in found}
+        return made
+
+    def _slice(self, found: slice, source: Source) -> Value | None:
+        """The value of a slice of constants and symbolic numbers; None for another slice."""
+        self.guard(GuardKind.TYPE, source, slice)
+        parts = [self.wrap(getattr(found, name), AttributeSource(source, name)) for name in ("start", "stop", "step")]
+        if all(isinstance(part, ConstantValue) for part in parts):
+            return ConstantValue(found)
+        if not all(isinstance(part, (ConstantValue, NumberValue)) for part in parts):
+            return None
+        made = SliceValue(tuple(parts))
+        made.source = source
+        return made
+
+    def _deque(self, found: deque[Any], source: Source) -> Value:
+        self.guard(GuardKind.TYPE, source, deque)
+        self.guard(GuardKind.LENGTH, source, len(found))
+        self.guard(GuardKind.EQUALS, AttributeSource(source, "maxlen"), found.maxlen)
+        items: list[Value] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
+        return DequeValue(items, found.maxlen, source)
+
+    def _partial(self, found: functools.partial[Any], source: Source) -> Value | None:
+        """The value of a partial function; None for one with attributes of its own."""
+        if found.__dict__:
+            return None
+        self.guard(GuardKind.TYPE, source, type(found))
+        self.guard(GuardKind.EMPTY, AttributeSource(source, "__dict__"))
+        keywords = self.wrap(found.keywords, AttributeSource(source, "keywords"))
+        args = self.wrap(found.args, AttributeSource(source, "args"))
+        if not isinstance(keywords, DictValue) or not isinstance(args, SequenceValue):
+            return None
+        named = {key: value for key, (_, value) in keywords.items.items()}
+        function = self.wrap(found.func, AttributeSource(source, "func"))
+        return PartialValue(function, list(args.items), named, source)
 
     def items_of(self, value: ObjectValue) -> DictValue:
         """The items, at the entry, of an object whose class derives from dict."""
@@ -526,10 +533,6 @@ class CaptureState(OperatorState):
         return self.wrap(object_, CellSource(cell.source))
 
 
-def _may_be_in_slice(value: Value) -> bool:
-    return isinstance(value, (ConstantValue, NumberValue))
-
-
 def _is_known_key(key: Any) -> bool:
     """Whether a guard on the keys of a container determines the key."""
     return is_constant_key(key) or has_own_key(key)
@@ -539,3 +542,24 @@ def _known_key(key: Any) -> Value:
     if type(key) is tuple:
         return SequenceValue(tuple, [_known_key(item) for item in key])
     return ObjectValue(key) if has_own_key(key) else ConstantValue(key)
+
+
+_BUILDERS_BY_CLASS: dict[type, Callable[[CaptureState, Any, Source], Value | None]] = {
+    **dict.fromkeys(CONSTANT_TYPES, CaptureState._constant),
+    **dict.fromkeys((tuple, list, torch.Size), CaptureState._sequence),
+    **dict.fromkeys((dict, OrderedDict, defaultdict), CaptureState._dict),
+    **dict.fromkeys((set, frozenset), CaptureState._set),
+    **dict.fromkeys(_ITERATORS, CaptureState._iterator),
+    np.ndarray: CaptureState._array,
+    CodeType: CaptureState._code,
+    slice: CaptureState._slice,
+    deque: CaptureState._deque,
+    functools.partial: CaptureState._partial,
+    MappingProxyType: CaptureState._mapping_proxy,
+    MethodType: CaptureState._method,
+    CellType: CaptureState._cell,
+}
+"""How an object of exactly this class becomes a value; None: guarded by its type alone."""
+_BUILDERS = {
+    id(class_): builder for class_, builder in _BUILDERS_BY_CLASS.items()
+}  # hashing a class may call a metaclass

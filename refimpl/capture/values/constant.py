@@ -45,6 +45,10 @@ class ConstantValue(Value):
         return True
 
     @property
+    def equality_is_identity(self) -> bool:
+        return True
+
+    @property
     def is_like_set(self) -> bool:
         return type(self.value) is frozenset
 

@@ -13,7 +13,6 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.constant import ConstantValue, NumberValue, is_number
 from refimpl.capture.values.hashing import has_own_key
-from refimpl.capture.values.instance import InstanceValue
 from refimpl.capture.values.mapping import DictValue, DictViewValue
 from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.sequence import SequenceValue
@@ -22,7 +21,6 @@ from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import Value, unsupported
 
 _WITHOUT_TENSORS = (type(None), str, bytes)  # never equal to a tensor
-_PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 
 
 def same_or_equal(domain: Any, left: Any, right: Any) -> bool | None:
@@ -47,7 +45,7 @@ def same_or_equal(domain: Any, left: Any, right: Any) -> bool | None:
             return False
         case (SequenceValue(), DictValue() | SetValue()) | (DictValue() | SetValue(), SequenceValue()):
             return False
-        case _ if _is_compared_by_identity(left) and _is_compared_by_identity(right):
+        case _ if left.equality_is_identity and right.equality_is_identity:
             return _identical_objects(domain, left, right)
         case _:
             return None
@@ -101,19 +99,6 @@ def _equal_dicts(domain: Any, left: DictValue, right: DictValue) -> bool | None:
         if (same := same_or_equal(domain, value, right.items[key][1])) is not True:
             return same
     return True
-
-
-def _is_compared_by_identity(value: Value) -> bool:
-    """Whether `==` of this value compares identity, or returns False for every other class."""
-    match value:
-        case ObjectValue():
-            return any(type(value.object).__eq__ is known for known in _PLAIN_EQUALITY)
-        case InstanceValue():
-            return value.class_.__eq__ is object.__eq__
-        case ConstantValue() | SequenceValue() | DictValue() | SetValue():
-            return True
-        case _:
-            return False
 
 
 def _identical_objects(domain: Any, left: Value, right: Value) -> bool:

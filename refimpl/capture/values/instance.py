@@ -53,6 +53,10 @@ class InstanceValue(ProgramObject):
     def is_object(self) -> bool:
         return True
 
+    @property
+    def equality_is_identity(self) -> bool:
+        return self.class_.__eq__ is object.__eq__
+
     def class_of(self) -> type:
         return self.class_
 

@@ -47,6 +47,10 @@ class DictValue(Value):
         return self.class_.__name__
 
     @property
+    def equality_is_identity(self) -> bool:
+        return True
+
+    @property
     def is_operand_of_tensors(self) -> bool:
         return False
 

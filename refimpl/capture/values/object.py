@@ -85,6 +85,10 @@ class ObjectValue(ProgramObject):
         return is_a(self.object, type)
 
     @property
+    def equality_is_identity(self) -> bool:
+        return any(type(self.object).__eq__ is known for known in _PLAIN_EQUALITY)
+
+    @property
     def is_operand_of_tensors(self) -> bool:
         return False
 

@@ -42,6 +42,10 @@ class SequenceValue(Value):
     def kind(self) -> str:
         return self.class_.__name__
 
+    @property
+    def equality_is_identity(self) -> bool:
+        return True
+
     def kind_of_sequence(self) -> type | None:
         """The class by which sequences are compared; None if it is not known."""
         if self.class_ in (tuple, torch.Size) or is_named_tuple(self.class_):

@@ -63,6 +63,10 @@ class SetValue(Value):
     def is_like_set(self) -> bool:
         return True
 
+    @property
+    def equality_is_identity(self) -> bool:
+        return True
+
     def class_of(self) -> type:
         return self.class_
 

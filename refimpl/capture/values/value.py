@@ -118,6 +118,11 @@ class Value:
         """Whether equal objects are interchangeable."""
         return False
 
+    @property
+    def equality_is_identity(self) -> bool:
+        """Whether `==` with a value of another kind compares identity."""
+        return False
+
     # ------------------------------------------------------------------------------------------------- attributes
 
     def load_attr(self, domain: Any, name: str) -> Any:
