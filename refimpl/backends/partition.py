@@ -12,7 +12,7 @@ import torch
 from refimpl.aot.partition import min_cut_rematerialization_partition
 from refimpl.aot.partition.recomputation import Prices, current_options, partition_options
 from refimpl.codegen.options import CodegenOptions
-from refimpl.codegen.remade_attention import attention_made_again, without_tags
+from refimpl.codegen.recomputed_attention import tagged_for_recomputation, without_tags
 
 # Memory that is saved is written and read once. What a product reads is in memory in either graph, so that to make it again costs
 # as much as to save it; and a kernel that would not write a value anyway pays for the time that it takes. In the time in which it
@@ -33,7 +33,7 @@ def partition_for_kernels(
     asked = current_options().prices
     with (
         partition_options(prices=KERNEL_PRICES if asked == Prices() else asked),
-        attention_made_again(joint_module, num_fwd_outputs, options or CodegenOptions()) as names,
+        tagged_for_recomputation(joint_module, num_fwd_outputs, options or CodegenOptions()) as names,
     ):
         forward, backward = min_cut_rematerialization_partition(
             joint_module, joint_inputs, num_fwd_outputs=num_fwd_outputs, **keywords

@@ -88,7 +88,9 @@ class ChoicesState:
         if found is None:
             return None
         if not isinstance(found, dict) or found.get("choice") not in names:
-            warnings.warn(f"{self.path}: ignores a choice that is not among the configurations: {found!r}", stacklevel=2)
+            warnings.warn(
+                f"{self.path}: ignores a choice that is not among the configurations: {found!r}", stacklevel=2
+            )
             return None
         return list(names).index(found["choice"])
 
@@ -112,7 +114,7 @@ class ChoicesState:
             return {}
         expected = {"format": FORMAT, "machine": asdict(self.machine)}
         if not isinstance(content, dict) or {name: content.get(name) for name in expected} != expected:
-            warnings.warn(f"{self.path} is for another format or machine, and ignored", stacklevel=2)
+            warnings.warn(f"{self.path} is of another format or machine, and ignored", stacklevel=2)
             return {}
         choices = content.get("choices")
         return choices if isinstance(choices, dict) else {}

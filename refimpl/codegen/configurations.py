@@ -27,7 +27,7 @@ _FULL_GPU = 132  # number of programs that the default configuration aims for: a
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Lengths of blocks by the names of their constants, and options of the launch."""
+    """Block sizes by the names of their constants, and launch options."""
 
     blocks: tuple[tuple[str, int], ...]
     num_warps: int

@@ -51,7 +51,7 @@ from refimpl.symbolic.guards import python_source
 
 @dataclass(frozen=True)
 class CompiledGraph:
-    """A graph as a callable of its inputs, with what was made of it."""
+    """A compiled graph as a callable of its inputs, with its kernels and statistics."""
 
     call: Callable[..., tuple[Any, ...]]
     source: str

@@ -1,10 +1,10 @@
-"""Which buffers share memory: one takes the memory of another that is needed no more, or is written over what its kernel reads.
+"""Plans which buffers share memory: a buffer takes the memory of a dead one, or overwrites an input that its kernel reads.
 
 Counterpart: torch/_inductor/codegen/wrapper.py MemoryPlanningLine, torch/_inductor/scheduler.py decide_inplace_update
-Differs: what may be written over is proved from indices and from the kernel's text; a plan is checked against the uses.
+Differs: in-place writes are proved safe from indices and from the kernel's source; each plan is verified against the uses.
 
-Note [what may alias]: memory is taken over only from buffers of which every name is known. Inputs, constants and what outlives
-the graph keep theirs, and so do arguments and results of operators that may return an argument, or a view of one.
+Note [what may alias]: memory is reused only if it is known which buffers alias it. Inputs, constants and results of the graph
+keep theirs, and so do arguments and results of operators that may return an argument, or a view of one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ THREADS_IN_A_WARP = 32
 
 
 class BadMemoryPlan(RefimplError):
-    """A plan that would lose a value which is still needed: an error of ours."""
+    """A plan that would overwrite a value which is still needed: a bug of this project."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,9 +39,9 @@ class Use:
     """What one entry of a schedule does with memory.
 
     made: buffers that are allocated before it runs. given: buffers that it returns, with memory of their own unless
-    `is_aliasing`: then all that it reads and gives may be one memory. overwrites: for a buffer of `made`, those that it may be
-    written over.
-    is_hiding: it has arguments or results that hold memory unseen.
+    `is_aliasing`: then its arguments and results may share memory. overwrites: for a buffer of `made`, those that it may
+    overwrite.
+    is_hiding: some argument or result is opaque, and may hold memory that the plan does not see.
     """
 
     reads: frozenset[str] = frozenset()
@@ -53,13 +53,13 @@ class Use:
 
     @property
     def names(self) -> frozenset[str]:
-        """All buffers that must be there."""
+        """All buffers that must exist while it runs."""
         return self.reads.union(self.made, self.given)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """donors: for a buffer, the one whose memory it takes. last_uses: the last entry that needs the name of a buffer."""
+    """donors: for a buffer, the one whose memory it takes. last_uses: the last entry that uses the name of a buffer."""
 
     donors: Mapping[str, str]
     last_uses: Mapping[str, int]
@@ -68,7 +68,8 @@ class MemoryPlan:
 def plan_memory(
     uses: Sequence[Use], buffers: Mapping[str, Buffer], fixed: frozenset[str], needed: frozenset[str], *, reuse: bool
 ) -> MemoryPlan:
-    """The plan for the entries in order. `fixed` are inputs and constants, `needed` outlive the graph. Raises BadMemoryPlan."""
+    """Plans memory for the entries in order. `fixed` are inputs and constants, `needed` outlive the graph. Raises
+    BadMemoryPlan."""
     found = _PlanningState(uses, buffers, fixed, needed).run() if reuse else MemoryPlan({}, _last_uses(uses, needed))
     verify(found, uses, buffers, fixed, needed)
     return found
@@ -81,9 +82,9 @@ def verify(
     fixed: frozenset[str],
     needed: frozenset[str],
 ) -> None:
-    """Follows who owns each piece of memory. Raises BadMemoryPlan where something is read that was written over."""
+    """Replays the plan. Raises BadMemoryPlan if something is read after it was overwritten."""
     kept = fixed | needed | _shared(uses)
-    owner: dict[str, str] = {}  # of a piece of memory, called as the buffer that it was allocated for
+    owner: dict[str, str] = {}  # keyed by the buffer that the memory was allocated for
     home: dict[str, str] = {}
 
     def lost(name: str, why: str) -> BadMemoryPlan:
@@ -135,8 +136,8 @@ class _PlanningState:
         kept = fixed | needed | _shared(uses)
         self.deaths = {name: position for name, position in self.last_uses.items() if name not in kept}
         self.live = self._live_bytes()
-        self.allowed = max(self.live, default=0)  # memory kept for later must not make the peak higher
-        self.free: list[str] = []  # the last one to die comes last
+        self.allowed = max(self.live, default=0)  # memory kept for reuse must not raise the peak
+        self.free: list[str] = []  # the last to die is the last in the list
         self.donors: dict[str, str] = {}
         self.amounts: dict[str, _Amount] = {}
 
@@ -166,7 +167,7 @@ class _PlanningState:
     def _fits(self, name: str, donor: str) -> bool:
         if not self._amount(name).is_same(self._amount(donor)):
             return False
-        # What outlives the graph must not be a view of something that nobody has.
+        # A result of the graph must not be a view of a tensor that nobody else holds.
         return name not in self.needed or not needs_view(self.buffers[name], self.buffers[donor])
 
     def _amount(self, name: str) -> _Amount:
@@ -212,13 +213,13 @@ def _last_uses(uses: Sequence[Use], needed: frozenset[str]) -> dict[str, int]:
 
 
 def _shared(uses: Sequence[Use]) -> frozenset[str]:
-    """Buffers that may be one memory with another one, or with what something holds unseen."""
+    """Buffers that may share memory with another buffer, or with an opaque value."""
     return frozenset[str]().union(*(use.names for use in uses if use.is_hiding or (use.is_aliasing and use.given)))
 
 
 @dataclass(frozen=True, slots=True)
 class _Amount:
-    """Of memory: so many elements without gaps between them; `numel` None where there are gaps, or there may be."""
+    """The dtype, device and number of elements of a buffer. `numel` is None unless the buffer is provably without gaps."""
 
     dtype: torch.dtype
     device: torch.device
@@ -237,13 +238,13 @@ def _amount(buffer: Buffer) -> _Amount:
 
 
 def needs_view(buffer: Buffer, donor: Buffer) -> bool:
-    """Whether a buffer in the memory of another one is another tensor than that."""
+    """Whether a buffer has other sizes or strides than the one whose memory it takes."""
     numbers, others = (*buffer.shape, *buffer.strides), (*donor.shape, *donor.strides)
     return len(numbers) != len(others) or not all(map(is_provably_equal, numbers, others))
 
 
 def _bytes(buffer: Buffer) -> int:
-    """With a guess for symbols: for choices only."""
+    """With a guess for symbols: only for choices."""
     return guess(product(buffer.shape)) * buffer.dtype.itemsize
 
 
@@ -251,7 +252,7 @@ def _bytes(buffer: Buffer) -> int:
 
 
 def use_of_extern(extern: Extern) -> Use:
-    """What a call does with memory."""
+    """What an extern call does with memory."""
     given = tuple(output.buffer.name for output in extern.outputs if output.buffer is not None)
     leaves = pytree.tree_leaves((extern.arguments, extern.keywords))
     is_hiding = any(output.opaque is not None for output in extern.outputs) or any(
@@ -263,8 +264,8 @@ def use_of_extern(extern: Extern) -> Use:
 
 
 def may_alias(target: Any) -> bool:
-    """Whether a result may share memory with an argument, or with another result. Operators with kernels of their own say so in
-    their schemas, but for a few called unsafe; what is made of other operators does not."""
+    """Whether a result may share memory with an argument, or with another result. Schemas of operators with kernels of their own
+    say so, except for a few called unsafe. Schemas of composite operators may not."""
     if target is torch.empty_strided:
         return False
     if not isinstance(target, OpOverload) or target.namespace != "aten" or "unsafe" in str(target):
@@ -276,12 +277,12 @@ def may_alias(target: Any) -> bool:
 
 
 def use_of_attention(attention: Attention | Tiled, printed: PrintedKernel) -> Use:
-    """What an attention kernel does with memory. Its programs read what others write about: nothing is written over."""
+    """What an attention kernel does with memory. Its programs read elements that others write, so it overwrites nothing."""
     return Use(reads=attention.reads, made=printed.written, overwrites={})
 
 
 def use_of_kernel(group: Group, printed: PrintedKernel, begun: Collection[str] = ()) -> Use:
-    """What a kernel does with memory. It changes what is there in buffers that are `begun`."""
+    """What a kernel does with memory. Buffers in `begun` exist already; it changes them."""
     made = tuple(written for written in printed.written if written not in begun)
     loads = frozenset(group.reads() - group.produces().keys())
     names = {
@@ -303,14 +304,14 @@ def use_of_kernel(group: Group, printed: PrintedKernel, begun: Collection[str] =
 
 
 def has_a_point_for_each_thread(configuration: Configuration) -> bool:
-    """Whether no two threads read one element for the same point: one that is late would see what the other has written."""
+    """Whether no two threads load the same element for the same point: the later one could see what the other has stored."""
     return math.prod(configuration.constants.values()) >= THREADS_IN_A_WARP * configuration.num_warps
 
 
 def is_read_where_written(group: Group, written: str, read: str) -> bool:
-    """Whether each element of a buffer is read only by the point that writes this element of the other.
+    """Whether each element of the buffer `read` is loaded only by the point that stores this element of `written`.
 
-    A point must not share the element with another one, and so both places depend on all axes of the kernel.
+    No two points may share the element, so its index must depend on all axes of the kernel.
     """
     nest = group.produces()[written]
     if not {axis.symbol for axis in group.order} <= nest.index.free_symbols:
@@ -323,8 +324,7 @@ def is_read_where_written(group: Group, written: str, read: str) -> bool:
 
 
 def is_read_before(source: str, read: str, written: str) -> bool:
-    """Whether a kernel has read from one parameter for the last time when it first writes to the other. Names are those of its
-    parameters."""
+    """Whether a kernel's last load from one parameter comes before its first store to the other. The names are parameters'."""
     body = source[source.rindex("@triton.jit") :].split(":\n", 1)[1]
     reads = [match.start() for match in re.finditer(rf"\b{read}\b", body)]
     writes = [match.start() for match in re.finditer(rf"\b{written}\b", body)]

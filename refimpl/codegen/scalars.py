@@ -1,8 +1,8 @@
-"""What one point of a loop nest computes, as frozen expressions.
+"""Expressions that one point of a loop nest computes. All of them are frozen.
 
-Types are PyTorch's: an expression has the dtype its value has in memory, and conversions are written out (`Apply("cast", ...)`),
-so that the numbers follow from the expression alone and not from the rules of the language that it is printed in.
-Indices are sympy expressions of axis symbols and of symbolic sizes, in elements.
+Types are PyTorch's: an expression has the dtype of its value in memory, and conversions are explicit (`Apply("cast", ...)`), so
+that the result does not depend on the promotion rules of the language that it is printed in. Indices are sympy expressions of
+axis symbols and symbolic sizes, in elements.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sympy
 import torch
 
 RANDOM_FUNCTIONS = frozenset(["philox_uniform", "philox_normal", "philox_integer"])
-"""Functions of a seed, a place, and the number of the draw."""
+"""Functions of a seed, an element's index, and the number of the draw."""
 
 ROUNDING_FUNCTIONS: Mapping[str, tuple[int, int]] = MappingProxyType(
     {
@@ -26,8 +26,8 @@ ROUNDING_FUNCTIONS: Mapping[str, tuple[int, int]] = MappingProxyType(
         "erfc": (4, 5), "erfinv": (2, 5), "lgamma": (6, 4), "pow": (4, 2), "atan2": (3, 2),
     }
 )  # fmt: skip
-"""Functions that libdevice computes, with their largest errors in ulp of float32 and of float64: NVIDIA documents these, and no
-rule gives them. The names are those of libdevice, and of the operators of aten that compute the functions."""
+"""Functions of libdevice with their largest errors in ulp, for float32 and float64. NVIDIA documents these errors; no rule gives
+them. The names are those of libdevice and of the aten operators."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,7 +40,7 @@ class Literal:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FromIndex:
-    """The value of an index expression, or of a size that is known when the graph runs."""
+    """The value of an index expression, or of a size known at run time."""
 
     index: sympy.Expr
     dtype: torch.dtype = torch.int64
@@ -58,7 +58,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Apply:
-    """A function of `functions.FUNCTIONS` of values that already have the dtype it computes in."""
+    """A function of `functions.FUNCTIONS`. The arguments have the dtype that it computes in."""
 
     function: str
     arguments: tuple[Scalar, ...]
@@ -67,7 +67,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Guarded:
-    """`value` where `condition` holds, and `otherwise` elsewhere. What `value` loads is loaded only there."""
+    """`value` if `condition` is true, else `otherwise`. Loads in `value` are executed only if `condition` is true."""
 
     condition: Scalar
     value: Scalar
@@ -82,7 +82,7 @@ Scalar = Literal | FromIndex | Load | Apply | Guarded
 
 
 def operands(scalar: Scalar) -> tuple[Scalar, ...]:
-    """The expressions that this one is made of."""
+    """The operands of an expression."""
     match scalar:
         case Apply(arguments=arguments):
             return arguments
@@ -95,7 +95,7 @@ def operands(scalar: Scalar) -> tuple[Scalar, ...]:
 
 
 def walk(*roots: Scalar, known: Collection[int] = ()) -> Iterator[Scalar]:
-    """Every expression below these once, operands first, without those of `known` identities and what is below them alone."""
+    """Every subexpression once, operands first. Skips expressions whose ids are in `known`, and their operands."""
     done: set[int] = set()
     stack: list[tuple[Scalar, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
@@ -111,14 +111,14 @@ def walk(*roots: Scalar, known: Collection[int] = ()) -> Iterator[Scalar]:
 
 
 def index_symbols(*roots: Scalar) -> set[sympy.Basic]:
-    """All that occurs in indices below these."""
+    """All symbols in indices of the subexpressions."""
     return {
         symbol for part in walk(*roots) if isinstance(part, (Load, FromIndex)) for symbol in part.index.free_symbols
     }
 
 
 def draws(*roots: Scalar) -> set[Any]:
-    """Numbers of the random draws below these."""
+    """The numbers of the random draws among the subexpressions."""
     found: set[Any] = set()
     for part in walk(*roots):
         if isinstance(part, Apply) and part.function in RANDOM_FUNCTIONS:
@@ -129,7 +129,7 @@ def draws(*roots: Scalar) -> set[Any]:
 
 
 def reindexed(scalar: Scalar, of_index: Callable[[sympy.Expr], sympy.Expr], memo: dict[int, Scalar]) -> Scalar:
-    """The same expression with other indices. `memo` keeps what is shared shared, for all calls with this function."""
+    """The expression with other indices. `memo` preserves sharing among all calls with the same function."""
     for part in walk(scalar):
         if id(part) not in memo:
             memo[id(part)] = _rebuilt(part, of_index, memo)
@@ -151,14 +151,14 @@ def _rebuilt(scalar: Scalar, of_index: Callable[[sympy.Expr], sympy.Expr], memo:
 
 
 def indirect_scalar(value: Scalar, symbols: Sequence[tuple[sympy.Symbol, Scalar]]) -> Load:
-    """A load at a place that symbols stand for, with the values of these."""
+    """A load whose index has symbols, with the values of these."""
     assert isinstance(value, Load)
     return Load(value.buffer, value.index, value.dtype, tuple(symbols))
 
 
 def with_places(scalar: Scalar, places: Sequence[tuple[sympy.Symbol, Scalar]]) -> Scalar | None:
-    """The same expression, in which loads know the values of the symbols in their indices. None where a value is computed from
-    such a symbol itself, or where there is a symbol that nothing is loaded by."""
+    """The expression with the values of symbols added to the loads whose index contains them. None if a value uses such a symbol
+    directly, or if no load uses one of the symbols."""
     symbols = {symbol for symbol, _ in places}
     used: set[sympy.Basic] = set()
     memo: dict[int, Scalar] = {}
@@ -175,11 +175,11 @@ def with_places(scalar: Scalar, places: Sequence[tuple[sympy.Symbol, Scalar]]) -
 
 
 class StructuresState:
-    """Numbers for expressions: equal for those that are written alike."""
+    """Numbers expressions by structure: equal expressions have equal numbers."""
 
     def __init__(self) -> None:
         self._by_structure: dict[Any, int] = {}
-        self._by_identity: dict[int, tuple[Scalar, int]] = {}  # with the expression, so that its identity stays its own
+        self._by_identity: dict[int, tuple[Scalar, int]] = {}  # holds the expression, so that its id stays unique
 
     def of(self, scalar: Scalar) -> int:
         """The number of an expression's structure."""

@@ -1,8 +1,10 @@
-"""Which nests share a kernel.
+"""Decides which nests are fused into one kernel.
 
-A nest joins an earlier group if both loop over the same points, so that what the one has computed the other needs not load; a
-pointwise nest joins a reduction on all of its axes, or on those that are kept. Axes are refined until both sides agree, so that
-every index stays affine. Counterpart: torch/_inductor/scheduler.py
+A nest joins an earlier group if both loop over the same points, so that it need not load what the group has computed. A pointwise
+nest joins a reduction on all of its axes, or on the kept ones. Axes are split until both sides agree, so that every index stays
+affine.
+
+Counterpart: torch/_inductor/scheduler.py
 """
 
 from __future__ import annotations
@@ -35,29 +37,29 @@ from refimpl.codegen.scalars import Load, draws, walk
 
 MAX_NESTS = 40
 MAX_BUFFERS = 24
-# A draw is ten rounds of products, which compilers order as they like: several of them fill all registers.
+# A random draw is ten rounds of products, which compilers reorder freely: several draws use up all registers.
 MAX_DRAWS = 2
-# A reduction over more values than this, of fewer results than these, is not joined by nests over all of the values: they
-# would wait for one another in a handful of programs.
+# No pointwise nests join a reduction over more than LONG_REDUCTION values to fewer than FEW_RESULTS results: a handful of
+# programs would do all of the work.
 LONG_REDUCTION = 8192
 FEW_RESULTS = 64
 
-# Columns that are not reduced in parts are reduced beside rows where there are no more points.
+# Rows and columns are reduced in one kernel without splitting only up to this many points.
 FEW_POINTS = 32768
 
-# Kernels over no more points share a launch, though they share no memory.
+# Kernels over at most this many points share a launch even if they share no buffer.
 SMALL_KERNEL = 1 << 21
 
-# Sizes are guessed for choices of speed only; nothing about results depends on them.
+# The value of symbolic sizes in heuristics. Results do not depend on it.
 GUESSED_SIZE = 128
 
 
 @dataclass(frozen=True)
 class Group:
-    """Nests of one kernel, on common axes. `order` has all axes, `reduced` those that reductions go over.
+    """Nests of one kernel, on common axes. `order` has all axes, `reduced` the ones that reductions loop over.
 
-    A kernel may reduce rows and columns of the same points. Then `reduced` are the axes that rows lie along, `carried` those
-    before them, which other reductions go over: a program goes through its rows and carries a result for each column.
+    A kernel may reduce rows and columns of the same points. Then `reduced` are the axes along rows, and `carried` the axes before
+    them, over which the columns are reduced: a program loops over its rows and carries a result for each column.
     """
 
     nests: tuple[Nest, ...]
@@ -83,20 +85,20 @@ class Group:
 
     @property
     def outer_axes(self) -> tuple[Axis, ...]:
-        """Kept axes, but for those that results are carried along."""
+        """Kept axes without the carried ones."""
         return tuple(axis for axis in self.kept_axes if axis.symbol not in self.carried)
 
     def is_carried(self, nest: Nest) -> bool:
-        """Whether a nest of this group reduces columns, where others reduce rows."""
+        """Whether a nest of this group reduces columns, in a group that reduces rows."""
         return any(axis.symbol in self.carried for axis in nest.reduced)
 
     @property
     def contraction(self) -> Nest | None:
-        """The nest that is a product of matrices; there is one at most."""
+        """The nest that is a matrix product; there is at most one."""
         return next((nest for nest in self.nests if nest.reduction is not None and nest.reduction.is_dot), None)
 
     def produces(self) -> dict[str, Nest]:
-        """The nest behind each buffer that is filled here."""
+        """The nest that fills each buffer."""
         return self._produced
 
     @functools.cached_property
@@ -104,16 +106,16 @@ class Group:
         return {nest.target.name: nest for nest in self.nests if nest.write == "whole"}
 
     def changes(self) -> dict[str, Write]:
-        """Buffers that are written in part here, and how."""
+        """Buffers that the group writes in part, and how."""
         return {nest.target.name: nest.write for nest in self.nests if nest.write != "whole"}
 
     def reads(self) -> frozenset[str]:
-        """Names of buffers that are read, those made here included."""
+        """Names of the buffers that are loaded, those of this group included."""
         return self._read
 
     @functools.cached_property
     def draws(self) -> frozenset[int]:
-        """Numbers of the random draws that are computed."""
+        """The numbers of its random draws."""
         return frozenset[int]().union(*(draws(*nest.scalars()) for nest in self.nests))
 
     @functools.cached_property
@@ -123,7 +125,7 @@ class Group:
 
 @dataclass(frozen=True)
 class ScheduledKernel:
-    """A group, and which of its buffers are needed in memory."""
+    """A group, with the buffers that must be stored in memory."""
 
     group: Group
     stored: frozenset[str]
@@ -133,7 +135,8 @@ Scheduled = ScheduledKernel | Extern | Attention | Tiled
 
 
 def schedule(steps: Sequence[Step], needed: Iterable[str]) -> list[Scheduled]:
-    """Groups of nests and calls, in an order that respects what reads what. `needed` are buffers that outlive the graph."""
+    """Groups nests, in an order that respects dependences on each other and on calls. `needed` are buffers that outlive the
+    graph."""
     entries: list[Group | Extern | Attention | Tiled] = []
     for step in steps:
         if not isinstance(step, Nest):
@@ -163,13 +166,13 @@ def schedule(steps: Sequence[Step], needed: Iterable[str]) -> list[Scheduled]:
 
 
 def group_of(nest: Nest) -> Group:
-    """A kernel of its own."""
+    """The group of a single nest."""
     return Group((nest,), nest.order, frozenset(axis.symbol for axis in nest.reduced))
 
 
 def _place(entries: list[Group | Extern | Attention | Tiled], new: Group) -> tuple[int, Group | None]:
-    """The last entry that the new group can join, without passing one that it depends on. What is written in part is complete
-    only after the kernel of its last part, and is not begun before the kernel that fills it ends."""
+    """Finds the last entry that the new group can join without passing one that it depends on. A buffer that is written in part
+    is complete after the last kernel that writes to it, and such a kernel starts after the one that fills the buffer."""
     reads, changes = new.reads(), new.changes()
     uses = reads | changes.keys()
     for position in range(len(entries) - 1, -1, -1):
@@ -193,7 +196,7 @@ def _place(entries: list[Group | Extern | Attention | Tiled], new: Group) -> tup
 
 
 def _are_alike(group: Group, new: Group) -> bool:
-    """Whether two kernels that have nothing in common do so little, and over the same points, that it is better to launch one."""
+    """Whether two kernels that share no buffer are so small, over the same points, that one launch is faster."""
     mine, others = ([(axis.size, axis.symbol in one.reduced) for axis in one.order] for one in (group, new))
     return mine == others and guess(product(size for size, _ in mine)) <= SMALL_KERNEL
 
@@ -216,7 +219,7 @@ def _joined(group: Group, new: Group) -> Group | None:
 
 
 def _pairings(group: Group, new: Group) -> list[tuple[tuple[Axis, ...], tuple[Axis, ...]]]:
-    """Which axes of the one may be which of the other."""
+    """Lists which axes of one group may be which axes of the other."""
     if new.contraction is not None:
         return []
     if group.contraction is not None:
@@ -229,7 +232,7 @@ def _pairings(group: Group, new: Group) -> list[tuple[tuple[Axis, ...], tuple[Ax
 
 
 def _in_memory_order(group: Group, new: Group) -> list[tuple[tuple[Axis, ...], tuple[Axis, ...]]]:
-    """Kept axes of a contraction, and axes of what reads its result, each from the widest step through it to the smallest."""
+    """Kept axes of a contraction, and axes of the nest that loads its result, both sorted by stride in the result."""
     made = group.produces()
     load = next(
         (part for nest in new.nests for part in walk(nest.value) if isinstance(part, Load) and part.buffer in made),
@@ -256,14 +259,14 @@ def _is_shareable(group: Group) -> bool:
 
 
 def guess(size: sympy.Expr) -> int:
-    """A size, with a guess for symbols; also a guess where sizes that are alike make it a division by zero."""
+    """A size with a guess for its symbols. If equal guesses divide by zero, the result is a guess too."""
     guessed: Any = size.xreplace({symbol: sympy.Integer(GUESSED_SIZE) for symbol in size.free_symbols})
     return int(guessed) if guessed.is_Integer else GUESSED_SIZE
 
 
 @dataclass(frozen=True)
 class Refined:
-    """Axes that both sides are made of, and what each of their axes is on these."""
+    """Axes common to two groups after splitting, and each old axis as an expression of them."""
 
     axes: tuple[Axis, ...]
     first: dict[sympy.Symbol, Any]
@@ -273,7 +276,8 @@ class Refined:
 
 
 def refine(first: Sequence[Axis], second: Sequence[Axis]) -> Refined | None:
-    """Common axes of two lists with as many points, read as one run each, the last axis innermost; None where there are none."""
+    """Splits two lists of axes with equally many points into common axes, each list read as one contiguous run. None if there are
+    none."""
     pieces: list[Axis] = []
     parts: tuple[dict[Axis, list[Axis]], dict[Axis, list[Axis]]] = (
         {axis: [] for axis in first},
@@ -320,7 +324,7 @@ def _piece(a: sympy.Expr, b: sympy.Expr) -> sympy.Expr | None:
 
 
 def _place_of(parts: Sequence[Axis]) -> sympy.Expr:
-    """Parts are innermost first."""
+    """Parts are ordered innermost first."""
     place: sympy.Expr = sympy.S.Zero
     step: sympy.Expr = ONE
     for axis in parts:
@@ -330,9 +334,10 @@ def _place_of(parts: Sequence[Axis]) -> sympy.Expr:
 
 
 def _on_axes(group: Group, new: Group, refined: Refined, mine: Sequence[Axis], others: Sequence[Axis]) -> Group | None:
-    """Both on the refined axes, if the kept and the reduced ones are the same for both and what is read is where it was put."""
+    """Both groups on the common axes. None unless kept and reduced axes agree, and every load of a value of the first has the
+    index it was written at."""
     order = _spread(group.order, refined.parts_of_first) if len(mine) == len(group.order) else None
-    if order is None:  # the new one is on the kept axes of this one
+    if order is None:  # the new group runs on the kept axes of this one
         order = _spread(group.order, {**{axis.symbol: (axis,) for axis in group.order}, **refined.parts_of_first})
     elif len(others) < len(new.order):
         order = _spread(new.order, {**{axis.symbol: (axis,) for axis in new.order}, **refined.parts_of_second})
@@ -370,8 +375,8 @@ def _on_axes(group: Group, new: Group, refined: Refined, mine: Sequence[Axis], o
 
 
 def can_carry(group: Group) -> bool:
-    """Whether one kernel can reduce the rows and the columns of these nests: rows fit in a block and lie innermost, results of
-    columns are not read again, and programs are as many as parts that the columns are reduced in."""
+    """Whether one kernel can reduce rows and columns: rows fit in a block and are innermost, the kernel does not load results of
+    columns, and the columns are split among programs or have few points."""
     all_axes, kept = frozenset(axis.symbol for axis in group.order), frozenset(axis.symbol for axis in group.kept_axes)
     in_order = (*group.outer_axes, *group.carried_axes, *group.reduced_axes)
     width = product(axis.size for axis in group.reduced_axes)
@@ -414,7 +419,7 @@ def _moved(
 
 
 def merged(group: Group) -> Group:
-    """On as few axes as all nests allow."""
+    """The group on as few axes as all of its nests allow."""
     while True:
         expressions = [e for nest in group.nests for e in index_expressions(nest)]
         lists = (group.outer_axes, group.carried_axes, group.reduced_axes)

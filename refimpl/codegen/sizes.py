@@ -1,4 +1,4 @@
-"""What is known of symbolic sizes where a graph is compiled: ranges, which are proofs, and hints, which are guesses.
+"""Facts about symbolic sizes at compile time: ranges, which prove, and hints, which guess.
 
 Counterpart: torch/_inductor/sizevars.py SizeVarAllocator
 Differs: ranges only prove, hints only choose; neither adds a guard.
@@ -20,13 +20,13 @@ from refimpl.symbolic.ranges import INFINITY, Range, bound
 
 MAX_INT32 = 2**31 - 1
 
-_UNHINTED = 128  # where there is no hint, for choices of speed only
+_UNHINTED = 128  # the hint of symbols without one, for heuristics
 
 
 @dataclass(frozen=True)
 class GivenNumbers:
-    """Numbers that are known although some symbol in them is not, with their names or values; and what such symbols are by these
-    names, by symbols that are known, and by symbols that drop out of whatever follows from these numbers."""
+    """Expressions whose value is read at run time although one of their symbols is unknown, with the names of these values.
+    `solved` expresses such symbols by names and known symbols. Symbols left in it cancel out."""
 
     names: Mapping[sympy.Expr, sympy.Expr] = field(default_factory=dict)
     solved: Mapping[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class GivenNumbers:
         return number in self.names
 
     def by_names(self, expr: Any) -> Any:
-        """The same number, in which these symbols are solved for."""
+        """The expression in terms of the names."""
         if not expr.free_symbols & self.solved.keys():
             return expr
         named = expr.xreplace(dict(self.names))
@@ -43,7 +43,7 @@ class GivenNumbers:
 
 
 def solved_for(names: Mapping[sympy.Expr, sympy.Expr], known: Set[sympy.Basic]) -> GivenNumbers:
-    """Of numbers with one name each: a symbol of each number that is one times such a symbol, plus others."""
+    """Solves named expressions for a symbol each, if its factor is 1 or -1."""
     solved: dict[sympy.Symbol, sympy.Expr] = {}
     for number, name in names.items():
         left: Any = number
@@ -63,14 +63,14 @@ def solved_for(names: Mapping[sympy.Expr, sympy.Expr], known: Set[sympy.Basic]) 
 
 @dataclass(frozen=True)
 class SizeFacts:
-    """`ranges` and `hints` by symbol. Without a range a size is any number that is not negative."""
+    """Ranges and hints by symbol. A size without a range is any nonnegative number."""
 
     ranges: Mapping[sympy.Symbol, Range] = field(default_factory=dict)
     hints: Mapping[sympy.Symbol, int] = field(default_factory=dict)
     given: GivenNumbers = GivenNumbers()
 
     def guess(self, size: sympy.Expr) -> int:
-        """What a size may be, for choices of speed only."""
+        """A likely value of a size, for heuristics."""
         hints = {
             s: sympy.Integer(self.hints.get(s, _UNHINTED)) for s in size.free_symbols if isinstance(s, sympy.Symbol)
         }
@@ -78,16 +78,16 @@ class SizeFacts:
         return int(guessed)
 
     def range_of(self, expr: sympy.Expr, axes: Iterable[Axis] = ()) -> Range:
-        """Of an expression of sizes and of places on axes."""
+        """The range of an expression of sizes and axes."""
         places = {axis.symbol: Range(0, max(self.range_of(axis.size).upper - 1, 0)) for axis in axes}
         return bound(expr, {**self.ranges, **places})
 
     def fits_int32(self, expr: sympy.Expr, axes: Iterable[Axis] = ()) -> bool:
-        """Whether it is proved to be an int32."""
+        """Whether the expression provably fits an int32."""
         return self.range_of(expr, axes).is_subset_of(Range(-MAX_INT32 - 1, MAX_INT32))
 
     def extent(self, buffer: Buffer) -> Range:
-        """Of the last place of a buffer, counted from its first."""
+        """The range of the offset of a buffer's last element from its first."""
         steps = ((size - 1) * stride for size, stride in zip(buffer.shape, buffer.strides, strict=True))
         return self.range_of(sum(steps, ZERO))
 
@@ -96,7 +96,7 @@ NO_FACTS = SizeFacts()
 
 
 def facts_of(values: Iterable[Any]) -> SizeFacts:
-    """Of the symbols in fake tensors and symbolic numbers."""
+    """Collects the facts about symbols in fake tensors and symbolic numbers."""
     ranges: dict[sympy.Symbol, Range] = {}
     hints: dict[sympy.Symbol, int] = {}
     for value in pytree.tree_leaves(list(values)):
@@ -118,7 +118,7 @@ def _strides_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def _finite(value: Any, otherwise: float) -> int | float:
-    """A bound, which may be a number of Python's or of sympy's."""
+    """A bound as a Python number; bounds may be ints or sympy numbers."""
     if isinstance(value, int):
         return value
     return int(value) if getattr(value, "is_Integer", False) else otherwise

@@ -1,5 +1,4 @@
-"""Where elements lie in memory, as strides: of an index that is affine in the dimensions, if not as it is written then for their
-sizes.
+"""Recovers strides from an index expression: directly if it is affine in the dimensions, else after splitting dimensions.
 
 Counterpart: torch/_inductor/ir.py is_storage_and_layout, FixedLayout.make_indexer; ReinterpretView
 """
@@ -18,12 +17,11 @@ _MOST_SPLITS = 8  # of one index
 
 
 def strides_of(place: sympy.Expr, axes: Sequence[Axis]) -> tuple[tuple[sympy.Expr, ...], sympy.Expr] | None:
-    """A stride for each axis, and the offset, of a place that has a step along each of them; None where one has several. An axis
-    of one element has the stride 0."""
+    """The stride of each axis, and the offset. None if an axis has no single stride. An axis of size 1 has stride 0."""
     parts: dict[sympy.Symbol, list[Axis]] = {axis.symbol: [axis] for axis in axes}
     sizes = {axis.symbol: axis.size for axis in axes}
     place = simplified(place, sizes)
-    for _ in range(_MOST_SPLITS):  # each does away with a division
+    for _ in range(_MOST_SPLITS):  # each split removes a division
         split = find_split([place], sizes)
         if split is None:
             break

@@ -1,4 +1,4 @@
-"""What a node of a graph is lowered to: a tensor in memory, or one that is computed where it is read."""
+"""The lowered value of a node: a tensor in memory, or one whose elements are computed at each use."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Indices = tuple[sympy.Expr, ...]
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A buffer, or a view of one. `offset` is in elements from where the buffer's tensor begins."""
+    """A buffer, or a view of one. `offset` is in elements from the start of the buffer's tensor."""
 
     buffer: Buffer
     shape: Indices
     strides: Indices
     offset: sympy.Expr
     is_whole: bool = True
-    """Whether it is the buffer's own tensor."""
+    """Whether it is the buffer's whole tensor."""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -39,17 +39,17 @@ class Stored:
         return 0
 
     def at(self, indices: Sequence[sympy.Expr]) -> Scalar:
-        """The element at one index for every dimension."""
+        """The element at one index per dimension."""
         return Load(self.buffer.name, linear(indices, self.strides, self.offset), self.dtype)
 
     def as_operand(self) -> Operand:
-        """As the argument of a call."""
+        """The tensor as an argument of an extern call."""
         return Operand(self.buffer.name, self.shape, self.strides, self.offset, self.is_whole)
 
 
 @dataclass(frozen=True, eq=False)
 class Computed:
-    """A tensor whose elements are computed where they are read. `cost` counts the functions that one element takes."""
+    """A tensor whose elements are computed at each use. `cost` is the number of functions that one element takes."""
 
     shape: Indices
     dtype: torch.dtype
@@ -59,7 +59,7 @@ class Computed:
     _memo: dict[Indices, Scalar] = field(default_factory=dict)
 
     def at(self, indices: Sequence[sympy.Expr]) -> Scalar:
-        """The element at one index for every dimension. The same index gives the same expression."""
+        """The element at one index per dimension. Equal indices give the same expression."""
         key = tuple(indices)
         found = self._memo.get(key)
         if found is None:

@@ -1,7 +1,6 @@
-"""How many bytes each kernel of a compiled graph moves, and how few it could be.
+"""Counts the bytes that each kernel of a compiled graph moves, and the fewest that one kernel could.
 
-An element counts once for a kernel that reads it, however often it does: what a second look finds in a cache is not counted, nor
-what lies between two elements in memory.
+A kernel's loads of an element count once, since caches serve the others. Gaps between elements do not count.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from refimpl.codegen.sizes import SizeFacts
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes of one kernel, or of one call of an operator's own."""
+    """Bytes that one kernel or extern call reads and writes."""
 
     name: str
     read: sympy.Expr
@@ -33,7 +32,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Movement:
-    """What a compiled graph moves. `outside`: buffers that it is given; `needed`: those that it gives."""
+    """The memory traffic of a compiled graph. `outside`: its inputs and constants; `needed`: its results."""
 
     entries: tuple[Scheduled, ...]
     names: tuple[str, ...]
@@ -43,11 +42,11 @@ class Movement:
     needed: Set[str]
 
     def parts(self) -> list[Traffic]:
-        """Of each kernel and each call, in order."""
+        """The traffic of each kernel and each call, in order."""
         return [self._part(name, entry) for name, entry in zip(self.names, self.entries, strict=True)]
 
     def least(self) -> Traffic:
-        """Of one kernel that would do everything: every input that is used, and every output."""
+        """The traffic of one kernel that would do everything: each used input once, each output once."""
         used = frozenset[str]().union(*(reads_of(entry) for entry in self.entries))
         return Traffic("all", self._bytes(self.outside & used), self._bytes(self.needed - self.outside))
 
@@ -63,11 +62,11 @@ class Movement:
         return Traffic(name, sympy.Add(*reads), sympy.Add(*(access.bytes for access in found if access.is_store)))
 
     def _bytes(self, names: Set[str]) -> sympy.Expr:
-        """Of all elements of buffers."""
+        """Bytes of all elements of the buffers."""
         found = (self.buffers[name] for name in sorted(names))
         return sum((product(buffer.shape) * buffer.dtype.itemsize for buffer in found), ZERO)
 
 
 def reads_of(entry: Scheduled) -> frozenset[str]:
-    """Names of the buffers that it reads."""
+    """Names of the buffers that an entry reads."""
     return frozenset(entry.group.reads()) if isinstance(entry, ScheduledKernel) else frozenset(entry.reads)

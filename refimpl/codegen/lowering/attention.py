@@ -1,16 +1,16 @@
-"""Rules of scaled dot product attention, which becomes one kernel, and of its gradients, which become two.
+"""Lowerings of scaled dot product attention to one kernel, and of its backward to two.
 
-Operators for several kinds of devices compute the same: they differ in what they return besides.
+Operators for several kinds of devices compute the same attention. They differ in their other results:
 
-| operator | mask | what else it returns |
+| operator | mask | other results |
 |---|---|---|
 | `_scaled_dot_product_flash_attention_for_cpu` | float, added to scores | logsumexp |
-| `_scaled_dot_product_efficient_attention` | any | logsumexp, longer than the queries are many; seed and offset |
-| `_scaled_dot_product_flash_attention` | none | logsumexp; lengths, and the state of random numbers |
+| `_scaled_dot_product_efficient_attention` | any | logsumexp, padded beyond the queries; seed and offset |
+| `_scaled_dot_product_flash_attention` | none | logsumexp; lengths, and the RNG state |
 | `_scaled_dot_product_cudnn_attention` | any | logsumexp with a last dimension of 1; lengths, seed and offset |
 
-With dropout the operator's own kernel is called. Forward and backward have the same conditions, so that a logsumexp is read by
-the kind of kernel that has written it.
+With dropout the operator's own kernel is called. Forward and backward are lowered under the same conditions, so that a logsumexp
+is read by the kind of kernel that has written it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ MASK_DTYPES = (torch.bool, *DOT_DTYPES)
 
 
 class _Call:
-    """What forward and backward of one call have in common: operands, and what the kernels are told."""
+    """What forward and backward of a call have in common: the operands, and the options of the kernels."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class _Call:
         self.accumulate = opmath(self.dtype)
 
     def check(self, dropout: float) -> None:
-        """NotLowered for what the kernels do not do."""
+        """Raises NotLowered for calls that the kernels do not support."""
         query, key, value = self.tensors.values()
         if dropout != 0:
             raise NotLowered("attention with dropout")
@@ -97,7 +97,7 @@ class _Call:
         check_size(self.state, guess(scores * (query.shape[3] + value.shape[3])), "dot", query.device)
 
     def inputs(self) -> dict[str, Operand]:
-        """Operands in memory."""
+        """The operands in memory."""
         made = {name: self.stored(tensor).as_operand() for name, tensor in self.tensors.items()}
         if self.mask is not None:
             mask = self.stored(self.mask).as_operand()
@@ -115,11 +115,11 @@ class _Call:
         return self.state.in_memory(tensor) or self.state.store(tensor, origins=(self.node.name,))
 
     def new(self, fake: torch.Tensor) -> Buffer:
-        """A buffer for a result, laid out as the fake."""
+        """A buffer for a result, with the strides of its fake tensor."""
         return self.state.new_buffer(fake.shape, fake.dtype, fake.device, fake.stride())
 
     def step(self, kind: Any, inputs: dict[str, Operand], outputs: dict[str, Operand], made: Sequence[Buffer]) -> None:
-        """Adds a kernel."""
+        """Adds a kernel to the steps."""
         libraries: Any = torch.backends
         is_tf32 = self.device.type == "cuda" and libraries.cuda.matmul.fp32_precision == "tf32"
         self.state.steps.append(
@@ -137,7 +137,7 @@ class _Call:
 
 
 def _row_operand(tensor: Stored) -> Operand:
-    """A number for each batch, head and query: further dimensions of size 1 do not count."""
+    """A number per batch, head and query, without trailing dimensions of size 1."""
     return Operand(tensor.buffer.name, tensor.shape[:3], tensor.strides[:3], tensor.offset, is_whole=False)
 
 
@@ -157,13 +157,13 @@ def _forward(call: _Call, output: torch.Tensor, logsumexp: torch.Tensor) -> list
 
 
 def _zeros(fake: torch.Tensor) -> Computed:
-    """A result that only an operator's own kernel looks at."""
+    """A result that only an operator's own kernel would read."""
     shape: Indices = tuple(to_index(size) for size in fake.shape)
     return Computed(shape, fake.dtype, fake.device, lambda indices: literal(0, fake.dtype), 0)
 
 
 def _unread(fake: Any) -> Any:
-    """Results besides: numbers as they are, and tensors of no account."""
+    """The other results: numbers as they are, and tensors that nobody reads."""
     if isinstance(fake, torch.SymInt):
         return to_index(fake)
     return _zeros(fake) if isinstance(fake, torch.Tensor) else fake
@@ -250,7 +250,7 @@ def _cudnn(
 
 
 def _check_square(call: _Call) -> None:
-    """Which keys are seen, where there are other numbers of queries and keys, is each library's own."""
+    """Raises NotLowered for causal attention of a non-square score matrix, whose alignment differs between libraries."""
     query, key, _ = call.tensors.values()
     if call.is_causal and query.shape[2] != key.shape[2]:
         raise NotLowered("causal attention of other numbers of queries and keys")

@@ -1,7 +1,6 @@
-"""Rules of matrix products: contractions of two operands, which are whatever is cheap to compute where it is read.
+"""Lowerings of matrix products: contractions of two operands, each of which is computed at its loads if that is cheap.
 
-A product whose result has only one side of its own is a plain reduction; so are products of integers, which add up exactly as
-they overflow.
+A product with a vector is a plain reduction. So are products of integers, whose sums are exact modulo overflow.
 """
 
 from __future__ import annotations
@@ -41,21 +40,22 @@ aten = torch.ops.aten
 
 RULES = RuleTable()
 
-# An operand that costs more functions than this is put into memory: every block of the other operand reads it again.
+# An operand that costs more functions than this is stored in memory first, because every block of the other operand loads it
+# again.
 CHEAP_OPERAND = 2
 DOT_DTYPES = (*HALF, torch.float32, torch.float64)
-# Products of more multiply-adds than this are left to the operator's own kernel: the emulator does about 1.5e9 in a second, on
-# two cores, and 3e7 of those that are reductions; on a GPU, where nothing is measured, the libraries' are taken for faster.
+# Larger products are left to the operator's own kernel. The emulator computes about 1.5e9 multiply-adds of dots per second on two
+# cores, and 3e7 of reductions. On a GPU the libraries are assumed to be faster unless autotuning has measured otherwise.
 MOST_EMULATED = {"dot": 2**29, "sum": 2**24}
 MOST_ON_A_GPU = 2**26
 
-# (kept indices, reduced indices) -> an operand's element
+# (kept indices, reduced indices) -> an element of an operand
 OperandAt = Callable[[Indices, Indices], Scalar]
 
 
 @dataclass(frozen=True)
 class ContractionSpec:
-    """`target[kept]` = the sum over `reduced` of left * right. `strides` of the kept dimensions are the target's.
+    """`target[kept]` = the sum over `reduced` of left * right. `strides` are the target's strides of the kept dimensions.
 
     Operands have `dtype`; the result is rounded to the target's.
     """
@@ -68,7 +68,7 @@ class ContractionSpec:
     strides: Indices
     is_convolution: bool = False
     skips_guarded: bool = False
-    """Whether a product with an operand that is not there is nothing, where the other one is infinite, too."""
+    """Whether a product with a guarded operand is skipped, so that padding times infinity is not NaN."""
 
     @property
     def multiply_adds(self) -> sympy.Expr:
@@ -76,7 +76,7 @@ class ContractionSpec:
 
 
 def contracted(state: LoweringState, spec: ContractionSpec, target: Buffer, origins: tuple[str, ...]) -> Stored:
-    """A contraction that fills a buffer. With nothing to add up it is zero."""
+    """Lowers a contraction that fills a buffer. An empty sum is zero."""
     accumulate = opmath(spec.dtype)
     if ZERO in (*spec.kept, *spec.reduced):
         zeros = Computed(target.shape, target.dtype, target.device, lambda indices: literal(0, target.dtype))
@@ -119,7 +119,7 @@ def _reduction(spec: ContractionSpec, device: torch.device, *, is_dot: bool) -> 
 
 
 def dot_of(device: torch.device, *, is_convolution: bool = False) -> Reduction:
-    """With the precision of float32 that eager has on the device, by PyTorch's flags."""
+    """A dot with eager's precision of float32 on the device, by PyTorch's flags."""
     libraries: Any = torch.backends
     flags = libraries.cudnn.conv if is_convolution else libraries.cuda.matmul
     is_tf32 = device.type == "cuda" and flags.fp32_precision == "tf32"
@@ -127,7 +127,7 @@ def dot_of(device: torch.device, *, is_convolution: bool = False) -> Reduction:
 
 
 def check_size(state: LoweringState, multiply_adds: int, kind: str, device: torch.device) -> None:
-    """NotLowered if the caller or the size says that the operator's own kernel is to be called."""
+    """Raises NotLowered if the options or the size demand the operator's own kernel."""
     match state.options.contractions:
         case "template":
             return
@@ -144,7 +144,7 @@ def _indices(axes: Sequence[Axis]) -> Indices:
 
 
 def _order(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], operands: tuple[Scalar, Scalar]) -> tuple[Axis, ...]:
-    """The reduced axes are the inner ones, unless what depends on most axes goes on by a kept one in memory."""
+    """Puts the reduced axes inside the kept ones, unless the operand with most axes is contiguous along a kept one."""
     axes = {axis.symbol: axis in kept for axis in (*kept, *reduced)}
     loads = [part for part in walk(*operands) if isinstance(part, Load)]
     widest = max(loads, key=lambda load: len(load.index.free_symbols & axes.keys()), default=None)
@@ -156,8 +156,8 @@ def _order(kept: tuple[Axis, ...], reduced: tuple[Axis, ...], operands: tuple[Sc
 
 
 def operand(state: LoweringState, node: torch.fx.Node, tensor: Tensor) -> Tensor:
-    """The tensor, in memory if it is too dear to compute each time it is read, or is float64 made of other dtypes: Triton does
-    not compile the product then."""
+    """The tensor, stored in memory if it is too expensive to compute at each load, or if it is float64 computed from other
+    dtypes: Triton does not compile such products."""
     is_dear = tensor.cost > CHEAP_OPERAND
     if tensor.dtype == torch.float64 and not is_dear:
         loads = [part for part in walk(tensor.at(operand_indices(tensor))) if isinstance(part, Load)]
@@ -171,7 +171,7 @@ def operand_indices(tensor: Tensor) -> Indices:
 
 
 def check_operands(node: torch.fx.Node, *tensors: Tensor, allow_integers: bool = False) -> None:
-    """NotLowered for dtypes and devices that operands cannot have, or not together."""
+    """Raises NotLowered for dtypes or devices that the operands may not have."""
     fake = fake_of_any(node)
     takes_integers = allow_integers and fake.device.type == "cpu"
     known = KERNEL_DTYPES - {torch.bool} if takes_integers else DOT_DTYPES
@@ -183,7 +183,7 @@ def check_operands(node: torch.fx.Node, *tensors: Tensor, allow_integers: bool =
 
 
 def fake_of_any(node: torch.fx.Node) -> torch.Tensor:
-    """A result of the node, all of which are on one device."""
+    """A fake tensor among the node's results, all of which are on one device."""
     value = node.meta.get("val")
     fakes = [
         item for item in (value if isinstance(value, (list, tuple)) else [value]) if isinstance(item, torch.Tensor)
@@ -194,7 +194,7 @@ def fake_of_any(node: torch.fx.Node) -> torch.Tensor:
 
 
 def result_buffer(state: LoweringState, fake: torch.Tensor, dtype: torch.dtype | None = None) -> Buffer:
-    """For a result, laid out as its fake is."""
+    """A buffer for a result, with the strides of its fake tensor."""
     return state.new_buffer(shape_of(fake), fake.dtype if dtype is None else dtype, fake.device, fake.stride())
 
 
@@ -204,7 +204,7 @@ def result_buffer(state: LoweringState, fake: torch.Tensor, dtype: torch.dtype |
 def _product(
     state: LoweringState, node: torch.fx.Node, a: Tensor, b: Tensor, dtype: torch.dtype | None = None
 ) -> Stored:
-    """Matrices, or batches of them: [..., m, k] x [..., k, n]. `dtype` is the result's, where it is not the operands'."""
+    """Matrix products, or batches of them: [..., m, k] x [..., k, n]. `dtype` is the result's, if it is not the operands'."""
     check_operands(node, a, b, allow_integers=True)
     fake = fake_of(node)
     a, b = operand(state, node, a), operand(state, node, b)
@@ -229,8 +229,8 @@ def _mm(state: LoweringState, node: torch.fx.Node, a: Tensor, b: Tensor) -> Stor
 def _addmm(
     state: LoweringState, node: torch.fx.Node, x: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1
 ) -> Stored:
-    """beta * x + alpha * (a @ b), rounded once. With beta = 0 nothing of x is read, NaN included; with alpha = 0 no product where
-    a library computes it."""
+    """beta * x + alpha * (a @ b), rounded once. With beta = 0 x is not read, so its NaN has no effect; with alpha = 0 libraries
+    skip the product."""
     fake = fake_of(node)
     check_operands(node, x, a, b, allow_integers=True)
     if not fake.dtype.is_floating_point and not all(isinstance(number, int) for number in (alpha, beta)):
@@ -261,11 +261,11 @@ def _addmm(
 
 
 def _zeros(node: torch.fx.Node, zero: float) -> Computed:
-    """In the place of a product. What is added to negative ones stays as it is."""
+    """Zeros in place of a product. With -0.0 the other term of a sum stays as it is."""
     fake = fake_of(node)
     return Computed(shape_of(fake), fake.dtype, fake.device, lambda at: literal(zero, fake.dtype), 0)
 
 
 def is_one(number: Any) -> bool:
-    """Whether it is the number 1, and no size that may be."""
+    """Whether it is the number 1, and not a symbolic size."""
     return isinstance(number, (int, float)) and number == 1

@@ -1,11 +1,11 @@
-"""Rules of convolutions and their gradients: contractions of an image, read where a window lies, with a weight.
+"""Lowerings of convolutions and their backward: contractions of an image, loaded through a window, with a weight.
 
-Three sums cover all of them. `_gathered`: a window moves over an image (a convolution, and the gradient of the image of a
-transposed one). `_spread`: every pixel is spread over a window (a transposed convolution, and the gradient of the image of the
-other). `_weighed`: both images are read, and the gradient of a weight comes out. Groups are a batch.
+Three contractions cover all of them. `_gathered`: a window moves over an image (a convolution, and the image gradient of a
+transposed one). `_spread`: every pixel is scattered over a window (a transposed convolution, and the image gradient of the
+other). `_weighed`: both images are loaded, for the gradient of the weight. Groups are a batch dimension.
 
 Counterpart: torch/_inductor/kernel/conv.py
-Differs: any number of dimensions, transposed ones and gradients included; nothing is laid out anew for it.
+Differs: supports any number of dimensions, transposed convolutions and gradients, and changes no layouts.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ RULES = RuleTable()
 
 @dataclass(frozen=True)
 class Window:
-    """How a window moves over an image, one number for each of its dimensions."""
+    """Stride, padding and dilation of a window, one number per image dimension, and the number of groups."""
 
     strides: Indices
     padding: Indices
@@ -58,7 +58,7 @@ class Window:
     groups: sympy.Expr
 
     def read(self, image: Tensor, before: Indices, at: Indices, inside: Indices) -> Scalar:
-        """The pixel below one place of the window, which is at a place; zero in the padding. [*before, *pixels]"""
+        """The pixel under one element of the window at an output position; zero in the padding. [*before, *pixels]"""
         pixels, conditions = [], []
         sizes = image.shape[len(before) :]
         for place, tap, size, stride, pad, step in zip(
@@ -70,7 +70,8 @@ class Window:
         return guarded(conditions, image.at((*before, *pixels)), literal(0, image.dtype))
 
     def read_below(self, image: Tensor, before: Indices, at: Indices, inside: Indices) -> Scalar:
-        """The pixel whose window covers a place with one of its own places; zero where there is none. [*before, *pixels]"""
+        """The input pixel whose window covers an output position with one of its elements; zero if there is none. [*before,
+        *pixels]"""
         pixels, conditions = [], []
         sizes = image.shape[len(before) :]
         for place, tap, size, stride, pad, step in zip(
@@ -130,7 +131,7 @@ def _spec(
     columns: sympy.Expr,
     over: Indices,
 ) -> ContractionSpec:
-    """Rows are what has the longer steps in memory."""
+    """Chooses rows and columns so that rows have the larger strides."""
     step_of_batch, step_of_channel, *steps = target.strides
     has_channels_last = step_of_channel == ONE
     return ContractionSpec(
@@ -167,7 +168,7 @@ def _weighed(places: Tensor, image: Tensor, window: Window, target: Buffer) -> C
 
 
 def _check_ranks(*tensors: Tensor) -> int:
-    """The number of dimensions of a pixel's place. NotLowered for tensors that do not agree."""
+    """The number of dimensions. Raises NotLowered if the tensors disagree."""
     ranks = {len(tensor.shape) for tensor in tensors}
     if len(ranks) != 1 or not 3 <= max(ranks) <= 5:
         raise NotLowered(f"tensors of {sorted(ranks)} dimensions")
@@ -204,7 +205,7 @@ def _convolution_backward(
     stride: Sequence[Any], padding: Sequence[Any], dilation: Sequence[Any], transposed: bool, output_padding: Sequence[Any],
     groups: Any, output_mask: Sequence[bool],
 ) -> tuple[Tensor | None, ...]:  # fmt: skip
-    """Gradients of the image, the weight and the bias, those that are asked for."""
+    """The gradients of image, weight and bias that `output_mask` asks for."""
     check_operands(node, gradient, image, weight)
     window = _window(_check_ranks(gradient, image, weight), stride, padding, dilation, groups)
     gradient, image, weight = (operand(state, node, tensor) for tensor in (gradient, image, weight))
@@ -228,7 +229,7 @@ def _convolution_backward(
 
 
 def _of_bias(state: LoweringState, node: torch.fx.Node, gradient: Tensor) -> Computed:
-    """The sum over all but the channels."""
+    """The sum over all dimensions except the channels."""
     dims = [0, *range(2, len(gradient.shape))]
     total = reduced(state, node, "sum", gradient, dims, opmath(gradient.dtype))
 

@@ -1,4 +1,4 @@
-"""A functional aten graph as steps: nests, and calls of operators' own kernels for what no rule covers."""
+"""Lowers a functional aten graph to steps of the loop IR: nests, and calls of the operators that have no lowering."""
 
 from __future__ import annotations
 
@@ -53,12 +53,11 @@ RULES: dict[Any, Rule] = {
     **writes.RULES,
 }
 
-# A node with several users is put into memory if an element of it costs more than this many functions.
+# A node with several users is stored in memory if an element of it costs more functions than this,
 CHEAP = 2
-# Unless it costs no more than this, and computing it reads no more than reading it would: then the kernel that makes it need not
-# write it.
+# unless it costs no more than this, and computing it loads no more than loading it would. Then no kernel needs to store it.
 AFFORDABLE = 12
-# These copy all memory that their argument lies in, before it and between its elements.
+# Operators that copy the whole memory of their argument, gaps and offset included.
 COPIES_OF_MEMORY = [
     getattr(torch.ops.aten, f"{view}_scatter") for view in ("diagonal", "select", "slice", "as_strided")
 ]
@@ -66,10 +65,10 @@ COPIES_OF_MEMORY = [
 
 @dataclass(frozen=True)
 class LoweredGraph:
-    """Steps in order, and what the graph takes and gives.
+    """The steps in order, with the graph's inputs and outputs.
 
-    `inputs`: a buffer for a tensor, an expression of symbols for a number, None for what is not used. `outputs`: a Stored, a
-    SizeExpression, an Opaque, or a constant.
+    `inputs`: a buffer for a tensor, an expression for a number, None for an unused input. `outputs`: a Stored, a SizeExpression,
+    an Opaque, or a constant.
     """
 
     steps: tuple[Step, ...]
@@ -80,16 +79,16 @@ class LoweredGraph:
     opaque_constants: dict[str, Any] = field(default_factory=dict)
     lowered: Counter[str] = field(default_factory=Counter)
     fallbacks: Counter[str] = field(default_factory=Counter)
-    """Nodes lowered and not, by operator."""
+    """Counts of lowered nodes and of fallbacks, by operator."""
     regions: Counter[str] = field(default_factory=Counter)
-    """Attention in pieces that became kernels of tiles, by kind, and why other did not."""
+    """Counts of attention regions by kind, and reasons why others were not lowered."""
     facts: SizeFacts = NO_FACTS
     lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Lines of the program behind each node, by its name."""
+    """Source lines behind each node, by its name."""
     ones: frozenset[sympy.Expr] = frozenset()
-    """Numbers from outside that guards say are 1. What is computed from them is written with the same expressions."""
+    """Symbolic inputs that guards specialize to 1. Expressions computed from them contain their symbols."""
     offsets: Mapping[str, sympy.Expr] = field(default_factory=dict)
-    """Symbolic storage offsets of inputs, by their names: the graph may give them back, or know a size from nothing else."""
+    """Symbolic storage offsets of inputs, by input name: the graph may return them, or need them to solve for a symbol."""
 
 
 def lower_graph(
@@ -98,8 +97,8 @@ def lower_graph(
     options: CodegenOptions | None = None,
     measured: Mapping[str, Contractions] | None = None,
 ) -> LoweredGraph:
-    """Lower a graph whose nodes have `meta["val"]`. With `options.strict` a call without a rule is an UnsupportedByRefimpl that
-    names the operator and the user's line. `measured`: options of single nodes, by their names."""
+    """Lowers a graph whose nodes have `meta["val"]`. With `options.strict` a call without a lowering raises UnsupportedByRefimpl,
+    which names the operator and the user's line. `measured`: options of single nodes, by name."""
     return _GraphLowering(graph_module, options=options or CodegenOptions(), measured=measured or {}).run()
 
 
@@ -259,7 +258,7 @@ class _GraphLowering:
         return self._extern(node, arguments, keywords, reason)
 
     def _region(self, region: Region) -> None:
-        """Kernels of tiles; one node after the other where these cannot be."""
+        """Lowers a region to tiled kernels, or node by node if that fails."""
         mark = len(self.state.steps), len(self.state.buffers)
         try:
             made = lower_region(self.state, region, self.values, RULES.get)
@@ -279,12 +278,12 @@ class _GraphLowering:
             del self.state.buffers[name]
 
     def _lowered_arguments(self, node: torch.fx.Node) -> Any:
-        if reads_no_values(node):  # of what may be in no memory
+        if reads_no_values(node):  # its inputs may have no values in memory
             return torch.fx.map_arg((node.args, dict(node.kwargs)), self.values.get)
         return torch.fx.map_arg((node.args, dict(node.kwargs)), lambda argument: self.values[argument])
 
     def _kept(self, node: torch.fx.Node, value: Any) -> Any:
-        """Put into memory where computing it for every user costs too much, or where places in memory are read of it."""
+        """Stores a value in memory if computing it for every user is expensive, or if `as_strided` reads its memory."""
         if not isinstance(value, Computed):
             return value
         is_costly = len(node.users) > 1 and value.cost > CHEAP and not self._is_affordable(value)
@@ -296,16 +295,16 @@ class _GraphLowering:
             and not _is_view(_call_of(node))
             and self._reads_more_than(value, 7, 8)
         ):
-            return self._in_memory(value, node.meta["val"], node.name)  # it will be there anyway
+            return self._in_memory(value, node.meta["val"], node.name)  # it will be in memory anyway
         return value
 
     def _is_affordable(self, value: Computed) -> bool:
-        """Whether each user may as well compute it."""
+        """Whether every user may compute the value for itself."""
         is_cheap = value.cost <= AFFORDABLE and ZERO not in value.shape
-        return is_cheap and not self._reads_more_than(value, 9, 8)  # numbers for each row are read beside
+        return is_cheap and not self._reads_more_than(value, 9, 8)  # allows for one number per row in addition
 
     def _reads_more_than(self, value: Computed, factor: int, divisor: int) -> bool:
-        """Whether computing all of it reads more than factor / divisor of its size, or at places that are values."""
+        """Whether computing the whole value loads more than factor / divisor of its size, or through indirect indices."""
         axes = [new_axis(size) for size in value.shape]
         loads: set[tuple[str, sympy.Expr]] = set()
         read = 0
@@ -378,8 +377,8 @@ class _GraphLowering:
         return lowered if is_list else lowered[0]
 
     def _readable(self, node: torch.fx.Node) -> Stored:
-        """A value as a call reads it that neither writes into it nor gives it away: where it lies already, or put into memory
-        once for all calls that read it, or views of it."""
+        """The value as an argument of a call that neither mutates nor returns it: in its present memory, or stored once for all
+        calls that read it or views of it."""
         value = self.values[node]
         fake = node.meta.get("val")
         strides = None if fake is None else storable_strides(fake, value)
@@ -391,7 +390,7 @@ class _GraphLowering:
         return stored
 
     def _of_base(self, node: torch.fx.Node, strides: Sequence[Any]) -> Stored | None:
-        """A view with these strides, with what it is a view of put into memory; None where there is no such view."""
+        """A view with these strides, after storing its base. None if there is no such view."""
         chain = self._views_up_from(node)
         if not chain:
             return None
@@ -408,7 +407,7 @@ class _GraphLowering:
         return self._viewed(chain, self.values[base])
 
     def _views_up_from(self, node: torch.fx.Node) -> list[torch.fx.Node]:
-        """The node, what it is a view of, and so on, as long as that is computed, and has as many elements."""
+        """The node, its base, the base of that, and so on, while these are computed and have equally many elements."""
         chain = [node]
         while _lies_in_its_input(chain[-1]) and isinstance(chain[-1].args[0], torch.fx.Node):
             base = chain[-1].args[0]
@@ -419,13 +418,13 @@ class _GraphLowering:
         return chain if len(chain) > 1 else []
 
     def _viewed_twice(self) -> list[torch.fx.Node]:
-        """What several results are views of: they share its memory though it is no result itself."""
+        """Common bases of several results, which must share memory although the base is not a result."""
         chains = [self._views_up_from(node) for node in self.returned if isinstance(self.values[node], Computed)]
         sources = Counter(chain[-1] for chain in chains if chain)
         return [source for source, count in sources.items() if count > 1]
 
     def _viewed(self, chain: Sequence[torch.fx.Node], base: Stored) -> Stored | None:
-        """The first of a chain of views, of what is in memory."""
+        """Applies the views of a chain to a base in memory."""
         viewed: Any = base
         for call in reversed(chain[:-1]):
             arguments, keywords = self._lowered_arguments(call)
@@ -447,13 +446,13 @@ class _GraphLowering:
         return Output(opaque=opaque), opaque
 
     def _settle(self) -> None:
-        """Before memory is written: what is to be computed from it later is computed now."""
+        """Stores all computed values before a call that mutates memory, because they may read that memory."""
         for node, value in self.values.items():
             if isinstance(value, Computed):
                 self.values[node] = self.state.store(value, None, (node.name,))
 
     def _in_memory(self, value: Stored | Computed, fake: torch.Tensor, origin: str) -> Stored:
-        """A result, with the fake's strides: what is repeated along a dimension is stored once."""
+        """Stores a result with its fake tensor's strides. Elements that are expanded along a dimension are stored once."""
         repeated = repeated_dims(fake) if isinstance(value, Computed) else []
         if not repeated:
             return self.state.store(value, storable_strides(fake, value), (origin,))
@@ -468,7 +467,7 @@ class _GraphLowering:
         return Stored(made.buffer, value.shape, steps, made.offset, is_whole=False)
 
     def _in_place(self, node: torch.fx.Node) -> Stored | None:
-        """A result that is a view of an input, of another result, or whose elements share memory. None if it is no such view."""
+        """A result that is a view of an input or of another result, or whose elements overlap. None if it is not."""
         value: Any = self.values[node]
         if isinstance(value, Stored):
             return value
@@ -495,13 +494,15 @@ class _GraphLowering:
             return item
         value: Any = self._in_place(item) or self.values[item]
         if isinstance(value, (Stored, Computed)):
-            self.values[item] = self._in_memory(value, item.meta["val"], item.name)  # once, if it is several outputs
+            self.values[item] = self._in_memory(
+                value, item.meta["val"], item.name
+            )  # stored once even if it is several outputs
             return self.values[item]
         return SizeExpression(value) if isinstance(value, sympy.Expr) else value
 
 
 def _bases(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """Nodes of which `as_strided` reads places in memory: its arguments, and what those are views of."""
+    """Nodes whose memory `as_strided` reads: its arguments, and their bases."""
     found: set[torch.fx.Node] = set()
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.as_strided.default):
         base = node.args[0]
@@ -513,7 +514,7 @@ def _bases(graph: torch.fx.Graph) -> set[torch.fx.Node]:
 
 
 def _call_of(node: torch.fx.Node) -> torch.fx.Node:
-    """The call that a value is the result of, or one of the results."""
+    """The call that a value is the result of, or a part of the result."""
     return node.all_input_nodes[0] if node.target is operator.getitem else node
 
 
@@ -522,7 +523,7 @@ def _is_view(node: torch.fx.Node) -> bool:
 
 
 def _lies_in_its_input(node: torch.fx.Node) -> bool:
-    """Whether it is a view, be it one that autograd does not know."""
+    """Whether the result shares memory with the input, also by a view that autograd does not track."""
     return _is_view(node) or node.target is torch.ops.aten._unsafe_view.default
 
 
@@ -534,12 +535,12 @@ def _opaque(name: str, fake: Any) -> Opaque:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether it is memory with strides, and nothing else."""
+    """Whether it is a strided tensor that is neither quantized nor lazily conjugated or negated."""
     return tensor.layout is torch.strided and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
 
 
 def _examples(arguments: Any) -> Any:
-    """Arguments with the fake tensors and symbolic numbers of the trace in the place of nodes."""
+    """The arguments with fake tensors and symbolic numbers in place of nodes."""
     return map_arg(arguments, lambda node: node.meta.get("val"))
 
 
@@ -554,7 +555,7 @@ def _is_arithmetic(target: Any) -> bool:
 
 
 def _used_results(node: torch.fx.Node) -> set[int] | None:
-    """Positions in a result that is a list; None if it is used as a whole."""
+    """The used positions of a list result. None if it is used as a whole."""
     positions: set[int] = set()
     for user in node.users:
         if user.target is not operator.getitem:
@@ -576,15 +577,15 @@ def _has_unbacked(node: torch.fx.Node) -> bool:
 
 
 def used_buffers(values: Iterable[Any]) -> set[str]:
-    """Names of the buffers that outputs are, or are views of."""
+    """Names of the buffers that the outputs are, or are views of."""
     return {value.buffer.name for value in values if isinstance(value, Stored)}
 
 
-# The strides that a result is stored with: those of its fake, but for elements that share memory, which are stored once.
+# Strides that a result is stored with: its fake tensor's, except that overlapping elements are stored once.
 
 
 def repeated_dims(fake: torch.Tensor) -> list[int]:
-    """Dimensions of a tensor whose elements along them are one place in memory."""
+    """Dimensions along which a tensor is expanded (stride 0)."""
     return [
         dim
         for dim, (size, step) in enumerate(zip(fake.shape, fake.stride(), strict=True))
@@ -593,19 +594,19 @@ def repeated_dims(fake: torch.Tensor) -> list[int]:
 
 
 def storable_strides(fake: torch.Tensor, value: Any = None) -> Any:
-    """The strides that a fake has; None, for a tensor without gaps, where its elements would share memory. A tensor that is in
-    memory with such strides stays there."""
+    """The fake tensor's strides. None, which means contiguous, if elements would overlap. A tensor that is in memory keeps its
+    strides."""
     return fake.stride() if isinstance(value, Stored) else apart(fake.shape, fake.stride())
 
 
 def shares_places(fake: torch.Tensor) -> bool:
-    """Whether elements lie in one place that are no repetition along a dimension, as windows of a tensor do."""
+    """Whether elements overlap other than by expansion, as windows of a tensor do (`unfold`)."""
     repeated = repeated_dims(fake)
     return apart([1 if dim in repeated else size for dim, size in enumerate(fake.shape)], fake.stride()) is None
 
 
 def apart(shape: Sequence[Any], strides: Sequence[Any]) -> Any:
-    """The strides, or None where they put elements into one place."""
+    """The strides, or None if elements overlap."""
     if any(not isinstance(number, int) for number in (*shape, *strides)):
         return strides if 0 not in strides else None
     return None if are_overlapping(shape, strides) else strides

@@ -1,4 +1,4 @@
-"""Rules of operators that read where other tensors say. An index out of bounds is an assertion in the kernel."""
+"""Lowerings of indexing operators. An index out of bounds is a failed assertion in the kernel."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _SYMBOLS = itertools.count()
 def indirect(
     value: Scalar, size: sympy.Expr, *, wraps: bool, check: str = "checked_index"
 ) -> tuple[sympy.Symbol, Scalar]:
-    """A symbol for a place that is read from memory; it is checked to be within the size, which negative ones count from if it
-    wraps. `check`: a function of BOUNDS_MESSAGES."""
+    """A symbol for an index loaded from memory, which is checked against the size; negative indices wrap if `wraps`. `check`: a
+    function of BOUNDS_MESSAGES."""
     place = cast(value, torch.int64)
     limit = FromIndex(size)
     if wraps:
@@ -47,12 +47,12 @@ def indirect(
 
 
 def new_place() -> sympy.Symbol:
-    """For a place that is read from memory."""
+    """A symbol for an index that is loaded from memory."""
     return sympy.Symbol(f"indirect{next(_SYMBOLS)}", integer=True, nonnegative=True)
 
 
 def read_at(x: Tensor, indices: Indices, symbols: Sequence[tuple[sympy.Symbol, Scalar]]) -> Scalar:
-    """An element whose place is known by symbols."""
+    """The element at indices that contain symbols of loaded indices."""
     if isinstance(x, Stored):
         return indirect_scalar(x.at(indices), symbols)
     value = with_places(x.at(indices), symbols)
@@ -61,8 +61,8 @@ def read_at(x: Tensor, indices: Indices, symbols: Sequence[tuple[sympy.Symbol, S
 
 
 def readable(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Sequence[int], points: Indices) -> Tensor:
-    """A tensor that can be read at so many points, whose places along `dims` are values: itself, computed only where it is read,
-    if there are fewer such points than elements; else in memory."""
+    """A tensor to load from with loaded indices along `dims`: the tensor itself, computed at each load, if there are fewer loads
+    than elements; else stored in memory."""
     if isinstance(x, Computed) and state.facts.guess(product(points)) < state.facts.guess(product(x.shape)):
         places = [(new_place(), literal(0, torch.int64)) for _ in dims]
         indices = [sympy.Symbol(f"at{dim}", integer=True, nonnegative=True) for dim in range(len(x.shape))]
@@ -75,12 +75,12 @@ def readable(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Sequenc
 
 @dataclass(frozen=True)
 class AdvancedIndex:
-    """`x[indices]`: of the points of its shape, `depth` dimensions from `begin` are those of the indices."""
+    """`x[indices]`. The result has the `depth` dimensions of the indices from dimension `begin` on."""
 
     x_shape: Indices
     by_dim: dict[int, Tensor]
     shape: Indices
-    """The indices', broadcast."""
+    """The broadcast shape of the indices."""
     begin: int
 
     @staticmethod
@@ -101,12 +101,12 @@ class AdvancedIndex:
         return (*rest[: self.begin], *self.shape, *rest[self.begin :])
 
     def split(self, at: Indices) -> tuple[Indices, list[sympy.Expr]]:
-        """A point: its index into the indices, and its index into the dimensions of `x` that have none."""
+        """Splits an index of the result into an index of the indices, and one of the dimensions of `x` without an index."""
         end = self.begin + len(self.shape)
         return at[self.begin : end], [*at[: self.begin], *at[end:]]
 
     def place(self, at: Indices) -> tuple[Indices, list[tuple[sympy.Symbol, Scalar]]]:
-        """Where in `x` a point is."""
+        """The index into `x` for an index of the result."""
         inner, rest = self.split(at)
         symbols = []
         places: list[sympy.Expr] = []
@@ -121,7 +121,7 @@ class AdvancedIndex:
 
 
 def broadcast_shape(shapes: Sequence[Indices]) -> Indices:
-    """Of tensors together: what is not 1 counts."""
+    """The broadcast shape, by taking the size that is not 1."""
     rank = max(len(shape) for shape in shapes)
     padded = [(ONE,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(next((size for size in sizes if size != ONE), ONE) for sizes in zip(*padded, strict=True))
@@ -144,7 +144,7 @@ def _index_select(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int
     if not x.shape:
         raise NotLowered("index_select of a scalar")
     at_dim = dim + len(x.shape) if dim < 0 else dim
-    if _is_positions(x):  # the index itself, checked
+    if _is_positions(x):  # the result is the index itself, checked
 
         def checked_index(at: Indices) -> Scalar:
             return indirect(index.at(at if index.shape else ()), x.shape[0], wraps=False)[1]
@@ -161,7 +161,7 @@ def _index_select(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int
 
 
 def _is_positions(x: Tensor) -> bool:
-    """Whether element i is the integer i."""
+    """Whether element i of the tensor is the integer i."""
     if not isinstance(x, Computed) or len(x.shape) != 1:
         return False
     place = sympy.Symbol("position", integer=True, nonnegative=True)

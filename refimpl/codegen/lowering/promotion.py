@@ -1,10 +1,10 @@
-"""The dtype that operands of an elementwise operator are converted to, and how their values enter the computation.
+"""Type promotion of elementwise operators: the common dtype, and how operands are converted to it.
 
 Counterpart: torch/_prims_common/__init__.py elementwise_dtypes
 
-Note [Operands of half types]. Eager converts operands to their common dtype before it computes in float32: a number, a tensor
-without dimensions and an integer are rounded to float16 or bfloat16 then, so that `x == 0.1` holds where x is 0.1 in bfloat16.
-Some kernels take one factor or divisor as it is: on a CPU the second operand if it is a single element, on a GPU numbers.
+Note [Operands of half types]. Eager converts operands to their common dtype before it computes in float32. So numbers, zero-dim
+tensors and integers are rounded to float16 or bfloat16 first, and `x == 0.1` holds if x is 0.1 in bfloat16. Some kernels do not
+round one factor or divisor: on a CPU the second operand if it has one element, on a GPU Python numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KEPT_ELSEWHERE = {"add": (0, 1), "sub": (0, 1), "mul": (0, 1), "div": (1,)}
 
 
 def promoted(*operands: Any) -> torch.dtype:
-    """The dtype that operands are converted to, by the rules of torch.result_type."""
+    """The common dtype of the operands, as torch.result_type."""
     dtype: Any = None
     for operand in operands:
         stand_in = _stand_in(operand)
@@ -34,7 +34,7 @@ def promoted(*operands: Any) -> torch.dtype:
 
 def _stand_in(operand: Any) -> Any:
     if isinstance(operand, (Stored, Computed)):
-        if operand.dtype not in KERNEL_DTYPES:  # some of which are not promoted at all
+        if operand.dtype not in KERNEL_DTYPES:  # some of them take no part in promotion
             raise NotLowered(f"an argument of {operand.dtype}")
         return torch.empty([1] * min(len(operand.shape), 1), dtype=operand.dtype, device="meta")
     if isinstance(operand, sympy.Basic):
@@ -43,7 +43,7 @@ def _stand_in(operand: Any) -> Any:
 
 
 class _Promoted:
-    """Two stand-ins as one of the same category: a tensor with dimensions, one without, or a number."""
+    """Merges two operands into one of the same category: a tensor with dimensions, a zero-dim tensor, or a number."""
 
     @staticmethod
     def of(a: Any, b: Any) -> Any:
@@ -55,13 +55,13 @@ class _Promoted:
 
 
 def float_promoted(*operands: Any) -> torch.dtype:
-    """The same, and integers become the default float dtype."""
+    """The common dtype, where integers become the default float dtype."""
     dtype = promoted(*operands)
     return dtype if dtype.is_floating_point else torch.get_default_dtype()
 
 
 def entering(operands: tuple[Any, ...], dtype: torch.dtype, device: torch.device, function: str = "") -> list[Any]:
-    """Operands as they are after their conversion to the common dtype: Note [Operands of half types]."""
+    """The operands after conversion to the common dtype; see Note [Operands of half types]."""
     is_cpu = device.type == "cpu"
     kept = (_KEPT_ON_CPU if is_cpu else _KEPT_ELSEWHERE).get(function, ())
     return [
@@ -71,12 +71,12 @@ def entering(operands: tuple[Any, ...], dtype: torch.dtype, device: torch.device
 
 
 def is_single(operand: Any, *, is_cpu: bool) -> bool:
-    """Whether it is a number, or on a CPU one element."""
+    """Whether it is a number, or on a CPU a tensor of one element."""
     return is_cpu and all(size == 1 for size in operand.shape) if isinstance(operand, (Stored, Computed)) else True
 
 
 def rounded(operand: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    """The number or tensor in a half type; for other types as it is."""
+    """The number or tensor rounded to a half dtype; unchanged for other dtypes."""
     if dtype not in HALF:
         return operand
     match operand:

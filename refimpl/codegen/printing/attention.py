@@ -1,17 +1,17 @@
-"""Prints attention, and its two gradients, as Triton kernels that never hold a whole row of scores.
+"""Prints attention, and its two backward kernels, which store no whole row of scores.
 
-A program has a block of queries, and goes over the keys in blocks (forward, gradient of the query), or a block of keys, and
-goes over the queries (gradients of key and value): nothing is added up by atomics. Scores, sums and gradients are float32
-(float64 of float64); what is multiplied on tensor cores is rounded to the dtype of the operands before. The greatest score of a
-row so far and the sum of its weights are corrected as greater ones are met. Operands are read where they are, whatever their
-strides; `d` and `e`, the dimensions of a head of keys and of values, are padded to powers of two under masks.
+A program has a block of queries and loops over the keys in blocks (forward, gradient of the query), or a block of keys and loops
+over the queries (gradients of key and value); there are no atomics. Scores, sums and gradients are float32 (float64 for float64).
+Operands of products on tensor cores are rounded to the input dtype. The running maximum and sum of a row are rescaled when the
+maximum grows. Operands may have any strides. `d` and `e`, the head dimensions of keys and values, are padded to powers of two
+under masks.
 
-Of half types a weight e**x, x being the score less the row's greatest, is computed as 2**(x log2 e) in float32: it is off by at
-most (5 + 3 |x|) 2**-24 of itself, and so by at most 5 * 2**-24 of the greatest weight of the row. Otherwise it is libdevice's.
+For half dtypes a weight e**x, where x is the score minus the row's maximum, is computed as 2**(x log2 e) in float32. Its relative
+error is at most (5 + 3 |x|) 2**-24, which is at most 5 * 2**-24 of the row's largest weight. Otherwise libdevice computes it.
 
 Counterpart: torch/_inductor/kernel/flex/flex_attention.py
-Differs: only the masks that scaled_dot_product_attention has; a row without a single key to see gives zeros, as in eager.
-Blocks of keys that a causal mask hides are not read: a NaN in one shows nowhere.
+Differs: only the masks of scaled_dot_product_attention; a row whose keys are all masked gives zeros, as in eager. Blocks of keys
+that a causal mask hides are not loaded, so a NaN in one has no effect.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from refimpl.codegen.printing.values import KernelNamesState
 from refimpl.codegen.sizes import SizeFacts
 
 LOG2_E = math.log2(math.e)
-LONGEST_BLOCK = 128  # of queries or keys
+LONGEST_BLOCK = 128  # queries or keys
 
 
 def print_attention(name: str, attention: Attention, buffers: dict[str, Buffer], facts: SizeFacts) -> PrintedKernel:
-    """Source text of a kernel, and how it is launched."""
+    """Prints a kernel, and describes its launch."""
     return _Printer(name, attention, buffers, facts).run()
 
 
@@ -58,7 +58,7 @@ class _Printer:
 
     def _fits_int32(self) -> bool:
         for operand in (*self.attention.inputs.values(), *self.attention.outputs.values()):
-            sizes = (size + 2 * LONGEST_BLOCK for size in operand.shape)  # with what is masked
+            sizes = (size + 2 * LONGEST_BLOCK for size in operand.shape)  # including masked elements
             last = operand.offset + sympy.Add(*(size * step for size, step in zip(sizes, operand.strides, strict=True)))
             if not self.facts.fits_int32(last):
                 return False
@@ -100,7 +100,7 @@ class _Printer:
     # ---- places
 
     def _mask(self, name: str) -> str | None:
-        """The name of the mask of a dimension; None where every block is full."""
+        """The name of a dimension's mask. None if all blocks are full."""
         size = self.dims[name]
         if name in "de":
             is_full = size == max(16, power_of_two(int(size)))
@@ -109,7 +109,7 @@ class _Printer:
         return None if is_full else f"{name}mask"
 
     def _range(self, name: str, first: str = "") -> list[str]:
-        """Lines for the places along a dimension, and their mask."""
+        """Lines that compute indices along a dimension, and their mask."""
         places = f"tl.arange(0, {self.blocks[name]})"
         lines = [f"{name} = ({first} + {places}){self.wide}" if first else f"{name} = {places}{self.wide}"]
         if self._mask(name):
@@ -120,7 +120,7 @@ class _Printer:
         return self.indices.factor(expr)
 
     def _masks(self, names: str) -> str:
-        """Of a block with these dimensions, of which the first is the outer one."""
+        """The mask of a block with these dimensions, the outer one first."""
         masks = [self._mask(name) for name in names]
         if len(names) == 1:
             return masks[0] or ""
@@ -129,13 +129,13 @@ class _Printer:
         )
 
     def _load(self, operand: Operand, names: str, *, head: str = "head") -> str:
-        """A block with one or two dimensions, the first of which is the outer one: "md" has a row for each query."""
+        """Loads a block with one or two dimensions, the outer one first: "md" has a row per query."""
         text = self._at(operand, names, head)
         mask = self._masks(names)
         return f"tl.load({text}, {mask}, other=0)" if mask else f"tl.load({text})"
 
     def _at(self, operand: Operand, names: str, head: str) -> str:
-        """Where the elements of a block are, of an operand with the dimensions batch, head, and as many as the block has."""
+        """Pointers to the elements of a block, of an operand with the dimensions batch, head, and those of the block."""
         terms = [self._number(operand.offset)] if operand.offset != 0 else []
         sizes = list(zip(operand.shape, operand.strides, strict=True))
         for (size, step), place in zip(sizes[:2], ("batch", head), strict=True):
@@ -143,10 +143,8 @@ class _Printer:
                 terms.append(self._times(place, step))
         subscripts = ("[:, None]", "[None, :]") if len(names) == 2 else ("",)
         places = {name: f"{name}{where}" for name, where in zip(names, subscripts, strict=True)}
-        order = sorted(names, key="mnde".index)  # rows come before what is in them
-        for (size, step), name in zip(
-            sizes[2:], order, strict=True
-        ):  # what is repeated has a block's shape all the same
+        order = sorted(names, key="mnde".index)  # rows come before their elements
+        for (size, step), name in zip(sizes[2:], order, strict=True):  # keeps the block's shape for expanded dimensions
             terms.append(self._times(places[name], sympy.S.Zero if size == 1 else step))
         return f"{self.names.pointer(operand.buffer)} + ({' + '.join(terms)})"
 
@@ -160,7 +158,7 @@ class _Printer:
     # ---- parts of kernels
 
     def _header(self, rows: str, heads: sympy.Expr) -> list[str]:
-        """Which block of rows, of which head and batch, a program has."""
+        """Lines that compute the program's block of rows, head and batch."""
         block = self.blocks[rows]
         own, group = ("key_head", None) if rows == "n" else ("head", self._group())
         lines = [
@@ -175,7 +173,7 @@ class _Printer:
         return [*lines, *self._range(rows, "first"), *self._range("d"), *self._range("e")]
 
     def _group(self) -> sympy.Expr:
-        """How many heads of queries see one of keys."""
+        """How many query heads share a key head."""
         quotient = self.heads / self.key_heads
         assert quotient.is_integer
         return quotient
@@ -191,7 +189,7 @@ class _Printer:
         return f"libdevice.exp2(({difference}) * {LOG2_E!r})"
 
     def _scores(self, query: str, key_transposed: str) -> list[str]:
-        """Lines that make scores of a block of queries (rows) and one of keys; -inf where there are none."""
+        """Lines that compute scores of a block of queries (rows) and a block of keys; -inf where masked."""
         attention = self.attention
         lines = [f"scores = {self._dot(query, key_transposed)} * {attention.scale!r}"]
         mask = attention.inputs.get("mask")
@@ -209,7 +207,7 @@ class _Printer:
         return lines
 
     def _last_key(self) -> str:
-        """Where the keys end that a block of queries sees."""
+        """The end of the keys that a block of queries attends to."""
         keys = self._number(self.keys)
         return f"tl.minimum({keys}, first + MBLOCK)" if self.attention.is_causal else keys
 
@@ -261,7 +259,7 @@ class _Printer:
         return body
 
     def _weights(self) -> list[str]:
-        """Lines of both gradients: weights once more, and the gradient of scores."""
+        """Lines of both backward kernels: the weights again, and the gradient of the scores."""
         return [
             f"weights = {self._exp('scores - logsumexp[:, None]')}",
             f"weight_grads = {self._dot('grad', 'tl.trans(value)')}",
@@ -269,7 +267,7 @@ class _Printer:
         ]
 
     def _rows(self) -> list[str]:
-        """Lines that load what belongs to a block of queries."""
+        """Lines that load the operands of a block of queries."""
         inputs = self.attention.inputs
         return [
             f"query = {self._load(inputs['query'], 'md')}",

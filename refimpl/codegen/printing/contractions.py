@@ -1,13 +1,13 @@
-"""Prints a matrix product, and the pointwise nests on its result, as one Triton kernel of tiles.
+"""Prints a matrix product, and the pointwise nests on its result, as one tiled Triton kernel.
 
-A program makes one tile of one batch: rows `m` by columns `n`, adding up products along `k` in blocks. Axes that the left operand
-alone depends on are rows, those of the right one alone columns, those of both the batch. Operands are computed where they are
-read, under masks, so that a convolution is a product of guarded loads. Where products as a whole are guarded, the places of `k`
-that the condition depends on (the taps of a window) are an outer loop, and what a tap adds up is taken where the condition holds.
-The sum is rounded to the dtype of its nest before anything else is computed from it.
+A program computes one tile of one batch, rows `m` by columns `n`, and accumulates along `k` in blocks. Axes that only the left
+operand depends on are rows, those of only the right one columns, those of both the batch. Operands are computed where they are
+loaded, under masks: a convolution is a product of guarded loads. If the product as a whole is guarded, the axes of `k` that the
+condition depends on (the taps of a window) are an outer loop, and a tap's sum is added where the condition is true. The total is
+rounded to the dtype of its nest before the pointwise nests read it.
 
 Counterpart: torch/_inductor/kernel/mm.py, bmm.py, conv.py and select_algorithm.py TritonTemplateKernel
-Differs: printed from a nest, as all kernels are, with no template text for each operator.
+Differs: printed from a nest like any other kernel; there is no template text per operator.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from refimpl.codegen.schedule import Group, ScheduledKernel, merged
 from refimpl.codegen.sizes import NO_FACTS, SizeFacts
 
 TILES_OF_A_GROUP = 8
-"""Rows of tiles that are gone through column by column, so that what they read stays in the cache."""
+"""Rows of tiles that programs traverse column by column, so that operands stay in the L2 cache."""
 
 
 def print_contraction(
     name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer], facts: SizeFacts = NO_FACTS
 ) -> PrintedKernel:
-    """Source text of a kernel with a matrix product, and how it is launched."""
+    """Prints a kernel with a matrix product, and describes its launch."""
     return _Printer(name, scheduled, buffers, facts).run()
 
 
@@ -56,7 +56,7 @@ class _Printer:
         self.taps = tuple(axis for axis in self.group.reduced_axes if axis.symbol in of_condition)
         inner = tuple(axis for axis in self.group.reduced_axes if axis not in self.taps)
         counts = (product(axis.size for axis in axes) for axes in (self.group.kept_axes, self.group.reduced_axes))
-        self.wide = "" if fits_int32(self.group, buffers, facts, *counts) else ".to(tl.int64)"  # of places
+        self.wide = "" if fits_int32(self.group, buffers, facts, *counts) else ".to(tl.int64)"  # dtype of indices
         self.batch, rows, columns = _sides(self.group, self.left, self.right)
         self.m = Dimension("m", rows, "MBLOCK")
         self.n = Dimension("n", columns, "NBLOCK")
@@ -86,14 +86,14 @@ class _Printer:
         )
 
     def _has_symbolic_places(self) -> bool:
-        """Whether what is loaded for a product lies on several axes, by steps that are symbolic."""
+        """Whether operands are loaded along several axes with symbolic strides."""
         axes = {axis.symbol for axis in self.group.order}
         loads = [part for part in walk(self.left, self.right) if isinstance(part, Load)]
         is_symbolic = any(load.index.free_symbols - axes for load in loads)
         return is_symbolic and len(self.m.axes) + len(self.n.axes) + len(self.k.axes) > 3
 
     def _is_allowed(self, blocks: dict[str, int]) -> bool:
-        """Whether the masks that were left out are not needed with these blocks either."""
+        """Whether the omitted masks are unnecessary with these block sizes too."""
         return all(d.mask is not None or d.is_filled(blocks[d.block]) for d in (self.m, self.n, self.k))
 
     def _batch_size(self) -> sympy.Expr:
@@ -137,7 +137,7 @@ class _Printer:
     # ---- places
 
     def _places(self) -> list[str]:
-        """Which tile of which batch a program makes, and its points."""
+        """Lines that compute the program's tile and batch, and the indices of its points."""
         indices = self.epilogue.indices
         lines = [
             f"rows = tl.cdiv({indices.text(self.m.size)}, MBLOCK)",
@@ -163,7 +163,7 @@ class _Printer:
     # ---- the sum of products
 
     def _loop(self) -> list[str]:
-        """Lines that make it, called `total`."""
+        """Lines that accumulate the product in `total`."""
         assert self.nest.reduction is not None
         operands = [self._operand(self.a, self.ka, self.left), self._operand(self.b, self.kb, self.right)]
         dtype = TRITON_DTYPES[self.accumulate]
@@ -190,11 +190,12 @@ class _Printer:
         return [f"total = {zeros}", *self._over_taps([*loop, self._taken(guarded, self.condition)])]
 
     def _taken(self, guarded: ValuePrinter, condition: Scalar) -> str:
-        """`guarded` has printed the operand that is under the same condition, which is the same along the other one's side."""
+        """Adds the `part` of a tap where the condition is true. `guarded` has printed the operand under that condition; the
+        condition does not vary along the other operand's axis."""
         return f"total += tl.where({guarded.value(condition)}, part, 0.0)"
 
     def _over_taps(self, taken: list[str]) -> list[str]:
-        """Lines that add the `part` of a tap to `total`, for one tap after the other."""
+        """Loops over the taps around lines that add the `part` of one tap to `total`."""
         if not self.taps:
             return taken
         dimension, indices = Dimension("tap", self.taps, ""), self.a.indices
@@ -206,7 +207,7 @@ class _Printer:
         ]
 
     def _operand(self, values: ValuePrinter, k: Dimension, scalar: Scalar) -> str:
-        """A block of an operand. What is beyond the last of k is zero on both sides: nothing that is no number is added."""
+        """A block of an operand. Elements beyond the end of k are zero in both operands, so that no NaN enters the sum."""
         text = values.full(values.value(scalar))
         if k.mask is None or (values.is_wide(scalar) and _is_zero_outside(scalar)):
             return text
@@ -227,14 +228,14 @@ def _guard_and_products(value: Scalar) -> tuple[Scalar | None, Apply]:
 
 
 def _is_zero_outside(scalar: Scalar) -> bool:
-    """Whether masked loads give zero, with nothing computed from it."""
+    """Whether a masked load gives zero, with no function applied to it."""
     if isinstance(scalar, Guarded):
         return isinstance(scalar.value, Load) and scalar.otherwise.value == 0
     return isinstance(scalar, Load)
 
 
 def _sides(group: Group, left: Scalar, right: Scalar) -> tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]:
-    """The kept axes as a batch, rows and columns."""
+    """Splits the kept axes into batch, rows and columns."""
     of_left, of_right = index_symbols(left), index_symbols(right)
     batch, rows, columns = [], [], []
     for axis in group.kept_axes:

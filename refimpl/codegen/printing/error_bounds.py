@@ -1,9 +1,9 @@
-"""How far results of functions may be from the correctly rounded ones, in ulp: the numerics contract as a table.
+"""Error bounds of functions in kernels, in ulp from the correctly rounded result, as a table.
 
-Bounds of libdevice's functions are those that NVIDIA documents for the functions of the same names in CUDA (CUDA C++ Programming
-Guide, Mathematical Functions, standard functions in single and double precision): the largest differences of wide tests that are
-not exhaustive. Half types are computed in float32 and rounded once more, which is right for the operations of IEEE 754 that
-float32 has enough bits for, and off by an ulp at most for the others. `python -m refimpl.tests.codegen.function_errors` measures.
+Bounds of libdevice's functions are those that NVIDIA documents for the CUDA functions of the same names (CUDA C++ Programming
+Guide, Mathematical Functions): the largest errors found in extensive tests that are not exhaustive. Half dtypes are computed in
+float32 and rounded once more. That is exact for IEEE 754 operations, since float32 has enough bits for them, and off by at most
+one ulp for the others. `python -m refimpl.tests.codegen.function_errors` measures.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FLOATS = (*_HALVES, torch.float32, torch.float64)
 
 @dataclass(frozen=True, slots=True)
 class ErrorBound:
-    """The largest difference from the correctly rounded result. `outside`: an interval of arguments that it says nothing of."""
+    """The largest error of a function. `outside`: an interval of arguments without a bound."""
 
     ulp: float
     source: Source
@@ -50,18 +50,18 @@ def _of_cuda(function: str, dtype: torch.dtype) -> ErrorBound:
 
 
 def _bounds() -> dict[str, dict[torch.dtype, ErrorBound]]:
-    # All others are exact, whatever the dtype; some are functions of integers only.
+    # All other functions are exact in every dtype; some exist for integers only.
     bounds = {name: dict.fromkeys(TRITON_DTYPES, _EXACT) for name in sorted(FUNCTIONS)}
     for name in ROUNDING_FUNCTIONS:
         bounds[name] = {dtype: _of_cuda(name, dtype) for dtype in _FLOATS}
     bounds["fma"] |= dict.fromkeys(_HALVES, _ROUNDED_TWICE)
-    # From float64 and integers to half types by way of float32, as PyTorch.
+    # Like PyTorch, casts from float64 and integers to half dtypes go through float32.
     bounds["cast"] |= dict.fromkeys(_HALVES, _ROUNDED_TWICE)
-    # Bits from a counter; normal numbers are functions of them whose errors add up, and nobody compares them with others.
+    # Random bits are exact. Normal numbers are functions of them whose errors add up; no kernel of eager draws the same ones.
     bounds |= {name: {torch.int64: _EXACT, **dict.fromkeys(_FLOATS, _EXACT)} for name in RANDOM_FUNCTIONS}
     bounds["philox_normal"] = dict.fromkeys(_FLOATS, ErrorBound(math.inf, "open"))
     return bounds
 
 
 ERROR_BOUNDS: Mapping[str, Mapping[torch.dtype, ErrorBound]] = MappingProxyType(_bounds())
-"""Function -> dtype of the result -> bound, for every function of `functions.FUNCTIONS`."""
+"""Maps each function of `functions.FUNCTIONS` to its bound by dtype of the result."""

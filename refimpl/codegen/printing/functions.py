@@ -1,8 +1,8 @@
-"""How functions of scalars are written in Triton, by the dtype they compute in.
+"""Prints functions of scalars as Triton expressions, by the dtype that they compute in.
 
-Every function is the exactly rounded one, or libdevice's, whose error is bounded for all arguments (CUDA Math API, at most 2 ulp
-in float32 for exp, log, sin, cos, tan up to 4, tanh 2, erf 2, pow 4, lgamma 6): `tl.exp` and its like are shorter on a GPU, and
-lose bits in proportion to the argument. Division and square root round correctly. NaN passes through maximum and minimum.
+Functions are correctly rounded, or libdevice's, whose error is bounded for all arguments (CUDA Math API, at most 2 ulp in float32
+for exp, log, sin, cos, tan up to 4, tanh 2, erf 2, pow 4, lgamma 6). Approximations such as `tl.exp` are faster on a GPU, but
+their error grows with the argument. Division and square root round correctly. Maximum and minimum propagate NaN.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from refimpl.codegen.emulator import POINTER_TYPES
 from refimpl.codegen.scalars import RANDOM_FUNCTIONS, ROUNDING_FUNCTIONS
 
-# Triton's names of types are PyTorch's, but for bool.
+# Names of dtypes are PyTorch's, except for bool.
 TRITON_DTYPES = {dtype: f"tl.{str(dtype).removeprefix('torch.')}" for dtype in POINTER_TYPES} | {torch.bool: "tl.int1"}
 
-# What is asserted of places that are read from memory, and stands in the error where it does not hold.
+# Checks of indices loaded from memory, with the messages of their assertions.
 BOUNDS_MESSAGES = {
     "checked_index": "index out of bounds",  # an IndexError
-    "checked_place": "index out of bounds for dimension",  # a RuntimeError: what gather and scatter raise
+    "checked_place": "index out of bounds for dimension",  # a RuntimeError, as gather and scatter raise
 }
 
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -33,8 +33,8 @@ FUNCTIONS = frozenset([*COMPARISONS, *_INFIX, *_LIBDEVICE, "div", "neg", "abs", 
 
 
 def expression(function: str, arguments: Sequence[str], dtypes: Sequence[torch.dtype], dtype: torch.dtype) -> str:
-    """The function applied to variables of these names, as Triton text. `dtypes` are those of the arguments, `dtype` that of the
-    result. Raises KeyError for a function that is not in FUNCTIONS."""
+    """The function applied to variables of these names, as a Triton expression. `dtypes` are those of the arguments, `dtype` that
+    of the result. Raises KeyError for a function that is not in FUNCTIONS."""
     first = dtypes[0]
     if function in COMPARISONS:
         texts = [
@@ -50,14 +50,14 @@ def expression(function: str, arguments: Sequence[str], dtypes: Sequence[torch.d
             return f"tl.div_rn({arguments[0]}, {arguments[1]})" if first == torch.float32 else " / ".join(arguments)
         case "sqrt":
             return f"tl.sqrt_rn({arguments[0]})" if first == torch.float32 else f"libdevice.sqrt({arguments[0]})"
-        case "neg":  # -x is 0 - x in Triton, which has another zero
+        case "neg":  # Triton computes -x as 0 - x, which gives the other zero
             return f"{arguments[0]} * -1.0" if first.is_floating_point else f"{arguments[0]} * 0 - {arguments[0]}"
         case "abs" | "floor" | "ceil":
             return f"tl.{function}({arguments[0]})"
         case "maximum" | "minimum":
             nan = ", propagate_nan=tl.PropagateNan.ALL" if first.is_floating_point else ""
             text = f"tl.{function}({arguments[0]}, {arguments[1]}{nan})"
-            return f"{text}.to(tl.bfloat16)" if first == torch.bfloat16 else text  # which Triton makes float32
+            return f"{text}.to(tl.bfloat16)" if first == torch.bfloat16 else text  # Triton returns float32
         case "not":
             return f"{arguments[0]} == 0" if first == torch.bool else f"~{arguments[0]}"
         case "fma":
@@ -78,19 +78,19 @@ def _cast(name: str, source: torch.dtype, target: torch.dtype) -> str:
     to = TRITON_DTYPES[target]
     is_half = target in (torch.float16, torch.bfloat16)
     if is_half and source not in (torch.float32, torch.float16, torch.bfloat16, torch.bool):
-        return f"{name}.to(tl.float32).to({to})"  # as PyTorch: by way of float32
+        return f"{name}.to(tl.float32).to({to})"  # like PyTorch, through float32
     if is_half and source in (torch.float16, torch.bfloat16):
         return f"{name}.to(tl.float32).to({to})"
     if source.is_floating_point and target == torch.uint8:
-        return f"{name}.to(tl.int64).to({to})"  # as c10::convert
+        return f"{name}.to(tl.int64).to({to})"  # like c10::convert
     if source.is_floating_point and target in (torch.int8, torch.int16):
         return f"{name}.to(tl.int32).to({to})"
     return f"{name}.to({to})"
 
 
 def constant(value: float | bool, dtype: torch.dtype, shape: str) -> str:
-    """A number of exactly this dtype."""
-    if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0:  # tl.full knows one zero only
+    """A constant of exactly this dtype."""
+    if isinstance(value, float) and value == 0 and math.copysign(1, value) < 0:  # tl.full makes -0.0 a 0.0
         return f"tl.full({shape}, 0.0, {TRITON_DTYPES[dtype]}) * -1.0"
     if isinstance(value, float) and not math.isfinite(value):
         text = f'float("{value}")'

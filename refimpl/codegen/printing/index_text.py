@@ -1,6 +1,7 @@
-"""Index arithmetic as Triton text.
+"""Prints index arithmetic as Triton expressions.
 
-Triton's division of integers rounds towards zero, Python's down; what may be negative is moved before it is divided.
+Integer division rounds towards zero in Triton and down in Python. A dividend that may be negative is shifted before it is
+divided.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from refimpl.symbolic.ranges import INFINITY, Range, bound
 
 @dataclass
 class IndexTextState:
-    """`symbols` are axes and places read from memory, by the names they have in the kernel; `sizes` are numbers that are the same
-    for all points, which become parameters as they are met, those of `given` as a whole. `runs` are names of places on several
-    axes as one run, outermost first; `used` are the names of symbols that some text has."""
+    """Prints indices of one kernel. `symbols` maps axes and indirect indices to their names in the kernel. `sizes` maps numbers
+    that are the same for all points to parameters, which are added as they occur; a number of `given` is one parameter. `runs`
+    maps names to axes that are contiguous as one run, outermost first. `used` are the names of printed symbols."""
 
     axes: Sequence[Axis]
     symbols: dict[sympy.Symbol, str] = field(default_factory=dict)
@@ -32,7 +33,7 @@ class IndexTextState:
     used: set[str] = field(default_factory=set)
 
     def place(self, expr: Any) -> str:
-        """A place in memory as text. What goes along a whole run is written by its name, which has no divisions."""
+        """An index as text. An index along a whole run uses the run's name, which avoids divisions."""
         for name, axes in self.runs.items():
             expr = self._joined(expr, name, axes)
         return self.text(expr)
@@ -54,12 +55,12 @@ class IndexTextState:
         return rest + innermost * run
 
     def factor(self, expr: Any) -> str:
-        """The same, in brackets where it is more than one thing."""
+        """Text of an expression as a factor, in parentheses unless it is an atom."""
         text = self.text(expr)
         return text if expr.is_Atom else f"({text})"
 
     def text(self, expr: Any) -> str:
-        """Integer arithmetic as text."""
+        """Text of an integer expression."""
         if expr.is_Integer:
             return str(int(expr))
         if expr in self.given:
@@ -74,7 +75,7 @@ class IndexTextState:
         if isinstance(expr, sympy.Add):
             terms = sorted(
                 (bool(term.is_number), self._term(term)) for term in expr.args
-            )  # by text: names of axes come and go
+            )  # sorted by text, because names of axes differ between runs
             return " + ".join(text for _, text in terms).replace("+ -", "- ")
         if isinstance(expr, sympy.Mul):
             return self._term(expr)
@@ -85,7 +86,7 @@ class IndexTextState:
         return self._size(expr)
 
     def _division(self, expr: Any) -> str:
-        """Triton rounds towards zero, so that what may be negative is moved by a multiple of the divisor."""
+        """Triton rounds towards zero, so a dividend that may be negative is shifted by a multiple of the divisor."""
         dividend, divisor = expr.args
         lower = bound(dividend, self._ranges()).lower
         times = 0

@@ -1,12 +1,11 @@
 """Prints a scheduled group of nests as one Triton kernel.
 
-A kernel without reductions goes over one run of points in blocks. One with reductions has a block of kept points by a block of
-reduced ones: the whole of the reduced axes if that is short (persistent), else a loop over blocks of them, once for each phase,
-a phase being all reductions that do not need one another's results. What a phase computes for all points is not kept for the
-next: it is computed again from memory, which costs less than keeping it.
+A kernel without reductions covers its points in blocks. A kernel with reductions has blocks of kept by reduced points: all of the
+reduced axes if they are short (persistent), else a loop over blocks, once per phase. A phase is all reductions that do not need
+each other's results. The next phase loads and computes values again, which is cheaper than keeping them.
 
-One that reduces rows and columns has programs for parts of the rows: each goes through its rows, whole rows in a block, and
-carries a result for each column through that loop.
+A kernel that reduces rows and columns splits the rows among programs. Each loops over its rows in blocks of whole rows, and
+carries a result for each column through the loop.
 """
 
 from __future__ import annotations
@@ -54,20 +53,20 @@ from triton.language.extra import libdevice
 
 @dataclass(frozen=True)
 class PrintedKernel:
-    """A kernel with what its launch needs: names of buffers and sizes by parameter, the number of programs.
+    """A kernel with its launch: buffers and sizes by parameter, and the grid.
 
-    `configurations` are those that the text holds for, the first being the one of `kernel`. In `grid` a block is the symbol of
-    its name (`block_symbol`).
+    `configurations` are those that the source is valid for; the first one is that of `kernel`. `grid` contains block sizes as
+    symbols (`block_symbol`).
     """
 
     kernel: Kernel
     arguments: tuple[str | sympy.Expr, ...]
     grid: tuple[sympy.Expr, ...]
     points: sympy.Expr
-    """Kept points; there is nothing to launch where there are none."""
+    """The number of kept points. Nothing is launched if it is 0."""
     configurations: tuple[Configuration, ...]
     written: tuple[str, ...]
-    """Buffers that it fills, or changes."""
+    """Buffers that it fills or changes."""
     origins: tuple[str, ...]
 
     @property
@@ -75,22 +74,22 @@ class PrintedKernel:
         return self.configurations[0]
 
     def kernel_for(self, configuration: Configuration) -> Kernel:
-        """The kernel with the options of a configuration; its constants are `configuration.constants`."""
+        """The kernel with a configuration's launch options. Its constants are `configuration.constants`."""
         return replace(self.kernel, num_warps=configuration.num_warps, num_stages=configuration.num_stages)
 
     def grid_for(self, configuration: Configuration) -> tuple[sympy.Expr, ...]:
-        """The number of programs, which depends on sizes only."""
+        """The grid for a configuration, which depends on sizes only."""
         blocks = {block_symbol(name): sympy.Integer(length) for name, length in configuration.blocks}
         return tuple(cast(sympy.Expr, size.xreplace(blocks)) for size in self.grid)
 
 
 def block_symbol(name: str) -> sympy.Symbol:
-    """What stands for the length of a block in a grid."""
+    """The symbol of a block size in a grid."""
     return sympy.Symbol(name, integer=True, positive=True)
 
 
 def programs(size: sympy.Expr, block: str) -> sympy.Expr:
-    """How many blocks of this name cover so many points."""
+    """How many blocks of this name cover that many points."""
     length = block_symbol(block)
     return FloorDiv(size + length - 1, length)
 
@@ -98,7 +97,7 @@ def programs(size: sympy.Expr, block: str) -> sympy.Expr:
 def print_kernel(
     name: str, scheduled: ScheduledKernel, buffers: dict[str, Buffer], facts: SizeFacts = NO_FACTS
 ) -> PrintedKernel:
-    """Source text of a kernel, and how it is launched."""
+    """Prints a kernel, and describes its launch."""
     return _Printer(name, scheduled, buffers, facts).run()
 
 
@@ -111,8 +110,8 @@ def kernel_source(
     helpers: set[str],
     is_narrow: Callable[[sympy.Expr], bool] = lambda size: False,
 ) -> tuple[str, tuple[Parameter, ...]]:
-    """The text of a module with one kernel, and its parameters: pointers, sizes, constants. Sizes are int64, `is_narrow` ones
-    int32."""
+    """The source of a module with one kernel, and its parameters: pointers, sizes, constants. Sizes are int64, or int32 if
+    `is_narrow`."""
     parameters = (
         *(Parameter(text, POINTER_TYPES[buffers[buffer].dtype]) for buffer, text in names.pointers.items()),
         *(Parameter(text, "i32" if is_narrow(size) else "i64") for size, text in names.sizes.items()),
@@ -128,8 +127,8 @@ def kernel_source(
 
 
 def fits_int32(group: Group, buffers: dict[str, Buffer], facts: SizeFacts, *counts: sympy.Expr) -> bool:
-    """Whether the places of all elements, and places among so many points, are proved to be numbers of 32 bits; those of the last
-    block beyond the end included."""
+    """Whether indices of all elements, and positions among that many points, provably fit in 32 bits, including those of the last
+    block beyond the end."""
     names = group.reads() | {nest.target.name for nest in group.nests}
     numbers = {part.index for nest in group.nests for part in walk(*nest.scalars()) if isinstance(part, FromIndex)}
     return (
@@ -166,7 +165,7 @@ class _Printer:
         self.y = None if self.split is None else self._dimension("y", kept[: self.split])
         self.r = self._dimension("r", self.group.reduced_axes, is_reduced=True) if self.has_reduction else None
         self.configurations = allowed(candidates, self._is_allowed)
-        if "add" in self.group.changes().values():  # to measure it would add twice
+        if "add" in self.group.changes().values():  # measuring would add several times
             self.configurations = self.configurations[:1]
         outer = ScopeState()
         inner = ScopeState() if self.has_reduction and (not self.is_persistent or self.is_carrying) else outer
@@ -191,7 +190,7 @@ class _Printer:
 
     @property
     def rows(self) -> ScopeState:
-        """Where rows are computed that are in one block."""
+        """The scope of row results that one block computes."""
         return self.inner if self.is_carrying else self.outer
 
     # ---- the whole
@@ -245,7 +244,7 @@ class _Printer:
         return looped_configurations(kept, reduced, is_kept_innermost=is_kept_innermost)
 
     def _is_allowed(self, blocks: dict[str, int]) -> bool:
-        """Whether the masks that were left out are not needed with these blocks either."""
+        """Whether the omitted masks are unnecessary with these block sizes too."""
         dimensions = [d for d in (self.y, self.x, self.r) if d is not None]
         return all(d.mask is not None or d.is_filled(blocks[d.block]) for d in dimensions)
 
@@ -257,7 +256,7 @@ class _Printer:
         return dimension if is_filled else replace(dimension, mask=f"{name}mask")
 
     def _header(self) -> list[str]:
-        """Which points a program computes."""
+        """Lines that compute the indices of a program's points."""
         wide = ".to(tl.int64)" if self.index_dtype == torch.int64 else ""
         if self.y is not None:
             columns = f"tl.cdiv({self.values.indices.text(self.x.size)}, XBLOCK)"
@@ -269,7 +268,7 @@ class _Printer:
         return lines + self._places(self.r, "", wide) if self.r is not None and self.is_persistent else lines
 
     def _loop_over_rows(self, part: Dimension) -> list[str]:
-        """The body of a kernel that carries results for columns through the rows of its part."""
+        """The body of a kernel that carries results of columns through the rows of its part."""
         assert self.r is not None
         wide = ".to(tl.int64)" if self.index_dtype == torch.int64 else ""
         rows = self._places(self.x, "xstart + ", wide)
@@ -285,7 +284,7 @@ class _Printer:
         ]
 
     def _places(self, dimension: Dimension, start: str, cast: str = "") -> list[str]:
-        """Lines that count the places along a dimension, mask those beyond the end, and give the places on its axes."""
+        """Lines that compute positions along a dimension, a mask of those beyond the end, and positions on its axes."""
         name, indices = dimension.name, self.values.indices
         arange = f"tl.arange(0, {dimension.block}){self.values.space.places(dimension)}{cast}"
         lines = [f"{name} = {start}{arange}"]
@@ -296,7 +295,7 @@ class _Printer:
     # ---- reductions
 
     def _needs(self, nest: Nest) -> set[str]:
-        """The reductions of this kernel that a nest's values come from."""
+        """The reductions of this kernel that a nest depends on."""
         found: set[str] = set()
         stack = [nest]
         while stack:
@@ -318,7 +317,7 @@ class _Printer:
         structure = kind, nest.target.dtype, self.structures.of(nest.value)
         same = self.reductions.setdefault(structure, nest.target.name)
         rows = self.values.rows
-        if same != nest.target.name:  # the same sum under two names
+        if same != nest.target.name:  # the same reduction into two buffers
             rows[nest.target.name] = rows[same]
             if same in self.pending:
                 self.pending[nest.target.name] = []
@@ -365,7 +364,7 @@ class _Printer:
         self._store_reduced(nest, row)
 
     def _carry(self, nest: Nest, kind: ReductionKind) -> None:
-        """A reduction of columns, whose results are complete after the loop."""
+        """Prints a reduction of columns, whose results are complete after the loop."""
         assert self.r is not None
         accumulated = nest.value.dtype
         wide = self.values.full(self.values.value(nest.value))
@@ -394,7 +393,7 @@ class _Printer:
             stop = self.values.indices.text(self.reduced_size)
             start, cast = "rstart + ", ".to(tl.int64)" if self.index_dtype == torch.int64 else ""
             if not cast and any(text in stop for size, text in self.names.sizes.items() if not self._is_narrow(size)):
-                start, cast = "(rstart + ", ").to(tl.int32)"  # rstart is as wide as what it runs to
+                start, cast = "(rstart + ", ").to(tl.int32)"  # rstart is as wide as the loop's end
             lane_lines = self._places(self.r, start, cast)
             self.outer.lines += self.starts
             self.outer.lines.append(f"for rstart in range(0, {stop}, RBLOCK):")

@@ -1,12 +1,12 @@
-"""Random numbers in kernels: functions of (seed, place of the element, number of the operator), by Philox 4x32 with ten rounds.
+"""Random numbers in kernels: functions of (seed, index of the element, number of the operator), by Philox 4x32 with ten rounds.
 
 Counterpart: triton/language/random.py
-Differs: uniform numbers are multiples of the dtype's own step below 1, so that no rounding makes a 1 of one; float64 has 53 bits.
+Differs: uniform numbers are multiples of the dtype's epsilon below 1, so that none rounds to 1; float64 has 53 random bits.
 
-| function | dtype | what it gives |
+| function | dtype | result |
 |---|---|---|
 | `philox_uniform` | float16, bfloat16, float32, float64 | k / 2**n, k from 0 to 2**n - 1, n = 11, 8, 24, 53 |
-| `philox_normal` | float32, float64 | Box and Muller's transform of two uniform numbers of 32 or 53 bits: up to 6.7 or 8.6 |
+| `philox_normal` | float32, float64 | Box-Muller transform of two uniform numbers of 32 or 53 bits: up to 6.7 or 8.6 |
 | `philox_integer` | int64 | 63 bits |
 """
 
@@ -61,7 +61,7 @@ RANDOM_HELPERS = {
     ),
     "_integer": _helper("_integer", _PLACE, _WORDS, "return ((a >> 1).to(tl.int64) << 32) | b.to(tl.int64)"),
 }
-"""Functions that lines call, by name."""
+"""Helper functions of kernels, by name."""
 
 
 def random_function(function: str, dtype: torch.dtype) -> str:

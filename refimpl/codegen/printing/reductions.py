@@ -1,4 +1,4 @@
-"""Lines that make one value for each row of a block, [XBLOCK, RBLOCK] -> [XBLOCK, 1]; or a running one for each point."""
+"""Prints reductions of a block, [XBLOCK, RBLOCK] -> [XBLOCK, 1], and scans, which give a running result at every point."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ HELPERS = {
     "_maximum": "@triton.jit\ndef _maximum(a, b):\n    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
     "_minimum": "@triton.jit\ndef _minimum(a, b):\n    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)\n",
 }
-"""Functions that lines call, by name."""
+"""Helper functions of kernels, by name."""
 
 NOWHERE: dict[torch.dtype, int] = {torch.int32: 2**31 - 1, torch.int64: 2**62}
-"""More than any place, by the dtype that places are counted in."""
+"""A number greater than any index, by the dtype of indices."""
 
 FULL = "[XBLOCK, RBLOCK]"
 
 
 def combined(kind: ReductionKind, total: str, value: str, dtype: torch.dtype) -> str:
-    """Of two values."""
+    """Combines two values."""
     if kind in ("sum", "prod"):
         return f"{total} {'+' if kind == 'sum' else '*'} {value}"
     function = "maximum" if kind in ("max", "any") else "minimum"
@@ -40,7 +40,8 @@ def accumulate_lines(
     names: KernelNamesState,
     place_dtype: torch.dtype,
 ) -> tuple[list[str], list[str]]:
-    """Lines before a loop over blocks, and lines in it, that keep a total for every lane; and its place, of argmax and argmin."""
+    """Lines before a loop over blocks, and lines in it, that keep a running result per lane; for argmax and argmin also its
+    index."""
     starts = [f"{total} = {constant(identity(kind, dtype), dtype, FULL)}"]
     if kind not in ("argmax", "argmin"):
         both = combined(kind, total, wide, dtype)
@@ -76,10 +77,10 @@ def finish_lines(
     place_dtype: torch.dtype,
     axis: int = 1,
 ) -> tuple[list[str], set[str]]:
-    """From a block of values to one for each row, called `row`, in the dtype `to`; and the helpers that are called. With the axis
-    0 it is one for each column.
+    """Lines that reduce a block of values to one per row, called `row`, in the dtype `to`, and the helpers that they call. With
+    `axis` 0 the result is one per column.
 
-    mask: of the lanes that have values, where the others do not have the identity.
+    mask: the lanes that have values, if the others do not hold the identity.
     """
     along = "[:, None]" if axis == 1 else "[None, :]"
     cast = "" if to == dtype else f".to({TRITON_DTYPES[to]})"

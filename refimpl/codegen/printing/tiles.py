@@ -1,16 +1,16 @@
-"""Prints products of matrices with tiles between them as one kernel that never holds a whole row of these.
+"""Prints matrix products with elementwise tiles in between as one kernel, which stores no whole row of the intermediate matrices.
 
-A program keeps a block of rows (or of columns) of one batch and goes over the columns (or rows) in blocks: it makes the tiles
-of the products, what is computed from them element by element, and adds up results. Products are rounded to their dtypes, and
-tiles are computed as everywhere else, so that they are what memory would hold. Dimensions that products add up over, and widths
-of results, are whole in a block, padded to powers of two.
+A program keeps a block of rows (or of columns) of one batch and loops over the columns (or rows) in blocks. It computes tiles of
+the products and the elementwise functions of them, and accumulates the results. Products are rounded to their dtypes, and tiles
+are computed like any other value, so that they equal what memory would hold. Contracted dimensions, and widths of results, are
+whole in a block, padded to powers of two.
 
-With a softmax, scores less the greatest score of their row so far are exponentiated; sums and results are corrected as a greater
-one is met, and divided at the end. A row of nothing but -inf is NaN, and so is one with a NaN. Where weights are rounded to a
-half type an exponential is computed as in `printing.attention`, with the bound that is stated there; otherwise it is libdevice's.
+With a softmax, a program exponentiates scores minus the running maximum of their row. It rescales sums and results when the
+maximum grows, and divides at the end. A row of nothing but -inf is NaN, and so is a row with a NaN. If weights are rounded to a
+half dtype, exponentials are computed as in `printing.attention`, with the error bound stated there; otherwise by libdevice.
 
 Counterpart: torch/_inductor/kernel/flex/flex_attention.py
-Differs: printed from nests, with no template text for each mask or score.
+Differs: printed from nests; there is no template text per mask or score function.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from refimpl.codegen.scalars import Apply, FromIndex, Load, Scalar, index_symbol
 from refimpl.codegen.sizes import MAX_INT32, SizeFacts
 
 LOG2_E = math.log2(math.e)
-LONGEST_BLOCK = 128  # of rows or columns
-NARROWEST = 16  # of what tensor cores multiply
+LONGEST_BLOCK = 128  # rows or columns
+NARROWEST = 16  # smallest block of tensor cores
 
 
 def print_tiled(name: str, tiled: Tiled, buffers: dict[str, Buffer], facts: SizeFacts) -> PrintedKernel:
-    """Source text of a kernel, and how it is launched."""
+    """Prints a kernel, and describes its launch."""
     return _Printer(name, tiled, buffers, facts).run()
 
 
@@ -52,7 +52,7 @@ class _Printer:
         self.over_rows = tiled.loops == "rows"
         self.m = self._dimension("m", tiled.rows, is_reduced=self.over_rows)
         self.n = self._dimension("n", tiled.columns, is_reduced=not self.over_rows)
-        self.columns = replace(self.n, name="nk", mask=self.n.mask and "nkmask")  # down a block, where `n` is along it
+        self.columns = replace(self.n, name="nk", mask=self.n.mask and "nkmask")  # along the first dimension of a block
         self.widths: dict[Axis, Dimension] = {}
         self.wide = "" if self._fits_int32() else ".to(tl.int64)"
         self.tiles = self._values(self.m, self.n)
@@ -98,7 +98,7 @@ class _Printer:
         return values
 
     def _collect(self, values: ValuePrinter) -> None:
-        """Moves lines to where they run: before the loop or in it."""
+        """Moves lines to where they run: before the loop, or into it."""
         for scope, lines in ((values.outer, self.before), (values.inner, self.inside)):
             lines += scope.lines
             scope.lines.clear()
@@ -137,7 +137,7 @@ class _Printer:
         )
 
     def _configurations(self) -> tuple[Configuration, ...]:
-        """Those of attention, whose widths are not chosen."""
+        """The configurations of attention, whose head widths are fixed."""
         rows, columns = (max(self.facts.guess(d.size), 1) for d in (self.m, self.n))
         widths = [int(dimension.block) for dimension in self.widths.values()]
         nests = (*self.tiled.products, *self.tiled.results)
@@ -154,7 +154,7 @@ class _Printer:
         return self.tiles.indices.text(expr)
 
     def _places(self, kept: Dimension) -> list[str]:
-        """Which block of which batch a program has, and places that are the same throughout."""
+        """Lines that compute the program's block and batch, and indices that stay the same in the loop."""
         lines = [
             f"program = tl.program_id(0){self.wide}",
             f"count = tl.cdiv({self._text(kept.size)}, {kept.block})",
@@ -174,7 +174,7 @@ class _Printer:
         return lines
 
     def _places_along(self, dimension: Dimension, start: str) -> list[str]:
-        """Rows are down a block; columns along that of a tile, and down that of an operand."""
+        """Rows of a tile are its first dimension. Columns are its second, and the first dimension of an operand."""
         run = f"({start}tl.arange(0, {dimension.block}))"
         if dimension is self.m:
             return self._place(dimension, f"{run}[:, None]{self.wide}")
@@ -192,7 +192,7 @@ class _Printer:
     # ---- products
 
     def _operand(self, down: Dimension, width: Dimension, scalar: Scalar) -> str:
-        """A block of rows or columns by a width, which is zero beyond the ends."""
+        """A block of rows or columns by a width, zero beyond the ends."""
         values = self.operands.setdefault((down.name, width.name), self._values(down, width))
         text = values.full(values.value(scalar))
         masked = [d for d in (down, width) if d.mask is not None]
@@ -220,7 +220,7 @@ class _Printer:
         return f'tl.dot({a}, {b}{more}, input_precision="{nest.reduction.precision}", out_dtype={dtype})'
 
     def _make_tile(self, nest: Nest) -> None:
-        """A product of rows by columns, rounded to its dtype."""
+        """Computes a tile of rows by columns, rounded to its dtype."""
         left, right = _sides(nest)
         depth = self._width(nest.reduced[0])
         operands = self._operand(self.m, depth, left), self._operand(self.columns, depth, right)
@@ -231,7 +231,7 @@ class _Printer:
         self.inside.append(f"{made} = {product_}{rounding}")
 
     def _tile_value(self, scalar: Scalar) -> str:
-        """A tile, computed from those that there are."""
+        """A tile computed from earlier tiles."""
         text = self.tiles.full(self.tiles.value(scalar))
         self._collect(self.tiles)
         return text
@@ -239,7 +239,7 @@ class _Printer:
     # ---- results
 
     def _add_up(self, nest: Nest) -> None:
-        """A sum of rows, or a product of a tile, over the blocks of the loop."""
+        """Accumulates a row sum, or a product with a tile, over the loop."""
         looped = self.m if self.over_rows else self.n
         total = self.names.new("total")
         is_dot = nest.reduction is not None and nest.reduction.is_dot
@@ -268,7 +268,7 @@ class _Printer:
         self.after.append(values.store(nest, rounded, is_wide=True))
 
     def _store_rows(self, target: Buffer, index: sympy.Expr, value: str) -> None:
-        """A number for each row."""
+        """Stores one number per row."""
         nest = Nest(
             axes=(*self.tiled.batch, self.tiled.rows), reduced=(), order=(), reduction=None,
             value=Load(target.name, index, target.dtype), target=target, index=index,

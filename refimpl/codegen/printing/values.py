@@ -1,8 +1,8 @@
-"""What points compute, as lines of Triton.
+"""Prints the values of a kernel's points as lines of Triton.
 
-A kernel computes blocks of points. The dimensions of its blocks (`Dimension`) stand for axes of the loop IR; a value is a block
-that has size 1 in the dimensions along which it does not change. Values that do not change along reduced dimensions belong to the
-outer scope, those that do to the inner one, which may be a loop.
+A kernel computes blocks of points. The dimensions of its blocks (`Dimension`) stand for axes of the loop IR. A value is a block
+with size 1 in the dimensions along which it does not vary. Values that do not vary along reduced dimensions belong to the outer
+scope, the others to the inner one, which may be a loop.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from refimpl.codegen.sizes import GivenNumbers
 
 @dataclass(frozen=True)
 class Dimension:
-    """One dimension of a kernel's blocks: the place in it is called `name`, its length is the constant `block`.
+    """One dimension of a kernel's blocks. The index in it is called `name`; its length is the constant `block`.
 
-    axes: what it goes over as one run, outermost first. mask: the name of the mask of its points, None where every block is full.
+    axes: the axes that it covers as one run, outermost first. mask: the name of the mask of its points; None if all blocks are
+    full.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Dimension:
 
     @property
     def size(self) -> sympy.Expr:
-        """How many points there are."""
+        """The number of points."""
         return product(axis.size for axis in self.axes)
 
     @property
@@ -50,13 +51,13 @@ class Dimension:
         return bool(self.size.is_Integer and self.size > 0 and self.size % block == 0)
 
     def name_axes(self, indices: IndexTextState) -> None:
-        """Gives the places on the axes, and the place on all of them, their names."""
+        """Names the index on each axis, and the index along all of them."""
         indices.runs[self.name] = self.axes
         for position, axis in enumerate(self.axes):
             indices.symbols[axis.symbol] = self.name if len(self.axes) == 1 else f"{self.name}{position}"
 
     def axis_lines(self, indices: IndexTextState) -> list[str]:
-        """Places on the axes from the place in the dimension, those that are used."""
+        """Lines that compute the used axes' indices from the index in the dimension."""
         if len(self.axes) == 1:
             return []
         lines = []
@@ -74,50 +75,50 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Space:
-    """The dimensions of blocks, in order."""
+    """The dimensions of a kernel's blocks, in order."""
 
     dimensions: tuple[Dimension, ...]
 
     @property
     def reduced(self) -> frozenset[sympy.Symbol]:
-        """Symbols of the axes that are reduced."""
+        """Symbols of the reduced axes."""
         return frozenset[sympy.Symbol]().union(*(d.symbols for d in self.dimensions if d.is_reduced))
 
     def shape(self, *, is_wide: bool = True) -> str:
-        """Of a block; of one that is the same along what is reduced."""
+        """The shape of a block; unless `is_wide`, with size 1 in reduced dimensions."""
         return self.shape_along(self.names(is_wide=is_wide))
 
     def shape_along(self, names: frozenset[str]) -> str:
-        """Of a block that is the same but along these dimensions."""
+        """The shape of a block with size 1 except in these dimensions."""
         return _shape(d.block if d.name in names else "1" for d in self.dimensions)
 
     @property
     def unit(self) -> str:
-        """The shape of one number."""
+        """The shape of a single value."""
         return _shape("1" for _ in self.dimensions)
 
     def masks(self, *, is_wide: bool) -> list[str]:
-        """Of all points that there are."""
+        """The masks of all dimensions; unless `is_wide`, without the reduced ones."""
         return self.masks_of(self.names(is_wide=is_wide))
 
     def masks_of(self, names: frozenset[str]) -> list[str]:
-        """Of the points that there are in these dimensions."""
+        """The masks of these dimensions."""
         return [d.mask for d in self.dimensions if d.mask is not None and d.name in names]
 
     def masks_along(self, symbols: set[Any] | frozenset[Any]) -> list[str]:
-        """Of the dimensions that these axes are in."""
+        """The masks of the dimensions that contain these axes."""
         return [d.mask for d in self.dimensions if d.mask is not None and symbols & d.symbols]
 
     def along(self, symbols: Any) -> frozenset[str]:
-        """Names of the dimensions that these axes are in."""
+        """Names of the dimensions that contain these axes."""
         return frozenset(d.name for d in self.dimensions if d.symbols & symbols)
 
     def names(self, *, is_wide: bool = True) -> frozenset[str]:
-        """Of the dimensions of a block; of one that is the same along what is reduced."""
+        """Names of all dimensions; unless `is_wide`, without the reduced ones."""
         return frozenset(d.name for d in self.dimensions if is_wide or not d.is_reduced)
 
     def places(self, dimension: Dimension) -> str:
-        """A subscript that puts a row of numbers along one of the dimensions."""
+        """A subscript that puts a row of values along one dimension."""
         if len(self.dimensions) == 1:
             return ""
         return _shape(":" if d is dimension else "None" for d in self.dimensions)
@@ -129,8 +130,8 @@ def _shape(parts: Any) -> str:
 
 @dataclass
 class KernelNamesState:
-    """Names that hold in the whole of a kernel. `pointers`: parameters by buffer; `sizes`: parameters by number, each of
-    `given` by itself; `helpers`: functions that are called."""
+    """Names used in the whole kernel. `pointers`: parameters by buffer; `sizes`: parameters by number, one for each number of
+    `given`; `helpers`: functions that are called."""
 
     pointers: dict[str, str] = field(default_factory=dict)
     sizes: dict[sympy.Expr, str] = field(default_factory=dict)
@@ -139,32 +140,33 @@ class KernelNamesState:
     count: int = 0
 
     def new(self, prefix: str = "t") -> str:
-        """A name that is not taken."""
+        """A new name."""
         self.count += 1
         return f"{prefix}{self.count}"
 
     def pointer(self, buffer: str) -> str:
-        """The parameter that a buffer is."""
+        """The parameter for a buffer."""
         return self.pointers.setdefault(buffer, f"p{len(self.pointers)}")
 
 
 @dataclass
 class ScopeState:
-    """Lines, and the names of what they compute. The mask that loads are under belongs to what they give."""
+    """Printed lines, and the names of the values that they compute. A loaded value belongs to the mask that it is loaded
+    under."""
 
     lines: list[str] = field(default_factory=list)
     names: dict[Any, str] = field(default_factory=dict)
 
 
 class _DependenceState:
-    """Which values differ along some axes."""
+    """Finds which values vary along some axes."""
 
     def __init__(self, symbols: frozenset[sympy.Symbol]) -> None:
         self.symbols = symbols
         self.known: dict[int, bool] = {}
 
     def of(self, scalar: Scalar) -> bool:
-        """Whether the value differs along the axes."""
+        """Whether the value varies along the axes."""
         for part in walk(scalar, known=self.known):
             self.known[id(part)] = self._own(part)
         return self.known[id(scalar)]
@@ -186,10 +188,9 @@ class _DependenceState:
 class ValuePrinter:
     """Prints the values of one space into an outer and an inner scope.
 
-    looped: axes along which values differ from one pass through the inner scope to the next; those that are reduced, where none
-    are given.
-    made: nests whose values are in the kernel already; `rows` has the names of values that are, by buffer: those of reductions.
-    `indices.symbols` must have a name for every axis.
+    looped: axes along which values vary between iterations of the inner scope. Default: the reduced axes.
+    made: nests whose values the kernel computes; `rows` names the results of reductions, by buffer. `indices.symbols` must name
+    every axis.
     """
 
     def __init__(
@@ -219,18 +220,18 @@ class ValuePrinter:
         self._guard_is_wide = self._guard_is_looped = False
 
     def value(self, scalar: Scalar) -> str:
-        """The name of the value, computed where it is not yet."""
+        """The name of the value, printed on first use."""
         parts = [scalar] if self._guard is not None else list(_unguarded(scalar))
         for part in parts:
             self._emit(part)
         return self._emit(scalar)
 
     def is_wide(self, scalar: Scalar) -> bool:
-        """Whether it has a value for every reduced point."""
+        """Whether the value varies along a reduced dimension."""
         return (self._guard is not None and self._guard_is_wide) or self._wide.of(scalar)
 
     def _scope_of(self, scalar: Scalar) -> ScopeState:
-        """Where it is computed: in the inner scope what changes in a loop."""
+        """The scope that computes a value: the inner one if the value varies in the loop."""
         is_looped = (self._guard is not None and self._guard_is_looped) or self._looped.of(scalar)
         return self.inner if is_looped else self.outer
 
@@ -282,7 +283,7 @@ class ValuePrinter:
                 names = [self._emit(argument) for argument in arguments]
                 text = expression(function, names, [argument.dtype for argument in arguments], dtype)
                 spread = self._spread_of(*names)
-        same = scope.names.get(text)  # what is written alike is alike, in one scope and under one guard
+        same = scope.names.get(text)  # equal text is an equal value, in one scope and under one guard
         if same is None or (self._guard is not None and isinstance(scalar, (Load, Guarded))):
             same = self.names.new()
             scope.lines.append(f"{same} = {text}")
@@ -295,7 +296,7 @@ class ValuePrinter:
         return frozenset[str]().union(*(self.spread.get(name, frozenset()) for name in names))
 
     def full(self, name: str, *, is_wide: bool = True) -> str:
-        """A value as a block of the whole space; or of what is not reduced."""
+        """A value as a block of the whole space; unless `is_wide`, without the reduced dimensions."""
         if self.spread.get(name, frozenset()) >= self.space.names(is_wide=is_wide):
             return name
         return f"tl.broadcast_to({name}, {self.space.shape(is_wide=is_wide)})"
@@ -307,12 +308,12 @@ class ValuePrinter:
         return f"tl.full({self.space.unit}, {text}, {TRITON_DTYPES[dtype]})"
 
     def _index_comparison(self, function: str, a: sympy.Expr, b: sympy.Expr) -> tuple[str, frozenset[str]]:
-        """Of places, which are compared as they are."""
+        """Compares indices without computing them as values."""
         text = f"{self.indices.place(a)} {COMPARISONS[function]} {self.indices.place(b)}"
         return text, self.space.along((a - b).free_symbols)
 
     def _assert(self, holds: str, message: str, scope: ScopeState, *, is_wide: bool) -> None:
-        """At the points that there are."""
+        """Asserts a condition at the unmasked points."""
         holds = f"({holds})"
         for mask in [
             *self.space.masks_of(self._counted(scope, is_wide=is_wide)),
@@ -322,12 +323,12 @@ class ValuePrinter:
         scope.lines.append(f'tl.device_assert({holds}, "{message}")')
 
     def _counted(self, scope: ScopeState, *, is_wide: bool) -> frozenset[str]:
-        """Names of the dimensions whose places a value of a scope can ask for: before a loop, those of the loop are not made."""
+        """Names of the dimensions whose index exists in a scope: those of a loop do not exist before it."""
         names = self.space.names(is_wide=is_wide)
         return names if scope is self.inner else names - self.space.along(self._looped.symbols)
 
     def _load(self, load: Load, scope: ScopeState, *, is_wide: bool) -> tuple[str, frozenset[str]]:
-        """Its text, and the dimensions that the result has."""
+        """The text of a load, and the dimensions of its result."""
         spread = self.space.along(load.index.free_symbols)
         for symbol, value in load.indirect:
             self.indices.symbols[symbol] = self._emit(value)
@@ -344,7 +345,7 @@ class ValuePrinter:
         return f"tl.load({_offset(pointer, index)}, {' & '.join(masks)}, other=0)", spread
 
     def _masks_of(self, load: Load, counted: frozenset[str]) -> list[str]:
-        """The points outside of the kernel's must not be loaded, nor those that a guard leaves out."""
+        """Masks of a load: it must not read beyond the ends, nor where a guard is false."""
         if self._guard is not None:
             return [*self.space.masks_of(counted), self._guard]
         if load.indirect:
@@ -366,7 +367,7 @@ class ValuePrinter:
         return f"tl.where({condition}, {value}, {otherwise})", self._spread_of(condition, value, otherwise)
 
     def store(self, nest: Nest, value: str, *, is_wide: bool) -> str:
-        """The line that writes a nest's value."""
+        """The line that stores a nest's value."""
         for symbol, place in nest.indirect:
             self.indices.symbols[symbol] = self.value(place)
         pointer = self.names.pointer(nest.target.name)
@@ -386,7 +387,7 @@ class ValuePrinter:
         )
 
     def store_along(self, dimension: Dimension, nest: Nest, value: str) -> str:
-        """The line that writes a row of results, one for each place in a dimension."""
+        """The line that stores a row of results along a dimension."""
         where = _offset(self.names.pointer(nest.target.name), self.indices.place(nest.index))
         return f"tl.store({where}, {value}{'' if dimension.mask is None else f', {dimension.mask}'})"
 
@@ -399,14 +400,14 @@ class ValuePrinter:
 
 
 def _offset(pointer: str, index: str) -> str:
-    """A pointer moved by one number of elements, which is added up first: it is narrower than pointers are."""
+    """A pointer plus an offset. The offset is summed first, because it is narrower than a pointer."""
     is_one = index.isidentifier() or index.isdecimal() or index.startswith("tl.")
     return f"{pointer} + {index}" if is_one else f"{pointer} + ({index})"
 
 
 def _unguarded(scalar: Scalar) -> list[Scalar]:
-    """Parts that are computed for every point, operands first, so that nothing is printed by recursion too deep. Numbers and
-    places are printed where they are needed: comparisons of places have no values of theirs."""
+    """Subexpressions that are computed at every point, operands first, which keeps recursion shallow. Constants and indices are
+    printed at their uses: comparisons of indices need no values."""
     inside: set[int] = set()
     for part in walk(scalar):
         if isinstance(part, Guarded):

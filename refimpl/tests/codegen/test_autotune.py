@@ -160,7 +160,7 @@ def test_processes_keep_their_choices_side_by_side(tmp_path: Path) -> None:
         (json.dumps({"format": 0, "machine": {}, "choices": {}}), "of another format"),
     ],
 )
-def test_a_damaged_or_foreign_file_is_left_out_with_a_warning(tmp_path: Path, text: str, why: str) -> None:
+def test_a_damaged_or_foreign_file_is_ignored_with_a_warning(tmp_path: Path, text: str, why: str) -> None:
     choices = ChoicesState(_MACHINE, tmp_path)
     choices.keep("a", ["x", "y"], [2.0, 1.0])
     choices.path.write_text(text)
@@ -169,10 +169,10 @@ def test_a_damaged_or_foreign_file_is_left_out_with_a_warning(tmp_path: Path, te
     assert again.find("a", ["x", "y"]) is None
 
 
-def test_a_choice_that_there_is_none_of_is_left_out_with_a_warning(tmp_path: Path) -> None:
+def test_an_unknown_choice_is_ignored_with_a_warning(tmp_path: Path) -> None:
     choices = ChoicesState(_MACHINE, tmp_path)
     choices.keep("a", ["x", "y"], [2.0, 1.0])
-    with pytest.warns(UserWarning, match="a choice that there is none of"):
+    with pytest.warns(UserWarning, match="a choice that is not among"):
         assert choices.find("a", ["x", "z"]) is None
 
 

@@ -1,11 +1,11 @@
-"""Attention in pieces of a joint graph whose scores the backward makes again, so that neither graph has them in memory.
+"""Recomputes the scores of attention in the backward, for attention written in several operators, so that neither graph stores
+them.
 
-The forward keeps the greatest score of each row and the sum of its exponentials, from which weights follow. This pays only where
-both graphs have a region there (`regions`), which is found out by lowering them as they are in the joint graph.
+The forward saves the maximum of each row and the sum of its exponentials, from which the backward recomputes the weights. This
+pays only if both graphs have a region there (`regions`). Lowering the regions of the joint graph shows whether they do.
 
-Counterpart: torch/_inductor/fx_passes/fuse_attention.py, whose training patterns replace a joint graph's nodes by
-  operators; torch/_inductor/fx_passes/fuse_attention.py, whose patterns with dropout become calls of an operator that
-  draws
+Counterpart: torch/_inductor/fx_passes/fuse_attention.py, whose training patterns replace a joint graph's nodes by operators;
+torch/_inductor/fx_passes/fuse_attention.py, whose patterns with dropout become calls of an operator that draws
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ _TAG = "recompute"
 
 
 @dataclass(frozen=True)
-class RemadeAttention:
-    """Nodes of a joint graph's forward: what the backward makes again, and what is kept for it."""
+class RecomputedAttention:
+    """Nodes of a joint graph's forward: `again` are recomputed in the backward, `kept` are saved for it."""
 
     again: tuple[torch.fx.Node, ...] = ()
     kept: tuple[torch.fx.Node, ...] = ()
 
 
 @contextlib.contextmanager
-def attention_made_again(
+def tagged_for_recomputation(
     joint_module: torch.fx.GraphModule, num_fwd_outputs: int, options: CodegenOptions
 ) -> Iterator[frozenset[str]]:
-    """The joint graph's nodes say to partitioners what to make again. Gives the names of the nodes that do. Where kernels draw
-    random numbers, those that drop weights are drawn apart from them."""
+    """Tags the joint graph's nodes for the partitioner while the context is open. Yields the names of the tagged nodes. If
+    kernels draw random numbers, dropout of the weights becomes a product with a mask first."""
     graph = joint_module.graph
     if options.fuse_attention and options.random == "philox" and draw_masks_apart(graph):
         joint_module.recompile()
-    found = find_remade(graph, num_fwd_outputs, options) if options.fuse_attention else RemadeAttention()
+    found = find_recomputed(graph, num_fwd_outputs, options) if options.fuse_attention else RecomputedAttention()
     for nodes, policy in (
         (found.again, CheckpointPolicy.MUST_RECOMPUTE),
         (found.kept, CheckpointPolicy.MUST_SAVE),
@@ -72,15 +72,15 @@ def attention_made_again(
 
 
 def without_tags(graph_module: torch.fx.GraphModule, names: frozenset[str]) -> torch.fx.GraphModule:
-    """The graph, of which nodes with these names say nothing."""
+    """The graph, with the tags of the named nodes removed."""
     for node in graph_module.graph.nodes:
         if node.name in names:
             node.meta.pop(_TAG, None)
     return graph_module
 
 
-def find_remade(graph: torch.fx.Graph, num_fwd_outputs: int, options: CodegenOptions) -> RemadeAttention:
-    """Of all attention that both graphs can compute without scores in memory."""
+def find_recomputed(graph: torch.fx.Graph, num_fwd_outputs: int, options: CodegenOptions) -> RecomputedAttention:
+    """Finds all attention that both graphs can compute without scores in memory."""
     order = {node: at for at, node in enumerate(graph.nodes)}
     forward = _behind([item for item in _outputs(graph)[:num_fwd_outputs] if isinstance(item, torch.fx.Node)])
     state = LoweringState(options, facts=facts_of(n.meta.get("val") for n in graph.nodes if n.op == "placeholder"))
@@ -96,11 +96,11 @@ def find_remade(graph: torch.fx.Graph, num_fwd_outputs: int, options: CodegenOpt
         if gradients is not None and _is_lowered(state, region) and _is_lowered(state, gradients):
             again.update(dict.fromkeys([*tiles, *_copies_below(region)]))
             kept.update(dict.fromkeys(of_rows))
-    return RemadeAttention(tuple(again), tuple(kept))
+    return RecomputedAttention(tuple(again), tuple(kept))
 
 
 def _copies_below(region: Region) -> list[torch.fx.Node]:
-    """Views and copies that a region reads: it reads what they are of as well."""
+    """Views and copies that a region reads. Recomputing them as well lets the backward read their bases."""
     found: list[torch.fx.Node] = []
     stack = [
         source
@@ -134,7 +134,7 @@ def _found(find: Callable[..., Region | None], *arguments: Any) -> Region | None
 
 
 def _is_lowered(state: LoweringState, region: Region) -> bool:
-    """Whether there are kernels for it if all that it reads is in memory."""
+    """Whether the region lowers to kernels if all of its inputs are in memory."""
     values: dict[torch.fx.Node, Any] = {}
     for node in region.inputs:
         fake = node.meta.get("val")
@@ -151,7 +151,7 @@ def _is_lowered(state: LoweringState, region: Region) -> bool:
 
 
 def _behind(nodes: Sequence[torch.fx.Node]) -> dict[torch.fx.Node, None]:
-    """These and all that they are computed from."""
+    """The nodes, and all that they are computed from."""
     found: dict[torch.fx.Node, None] = {}
     stack = list(nodes)
     while stack:
@@ -167,16 +167,15 @@ def _outputs(graph: torch.fx.Graph) -> Sequence[Any]:
     return returned
 
 
-# Dropout of weights of attention as a factor: what is kept is drawn by itself, and no value has a part in it.
-# `native_dropout` takes weights and gives what is left of them together with a mask, which the backward needs. As a product
-# with a mask, weights need no memory (`lowering.regions`). Only where kernels draw the random numbers: the operator's own
-# need its own call.
+# Rewrites dropout of attention weights as a product with a mask that is drawn separately. `native_dropout` returns the dropped
+# weights together with a mask, which the backward needs; a product with a mask needs no weights in memory (`lowering.regions`).
+# This is done only if kernels draw the random numbers: the operators' own numbers need a call of the operator.
 
 aten = torch.ops.aten
 
 
 def draw_masks_apart(graph: torch.fx.Graph) -> int:
-    """Changes a joint graph, whose nodes have fake values; gives how many calls are changed."""
+    """Rewrites dropout in a joint graph, whose nodes have fake values. Returns the number of rewritten calls."""
     calls = [
         user
         for node in list(graph.nodes)
@@ -197,7 +196,7 @@ def _apart(graph: torch.fx.Graph, call: torch.fx.Node) -> bool:
         return False
 
     def insert(target: Any, *arguments: Any, **keywords: Any) -> torch.fx.Node:
-        """A node, with a fake value."""
+        """Inserts a node with a fake value."""
         made = graph.call_function(target, arguments, keywords)
         values, options = torch.fx.map_arg((arguments, keywords), lambda node: node.meta["val"])
         with output.fake_mode:
