@@ -1,4 +1,4 @@
-"""Rules of operators that work element by element: type promotion as PyTorch's, arithmetic of half types in float32."""
+"""Lowerings of elementwise operators, with PyTorch's type promotion. Arithmetic on half dtypes is in float32."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ aten = torch.ops.aten
 RULES = RuleTable()
 
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By bytes of a float, the integers with as many."""
+"""The integer dtype with as many bytes as a float."""
 
-# Of an operator's operands, all in the dtype they are computed in.
+# Maps an operator's operands, in the dtype of the computation, to its result.
 Formula = Callable[..., Scalar]
 
 
 def pointwise(node: torch.fx.Node, formula: Formula, *operands: Any, compute: torch.dtype) -> Computed:
-    """The formula of tensors and numbers, each converted to `compute`, and the result to the node's dtype."""
+    """Applies a formula to tensors and numbers converted to `compute`, and converts the result to the node's dtype."""
     dtype = fake_of(node).dtype
 
     def value(indices: Indices) -> Scalar:
@@ -59,7 +59,8 @@ def pointwise(node: torch.fx.Node, formula: Formula, *operands: Any, compute: to
 def _of_common(
     node: torch.fx.Node, formula: Formula, *operands: Any, dtype: torch.dtype, function: str = ""
 ) -> Computed:
-    """The formula of operands that eager converts to this dtype first. Of some functions one is kept: `promotion`."""
+    """Applies a formula to operands that eager converts to this dtype first. `promotion` says which operands of some functions
+    are not."""
     given = entering(operands, dtype, fake_of(node).device, function)
     return pointwise(node, formula, *given, compute=opmath(dtype))
 
@@ -73,7 +74,7 @@ def _check_number(operand: Any) -> None:
 
 
 def tensors_of(operands: Sequence[Any]) -> list[Tensor]:
-    """The tensors among them."""
+    """The tensors among the operands."""
     return [operand for operand in operands if isinstance(operand, (Stored, Computed))]
 
 
@@ -89,7 +90,7 @@ def _condition(function: str) -> Formula:
 
 
 def _takes_one_tensor(function: str) -> bool:
-    """Whether aten has an operator of this name and of nothing but a tensor; not so for `pow` and `atan2`."""
+    """Whether aten has an operator of this name that takes one tensor and nothing else, unlike `pow` and `atan2`."""
     overload = getattr(getattr(aten, function), "default", None)
     return overload is not None and len(overload._schema.arguments) == 1
 
@@ -120,7 +121,7 @@ for _name, _formula in _FLOAT_FORMULAS.items():
     RULES.rule(getattr(aten, _name).default)(_float_unary(_formula))
 
 
-# ---- one operand, computed in its own dtype: half types too where that is exact, so that NaN keeps its bits
+# ---- one operand, computed in its own dtype, half dtypes included, where that is exact and keeps the bits of NaN
 
 
 def _rounding(function: str) -> Any:
@@ -193,7 +194,7 @@ def _signbit(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Any:
         return pointwise(node, lambda value: literal(False, torch.bool), x, compute=x.dtype)
 
     def formula(value: Scalar) -> Scalar:
-        """Of the bits: a comparison with zero knows the sign neither of zero nor of NaN."""
+        """Reads the sign bit, because a comparison with zero ignores the sign of zero and of NaN."""
         if value.dtype.is_floating_point:
             value = Apply("bitcast", (value,), _BITS[value.dtype.itemsize])
         return Apply("lt", (value, literal(0, value.dtype)), torch.bool)
@@ -265,7 +266,7 @@ def _add(state: LoweringState, node: torch.fx.Node, x: Any, y: Any, alpha: Any =
     _check_number(alpha)
     device = fake_of(node).device
     is_fused = dtype.is_floating_point and fuses_products(dtype, device)
-    factor = alpha if is_add else -alpha  # a whole zero has no sign
+    factor = alpha if is_add else -alpha  # an integer zero has no sign
     factor = rounded(factor, dtype, device) if device.type == "cpu" and isinstance(factor, (int, float)) else factor
     return _of_common(node, formula, x, y, dtype=dtype, function="add")
 
@@ -280,7 +281,7 @@ def _addcmul(state: LoweringState, node: torch.fx.Node, x: Any, a: Any, b: Any, 
 
     def formula(x: Scalar, a: Scalar, b: Scalar) -> Scalar:
         factor = a if value == 1 else apply("mul", literal(value, a.dtype), a)
-        if is_fused:  # the last product is not rounded by itself
+        if is_fused:  # the last product is not rounded on its own
             return apply("fma", factor, b, x)
         return apply("add", x, apply("mul", factor, b))
 
@@ -323,7 +324,7 @@ def _signed(size: Scalar, sign: Scalar) -> Scalar:
 
 
 def _signed_bits(size: Scalar, sign: Scalar) -> Scalar:
-    """Of half types, for which no function is; by way of float32 NaN would lose its sign."""
+    """For half dtypes, which have no such function. A conversion to float32 would lose the sign of NaN."""
     size_bits, sign_bits = (Apply("bitcast", (value,), torch.int16) for value in (size, sign))
     size_bits = apply("and", size_bits, literal(0x7FFF, torch.int16))
     sign_bits = apply("and", sign_bits, literal(-0x8000, torch.int16))
@@ -341,7 +342,7 @@ def _fmod(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any:
 
 
 def _check_divisor(node: torch.fx.Node, dtype: torch.dtype, y: Any) -> None:
-    """Integers divided by zero are an error on the CPU, which no kernel can raise."""
+    """Raises NotLowered for integer division by what may be zero on the CPU: eager raises, and a kernel cannot."""
     is_safe = isinstance(y, int) and y % (1 << 8 * dtype.itemsize) != 0  # in the dtype
     if not dtype.is_floating_point and not is_safe and fake_of(node).device.type == "cpu":
         raise NotLowered("division of integers by what may be zero, on the CPU")
@@ -358,7 +359,7 @@ def _remainder(state: LoweringState, node: torch.fx.Node, x: Any, y: Any) -> Any
 
 
 def _with_sign_of(rest: Scalar, divisor: Scalar) -> Scalar:
-    """What a truncating division leaves, moved to the divisor's side of zero."""
+    """The remainder of truncating division, moved to the divisor's side of zero."""
     zero = literal(0, rest.dtype)
     differs = apply(
         "xor", Apply("lt", (rest, zero), torch.bool), Apply("lt", (divisor, zero), torch.bool), dtype=torch.bool
@@ -394,7 +395,7 @@ def _floor_div_int(a: Scalar, b: Scalar) -> Scalar:
 
 
 def _step(function: str, *operands: Scalar, dtype: torch.dtype) -> Scalar:
-    """Rounded to the dtype, and in the one that is computed in."""
+    """A function's result rounded to the dtype, in the dtype of the computation."""
     return cast(cast(apply(function, *operands), dtype), operands[0].dtype)
 
 
@@ -403,7 +404,7 @@ def _trunc_div_float(step: Formula, a: Scalar, b: Scalar) -> Scalar:
 
 
 def _floor_div_float(step: Formula, a: Scalar, b: Scalar) -> Scalar:
-    """Through the remainder, which is exact, as eager does: a quotient that was rounded up to an integer is lowered."""
+    """Floor division through the exact remainder, as in eager, so that a quotient rounded up to an integer is corrected."""
     dtype, zero, one = a.dtype, literal(0, a.dtype), literal(1, a.dtype)
     rest = apply("fmod", a, b)
     quotient = step("div", step("sub", a, rest), b)
@@ -476,7 +477,7 @@ def _where(state: LoweringState, node: torch.fx.Node, condition: Tensor, x: Any,
 
 
 def _clamped(value: Scalar, low: Scalar | None, high: Scalar | None) -> Scalar:
-    """NaN stays, of the value and of the bounds."""
+    """NaN in the value or in a bound propagates."""
     if low is not None:
         value = apply("maximum", value, low)
     return value if high is None else apply("minimum", value, high)

@@ -27,12 +27,12 @@ def promoted(*operands: Any) -> torch.dtype:
     """The common dtype of the operands, as torch.result_type."""
     dtype: Any = None
     for operand in operands:
-        stand_in = _stand_in(operand)
-        dtype = stand_in if dtype is None else _Promoted.of(dtype, stand_in)
+        category = _category_of(operand)
+        dtype = category if dtype is None else _Promoted.of(dtype, category)
     return dtype.dtype if isinstance(dtype, torch.Tensor) else torch.result_type(dtype, dtype)
 
 
-def _stand_in(operand: Any) -> Any:
+def _category_of(operand: Any) -> Any:
     if isinstance(operand, (Stored, Computed)):
         if operand.dtype not in KERNEL_DTYPES:  # some of them take no part in promotion
             raise NotLowered(f"an argument of {operand.dtype}")

@@ -1,12 +1,12 @@
-"""Rules of operators that draw random numbers, for `random="philox"`: numbers are computed from a seed and a counter.
+"""Lowerings of random operators for `random="philox"`: numbers are functions of a seed and a counter.
 
 Counterpart: torch/_inductor/fx_passes/replace_random.py, torch/_inductor/inductor_prims.py random
-Differs: bits as fine as the dtype, never 1.0; each operator has counters of its own, of (element, operator).
+Differs: numbers have all bits of the dtype, and are never 1.0; each operator has counters of its own, of (element, operator).
 
-Note [counters]: a graph draws one seed for each device and call from the device's default generator, which torch.manual_seed and
-fork_rng decide. An element's number follows from the seed, its place in the tensor (row-major, whatever its strides) and the
-operator's number in the graph; blocks, fusion and how often a value is computed have no part in it. The backward graph sees what
-the forward drew because partitioners never run a random operator twice: what the backward needs of it is saved.
+Note [counters]: a graph draws one seed per device and call from the device's default generator, which follows torch.manual_seed
+and fork_rng. An element's number is a function of the seed, its row-major index (whatever the strides) and the operator's number
+in the graph. Blocks, fusion and recomputation do not affect it. The backward sees the forward's numbers because partitioners
+never recompute a random operator: what the backward needs is saved.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ aten = torch.ops.aten
 
 RULES = RuleTable()
 
-COST = 12  # of a number: two users of it read it from memory
-_BITS = 63  # of philox_integer
+COST = 12  # of a number: with two users it is stored in memory
+_BITS = 63  # bits of philox_integer
 
-# Of an index: a random number.
+# Maps an index to a random number.
 Draw = Callable[[Indices], Scalar]
 Kind = Literal["philox_uniform", "philox_normal", "philox_integer"]
 
 
 def _rule(*targets: Any) -> Callable[[Any], Any]:
-    """Makes a function the rule of operators where numbers are not to be eager's, and no generator is given."""
+    """Registers a function as the lowering of operators, unless numbers must equal eager's or a generator is given."""
 
     def register(function: Any) -> Any:
         def rule(
@@ -68,7 +68,7 @@ def _rule(*targets: Any) -> Callable[[Any], Any]:
 
 
 def _floating(node: torch.fx.Node) -> torch.dtype:
-    """The dtype of a result that must be of floats."""
+    """The dtype of a result that must be floating point."""
     fake = fake_of(node)
     if not fake.dtype.is_floating_point or fake.layout is not torch.strided:
         raise NotLowered(f"random numbers of {fake.dtype}, {fake.layout}")
@@ -77,7 +77,7 @@ def _floating(node: torch.fx.Node) -> torch.dtype:
 
 
 def _draw(state: LoweringState, node: torch.fx.Node, kind: Kind, dtype: torch.dtype, shape: Indices) -> Draw:
-    """Numbers of one operator, which it is to call for after everything that may refuse."""
+    """The numbers of one operator. Called after all checks, since it takes a seed."""
     seed = state.seed(fake_of(node).device)
     number = literal(state.next_draw(), torch.int64)
     strides = contiguous_strides(shape)
@@ -93,9 +93,9 @@ def _drawn(
     *operands: Tensor,
     compute: torch.dtype | None = None,
 ) -> Computed:
-    """A formula of one random number and of tensors in `compute`, for every element of the result."""
+    """A formula of one random number, and of tensors in `compute`, for every element of the result."""
     fake = fake_of(node)
-    computed_like(node, lambda indices: literal(0, fake.dtype), tensors_of(operands))  # refuses before a seed is drawn
+    computed_like(node, lambda indices: literal(0, fake.dtype), tensors_of(operands))  # raises before a seed is drawn
     draw = _draw(state, node, kind, drawn, shape_of(fake))
 
     def value(indices: Indices) -> Scalar:
@@ -207,7 +207,7 @@ def _log_normal(
 
 
 def _within(u: Scalar) -> Scalar:
-    """Moved off both ends: a number above 0 and below 1."""
+    """Moves a number off both ends, to above 0 and below 1."""
     half, last = (2.0**-54, 1 - 2.0**-53) if u.dtype == torch.float64 else (2.0**-25, 1 - 2.0**-24)
     return apply("minimum", apply("add", u, literal(half, u.dtype)), literal(last, u.dtype))
 
@@ -235,11 +235,11 @@ def _cauchy(state: LoweringState, node: torch.fx.Node, x: Tensor, median: float 
     return _drawn(state, node, "philox_uniform", compute, formula)
 
 
-# ---- truth values, and dropout
+# ---- bools, and dropout
 
 
 def _is_below(p: float) -> Callable[[Scalar], Scalar]:
-    """Of an integer: whether it is among the share `p` of all, which is true of none for 0 and of all for 1."""
+    """Whether an integer is among the fraction `p` of all: never for 0, always for 1."""
     last = int(math.ldexp(p, _BITS)) - 1
     return lambda integer: Apply("le", (integer, literal(last, torch.int64)), torch.bool)
 

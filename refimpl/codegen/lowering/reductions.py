@@ -1,4 +1,5 @@
-"""Rules of reductions, and of a loss that is one: half types are added up in float32, the result is rounded once."""
+"""Lowerings of reductions, and of binary cross entropy: half dtypes are accumulated in float32, and the result is rounded
+once."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ RULES = RuleTable()
 
 
 def dims_of(x: Tensor, dims: Any) -> list[int]:
-    """Of a reduction: all where none are said."""
+    """The dimensions of a reduction; all if none are given."""
     rank = len(x.shape)
     if dims is None or (isinstance(dims, Sequence) and not dims):
         return list(range(rank))
@@ -43,7 +44,7 @@ def dims_of(x: Tensor, dims: Any) -> list[int]:
 
 
 def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """The tensor in another dtype, computed where it is read. Raises NotLowered for a dtype that no kernel reads."""
+    """The tensor in another dtype, computed at each load. Raises NotLowered for a dtype that kernels do not load."""
     if x.dtype == dtype:
         return x
     if x.dtype not in KERNEL_DTYPES:
@@ -52,14 +53,14 @@ def converted(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def mapped(x: Tensor, formula: Any, dtype: torch.dtype) -> Computed:
-    """A formula of every element."""
+    """Applies a formula to every element."""
     return Computed(x.shape, dtype, x.device, lambda indices: formula(x.at(indices)), x.cost + 1)
 
 
 def reduced(
     state: LoweringState, node: torch.fx.Node, kind: ReductionKind, x: Tensor, dims: Any, accumulate: torch.dtype
 ) -> Tensor:
-    """A reduction as a tensor that keeps the reduced dimensions with size 1, in the dtype that is accumulated in."""
+    """A reduction, with reduced dimensions of size 1, in the accumulator's dtype."""
     if x.dtype not in KERNEL_DTYPES or accumulate not in KERNEL_DTYPES:
         raise NotLowered(f"a reduction of {x.dtype} in {accumulate}")
     dtype = torch.int64 if kind in ("argmax", "argmin") else accumulate
@@ -67,7 +68,7 @@ def reduced(
 
 
 def finished(node: torch.fx.Node, kept: Tensor, formula: Any = None) -> Tensor:
-    """In the node's shape and dtype."""
+    """The reduction in the node's shape and dtype, after a formula."""
     fake = fake_of(node)
     move = reshaping(kept.shape, shape_of(fake))
 
@@ -122,7 +123,8 @@ def _var(
 
 
 def _variance(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any, correction: Any) -> Tensor:
-    """In two passes: the mean, then what is around it. The mean of a CPU's only result is rounded to float32."""
+    """Computes the mean first, then the deviations from it. If a CPU reduction has a single result, its mean is rounded to
+    float32."""
     compute = statistics_dtype(x.dtype, x.device)
     if not compute.is_floating_point or not isinstance(correction, (int, float)):
         raise NotLowered(f"variance of {x.dtype} with correction {correction}")
@@ -181,7 +183,7 @@ def _flattened(x: Tensor) -> Any:
 
 
 def _kept(x: Tensor, rank: int) -> Computed:
-    """One element, with so many dimensions."""
+    """A tensor with one element, with that many dimensions."""
     return Computed((ONE,) * rank, x.dtype, x.device, lambda indices: x.at((indices[0] * 0,)), x.cost)
 
 
@@ -219,9 +221,9 @@ def _scan(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, *, dty
     return computed_like(node, lambda indices: cast(scanned.at(indices), to), [scanned], cost=0)
 
 
-# ---- a loss that looks at its operands: as a kernel it asserts what eager asks of them
+# A loss that checks its operands: the kernel asserts what eager's kernel checks.
 
-_MEAN, _SUM = 1, 2  # as at::Reduction
+_MEAN, _SUM = 1, 2  # values of at::Reduction
 _COST_OF_LOSS = 8
 
 
@@ -234,7 +236,7 @@ def _binary_cross_entropy(
     weight: Tensor | None = None,
     reduction: int = _MEAN,
 ) -> Tensor:
-    """Logarithms are at least -100. Rounded after each step; half types are added up in float32."""
+    """Logarithms are at least -100. Each step is rounded; half dtypes are accumulated in float32."""
     operands = [x, target, *([] if weight is None else [weight])]
     dtype, compute = x.dtype, opmath(x.dtype)
     if not dtype.is_floating_point or any(operand.dtype != dtype for operand in operands):

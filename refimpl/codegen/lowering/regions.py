@@ -1,19 +1,16 @@
-"""Finds attention that a graph holds in pieces: products of matrices with what is computed between them element by element.
+"""Finds attention written in several operators: matrix products with elementwise functions in between.
 
-A region is a set of nodes that one kernel, or a few, can compute without the scores in memory. It is found by what depends on
-what, and not by the names of operators in between: tiles are whatever is computed element by element from a product of matrices,
-with as many elements; views of them in the same order included. Whether each tile is read at the place where it was made is
-proved when the region is lowered.
+A region is a set of nodes that one or more kernels can compute without scores in memory. Dependences define it, not operator
+names: a tile is any elementwise function of a matrix product, with equally many elements, views of it in the same order included.
+Lowering the region proves that each tile is loaded at the index where it was computed.
 
-* forward: a product, tiles, a softmax over the last dimension, conversions, at most one factor from outside (what dropout keeps),
-  and one product of the weights. The greatest score of a row and the sum of its exponentials may be used elsewhere: the gradients
-  are computed from them.
-* gradients: two products of one size (scores once more, and the gradient of the weights), tiles, sums of rows of them, and
-  products of tiles.
+* forward: a product, tiles, a softmax over the last dimension, conversions, at most one factor from outside (a dropout mask), and
+one product of the weights. The row maximum and the row sum of exponentials may have other users, because the backward reads them.
+* gradients: two products of equal size (scores again, and the gradient of the weights), tiles, row sums of tiles, and products of
+tiles.
 
 Counterpart: torch/_inductor/fx_passes/fuse_attention.py
-Differs: there are no patterns to match text by, and no operator in the place of what is found: what is between the products is
-computed as it is written.
+Differs: matches no patterns and inserts no operators: the functions between the products are computed as written.
 """
 
 from __future__ import annotations
@@ -56,8 +53,8 @@ COPIES = frozenset(
         aten.t.default,
     ]
 )
-"""Views that keep all elements or repeat some, and copies: their input can be read in their place. Alias annotations do not
-tell them from views that change values or leave some out (`_conj`, `view.dtype`, `as_strided`), and copies have none."""
+"""Views that keep or expand all elements, and copies: users may load from their input instead. Alias annotations do not tell
+these views from others that change values or omit some (`_conj`, `view.dtype`, `as_strided`), and copies have none."""
 _CONVERSIONS = COPIES | {aten._to_copy.default, torch.ops.prims.convert_element_type.default}
 _OF_TILES = _CONVERSIONS | pointwise.RULES.keys()
 _SUMS = frozenset([aten.sum.dim_IntList])
@@ -77,7 +74,7 @@ Kind = Literal["forward", "gradients"]
 
 @dataclass(frozen=True)
 class Softmax:
-    """Of the scores, over their last dimension: greatest scores, exponentials, their sums, and weights."""
+    """A softmax of the scores over their last dimension: row maximum, exponentials, their row sum, and weights."""
 
     scores: torch.fx.Node
     greatest: torch.fx.Node
@@ -87,10 +84,10 @@ class Softmax:
 
 @dataclass(frozen=True, eq=False)
 class Region:
-    """Nodes in the graph's order, all of which are computed by kernels of tiles.
+    """Nodes in the graph's order that tiled kernels compute.
 
-    products: what tiles are made from; results: products of tiles; sums: of rows of tiles. Nothing else of it is used outside,
-    but for a softmax's greatest scores and totals.
+    products: products of which tiles are functions; results: products of tiles; sums: row sums of tiles. Only these, and a
+    softmax's row maximum and total, have users outside.
     """
 
     kind: Kind
@@ -100,11 +97,11 @@ class Region:
     sums: tuple[torch.fx.Node, ...] = ()
     softmax: Softmax | None = None
     tails: Mapping[torch.fx.Node, tuple[torch.fx.Node, ...]] = field(default_factory=dict)
-    """Views of results, each the only one that uses what it is of, up to a copy: this is what is stored."""
+    """Views of results up to a copy, if each view is the only user of its input. The copy is stored in place of the result."""
 
     @property
     def inputs(self) -> list[torch.fx.Node]:
-        """What it reads from outside."""
+        """Nodes outside of the region that it reads."""
         inside = set(self.nodes)
         found = (source for node in self.nodes for source in node.all_input_nodes if source not in inside)
         return list(dict.fromkeys(found))
@@ -112,22 +109,22 @@ class Region:
 
 @dataclass(frozen=True)
 class Regions:
-    """Of a graph. `left`: why what looked like one is none, by reason."""
+    """The regions of a graph. `left`: reasons why candidates were rejected."""
 
     found: tuple[Region, ...] = ()
     left: tuple[str, ...] = ()
 
     def counts(self) -> Counter[str]:
-        """Of both."""
+        """Counts of regions by kind, and of rejections by reason."""
         return Counter([*(region.kind for region in self.found), *(f"left: {reason}" for reason in self.left)])
 
 
 class NotARegion(Exception):
-    """What looked like a region is none, and why."""
+    """Why a candidate is not a region."""
 
 
 def find_regions(graph: torch.fx.Graph) -> Regions:
-    """Those that do not overlap and can be computed at one point of the graph each."""
+    """Finds regions that do not overlap, each of which can be computed at one point of the graph."""
     order = {node: at for at, node in enumerate(graph.nodes)}
     found: list[Region] = []
     left: list[str] = []
@@ -166,7 +163,7 @@ def _with_tails(region: Region, order: dict[torch.fx.Node, int]) -> Region:
 
 
 def _tail(result: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
-    """What becomes of a result up to a copy in another order; nothing if it is not copied."""
+    """The views of a result up to a copy in another order. Empty if it is not copied."""
     tail: list[torch.fx.Node] = []
     node = result
     while len(node.users) == 1:
@@ -180,15 +177,15 @@ def _tail(result: torch.fx.Node) -> tuple[torch.fx.Node, ...]:
 
 
 def never(node: torch.fx.Node) -> bool:
-    """No node."""
+    """False for every node."""
     return False
 
 
 def find_forward(
     node: torch.fx.Node, order: dict[torch.fx.Node, int], is_ignored: Callable[[torch.fx.Node], bool] = never
 ) -> Region | None:
-    """The region whose softmax a node completes. None if it completes none, or one of something else than a product; NotARegion
-    where it is one of a product, and no region. `is_ignored`: users that do not count."""
+    """The region whose softmax this node completes. None if it completes no softmax of a product. Raises NotARegion if the rest
+    is not a region. `is_ignored`: users that do not count."""
     softmax = softmax_of(node)
     if softmax is None:
         return None
@@ -228,7 +225,7 @@ def find_forward(
 
 
 def softmax_of(node: torch.fx.Node) -> Softmax | None:
-    """That which a node completes: what is written as the exponential of scores less their greatest, divided by its sum."""
+    """The softmax that a node completes: exp(scores - maximum) / sum."""
     if node.target is not aten.div.Tensor:
         return None
     exponentials, total = _arguments(node)[:2]
@@ -246,7 +243,7 @@ def softmax_of(node: torch.fx.Node) -> Softmax | None:
 
 
 def _dims(node: torch.fx.Node) -> tuple[Any, ...]:
-    """The dimensions that stay with size 1; none where they do not stay, or all do."""
+    """Reduced dimensions that are kept with size 1. Empty if they are not kept, or if all dimensions are reduced."""
     _, dims, keeps, *_ = (*_arguments(node), (), False)
     rank = max(_fake(node.args[0]).dim(), 1)
     return tuple(dim % rank for dim in dims or ()) if keeps is True and node.kwargs.get("dtype") is None else ()
@@ -257,7 +254,7 @@ def _is_last(softmax: Softmax) -> bool:
 
 
 def _above(node: torch.fx.Node) -> tuple[set[torch.fx.Node], tuple[torch.fx.Node, ...]]:
-    """Tiles that a tile is computed from, itself included, and the products that these are computed from."""
+    """The tiles that a tile depends on, itself included, and the products at their ends."""
     size = size_of(node)
     seen: dict[torch.fx.Node, None] = {}
     stack = [node]
@@ -282,8 +279,7 @@ def _above(node: torch.fx.Node) -> tuple[set[torch.fx.Node], tuple[torch.fx.Node
 def _below(
     node: torch.fx.Node, is_ignored: Callable[[torch.fx.Node], bool]
 ) -> tuple[set[torch.fx.Node], list[torch.fx.Node], list[torch.fx.Node]]:
-    """A tile, conversions of it, and what it is multiplied by element by element; the factors; the products that all these are
-    in."""
+    """A tile with its conversions and its elementwise products; the factors of these; and the matrix products of all of them."""
     size = size_of(node)
     tiles: set[torch.fx.Node] = {node}
     factors: list[torch.fx.Node] = []
@@ -307,14 +303,14 @@ def _below(
 
 
 def _is_held(factor: torch.fx.Node, tiles: set[torch.fx.Node]) -> bool:
-    """Whether a factor of tiles is a number in each floating point dtype that its products with them are converted to."""
+    """Whether a factor is finite in each floating dtype that its products with tiles are converted to."""
     scaled = [user for user in factor.users if user in tiles]
     dtypes = {_fake(tile).dtype for user in scaled for tile in conversions_of(user)}
     return all(_largest(factor) <= torch.finfo(dtype).max for dtype in dtypes if dtype.is_floating_point)
 
 
 def _largest(value: Any) -> float:
-    """No number in a tensor is larger in magnitude, infinity left out: as far as conversions and products with numbers tell."""
+    """An upper bound of the finite magnitudes in a tensor, as far as conversions and constant factors show one."""
     if not _is_node(value):
         return math.inf
     dtype, found = _fake(value).dtype, math.inf
@@ -328,7 +324,7 @@ def _largest(value: Any) -> float:
 
 
 def conversions_of(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """A tile, and what is a conversion of it or of these."""
+    """A tile, its conversions, and theirs."""
     found = {node: None}
     stack = [node]
     while stack:
@@ -340,7 +336,7 @@ def conversions_of(node: torch.fx.Node) -> list[torch.fx.Node]:
 
 
 def _is_in_a_product(node: torch.fx.Node, is_ignored: Callable[[torch.fx.Node], bool]) -> bool:
-    """Whether something with as many elements, however computed from a tile, is multiplied as a matrix."""
+    """Whether any function of a tile with equally many elements is an operand of a matrix product."""
     size = size_of(node)
     seen = {node}
     stack = [node]
@@ -367,7 +363,7 @@ def _check_inside(
 def find_gradients(
     node: torch.fx.Node, order: dict[torch.fx.Node, int], is_ignored: Callable[[torch.fx.Node], bool] = never
 ) -> Region | None:
-    """The region with a sum of rows of tiles that are computed from two products, as gradients of a softmax are."""
+    """The region with a row sum of tiles that depend on two products, as the gradient of a softmax has."""
     if node.target not in _SUMS or not _is_node(node.args[0]) or _dims(node) != (_fake(node.args[0]).dim() - 1,):
         return None
     above, products = _above(_source(node, 0))
@@ -402,20 +398,20 @@ def find_gradients(
     )
 
 
-# ---- the graph with regions as one step each
+# ---- the graph with each region as one step
 
 
 def in_order(graph: torch.fx.Graph, regions: Iterable[Region]) -> list[torch.fx.Node | Region]:
-    """Nodes outside of regions and regions, each after what it reads; as the graph has them where that leaves a choice. What
-    writes into memory has the same before and after it as in the graph; random numbers are drawn in the graph's order.
+    """Nodes outside of regions, and regions, each after its inputs, otherwise in the graph's order. Mutating calls keep their
+    position among all others, and random numbers are drawn in the graph's order.
 
-    What is on a circle, as a region is that reads something computed from its own results, is missing.
+    Nodes and regions on a cycle (a region that reads a function of its own result) are missing.
     """
     order = {node: at for at, node in enumerate(graph.nodes)}
     whole: dict[torch.fx.Node, Region] = {node: region for region in regions for node in region.nodes}
     items: dict[torch.fx.Node | Region, int] = {}
     for node, at in order.items():
-        items[whole.get(node) or node] = at  # of a region, that of its last node
+        items[whole.get(node) or node] = at  # for a region, the position of its last node
     waits: dict[torch.fx.Node | Region, set[torch.fx.Node | Region]] = {}
     readers: dict[torch.fx.Node | Region, list[torch.fx.Node | Region]] = {item: [] for item in items}
     for item in items:
@@ -443,7 +439,7 @@ def in_order(graph: torch.fx.Graph, regions: Iterable[Region]) -> list[torch.fx.
 def _in_turn(
     order: Iterable[torch.fx.Node], whole: Mapping[torch.fx.Node, Region]
 ) -> Iterator[tuple[torch.fx.Node | Region, torch.fx.Node | Region]]:
-    """Pairs of which the first must come first: what is before and after a call that writes, and that call; draws."""
+    """Pairs whose order must stay: a mutating call with the calls before and after it, and random draws."""
     since: list[torch.fx.Node | Region] = []
     wrote: torch.fx.Node | None = None
     drew: torch.fx.Node | None = None
@@ -465,7 +461,7 @@ def _in_turn(
 
 
 def _writes(node: torch.fx.Node) -> bool:
-    """Whether it is a call that may not move among others."""
+    """Whether it is a call that may not be reordered with others."""
     if node.op != "call_function" or node.target is operator.getitem:
         return False
     schema = getattr(node.target, "_schema", None)
@@ -475,12 +471,13 @@ def _writes(node: torch.fx.Node) -> bool:
 
 
 def draws(node: torch.fx.Node) -> bool:
-    """Random numbers."""
+    """Whether the operator draws random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def drawn_for(regions: Iterable[Region]) -> set[torch.fx.Node]:
-    """Random numbers that factors of regions are computed from element by element: better in memory than these."""
+    """Random draws that factors of regions are elementwise functions of. They are stored in memory, since they are smaller than
+    the factors."""
     stack = [source for region in regions for source in region.inputs]
     seen: set[torch.fx.Node] = set()
     while stack:
@@ -492,7 +489,7 @@ def drawn_for(regions: Iterable[Region]) -> set[torch.fx.Node]:
 
 
 def reads_no_values(node: torch.fx.Node) -> bool:
-    """Whether it is a call that asks a tensor for its shape and strides alone, and becomes no operator's call."""
+    """Whether a call reads only the shape and strides of its input, and is not called at run time."""
     if node.target is not aten.empty_like.default or not _is_node(node) or not _is_node(node.args[0]):
         return False
     source = _fake(node.args[0])
@@ -531,10 +528,10 @@ def _fake(node: Any) -> torch.Tensor:
 
 
 def size_of(node: Any) -> sympy.Expr:
-    """How many elements a tensor has."""
+    """The number of elements of a tensor."""
     return product(to_index(size) for size in _fake(node).shape)
 
 
 def has_size(node: torch.fx.Node, size: sympy.Expr) -> bool:
-    """Whether it is a tensor with as many elements."""
+    """Whether it is a tensor with that many elements."""
     return _is_node(node) and is_provably_equal(size_of(node), size)

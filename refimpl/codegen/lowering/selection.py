@@ -1,7 +1,7 @@
-"""The rule of topk for few results: one maximum after the other, each among what no earlier one has taken.
+"""Lowers topk with a small k: one maximum after the other, each among the elements that are left.
 
 Counterpart: torch/_inductor/lowering.py
-Differs: there topk is always a call of the operator.
+Differs: Inductor always calls the operator for topk.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ aten = torch.ops.aten
 
 RULES = RuleTable()
 
-# So many results of rows that are in one block, and of longer ones, which are read twice for each result.
+# Largest k for rows that fit in a block, and for longer rows, which each result loads twice.
 MOST_RESULTS = 8
 MOST_RESULTS_OF_LONG_ROWS = 2
 
-# For places in rows of fewer elements than the first number: one that a NaN's place is moved by, and one that is no place.
+# For indices below the first number: the first is added to the index of a NaN, the second is no index.
 _MARKS = {torch.int32: (2**30, 2**31 - 1), torch.int64: (2**61, 2**62)}
 
 
@@ -78,8 +78,8 @@ def _topk(
 def _taken(
     state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, k: int, *, largest: bool
 ) -> list[tuple[Tensor, Tensor]]:
-    """Values and places of the first k, with size 1 in the dimension, in dtypes to compute in. Of equal ones the first one wins;
-    NaN is the greatest."""
+    """Values and indices of the first k, with size 1 in the dimension, in the dtypes of the computation. The first of equal
+    values wins; NaN counts as the greatest."""
     source = x if isinstance(x, Stored) else state.store(x, origins=(node.name,))
     compute = opmath(x.dtype)
     is_float = compute.is_floating_point
@@ -100,7 +100,7 @@ def _taken(
         return (*at[:dim], ZERO, *at[dim + 1 :])
 
     def only_left(at: Indices, value: Scalar, otherwise: Scalar, before: list[Tensor]) -> Scalar:
-        """The value at places that are not taken before."""
+        """The value at indices that are not taken yet."""
         if not before:
             return value
         free = (Apply("ne", (FromIndex(at[dim], integer), place.at(in_row(at))), torch.bool) for place in before)
@@ -112,7 +112,7 @@ def _taken(
 
         def ranked(at: Indices, before: list[Tensor] = before) -> Scalar:
             value = read(at)
-            if is_float and not largest:  # NaN comes behind infinity, which the place sees to
+            if is_float and not largest:  # NaN comes after infinity, by its index
                 value = apply("where", is_nan(value), worst, value, dtype=compute)
             return only_left(at, value, worst, before)
 
@@ -134,7 +134,7 @@ def _taken(
 
 
 def _decoded(best: Stored, first: Stored, moved: Scalar) -> tuple[Tensor, Tensor]:
-    """A place that was moved is that of a NaN."""
+    """An index to which the mark was added is that of a NaN."""
     nan = literal(float("nan"), best.dtype)
 
     def is_nan(at: Indices) -> Scalar:

@@ -1,11 +1,11 @@
-"""Long reductions with few results, in two steps: many parts at once, then what the parts give.
+"""Splits long reductions with few results into two steps: many partial results in parallel, then their reduction.
 
-Otherwise a handful of programs would read everything. The parts, and the order in which they are added, follow from sizes
-alone, so that results are the same from run to run.
+Otherwise a handful of programs would read all of the input. The parts, and the order in which they are added, depend on sizes
+only, so results are the same from run to run.
 
 Counterpart: torch/_inductor/ir.py Reduction.create_multilayer, num_splits
-Differs: sums around a mean stay two passes over memory, as eager computes them: one pass with Welford's update divides for every
-value, and its result has other rounding errors.
+Differs: variance stays two passes over memory, as in eager. One pass with Welford's update divides for every value, and rounds
+differently.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from refimpl.symbolic.functions import FloorDiv
 SPLITTABLE = frozenset([*FOLDED_KINDS, "argmax", "argmin"])
 
 ENOUGH_PROGRAMS = 128
-"""A reduction that is done by as many programs is left in one piece."""
+"""Reductions with this many programs are not split."""
 
 MANY_PROGRAMS = 512
 SHORTEST = 32768
-"""Reductions of which a program reads fewer values are left in one piece."""
+"""Reductions whose programs load fewer values are not split."""
 
-_ROWS, _FEWEST_ROWS = 32, 8  # of such a kernel's program
-_SHORTEST_PART = 2048  # of what a program reads
-_COLUMNS = 64  # of a program that reduces what does not lie side by side
+_ROWS, _FEWEST_ROWS = 32, 8  # rows per program of a kernel that reduces rows as well
+_SHORTEST_PART = 2048  # the fewest values that a program loads
+_COLUMNS = 64  # columns per program, if the reduced values are not contiguous
 
 
 @dataclass(frozen=True)
 class Split:
-    """A dimension as `parts` times `length`, which may be more places than it has. `whole`: reduced dimensions before it, of
-    which each place is a part of its own."""
+    """A dimension as `parts` times `length`, which may exceed its size. `whole`: the number of reduced dimensions before it, each
+    element of which is a part of its own."""
 
     dim: int
     parts: sympy.Expr
@@ -51,7 +51,7 @@ class Split:
 
 
 def split_of(shape: Indices, dims: Sequence[int], facts: SizeFacts) -> Split | None:
-    """How to split a reduction over `dims`, if at all."""
+    """How to split a reduction over `dims`. None if it should not be."""
     reduced = facts.guess(product(shape[dim] for dim in dims))
     kept = facts.guess(product(size for dim, size in enumerate(shape) if dim not in dims))
     columns = 1 if len(shape) - 1 in dims else min(kept, _COLUMNS)
@@ -59,7 +59,9 @@ def split_of(shape: Indices, dims: Sequence[int], facts: SizeFacts) -> Split | N
     if values < SHORTEST or programs >= ENOUGH_PROGRAMS:
         return None
     wanted = min(MANY_PROGRAMS // programs, values // _SHORTEST_PART)
-    if columns > 1 and kept <= WIDEST_ROWS:  # a kernel of rows may do it beside, with a program for each part
+    if (
+        columns > 1 and kept <= WIDEST_ROWS
+    ):  # a kernel over rows may reduce the columns as well, with a program per part
         wanted = max(wanted, min(MANY_PROGRAMS, max(reduced // _ROWS, min(reduced // _FEWEST_ROWS, ENOUGH_PROGRAMS))))
     sizes = {dim: facts.guess(shape[dim]) for dim in dims}
     if columns > 1 and sorted(dims) == list(range(len(dims))):
@@ -71,7 +73,7 @@ def split_of(shape: Indices, dims: Sequence[int], facts: SizeFacts) -> Split | N
 
 
 def _split_of_leading(shape: Indices, sizes: Sequence[int], wanted: int) -> Split | None:
-    """Parts that are runs of all places in the first dimensions."""
+    """Parts that are runs over the leading dimensions."""
     whole, before = 0, 1
     while whole < len(sizes) - 1 and before * sizes[whole] < wanted:
         before *= sizes[whole]
@@ -93,7 +95,7 @@ def _split(dim: int, size: sympy.Expr, wanted: int) -> Split:
 
 
 def in_parts(tensor: Tensor, split: Split, otherwise: Literal) -> Computed:
-    """The tensor with the split dimension as two; places that it does not have hold `otherwise`."""
+    """The tensor with the split dimension as two. Elements beyond the end are `otherwise`."""
     at, size = split.dim, tensor.shape[split.dim]
 
     def value(indices: Indices) -> Scalar:
@@ -109,6 +111,6 @@ def in_parts(tensor: Tensor, split: Split, otherwise: Literal) -> Computed:
 
 
 def place_in_whole(split: Split, part: Scalar, place: Scalar) -> Scalar:
-    """A place in a part as a place in the dimension."""
+    """An index within a part as an index in the dimension."""
     begin = Apply("mul", (part, FromIndex(split.length)), torch.int64)
     return Apply("add", (begin, place), torch.int64)

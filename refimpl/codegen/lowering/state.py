@@ -1,4 +1,4 @@
-"""What a graph's lowering has made so far: the steps, the buffers, and a table of rules by operator."""
+"""State of a graph's lowering: its steps and buffers; and the table of lowerings by operator."""
 
 from __future__ import annotations
 
@@ -36,33 +36,33 @@ from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 from refimpl.symbolic.functions import FloorDiv
 from refimpl.trace.dtypes import rounded_number
 
-# An index for every dimension, and the symbols in it whose values are read from memory.
+# An index for every dimension, and the symbols in it whose values are loaded from memory.
 Place = tuple[Indices, list[tuple[sympy.Symbol, Scalar]]]
 
-# (state, node, *arguments, **keywords) -> what the node is lowered to. Arguments are lowered: Tensor for a tensor, an expression
-# for a symbolic number. NotLowered for what it has no rule for.
+# (state, node, *arguments, **keywords) -> the node's lowered value. Arguments are lowered: a Tensor for a tensor, an expression
+# for a symbolic number. Raises NotLowered for unsupported calls.
 Rule = Callable[..., Any]
 
 
-# Dtypes of tensors in kernels: Triton's types without unsigned integers of more than a byte, with which eager hardly computes.
+# Dtypes of tensors in kernels: Triton's, without the wide unsigned integers, which few of eager's kernels support.
 KERNEL_DTYPES = frozenset(dtype for dtype in POINTER_TYPES if dtype.is_signed or dtype.itemsize == 1)
 HALF = (torch.float16, torch.bfloat16)
 
 
-# A scan is done in one block; a longer sum in parts of a length, and a scan of what they give.
+# The longest scan in one block. Longer cumulative sums are scanned in parts, and so are the parts' totals.
 LONGEST_SCAN = 4096
 SCANNED_PART = 2048
 
 
 class NotLowered(Exception):
-    """A call that no rule covers, and why; the operator's own kernel runs in its place."""
+    """Why a call is not lowered; the operator's own kernel runs instead."""
 
 
 class RuleTable(dict[Any, Rule]):
-    """Rules by operator overload."""
+    """Lowerings by operator overload."""
 
     def rule(self, *targets: Any) -> Callable[[Rule], Rule]:
-        """Makes a function the rule of operator overloads."""
+        """Registers a function as the lowering of operator overloads."""
 
         def register(function: Rule) -> Rule:
             for target in targets:
@@ -75,7 +75,7 @@ class RuleTable(dict[Any, Rule]):
 
 @dataclass
 class LoweringState:
-    """Of one graph."""
+    """The lowering of one graph so far."""
 
     options: CodegenOptions = field(default_factory=CodegenOptions)
     steps: list[Step] = field(default_factory=list)
@@ -84,11 +84,11 @@ class LoweringState:
     """Buffers that `copy` has made."""
     facts: SizeFacts = NO_FACTS
     seeds: dict[torch.device, Extern] = field(default_factory=dict)
-    """Calls that draw one number for each call of the graph, before all steps."""
+    """Calls that draw one seed per device and call of the graph, before all other steps."""
     draws: int = 0
 
     def seed(self, device: torch.device) -> Scalar:
-        """What random numbers on a device are computed from."""
+        """The seed of random numbers on a device."""
         if device not in self.seeds:
             name = f"seed_{len(self.seeds)}"
             buffer = Buffer(name, (ONE,), (ONE,), torch.int64, device)
@@ -113,7 +113,7 @@ class LoweringState:
     def new_buffer(
         self, shape: Sequence[Any], dtype: torch.dtype, device: torch.device, strides: Sequence[Any] | None = None
     ) -> Buffer:
-        """A buffer that a nest or a call fills; without gaps unless strides are given."""
+        """A buffer for a nest or a call to fill; contiguous unless strides are given."""
         sizes = tuple(to_index(size) for size in shape)
         steps = contiguous_strides(sizes) if strides is None else tuple(to_index(step) for step in strides)
         buffer = Buffer(f"buf{len(self.buffers)}", sizes, steps, dtype, device)
@@ -121,7 +121,7 @@ class LoweringState:
         return buffer
 
     def store(self, tensor: Tensor, strides: Sequence[Any] | None = None, origins: tuple[str, ...] = ()) -> Stored:
-        """The tensor in memory: itself if it is there with these strides, else what a new nest stores."""
+        """The tensor in memory: as it is if it is there with these strides, else stored by a new nest."""
         if isinstance(tensor, Stored) and (strides is None or have_strides(tensor, strides)):
             return tensor
         buffer = self.new_buffer(tensor.shape, tensor.dtype, tensor.device, strides)
@@ -146,8 +146,8 @@ class LoweringState:
         return whole(buffer)
 
     def in_memory(self, tensor: Tensor) -> Stored | None:
-        """Memory that holds all elements of a tensor as they are, which nobody may write into or give away; None where there is
-        none, or where it has no strides."""
+        """Memory that holds all elements of a tensor, which may be neither mutated nor returned. None if there is none, or if the
+        elements have no strides in it."""
         if isinstance(tensor, Stored):
             return tensor
         axes = [new_axis(size) for size in tensor.shape]
@@ -164,7 +164,7 @@ class LoweringState:
         return Stored(buffer, tensor.shape, strides, offset, is_whole=False)
 
     def copy(self, tensor: Tensor, origins: tuple[str, ...] = ()) -> Stored:
-        """The tensor in memory of its own, without gaps, which `write` may change."""
+        """A contiguous copy of the tensor, which `write` may change."""
         computed = Computed(tensor.shape, tensor.dtype, tensor.device, tensor.at, tensor.cost)
         stored = self.store(computed, origins=origins)
         self.copies.add(stored.buffer.name)
@@ -179,8 +179,8 @@ class LoweringState:
         value: Callable[[Indices], Scalar],
         origins: tuple[str, ...] = (),
     ) -> None:
-        """For every point of `shape`, the value where `place` says, unless that is out of bounds. The target is what `copy` gave,
-        and nothing may read it until all is written."""
+        """Writes a value at an index for every point of `shape`, unless the index is out of bounds. The target is a result of
+        `copy`, and nothing may load from it until all writes are done."""
         if ZERO in shape:
             return
         axes = [new_axis(size) for size in shape]
@@ -220,8 +220,7 @@ class LoweringState:
         dtype: torch.dtype,
         origins: tuple[str, ...] = (),
     ) -> Stored:
-        """Reduced over `dims`, which stay with size 1. The values must have the dtype that is accumulated in; `dtype` is the
-        result's."""
+        """Reduces over `dims`, which stay with size 1. The values must have the accumulator's dtype; `dtype` is the result's."""
         split = None if kind not in SPLITTABLE or ZERO in tensor.shape else split_of(tensor.shape, dims, self.facts)
         if split is not None and (len(dims) == 1 or kind not in ("argmax", "argmin")):
             return self._reduce_in_parts(kind, tensor, dims, dtype, origins, split)
@@ -242,7 +241,7 @@ class LoweringState:
         value: Scalar = literal(IDENTITIES[kind], dtype) if is_empty else tensor.at(indices)
         if is_empty:
             reduced = ()
-        elif not reduced:  # one value each: no reduction at all
+        elif not reduced:  # each result has one value
             value = literal(0, dtype) if kind in ("argmax", "argmin") else cast(value, dtype)
             value = _from_zero(value) if kind == "sum" else value
         out = tuple(ZERO if dim in dims else index for dim, index in enumerate(indices))
@@ -268,7 +267,7 @@ class LoweringState:
         origins: tuple[str, ...],
         split: Split,
     ) -> Stored:
-        """A reduction of parts, and one of their results."""
+        """Reduces in parts, then reduces the parts' results."""
         at = split.dim
         of_values: ReductionKind = "max" if kind == "argmax" else "min" if kind == "argmin" else kind
         otherwise = literal(identity(of_values, tensor.dtype), tensor.dtype)
@@ -293,8 +292,8 @@ class LoweringState:
         return self.store(Computed(shape, dtype, tensor.device, value), origins=origins)
 
     def scan(self, kind: ReductionKind, tensor: Tensor, dim: int, origins: tuple[str, ...] = ()) -> Tensor:
-        """Running sums or products along a dimension. Raises NotLowered where it is too long: of a product in one block, as
-        parts may overflow where the product does not."""
+        """Cumulative sums or products along a dimension. Raises NotLowered if it is too long. Products are scanned in one block,
+        because parts may overflow where the whole does not."""
         size = tensor.shape[dim]
         if not size.is_Integer or size > (LONGEST_SCAN * SCANNED_PART if kind == "cumsum" else LONGEST_SCAN):
             raise NotLowered(f"a scan along {size} values")
@@ -328,7 +327,7 @@ class LoweringState:
         return whole(buffer)
 
     def _scan_in_parts(self, tensor: Tensor, dim: int, origins: tuple[str, ...]) -> Computed:
-        """Running sums of parts, and those of what the parts before give, which are added where they are read."""
+        """Scans parts, and the parts' totals, which are added at each load."""
         size, length = tensor.shape[dim], sympy.Integer(SCANNED_PART)
         parts = FloorDiv(size + length - 1, length)
         split = Split(dim, parts, length, is_exact=bool(size % length == 0))
@@ -354,7 +353,7 @@ class LoweringState:
         return Computed(tensor.shape, tensor.dtype, tensor.device, value, 4)
 
     def _copied_by_a_call(self, tensor: Stored, buffer: Buffer, origins: tuple[str, ...]) -> Stored:
-        """What no kernel reads, in a buffer with strides of its own."""
+        """Copies a tensor that kernels cannot load into a buffer with strides of its own, by a call."""
         reason = f"a copy of {tensor.dtype}"
         target = self._empty(buffer, origins, reason)
         self.steps.append(
@@ -373,7 +372,7 @@ class LoweringState:
         return target
 
     def _empty(self, buffer: Buffer, origins: tuple[str, ...], reason: str) -> Stored:
-        """A buffer that no kernel fills."""
+        """A buffer that is allocated without a kernel."""
         sizes, steps = (
             tuple(SizeExpression(number) for number in numbers) for numbers in (buffer.shape, buffer.strides)
         )
@@ -394,12 +393,12 @@ class LoweringState:
 
 
 def whole(buffer: Buffer) -> Stored:
-    """The buffer's own tensor."""
+    """The buffer's whole tensor."""
     return Stored(buffer, buffer.shape, buffer.strides, ZERO)
 
 
 def have_strides(tensor: Stored, strides: Sequence[Any]) -> bool:
-    """Whether the strides are these, where they matter."""
+    """Whether the tensor has these strides, where sizes are not 1."""
     return len(strides) == len(tensor.strides) and all(
         size == ONE or is_provably_equal(mine, to_index(other))
         for size, mine, other in zip(tensor.shape, tensor.strides, strides, strict=True)
@@ -407,8 +406,8 @@ def have_strides(tensor: Stored, strides: Sequence[Any]) -> bool:
 
 
 def are_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two elements may be in one place of memory."""
-    end = 0  # of what is spanned by the dimensions so far
+    """Whether two elements may share memory."""
+    end = 0  # end of the memory that the dimensions so far span
     for stride, size in sorted((stride, size) for stride, size in zip(strides, shape, strict=True) if size > 1):
         if stride <= end:
             return True
@@ -417,7 +416,7 @@ def are_overlapping(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def fake_of(node: torch.fx.Node) -> torch.Tensor:
-    """The node's value, which must be one tensor."""
+    """The node's fake tensor. Raises NotLowered for other values."""
     value = node.meta.get("val")
     if not isinstance(value, torch.Tensor):
         raise NotLowered(f"the result is {type(value).__name__}")
@@ -425,13 +424,13 @@ def fake_of(node: torch.fx.Node) -> torch.Tensor:
 
 
 def check_apart(node: torch.fx.Node) -> None:
-    """NotLowered for a result whose elements share memory, or may: what is written to one of them is in the others."""
+    """Raises NotLowered if elements of the result may overlap: a write to one would change others."""
     if not is_apart(fake_of(node)):
         raise NotLowered("elements that may share memory")
 
 
 def is_apart(fake: torch.Tensor) -> bool:
-    """Whether no two elements share memory, as far as is known."""
+    """Whether elements provably do not overlap."""
     numbers = (*fake.shape, *fake.stride())
     if all(isinstance(number, int) for number in numbers):
         return not are_overlapping(fake.shape, fake.stride())
@@ -439,7 +438,7 @@ def is_apart(fake: torch.Tensor) -> bool:
 
 
 def _are_side_by_side(fake: torch.Tensor) -> bool:
-    """Whether the expressions of symbolic sizes and strides are those of some order of the dimensions, without gaps."""
+    """Whether symbolic sizes and strides are those of a contiguous tensor with permuted dimensions."""
     places = [(to_index(size), to_index(step)) for size, step in zip(fake.shape, fake.stride(), strict=True)]
     left = [(size, step) for size, step in places if size != ONE and step != ZERO]
     expected = ONE
@@ -460,7 +459,7 @@ def shape_of(fake: torch.Tensor) -> Indices:
 def computed_like(
     node: torch.fx.Node, value: Callable[[Indices], Scalar], tensors: Sequence[Tensor], cost: int = 1
 ) -> Computed:
-    """A computed tensor with the node's shape, dtype and device. Raises NotLowered for what no kernel holds."""
+    """A computed tensor with the node's shape, dtype and device. Raises NotLowered for unsupported dtypes and devices."""
     fake = fake_of(node)
     if fake.dtype not in KERNEL_DTYPES:
         raise NotLowered(f"a result of {fake.dtype}")
@@ -474,12 +473,12 @@ def computed_like(
 
 
 def opmath(dtype: torch.dtype) -> torch.dtype:
-    """The dtype that arithmetic on a dtype is done in."""
+    """The dtype of arithmetic on a dtype."""
     return torch.float32 if dtype in HALF else dtype
 
 
 def cast(value: Scalar, dtype: torch.dtype) -> Scalar:
-    """The value in another dtype, as PyTorch converts; constants are converted here."""
+    """The value in another dtype, as PyTorch converts. Constants are folded."""
     if value.dtype == dtype:
         return value
     if isinstance(value, Literal) and _is_folded(value, dtype):
@@ -491,12 +490,12 @@ def cast(value: Scalar, dtype: torch.dtype) -> Scalar:
 
 
 def _from_zero(value: Scalar) -> Scalar:
-    """A sum of one value: sums begin with zero, and are none of negative sign then."""
+    """The sum of one value: 0 + -0.0 is 0.0."""
     return apply("add", value, literal(0, value.dtype)) if value.dtype.is_floating_point else value
 
 
 def literal(number: Any, dtype: torch.dtype) -> Scalar:
-    """A constant, rounded to the dtype; of a size, what it is when the graph runs."""
+    """A constant, rounded to the dtype; for a symbolic size, its value at run time."""
     if dtype not in KERNEL_DTYPES:
         raise NotLowered(f"a number of {dtype}")
     value = number
@@ -514,7 +513,7 @@ def literal(number: Any, dtype: torch.dtype) -> Scalar:
 
 
 def _is_folded(value: Literal, dtype: torch.dtype) -> bool:
-    """Whether the conversion of a constant is the same on every machine: not of numbers that the integers do not reach."""
+    """Whether the conversion of a constant is the same on every machine. A float beyond the range of an integer dtype is not."""
     if not isinstance(value.value, float) or dtype.is_floating_point or dtype == torch.bool:
         return True
     info = torch.iinfo(dtype)
@@ -522,7 +521,7 @@ def _is_folded(value: Literal, dtype: torch.dtype) -> bool:
 
 
 def _wrapped(value: int, dtype: torch.dtype) -> int:
-    """As integers of the dtype overflow."""
+    """The integer modulo the range of the dtype."""
     info = torch.iinfo(dtype)
     span = info.max - info.min + 1
     return (value - info.min) % span + info.min
@@ -534,6 +533,6 @@ def apply(function: str, *arguments: Scalar, dtype: torch.dtype | None = None) -
 
 
 def broadcast_indices(indices: Indices, shape: Indices) -> Indices:
-    """The index into a tensor of `shape` that is broadcast to as many dimensions as there are indices."""
+    """The index into a tensor of `shape` that is broadcast to all of the indices' dimensions."""
     own = indices[len(indices) - len(shape) :]
     return tuple(ZERO if size == ONE else index for index, size in zip(own, shape, strict=True))

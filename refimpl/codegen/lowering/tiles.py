@@ -1,10 +1,10 @@
-"""Lowers regions: products of matrices with tiles between them, which no memory holds.
+"""Lowers regions: matrix products with tiles in between, which are not stored.
 
-What a region computes for one batch, row and column is an expression of loads of its products, as if these were in memory. A
-load at any other place than the tile's own shows that the region is none: index arithmetic proves that there is none such.
+The lowering of a region is an expression of one batch, row and column, which loads from the products as if they were in memory.
+Index arithmetic proves that every tile is loaded at its own index; otherwise the region is rejected.
 
-Gradients are up to three kernels: sums of rows, products that keep the rows, and products that keep the columns. Each makes the
-tiles that it needs once more.
+Gradients are up to three kernels: row sums, products that keep the rows, and products that keep the columns. Each recomputes the
+tiles that it needs.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 aten = torch.ops.aten
 
 WIDEST = 256
-"""Of the dimensions that products add up over, and of results."""
+"""Widest contracted dimension, and widest result."""
 FEWEST = 8
-"""Rows and columns of tiles: with fewer, blocks are mostly empty."""
-# What is computed for each tile may cost so many functions; dearer operands of tiles are put into memory.
+"""Fewest rows and columns of a tile: with fewer, blocks are mostly empty."""
+# A tile's functions may cost this much; more expensive operands of tiles are stored in memory.
 CHEAP_IN_TILES = 12
 
 RuleOf = Callable[[Any], Callable[..., Any] | None]
@@ -71,8 +71,8 @@ RuleOf = Callable[[Any], Callable[..., Any] | None]
 def lower_region(
     state: LoweringState, region: Region, values: Mapping[torch.fx.Node, Any], rule_of: RuleOf
 ) -> dict[torch.fx.Node, Stored]:
-    """What a region's nodes are that may be used outside. `values`: what other nodes are lowered to; `rule_of`: rules by
-    operator. Raises NotLowered with the reason for what the kernels cannot do, or would not do well."""
+    """Lowers a region, and returns its values that have users outside. `values`: lowered values of other nodes; `rule_of`:
+    lowerings by operator. Raises NotLowered with a reason if the kernels cannot compute the region, or not efficiently."""
     return _RegionLowering(state, region, values, rule_of).run()
 
 
@@ -147,7 +147,7 @@ class _RegionLowering:
             check_size(self.state, self.state.facts.guess(total), "dot", self.device)
 
     def _width_of(self, node: torch.fx.Node) -> sympy.Expr:
-        """Of a result: its dimension that no tile has."""
+        """The dimension of a result that is no dimension of a tile."""
         shape = shape_of(fake_of(node))
         return shape[-1] if node.args[0] in self.region.nodes else shape[-2]
 
@@ -162,7 +162,7 @@ class _RegionLowering:
         return self.values[node]
 
     def _of_rule(self, node: torch.fx.Node) -> Any:
-        """A tile, or what is computed from one, by the operator's rule."""
+        """Lowers a tile, or a function of one, by the operator's rule."""
         rule = self.rule_of(node.target)
         if rule is None:
             raise NotLowered(f"{node.target} between products")
@@ -174,7 +174,7 @@ class _RegionLowering:
         return made
 
     def _operand_of_tiles(self, node: torch.fx.Node) -> Any:
-        """What tiles are computed from, put into memory where it costs much."""
+        """An operand of tiles, stored in memory if it is expensive to compute."""
         value = self._value_of(node)
         if node in self.tiles or not isinstance(value, Computed):
             return value
@@ -183,7 +183,7 @@ class _RegionLowering:
         return self.state.store(value, origins=(node.name,)) if is_dear else value
 
     def _matrix(self, node: torch.fx.Node, source: Any) -> Callable[[Indices], Scalar]:
-        """An operand that is no tile, by batch and two indices."""
+        """An operand that is not a tile, by batch and two indices."""
         value = operand(self.state, node, self._tensor(source))
         return lambda indices: value.at(indices[3 - len(value.shape) :])
 
@@ -194,7 +194,7 @@ class _RegionLowering:
         return value
 
     def _product(self, node: torch.fx.Node) -> Tensor:
-        """The nest of a product, and what is read of it."""
+        """Adds the nest of a product; returns the value that tiles load."""
         fake = fake_of(node)
         a, b = cast(Any, node.args[-2:])
         left, right = self._matrix(node, a), self._matrix(node, b)
@@ -237,7 +237,7 @@ class _RegionLowering:
         return Computed(total.shape, dtype, total.device, value, x.cost + 2)
 
     def _at(self, tensor: Tensor, shape: Indices, indices: Indices) -> Scalar:
-        """A tile's element by batch, row and column, as matrices of `shape` have them."""
+        """A tile's element by batch, row and column, for matrices of `shape`."""
         return tensor.at(reshaping(tensor.shape, shape)(indices))
 
     # ---- results
@@ -263,7 +263,7 @@ class _RegionLowering:
         return self.made[node]
 
     def _result(self, node: torch.fx.Node) -> Nest:
-        """A product of a tile: which of its indices are the tile's rows and columns is what its operand shows."""
+        """A product of a tile. The operand's index tells which of its dimensions are the tile's rows and columns."""
         tail = self.region.tails.get(node, ())
         fake = fake_of(node)
         a, b = cast(Any, node.args)
@@ -323,14 +323,14 @@ class _RegionLowering:
     # ---- kernels
 
     def _reads_its_own(self, value: Scalar) -> bool:
-        """Whether tiles are read at the point that is computed alone."""
+        """Whether tiles are loaded only at the index that is computed."""
         loads = [part for part in walk(value) if isinstance(part, Load) and _is_tile(part.buffer)]
         expressions = [linear(self.point, contiguous_strides(self.shape)), *(load.index for load in loads)]
         own, *others = _with_split(expressions, self.batch)[0]
         return not any(load.indirect for load in loads) and all(is_provably_equal(own, other) for other in others)
 
     def _step(self, loops: Any, results: Sequence[Nest], softmax: TiledSoftmax | None = None) -> None:
-        """A kernel, with the products that it needs; batches are split where that does away with divisions."""
+        """Adds a kernel, with the products that it needs. The batch axis is split if that removes divisions."""
         scores = [] if softmax is None else [softmax.scores]
         values = [*scores, *(value for nest in results for value in nest.scalars())]
         if not all(self._reads_its_own(value) for value in values):
@@ -375,10 +375,11 @@ class _RegionLowering:
 
 
 def _check_weights(softmax: TiledSoftmax | None, results: Sequence[Nest]) -> None:
-    """Weights are divided after the product: nothing but conversions between floats, and one factor, may come between.
+    """Checks that only conversions between floats, and one factor, come between weights and their product, because the kernel
+    divides after the product.
 
-    Exponentials are at most 1, and a factor at most the largest number of what their product is converted to (`find_forward`):
-    what is in between overflows only where it does with weights.
+    Exponentials are at most 1, and `find_forward` bounds the factor by the largest finite value of the converted dtype, so
+    intermediate values overflow only if they would with divided weights.
     """
     if softmax is None:
         return
@@ -401,7 +402,7 @@ def _is_of(buffer: Buffer, value: Scalar) -> bool:
 
 
 def _moved(node: torch.fx.Node, shape: Indices, place: Indices) -> Indices:
-    """Where an element of what a node moves is in its result. `shape`: of what it moves."""
+    """Where an element of a view or copy is in its result. `shape` is the input's shape."""
     own = shape_of(fake_of(node))
     match node.target:
         case aten.clone.default:
@@ -422,10 +423,11 @@ def _moved(node: torch.fx.Node, shape: Indices, place: Indices) -> Indices:
 def _with_split(
     expressions: Sequence[sympy.Expr], batch: Axis
 ) -> tuple[list[sympy.Expr], tuple[Axis, ...], dict[sympy.Symbol, Any]]:
-    """Expressions with the batch as several axes, outermost first, so that divisions of it go away; and what it is of them."""
+    """Splits the batch axis, outermost first, so that divisions of it disappear. Returns the expressions, the axes, and the batch
+    in terms of them."""
     axes, whole_place = [batch], _index(batch)
     made = list(expressions)
-    for _ in range(16):  # each split does away with a division
+    for _ in range(16):  # each split removes a division
         sizes = {axis.symbol: axis.size for axis in axes}
         split = find_split(made, sizes)
         if split is None:
@@ -442,7 +444,7 @@ def _with_split(
 
 
 def _tile(name: str, shape: Indices, fake: torch.Tensor, dtype: torch.dtype | None = None) -> Stored:
-    """What is loaded of a tile, as if it were in memory. No buffer of a graph has such a name."""
+    """A tile as if it were in memory. No buffer of a graph has such a name."""
     buffer = Buffer(
         f"tile {name}", shape, contiguous_strides(shape), fake.dtype if dtype is None else dtype, fake.device
     )

@@ -1,6 +1,6 @@
-"""Rules of operators that move elements without computing: indices in place of copies.
+"""Lowerings of views and copies: changed indices in place of data movement.
 
-A view of what is in memory stays in memory, with the strides and the offset that the graph says; a view of what is computed is
+A view of a tensor in memory stays in memory, with the strides and offset that the graph states. A view of a computed tensor is
 computed at other indices.
 """
 
@@ -41,7 +41,7 @@ RULES = RuleTable()
 
 
 def view(node: torch.fx.Node, x: Tensor, move: Callable[[Indices], Indices]) -> Tensor:
-    """`x` at moved indices: index of the result -> index of `x`."""
+    """`x` at changed indices; `move` maps an index of the result to an index of `x`."""
     fake = fake_of(node)
     if isinstance(x, Stored) and x.dtype == fake.dtype:
         strided = _strided(x, move, shape_of(fake), tuple(to_index(step) for step in fake.stride()))
@@ -53,8 +53,8 @@ def view(node: torch.fx.Node, x: Tensor, move: Callable[[Indices], Indices]) -> 
 def _strided(
     x: Stored, move: Callable[[Indices], Indices], shape: Indices, said: Indices | None = None
 ) -> Stored | None:
-    """A view in memory, if the place is affine in the indices. Strides of sizes of 1 are as `said`: kernels of operators choose
-    the layout of their results by them."""
+    """A view in memory, if the offset is affine in the indices. Dimensions of size 1 get the strides `said`, because operators'
+    kernels choose layouts by them."""
     axes = [new_axis(size) for size in shape]
     indices = tuple(ZERO if axis.size == ONE else axis.symbol for axis in axes)
     found = strides_of(linear(move(indices), x.strides, x.offset), axes)
@@ -106,7 +106,7 @@ def _unsqueeze(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int) -
 
 @RULES.rule(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
 def _squeeze(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Any = None) -> Tensor:
-    """Which dimensions went is what the graph says: of those asked for, the ones of size 1."""
+    """The graph tells which dimensions are removed: those of the given ones that have size 1."""
     rank = len(x.shape)
     asked = range(rank) if dims is None else ([dims] if isinstance(dims, int) else dims)
     gone = {_dim(dim, max(rank, 1)) for dim in asked}
@@ -172,7 +172,7 @@ def _diagonal(
     rank = len(x.shape)
     first, second = _dim(dim1, rank), _dim(dim2, rank)
     is_empty = shape_of(fake_of(node))[-1] == ZERO
-    offset = 0 if is_empty else offset  # an empty diagonal begins where its tensor does
+    offset = 0 if is_empty else offset  # an empty diagonal starts where its tensor does
     down, right = max(-offset, 0), max(offset, 0)
 
     def move(indices: Indices) -> Indices:
@@ -186,7 +186,8 @@ def _diagonal(
 
 @RULES.rule(aten.unfold.default)
 def _unfold(state: LoweringState, node: torch.fx.Node, x: Tensor, dim: int, size: Any, step: Any) -> Tensor:
-    """Windows along a dimension, each in a last dimension of its own. Here, as a decomposition would say where memory begins."""
+    """Windows along a dimension, each in a new last dimension. It has a lowering because a decomposition would need the storage
+    offset."""
     if not x.shape:
         return view(node, x, lambda indices: ())
     at, stride = _dim(dim, len(x.shape)), to_index(step)
@@ -207,14 +208,14 @@ def _flip(state: LoweringState, node: torch.fx.Node, x: Tensor, dims: Sequence[i
 @RULES.rule(aten.view.default, aten.reshape.default, aten._unsafe_view.default)
 def _view(state: LoweringState, node: torch.fx.Node, x: Tensor, size: Any) -> Tensor:
     shape = shape_of(fake_of(node))
-    if isinstance(x, Stored) and ZERO in shape:  # no element has a place, but where memory begins may be asked for
+    if isinstance(x, Stored) and ZERO in shape:  # there is no element, but the storage offset may be asked for
         return Stored(x.buffer, shape, tuple(map(to_index, fake_of(node).stride())), x.offset, is_whole=False)
     return view(node, x, reshaping(x.shape, shape))
 
 
 def reshaping(old: Indices, new: Indices) -> Callable[[Indices], Indices]:
-    """Index of the new shape -> index of the old one. Dimensions that agree are left alone; the rest go by groups of them that
-    have as many elements."""
+    """Maps an index of the new shape to one of the old shape. Equal dimensions are kept; the others are grouped into runs with
+    equally many elements."""
     groups = _groups(old, new)
 
     def move(indices: Indices) -> Indices:
@@ -232,9 +233,9 @@ def reshaping(old: Indices, new: Indices) -> Callable[[Indices], Indices]:
 
 
 def digits(place: sympy.Expr, sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
-    """An index for each dimension from the number of an element, the last dimension fastest."""
+    """The index per dimension of the n-th element in row-major order."""
     found: list[sympy.Expr] = []
-    if ZERO in sizes:  # no element, and no place to divide
+    if ZERO in sizes:  # no element, and nothing to divide by
         return [ZERO] * len(sizes)
     steps = contiguous_strides(sizes)
     largest = next((at for at, size in enumerate(sizes) if size != ONE), 0)
@@ -248,7 +249,7 @@ def digits(place: sympy.Expr, sizes: Sequence[sympy.Expr]) -> list[sympy.Expr]:
 
 
 def _groups(old: Indices, new: Indices) -> list[tuple[list[int], list[int]]]:
-    """Runs of dimensions of the one and of the other with the same number of elements."""
+    """Runs of dimensions of both shapes with equally many elements."""
     groups: list[tuple[list[int], list[int]]] = []
     at_old = at_new = 0
     while at_old < len(old) or at_new < len(new):
@@ -289,7 +290,7 @@ def _cat(state: LoweringState, node: torch.fx.Node, tensors: Sequence[Tensor], d
     if any(tensor.dtype != fake.dtype for tensor in tensors):
         raise NotLowered("cat of several dtypes")
     rank = fake.dim()
-    parts = [tensor for tensor in tensors if len(tensor.shape) == rank]  # an empty tensor of one dimension is left out
+    parts = [tensor for tensor in tensors if len(tensor.shape) == rank]  # cat ignores empty one-dimensional tensors
     if any(tensor.shape != (ZERO,) for tensor in tensors if len(tensor.shape) != rank):
         raise NotLowered("cat of tensors of several ranks")
     at = _dim(dim, rank)
@@ -322,7 +323,7 @@ def compared(function: str, index: sympy.Expr, bound: Any) -> Scalar:
 
 
 def guarded(conditions: Sequence[Scalar], value: Scalar, otherwise: Scalar) -> Scalar:
-    """The value where all conditions hold."""
+    """The value if all conditions are true, else `otherwise`."""
     if not conditions:
         return value
     condition = conditions[0]
@@ -358,8 +359,8 @@ def _constant_pad(state: LoweringState, node: torch.fx.Node, x: Tensor, pad: Seq
 
 
 def _check_source(node: torch.fx.Node, view_of: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """NotLowered where what is written has not the shape of what it is written to, an error that fake kernels do not raise. Of
-    symbolic sizes nothing is asked."""
+    """Raises NotLowered if the source does not have the view's shape, which eager refuses and fake kernels accept. Symbolic sizes
+    are not compared."""
     whole, source = (argument.meta["val"] for argument in node.args[:2] if isinstance(argument, torch.fx.Node))
     numbers = (*whole.shape, *source.shape, *node.args[2:], *node.kwargs.values())
     if any(not isinstance(number, (int, type(None))) for number in numbers):
@@ -437,7 +438,7 @@ def _diagonal_scatter(
     length = sympy.Min(x.shape[first] - down, x.shape[second] - right)
     rests = (*(size for dim, size in enumerate(x.shape) if dim not in (first, second)), length)
     if len(source.shape) != len(rests) or not all(map(is_provably_equal, source.shape, rests)):
-        raise NotLowered("diagonal_scatter of another shape")  # an error of eager's
+        raise NotLowered("diagonal_scatter of another shape")  # eager raises
 
     def value(indices: Indices) -> Scalar:
         place, across = indices[first] - down, indices[second] - right
@@ -449,7 +450,7 @@ def _diagonal_scatter(
     return computed_like(node, value, [x, source], cost=3)
 
 
-_LONG_RANGE = 2**13  # steps, of a symbolic number of them
+_LONG_RANGE = 2**13  # most steps, if their number is symbolic
 
 
 @RULES.rule(aten.arange.start_step, torch.ops.prims.iota.default)
@@ -475,8 +476,8 @@ def _arange(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywor
 
 
 def _holds_all(start: Any, step: Any, fake: torch.Tensor) -> bool:
-    """Whether the dtype holds all numbers of a range, so that no rounding shows where vectors begin. Symbolic numbers are whole
-    and small, but not for half types."""
+    """Whether the dtype represents every number of a range exactly, so that rounding does not depend on vector boundaries.
+    Symbolic numbers are taken for small integers, except in half dtypes."""
     known = [x for x in (start, step) if isinstance(x, (int, float))]
     if not all(math.isfinite(x) for x in known):
         return True
@@ -490,7 +491,7 @@ def _holds_all(start: Any, step: Any, fake: torch.Tensor) -> bool:
 
 
 def _stepped(start: Any, step: Any, dtype: torch.dtype, device: torch.device) -> Callable[[Indices], Scalar]:
-    """As eager: steps are added up in float64 on the CPU, in the arithmetic of the dtype on a GPU."""
+    """Computes steps as eager does: in float64 on the CPU, in the dtype's arithmetic on a GPU."""
     compute = torch.float64 if device.type == "cpu" else opmath(dtype)
 
     def value(indices: Indices) -> Scalar:

@@ -1,11 +1,12 @@
-"""Rules of pooling and of other operators on windows.
+"""Lowerings of pooling and other operators on windows.
 
-Along each dimension windows say where their elements are, and which of them an element is in. So gradients are sums over windows
-as well: nothing is written twice, and they do not differ from run to run. Few elements are written out one after the other, in
-eager's order; many are a reduction.
+`window_geometry` says which elements a window has, and which windows contain an element. So gradients are sums over windows too,
+without atomics, and results do not differ from run to run. Small windows are unrolled in eager's order; large ones are
+reductions.
 
 Counterpart: torch/_inductor/lowering.py max_pool2d_with_indices, avg_pool2d, _adaptive_avg_pool2d and their gradients
-Differs: gradients in three dimensions and of adaptive pooling are lowered as well; of equal maxima eager's is taken, NaN too.
+Differs: three-dimensional gradients and those of adaptive pooling are lowered too; among equal maxima, and for NaN, eager's
+choice is taken.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from refimpl.codegen.lowering.state import (
     shape_of,
 )
 from refimpl.codegen.lowering.views import compared, guarded
-from refimpl.codegen.lowering.window_places import Found, Steps, Windows, parts
+from refimpl.codegen.lowering.window_geometry import Found, Steps, Windows, parts
 from refimpl.codegen.scalars import Apply, FromIndex, Scalar
 from refimpl.codegen.tensors import Computed, Indices, Stored, Tensor
 from refimpl.symbolic.functions import FloorDiv
@@ -46,10 +47,10 @@ aten = torch.ops.aten
 
 RULES = RuleTable()
 
-# Windows of up to so many elements are written out.
+# Windows of up to this many elements are unrolled.
 WRITTEN_OUT = 32
 
-# A tensor that windows read several times is put into memory first if an element of it costs more functions than this.
+# A tensor that several windows load is stored in memory first if an element of it costs more functions than this.
 CHEAP = 2
 
 _BEYOND = 2**62
@@ -73,7 +74,7 @@ def reduced_over(
     state: LoweringState, node: torch.fx.Node, kind: ReductionKind, shape: Indices, lengths: Sequence[int],
     value: Callable[[Indices, Indices], Scalar], dtype: torch.dtype, device: torch.device,
 ) -> Tensor:  # fmt: skip
-    """value(point, k) over all k below `lengths`, for every point of a shape. Few are written out in order."""
+    """Reduces value(point, k) over all k below `lengths`, for every point of a shape. Short reductions are unrolled in order."""
     rank = len(shape)
     if _is_written_out(lengths):
         combine = {"sum": "add", "max": "maximum"}[kind]
@@ -102,7 +103,7 @@ def _all(lengths: Sequence[int]) -> list[Indices]:
 
 
 def _source(state: LoweringState, node: torch.fx.Node, x: Tensor) -> Tensor:
-    """A tensor whose elements are read by several windows."""
+    """A tensor whose elements are loaded by several windows."""
     return x if isinstance(x, Stored) or x.cost <= CHEAP else state.store(x, origins=(node.name,))
 
 
@@ -122,7 +123,7 @@ def _steps(
     sizes: Indices, windows: Indices, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any = 1, *,
     counts_padding: bool = True,
 ) -> list[Windows]:  # fmt: skip
-    """Of the last dimensions."""
+    """The windows of the last `rank` dimensions."""
     lengths = _numbers(kernel, rank)
     options = (
         lengths,
@@ -142,7 +143,7 @@ def _steps(
 def _pooled_maxima(
     state: LoweringState, node: torch.fx.Node, x: Tensor, windows: Sequence[Windows]
 ) -> tuple[Tensor, Tensor]:
-    """The maxima, and where they are in the dimensions of the windows: the first of equal ones, or the last NaN."""
+    """The maxima, and their flat indices in the dimensions of the windows: the first of equal ones, or the last NaN."""
     _check_dtype(x)
     source, rank = _source(state, node, x), len(windows)
     sizes, shape = x.shape[-rank:], shape_of(node.meta["val"][0])
@@ -151,7 +152,7 @@ def _pooled_maxima(
     lowest = literal(float("-inf") if compute.is_floating_point else info.min, compute)
 
     def read(at: Indices, k: Indices) -> tuple[Scalar, Scalar, list[Scalar]]:
-        """An element, its place, and the conditions under which it is there."""
+        """An element, its flat index, and the conditions under which it exists."""
         found, conditions = _located([w.element(o, i) for w, o, i in zip(windows, at[-rank:], k, strict=True)])
         element = cast(source.at((*at[:-rank], *found)), compute)
         place = functools.reduce(lambda a, b: a * b[0] + b[1], zip(sizes, found, strict=True), ZERO)
@@ -170,7 +171,7 @@ def _pooled_maxima(
             better: Scalar = Apply("gt", (value, best), torch.bool)
             if compute.is_floating_point:
                 better = apply("or", better, Apply("ne", (value, value), torch.bool))
-            if may_be_nowhere:  # the lowest number of all is as good as what is outside
+            if may_be_nowhere:  # the lowest number of the dtype equals the value of padding
                 better = apply("or", better, Apply("lt", (where, literal(0, torch.int64)), torch.bool))
             better = functools.reduce(lambda a, b: apply("and", a, b), conditions, better)
             may_be_nowhere = may_be_nowhere and bool(conditions)
@@ -188,7 +189,8 @@ def _reduced_maxima(
     state: LoweringState, node: torch.fx.Node, shape: Indices, lengths: Sequence[int],
     read: Callable[[Indices, Indices], tuple[Scalar, Scalar, list[Scalar]]], x: Tensor,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The places by a second reduction: the greatest number that says how early an equal value, or how late a NaN comes."""
+    """Finds the indices by a second reduction: the maximum of a number that is greater for an earlier equal value, or a later
+    NaN."""
     compute = opmath(x.dtype)
     best = reduced_over(state, node, "max", shape, lengths, lambda at, k: read(at, k)[0], compute, x.device)
     beyond = literal(_BEYOND, torch.int64)
@@ -218,7 +220,7 @@ def _reduced_maxima(
 def _maxima_gradient(
     state: LoweringState, node: torch.fx.Node, grad: Tensor, indices: Tensor, windows: Sequence[Windows]
 ) -> Tensor:
-    """Each element gets the gradients of the windows whose maximum it is."""
+    """Each element sums the gradients of the windows whose maximum it is."""
     _check_dtype(grad)
     rank, fake = len(windows), fake_of(node)
     shape, compute = shape_of(fake), opmath(grad.dtype)
@@ -253,8 +255,8 @@ def _max_pool(
 
 
 def _check_from_forward(node: torch.fx.Node, indices: Any, options: Sequence[Any] = ()) -> None:
-    """NotLowered where indices need not be those of the windows: they are if the forward of the same image is in the graph, or
-    the graph is of a backward pass, and its forward has saved them."""
+    """Raises NotLowered unless the indices are known to lie in the windows: the forward of the same image is in the graph, or the
+    graph is a backward whose forward saved them."""
     forward = indices.args[0] if indices.target is operator.getitem else None
     if forward is not None and forward.target in _MAXIMA and forward.args[0] is node.args[1]:
         rank = _rank_of(node)
@@ -298,7 +300,7 @@ def _adaptive_max_pool_backward(
 
 def _parts(sizes: Indices, windows: Indices, rank: int) -> list[Windows]:
     if ZERO in (*sizes[-rank:], *windows[-rank:]):
-        raise NotLowered("adaptive windows of an image of no size")  # for most of which eager raises
+        raise NotLowered("adaptive windows of an image of no size")  # eager raises for most of them
     return [parts(size, count) for size, count in zip(sizes[-rank:], windows[-rank:], strict=True)]
 
 
@@ -306,7 +308,7 @@ def _parts(sizes: Indices, windows: Indices, rank: int) -> list[Windows]:
 
 
 def _divisor(windows: Sequence[Windows], at: Indices, compute: torch.dtype, override: Any = None) -> Scalar:
-    """How many elements the window at a point has, in the dtype that is computed in."""
+    """The number of elements in the window at a point, in the dtype of the computation."""
     if override is not None:
         return literal(override, compute)
     known = 1
@@ -432,7 +434,7 @@ def _col2im(
 def _reflection_pad_backward(
     state: LoweringState, node: torch.fx.Node, grad: Tensor, x: Tensor, padding: Sequence[Any]
 ) -> Tensor:
-    """Each element adds up itself and its reflections before the first and behind the last element."""
+    """Each element sums its own gradient and those of its reflections before the first and after the last element."""
     _check_dtype(grad)
     rank = len(padding) // 2
     sides = _numbers(padding, len(padding))
@@ -450,7 +452,8 @@ def _reflection_pad_backward(
 
 
 def _reflected(size: sympy.Expr, before: int, after: int, element: sympy.Expr, which: int) -> Found:
-    """Where an element is in the padded dimension: 0 itself, 1 its reflection before the first, 2 that behind the last."""
+    """Position of an element in the padded dimension: 0 for itself, 1 for its reflection before the first, 2 for that after the
+    last."""
     if which == 0:
         place = element + before
         is_cut = before < 0 or after < 0

@@ -1,11 +1,11 @@
-"""Rules of operators that write where other tensors say.
+"""Lowerings of scatter and index_put: writes at indices loaded from memory.
 
-What accumulates is added up atomically in a copy. What replaces is not stored by its points: of several that share a place the
-last one wins, as in eager on the CPU. Which one that is comes first, as the maximum over the points of each place; the result is
-then computed where it is read. An index out of bounds is an assertion in the kernel, and writes nothing.
+Accumulating writes are atomics on a copy. Replacing writes are not stored by their points: if several points write to one
+element, the last wins, as in eager on the CPU. The winner of each element is found first, as a maximum over point numbers; the
+result is then computed at each load. An index out of bounds is a failed assertion, and writes nothing.
 
 Counterpart: torch/_inductor/lowering.py index_put_, scatter_fallback, scatter_reduce_
-Differs: of several values for one place the last one stays; maxima and minima are atomics on integers, which a NaN wins.
+Differs: the last of several values for one element wins; maxima and minima are integer atomics, in which NaN wins.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MAX_INT32 = 2**31 - 1
 
 
 def accumulator(dtype: torch.dtype) -> torch.dtype:
-    """What atomics are done in: half types round once, narrow integers wrap around at the end."""
+    """The dtype of atomics: half dtypes are rounded once, and narrow integers wrap at the end."""
     return torch.int32 if dtype in (torch.bool, torch.uint8, torch.int8, torch.int16) else opmath(dtype)
 
 
@@ -64,14 +64,14 @@ def _check_order(state: LoweringState, dtype: torch.dtype) -> None:
 
 
 def _from(node: torch.fx.Node, source: Tensor, dtype: torch.dtype) -> Tensor:
-    """What was accumulated, in the node's dtype."""
+    """The accumulated values in the node's dtype."""
     if source.dtype == dtype:
         return source
     return computed_like(node, lambda at: cast(source.at(at), dtype), [source], cost=1)
 
 
 def _copied(state: LoweringState, node: torch.fx.Node, x: Tensor, dtype: torch.dtype) -> Stored:
-    """What may be changed: a copy, or the tensor itself if it is one and nothing else reads it."""
+    """A tensor that may be changed: a copy, or the tensor itself if it is a copy that nothing else reads."""
     source = node.args[0]
     is_last = isinstance(source, torch.fx.Node) and len(source.users) == 1
     if is_last and isinstance(x, Stored) and x.is_whole and x.dtype == dtype and x.buffer.name in state.copies:
@@ -124,7 +124,7 @@ def _index_put(
 
 
 def _check_broadcast(shape: Indices, to: Indices) -> None:
-    """NotLowered for values that do not fit their places, an error that fake kernels do not raise."""
+    """Raises NotLowered for values that do not broadcast to the indexed shape, which fake kernels accept."""
     pairs = zip(reversed(shape), reversed(to), strict=False)
     are_other = (size != ONE and size.is_Integer and place.is_Integer and size != place for size, place in pairs)
     if len(shape) > len(to) or any(are_other):
@@ -132,7 +132,7 @@ def _check_broadcast(shape: Indices, to: Indices) -> None:
 
 
 def _only(index: AdvancedIndex, at: Indices, dims: Sequence[int]) -> Place:
-    """The place of a point of the indices in the dimensions that have one."""
+    """The index of a point of the indices, in the indexed dimensions only."""
     rest = len(index.x_shape) - len(dims)
     zeros = (ZERO,) * rest
     indices, symbols = index.place((*zeros[: index.begin], *at, *zeros[index.begin :]))
@@ -140,7 +140,7 @@ def _only(index: AdvancedIndex, at: Indices, dims: Sequence[int]) -> Place:
 
 
 def linear_of(shape: Indices) -> Callable[[Indices], sympy.Expr]:
-    """The number of a point, the last dimension fastest."""
+    """The row-major number of a point."""
     steps = contiguous_strides(shape)
     return lambda at: linear(at, steps)
 
@@ -148,7 +148,7 @@ def linear_of(shape: Indices) -> Callable[[Indices], sympy.Expr]:
 def _masked_put(
     node: torch.fx.Node, x: Tensor, indices: Sequence[Tensor | None], values: Tensor, *, accumulate: bool
 ) -> Tensor:
-    """One number where a mask is true."""
+    """Writes one value where a mask is true."""
     if len(indices) != 1 or any(size != ONE for size in values.shape):
         raise NotLowered("several values where a mask is true")
     mask = indices[0]
@@ -176,7 +176,7 @@ def _dim(x: Tensor, dim: int) -> int:
 
 
 def _check_rows(x: Tensor, dim: int, index: Tensor, source: Tensor) -> None:
-    """What does not fit is an error of eager's."""
+    """Raises NotLowered for sources of another shape, which eager refuses."""
     count = product(index.shape)
     rows = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     if len(source.shape) != len(rows) or not all(map(is_provably_equal, source.shape, rows)):
@@ -191,7 +191,8 @@ def _along(
     is_row: bool,
     check: Either["checked_index", "checked_place"] = "checked_place",
 ) -> Callable[[Indices], Place]:
-    """A point's place, its index along one dimension read from a tensor of its shape, or from one of that dimension only."""
+    """A function that loads a point's index along one dimension from a tensor of the points' shape, or (`is_row`) of that
+    dimension."""
 
     def place(at: Indices) -> Place:
         own = (at[dim : dim + 1] if index.shape else ()) if is_row else at
@@ -224,7 +225,7 @@ def _index_add(
     if x.dtype == torch.bool:
         raise NotLowered("truth values times a number")
     _check_rows(x, at_dim, index, source)
-    # Where eager scatters, its error is another one.
+    # eager raises another error where it uses scatter
     is_scattered = len(x.shape) > 1 and alpha == 1 and index.dtype == torch.int64 and at_dim in (0, len(x.shape) - 1)
     check = "checked_place" if is_scattered else "checked_index"
     place = _along(x, at_dim, index, is_row=True, check=check)
@@ -304,7 +305,7 @@ def _scatter_reduce(
         count = apply("maximum", counts.at(at), literal(1, torch.int32))
         if dtype.is_floating_point:
             return cast(apply("div", target.at(at), cast(count, dtype)), x.dtype)
-        total = cast(cast(target.at(at), x.dtype), dtype)  # narrow integers have wrapped around before they are divided
+        total = cast(cast(target.at(at), x.dtype), dtype)  # narrow integers wrap before the division
         return cast(floor_divided(total, cast(count, dtype)), x.dtype)
 
     return computed_like(node, mean, [target, counts], cost=4)
@@ -314,7 +315,7 @@ def _extremes(
     state: LoweringState, node: torch.fx.Node, how: Either["max", "min"], x: Tensor, points: Indices,
     place: Callable[[Indices], Place], src: Tensor, include_self: bool,
 ) -> Tensor:  # fmt: skip
-    """Maxima or minima, of floats as integers in the same order."""
+    """Maxima or minima. Floats become integers in the same order."""
     accumulated = accumulator(x.dtype)
     is_float = accumulated.is_floating_point
     dtype = {torch.float32: torch.int32, torch.float64: torch.int64}.get(accumulated, accumulated)
@@ -339,7 +340,7 @@ def _extremes(
 
 
 def _ordered(value: Scalar, dtype: torch.dtype, how: Either["max", "min"]) -> Scalar:
-    """An integer that is greater for a greater float; of a NaN the one that wins."""
+    """An integer that is greater for a greater float; for NaN the winning one."""
     info = torch.iinfo(dtype)
     nan = literal(info.max if how == "max" else info.min, dtype)
     is_nan = Apply("ne", (value, value), torch.bool)
@@ -347,21 +348,21 @@ def _ordered(value: Scalar, dtype: torch.dtype, how: Either["max", "min"]) -> Sc
 
 
 def _flipped(bits: Scalar) -> Scalar:
-    """Floats below zero have their magnitude in the lower bits; twice, it is what it was."""
+    """Inverts the lower bits of negative numbers, which orders them by magnitude. Applied twice, it changes nothing."""
     dtype = bits.dtype
     is_negative = Apply("lt", (bits, literal(0, dtype)), torch.bool)
     return apply("where", is_negative, apply("xor", bits, literal(torch.iinfo(dtype).max, dtype)), bits, dtype=dtype)
 
 
 def floor_divided(a: Scalar, b: Scalar) -> Scalar:
-    """Of integers; b is positive."""
+    """Floor division of integers by a positive one."""
     zero, one = literal(0, a.dtype), literal(1, a.dtype)
     quotient = apply("truncdiv", a, b)
     is_less = apply("and", Apply("lt", (a, zero), torch.bool), Apply("ne", (apply("mod", a, b), zero), torch.bool))
     return apply("where", is_less, apply("sub", quotient, one), quotient, dtype=a.dtype)
 
 
-# ---- how
+# ---- kinds of writes
 
 
 def _accumulated(
@@ -379,7 +380,7 @@ def _replaced_by_one(
     state: LoweringState, node: torch.fx.Node, x: Tensor, points: Indices, place: Callable[[Indices], Place],
     value: Callable[[Indices], Scalar],
 ) -> Tensor:  # fmt: skip
-    """One value wherever it is written: points that share a place agree."""
+    """Writes a value where points that share an element agree on it."""
     target = _copied(state, node, x, x.dtype)
     state.write("part", target, points, place, value, (node.name,))
     return target
@@ -389,7 +390,7 @@ def _winners(
     state: LoweringState, node: torch.fx.Node, x: Tensor, shape: Indices, points: Indices,
     place: Callable[[Indices], Place], number: Callable[[Indices], sympy.Expr],
 ) -> Stored:  # fmt: skip
-    """For each place the greatest number of a point that is written there; -1 where there is none."""
+    """For each element the greatest number of a point that writes to it; -1 if none does."""
     count = product(points)
     dtype = torch.int32 if count.is_Integer and count <= _MAX_INT32 else torch.int64
     target = _filled(state, node, x, shape, -1, dtype)
@@ -398,12 +399,12 @@ def _winners(
 
 
 def _winner(winners: Stored, at: Indices) -> tuple[sympy.Symbol, Scalar]:
-    """A symbol for the number of the last point that is written at a place, and its value."""
+    """A symbol for the number of the last point that writes to an element, and its value."""
     return new_place(), cast(winners.at(at), torch.int64)
 
 
 def _readable(state: LoweringState, node: torch.fx.Node, values: Tensor) -> Tensor:
-    """Values that are read at places known by symbols: in memory, unless they are one number everywhere."""
+    """Values that are loaded at loaded indices: stored in memory, unless they are one constant."""
     if isinstance(values, Computed):
         point = tuple(new_place() for _ in values.shape)
         if not any(isinstance(part, (Load, FromIndex)) for part in walk(values.at(point))):
@@ -412,7 +413,7 @@ def _readable(state: LoweringState, node: torch.fx.Node, values: Tensor) -> Tens
 
 
 def _replaced(x: Tensor, at: Indices, source: Tensor, point: Indices, symbol: sympy.Symbol, last: Scalar) -> Scalar:
-    """The source's element at a point with the symbol in it, where something is written."""
+    """The source's element at a point that contains the symbol, if any point writes there; else the old value."""
     is_written = Apply("ge", (last, literal(0, torch.int64)), torch.bool)
     if isinstance(source, Computed):
         return apply("where", is_written, source.at(point), x.at(at), dtype=x.dtype)

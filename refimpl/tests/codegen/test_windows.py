@@ -12,7 +12,7 @@ import sympy
 import torch
 import torch.nn.functional as F
 
-from refimpl.codegen.lowering.window_places import Parts
+from refimpl.codegen.lowering.window_geometry import Parts
 from refimpl.codegen.options import CodegenOptions
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.tests.codegen.checks import Compiler, check, check_agreement, check_levels, numbers

@@ -1,4 +1,4 @@
-"""Where the windows of pooling are along one dimension: their elements, and which of them an element is in."""
+"""Pooling windows along one dimension: the elements of a window, and the windows that contain an element."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from refimpl.symbolic.functions import FloorDiv, PythonMod
 _BEYOND = 2**62
 
 Found = tuple[sympy.Expr, list[Scalar]]
-"""An index, and the conditions under which it is one."""
+"""An index, and the conditions under which it is valid."""
 
 
 class Windows(Protocol):
-    """Along one dimension."""
+    """The windows along one dimension."""
 
     @property
     def length(self) -> int:
-        """How many elements a window has at most."""
+        """The most elements of a window."""
         ...
 
     @property
     def sharing(self) -> int:
-        """How many windows an element is in at most."""
+        """The most windows that contain an element."""
         ...
 
     def element(self, window: sympy.Expr, k: sympy.Expr) -> Found:
@@ -39,18 +39,18 @@ class Windows(Protocol):
         ...
 
     def window(self, element: sympy.Expr, j: sympy.Expr) -> Found:
-        """The j-th window that an element is in."""
+        """The j-th window that contains an element."""
         ...
 
     def count(self, window: sympy.Expr) -> Scalar | int:
-        """How many elements a window has."""
+        """The number of elements in a window."""
         ...
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Windows of `length` elements `dilation` apart, one at every `stride`, from `padding` before the first element.
-    `counts_padding`: elements outside of the tensor count, but not those behind the padding."""
+    """Windows of `length` elements `dilation` apart, one per `stride`, starting `padding` before the first element.
+    `counts_padding`: elements in the padding count, but not those behind it."""
 
     size: sympy.Expr
     windows: sympy.Expr
@@ -92,7 +92,7 @@ class Steps:
         return window, conditions
 
     def origin(self, element: sympy.Expr, k: sympy.Expr) -> Found:
-        """The window of which an element is the k-th."""
+        """The window whose k-th element this is."""
         start = (element + self.padding - k * self.dilation).expand()
         stride = sympy.Integer(self.stride)
         window = start if stride == ONE else FloorDiv(start, stride)
@@ -118,7 +118,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Parts:
-    """So many windows that cover the elements as evenly as whole numbers allow: neighbours may share an element."""
+    """Adaptive pooling: that many windows, which cover the elements evenly. Neighbours may share an element."""
 
     size: int
     windows: int
