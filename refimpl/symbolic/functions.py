@@ -344,6 +344,7 @@ FloatMod = _function(FloatFunction, "FloatMod", operator.mod, "({0} % {1})")
 FloatFloorDiv = _function(FloatFunction, "FloatFloorDiv", operator.floordiv, "({0} // {1})")
 RoundDecimal = _function(FloatFunction, "RoundDecimal", round, "round({0}, {1})", "round_decimal")
 
+# The functions of `math` that torch has symbolic functions of (torch.utils._sympy.functions.OpaqueUnaryFn_*).
 MATH_NAMES = (
     "sqrt",
     "cos",

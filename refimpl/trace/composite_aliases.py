@@ -10,7 +10,8 @@ import functools
 
 from refimpl._torch import OpOverload
 
-# Ops that may alias an argument although their schemas have no alias annotations.
+# Composite ops that may alias an argument although their schemas have no alias annotations. Whether they do depends on the call
+# (dropout does if `train` is False), so no single run of a kernel tells.
 _UNANNOTATED = frozenset(
     {
         "_batch_norm_impl_index", "alpha_dropout", "alpha_dropout_", "atleast_1d", "atleast_2d", "atleast_3d", "batch_norm",

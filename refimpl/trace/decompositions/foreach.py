@@ -1,7 +1,7 @@
 """Decompositions of `_foreach_` ops into the op on each tensor of the lists.
 
 Counterpart: torch/_decomp/decompositions.py and torch/_inductor/decomposition.py, _foreach_*
-Differs: one table of names; the schema says which arguments are lists.
+Differs: ops are found by their names; the schema says which arguments are lists.
 """
 
 from __future__ import annotations
@@ -17,11 +17,6 @@ from refimpl.trace.refusals.mutations import is_expanded
 
 Tensor = torch.Tensor
 OnTensors = Callable[..., Tensor]
-
-_SAME_NAME = """
-abs acos add asin atan ceil clone cos cosh div erf erfc exp expm1 floor frac lerp lgamma log log10 log1p log2 mm mul neg
-pow reciprocal round rsqrt sigmoid sign sin sinh sqrt sub tan tanh trunc
-"""
 
 
 def _addcmul(x: Tensor, a: Tensor, b: Tensor, value: Any = 1) -> Tensor:
@@ -40,12 +35,15 @@ def _copied(x: Tensor, source: Tensor, non_blocking: bool = False) -> Tensor:
     return aten.copy.default(x, source)
 
 
+def _names() -> list[str]:
+    return [name.removeprefix("_foreach_") for name in dir(torch) if name.startswith("_foreach_") and name[-1] != "_"]
+
+
 _FUNCTIONS: dict[str, OnTensors] = {
-    **{name: getattr(torch, name) for name in _SAME_NAME.split()},
+    **{name: getattr(torch, name) for name in _names() if hasattr(torch, name)},
+    # Those that take other arguments than the function of their name, or whose name torch does not have.
     "addcdiv": _addcdiv,
     "addcmul": _addcmul,
-    "clamp_max": torch.clamp_max,
-    "clamp_min": torch.clamp_min,
     "copy": _copied,
     "max": torch.amax,
     "maximum": torch.clamp_min,

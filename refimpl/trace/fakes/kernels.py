@@ -37,23 +37,12 @@ from refimpl.trace.layouts.views import viewed_strides
 from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
 
-# Never cached: these read or change the storage itself, which a signature does not describe.
+# Never cached, because these ops read or change the storage itself, which a signature does not describe. No schema or tag tells
+# them from other views and copies. In-place ones (set_, resize_) have the tag inplace_view, and are not listed.
 _STORAGE_OPS = frozenset(
     [
-        "as_strided",
-        "as_strided_",
-        "as_strided_copy",
-        "as_strided_scatter",
-        "_reinterpret_tensor",
-        "resize_",
-        "resize",
-        "resize_as_",
-        "_resize_output_",
-        "set_",
-        "set",
-        "lift",
-        "lift_fresh",
-        "lift_fresh_copy",
+        *("as_strided", "as_strided_copy", "as_strided_scatter", "_reinterpret_tensor"),
+        *("resize", "_resize_output_", "set", "lift", "lift_fresh", "lift_fresh_copy"),
     ]
 )
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)

@@ -121,6 +121,7 @@ def _margin_loss_backward(grad: torch.Tensor, x: torch.Tensor, *others: Any) -> 
     return x.new_empty(x.shape)
 
 
+# Whether a fake kernel fails although the shapes follow from the arguments shows in no schema or tag, so each op is named.
 RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
     {
         aten.linalg_lstsq.default: _linalg_lstsq,
