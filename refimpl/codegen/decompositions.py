@@ -1,4 +1,4 @@
-"""Which operators are taken apart before a graph is lowered: those that have a decomposition and no rule."""
+"""The decompositions of the code generator: those of operators without a lowering."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from refimpl.trace.decompositions.inplace_and_out import variant_rules
 
 
 def codegen_decompositions() -> dict[Any, Callable[..., Any]]:
-    """refimpl's table without what is lowered as it is; in-place and out variants of that end in it as well."""
+    """refimpl's table without lowered operators. In-place and out variants of those decompose into them."""
     lowered = [overload for overload in decomposition_table if overload in RULES]
     variants = dict(pair for overload in lowered for pair in variant_rules(overload, overload))
     table = decomposition_table | {

@@ -19,8 +19,8 @@ from refimpl.codegen.printing.functions import BOUNDS_MESSAGES
 
 
 class AsEager:
-    """Another level. A place out of bounds, which its kernels assert, is an IndexError; what else they assert, places of gather
-    and scatter among it, a RuntimeError."""
+    """Another level whose failed assertions become eager's exceptions: IndexError for an index out of bounds, RuntimeError for
+    others, those of gather and scatter included."""
 
     def __init__(self, level: Level) -> None:
         self._level = level
@@ -41,7 +41,7 @@ class AsEager:
 
 
 class LevelByDevice:
-    """What kernels of compiled graphs run on unless another level is asked for."""
+    """The default level of compiled graphs."""
 
     def __init__(self) -> None:
         self._emulator = AsEager(EmulatorLevel(asserts=True))
@@ -57,12 +57,12 @@ class LevelByDevice:
         arguments: Sequence[torch.Tensor | int | float],
         constants: Mapping[str, Any],
     ) -> None:
-        """See Level. Raises as eager does on the CPU, IndexError or RuntimeError for a place out of bounds, RuntimeError for a
-        probability that is none; and LevelUnavailable for a device without a level."""
+        """See Level. Raises eager's exceptions: IndexError or RuntimeError for an index out of bounds, RuntimeError for an
+        invalid probability; and LevelUnavailable for a device without a level."""
         self.bind(kernel, constants)(grid, arguments)
 
     def bind(self, kernel: Kernel, constants: Mapping[str, Any]) -> Launcher:
-        """What launches a kernel where its tensors are."""
+        """A function that launches a kernel on the device of its tensors."""
         gpu: Launcher | None = None
         emulated = bound(self._emulator, kernel, constants)
 

@@ -1,4 +1,4 @@
-"""Levels by name; and `AlsoCompiled`, which compiles to machine code what another level runs."""
+"""Levels by name; and `AlsoCompiled`, which compiles each kernel to machine code before another level runs it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from refimpl.codegen.levels.emulated import EmulatorLevel
 from refimpl.codegen.levels.interpreter import InterpreterLevel, check_interpreter
 
 LevelName = Literal["emulator", "interpreter", "device"]
-# Bytes for each thread. A kernel that keeps more than this outside of its registers has blocks that are too large for it.
+# Most bytes that a thread may spill from registers. Kernels that spill more have too large blocks.
 MOST_SPILLS = 1024
-# Of addresses, in bytes: what a GPU's launcher tells Triton of.
+# Alignment of addresses in bytes, which a GPU's launcher passes to Triton.
 ALIGNMENT = 16
 
 
 class TooManySpills(KernelError):
-    """A kernel compiles, but spills too many bytes of each thread from registers to memory."""
+    """A kernel compiles, but spills too many bytes per thread from registers to memory."""
 
     def __init__(self, kernel: str, spills: int, capability: int, most: int) -> None:
         super().__init__(

@@ -32,22 +32,22 @@ from refimpl.codegen.levels.worker import Worker, serve
 
 TIMEOUT_S = 120.0  # for one kernel
 FEWEST_FOR_A_WORKER = 4
-"""Kernels that another process is started for."""
+"""The number of kernels that justifies another process."""
 
-_workers = [Worker("refimpl.codegen.levels.cubin", interpret=False)]  # the first is used wherever one is enough
-_FORMAT = 2  # of the files in the cache
+_workers = [Worker("refimpl.codegen.levels.cubin", interpret=False)]  # the first one serves unless several are needed
+_FORMAT = 2  # version of the cache files' format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledKernel:
-    """What ptxas made. `spills` and `shared_memory` in bytes, for each thread and for each program."""
+    """The result of ptxas. `spills` is in bytes per thread, `shared_memory` in bytes per program."""
 
     registers: int
     spills: int
     shared_memory: int
     ptx: str
     cubin: bytes
-    seconds: float  # of the processor, ptxas included, when it was compiled
+    seconds: float  # CPU time of the compilation, ptxas included
 
 
 def compile_to_cubin(
@@ -58,8 +58,8 @@ def compile_to_cubin(
     fp_fusion: bool = False,
     has_aligned_tensors: bool = False,
 ) -> CompiledKernel:
-    """Compile for a GPU of this capability (80, 90), which need not be there; with `has_aligned_tensors` for tensors that begin
-    where allocators put them, at multiples of 16 bytes. WouldNotCompile with the compiler's words."""
+    """Compiles for a GPU of this capability (80, 90), which need not be present. `has_aligned_tensors`: tensors start at
+    multiples of 16 bytes, as allocators place them. Raises WouldNotCompile with the compiler's message."""
     (result,) = compile_batch(
         [(kernel, constants)], capability, fp_fusion=fp_fusion, has_aligned_tensors=has_aligned_tensors
     )
@@ -75,8 +75,8 @@ def compile_batch(
     fp_fusion: bool = False,
     has_aligned_tensors: bool = False,
 ) -> list[CompiledKernel | WouldNotCompile]:
-    """The same for many, those not yet in the cache in as many processes as there are cores. What cannot be compiled is an error
-    in its place."""
+    """Compiles several kernels, those not in the cache in one process per core. A kernel that does not compile gives its error in
+    place of a result."""
     version = require_triton("cubin")
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def compile_batch(
 
 
 def _ask(requests: Sequence[Mapping[str, Any]]) -> None:
-    """Each of one worker at a time: a compiler that dies takes one kernel with it. Raises WorkerDied then."""
+    """Sends each request to an idle worker, so that a compiler crash loses one kernel. Raises WorkerDied for it."""
     count = max(1, min(len(os.sched_getaffinity(0)), len(requests) // FEWEST_FOR_A_WORKER))
     while len(_workers) < count:
         _workers.append(Worker("refimpl.codegen.levels.cubin", interpret=False))
@@ -114,7 +114,7 @@ def _ask(requests: Sequence[Mapping[str, Any]]) -> None:
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept: TORCH_ORACLE_KERNEL_CACHE, or under the user's cache folder."""
+    """The cache of compiled kernels: TORCH_ORACLE_KERNEL_CACHE, or a folder in the user's cache."""
     chosen = os.environ.get("TORCH_ORACLE_KERNEL_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(chosen) if chosen else Path(base) / "torch-oracle" / "kernels"
@@ -159,7 +159,7 @@ def load_jit_function(kernel: Kernel) -> Any:
 def compile_source(
     kernel: Kernel, constants: Mapping[str, Any], target: Any, *, fp_fusion: bool, aligned: Iterable[int] = ()
 ) -> Any:
-    """Triton's own compiled kernel. `aligned`: positions of the parameters whose values are multiples of 16."""
+    """Triton's compiled kernel. `aligned`: positions of parameters whose values are multiples of 16."""
     compiler = importlib.import_module("triton.compiler")
     source = compiler.ASTSource(
         fn=load_jit_function(kernel),
@@ -171,14 +171,14 @@ def compile_source(
         "num_warps": kernel.num_warps,
         "num_stages": kernel.num_stages,
         "enable_fp_fusion": fp_fusion,
-        "debug": "tl.device_assert(" in kernel.source,  # which is nothing otherwise
-        "sanitize_overflow": False,  # integers wrap around, as in eager
+        "debug": "tl.device_assert(" in kernel.source,  # device_assert does nothing without it
+        "sanitize_overflow": False,  # integers wrap, as in eager
     }
     return compiler.compile(source, target=target, options=options)
 
 
 def language_constant(value: Any) -> Any:
-    """A constant as Triton wants it: dtypes as its own."""
+    """A constant in Triton's form; dtypes become Triton's."""
     if isinstance(value, torch.dtype):
         return _language_type(str(value).removeprefix("torch."))
     return value
@@ -199,7 +199,7 @@ def _answer(request: Mapping[str, Any]) -> Any:
     knobs = importlib.import_module("triton.knobs")
     start = sum(os.times()[:4])
     try:
-        # A cache of Triton's own would answer without asking ptxas, which then says nothing.
+        # Triton's own cache would answer without running ptxas, which prints the statistics.
         with tempfile.TemporaryDirectory(prefix="triton-") as knobs.cache.dir, contextlib.redirect_stdout(printed):
             compiled = compile_source(kernel, constants, target, fp_fusion=request["fp_fusion"], aligned=aligned)
     except Exception as error:
@@ -215,7 +215,7 @@ def _answer(request: Mapping[str, Any]) -> Any:
 
 
 def _reason(error: BaseException) -> str:
-    """What the compiler says, then where."""
+    """The compiler's message, then its location."""
     where, caret, what = str(error).strip().rpartition("^\n")
     parts = [f"{what}\n{where}{caret.strip()}" if what and caret else str(error).strip() or type(error).__name__]
     cause = error.__cause__
@@ -232,7 +232,7 @@ def _statistics(log: str) -> dict[str, int]:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """At once, so that another process never reads half a file."""
+    """Writes a file atomically, so that other processes never read half of it."""
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(data)
     Path(file.name).replace(path)
@@ -241,5 +241,5 @@ def replace_file(path: Path, data: bytes) -> None:
 def serve_worker(arguments: list[str]) -> None:
     """The worker process: see Worker."""
     knobs = importlib.import_module("triton.knobs")
-    knobs.nvidia.dump_ptxas_log = True  # its statistics are all that is wanted of what Triton prints
+    knobs.nvidia.dump_ptxas_log = True  # only its statistics are used
     serve(_answer, arguments)

@@ -18,7 +18,7 @@ from refimpl.codegen.levels.cubin import compile_source, language_constant
 from refimpl.codegen.levels.interpreter import is_interpreting
 from refimpl.codegen.levels.triton_version import require_triton
 
-_ALIGNMENT = 16  # bytes, or multiples of a scalar: what lets loads be wide
+_ALIGNMENT = 16  # bytes, or multiples of a scalar; lets loads be vectorized
 
 
 class DeviceLevel:
@@ -47,7 +47,7 @@ class DeviceLevel:
         self.bind(kernel, constants)(grid, arguments)
 
     def bind(self, kernel: Kernel, constants: Mapping[str, Any]) -> Launcher:
-        """What launches a kernel. Its first launch for each alignment of arguments on each device is checked, and compiles."""
+        """A function that launches a kernel. Its first launch per device and alignment of arguments is checked, and compiles."""
         identity = kernel.hash, tuple(sorted(constants.items(), key=lambda item: item[0]))
         ready: dict[tuple[Any, ...], Any] = {}
 
@@ -67,7 +67,7 @@ class DeviceLevel:
         return names["launch"]
 
     def _check_device(self, kernel: Kernel, arguments: Sequence[Any]) -> None:
-        """KernelError for a tensor that is not on a GPU."""
+        """Raises KernelError for a tensor that is not on a GPU."""
         for parameter, argument in zip(kernel.arguments, arguments, strict=True):
             if isinstance(argument, torch.Tensor) and not argument.is_cuda:
                 raise KernelError(
@@ -86,7 +86,7 @@ class DeviceLevel:
 
 
 def _launcher_source(kernel: Kernel) -> str:
-    """A function that finds the compiled kernel for arguments, by their device and what of them is aligned, and calls it."""
+    """Source of a function that finds the compiled kernel by device and alignment of the arguments, and launches it."""
     names = {parameter: f"a{position}" for position, parameter in enumerate(kernel.arguments)}
     values = [names.get(parameter, f"constant_{parameter.name}") for parameter in kernel.parameters]
     device = next((f"{name}.get_device()" for parameter, name in names.items() if parameter.is_pointer), "0")

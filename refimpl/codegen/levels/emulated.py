@@ -1,4 +1,4 @@
-"""`EmulatorLevel`: kernels as data, run by the emulator."""
+"""`EmulatorLevel`: runs kernels on the emulator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from refimpl.codegen.kernel import Kernel, check_launch
 
 
 class EmulatorLevel:
-    """Runs kernels on CPU tensors. The function of each kernel is kept. For the keywords see `emulator.Options`."""
+    """Runs kernels on CPU tensors. Each kernel's function is cached. The keywords are those of `emulator.Options`."""
 
     def __init__(
         self, *, races: bool = False, poison: bool = True, asserts: bool = False, elements: int = 1 << 22
@@ -26,7 +26,7 @@ class EmulatorLevel:
         arguments: Sequence[torch.Tensor | int | float],
         constants: Mapping[str, Any],
     ) -> None:
-        """See Level. Raises the errors of the emulator, all of them KernelErrors."""
+        """See Level. Raises the emulator's errors, all of them KernelErrors."""
         check_launch(kernel, grid, arguments, constants)
         function = load_kernel(kernel)
         given = iter(arguments)
@@ -38,7 +38,7 @@ _loaded: dict[str, JitFunction] = {}
 
 
 def load_kernel(kernel: Kernel) -> JitFunction:
-    """The kernel's function, from its module run on the emulator. KernelError for a module that does not define it."""
+    """The kernel's function, after running its module on the emulator. Raises KernelError if the module does not define it."""
     function = _loaded.get(kernel.hash)
     if function is None:
         namespace = run_module(kernel.source, f"<kernel {kernel.name} {kernel.hash}>", kernel.name)

@@ -31,7 +31,7 @@ _worker = Worker("refimpl.codegen.levels.interpreter", interpret=True)
 
 
 class InterpreterError(KernelError):
-    """What the interpreter says of a launch."""
+    """An error that the interpreter raised in a launch."""
 
 
 class InterpreterLevel:
@@ -51,7 +51,7 @@ class InterpreterLevel:
         arguments: Sequence[torch.Tensor | int | float],
         constants: Mapping[str, Any],
     ) -> None:
-        """See Level. Raises InterpreterError, AssertionFailed, or LevelUnavailable where the interpreter cannot run."""
+        """See Level. Raises InterpreterError, AssertionFailed, or LevelUnavailable if the interpreter cannot run."""
         launch = Launch(kernel, grid, arguments, constants)
         if is_interpreting():
             check_launch(kernel, grid, arguments, constants)
@@ -63,7 +63,8 @@ class InterpreterLevel:
 
 
 def is_interpreting() -> bool:
-    """Whether this process runs kernels in the interpreter. LevelUnavailable if the variable came after the import."""
+    """Whether this process runs kernels in the interpreter. Raises LevelUnavailable if the variable was set after Triton's
+    import."""
     wanted = os.environ.get(_ENVIRONMENT, "0").lower() in ("1", "true", "on", "yes")
     loaded = sys.modules.get("triton.language.standard")
     if loaded is None:
@@ -78,7 +79,7 @@ def is_interpreting() -> bool:
 
 
 def check_interpreter() -> None:
-    """LevelUnavailable unless launches can run in the interpreter: here, or in a process of their own."""
+    """Raises LevelUnavailable unless launches can run in the interpreter, in this process or another."""
     is_interpreting()
     require_triton("interpreter")
 
@@ -108,7 +109,7 @@ def _error_of(error: Mapping[str, str]) -> InterpreterError | AssertionFailed:
 
 
 def interpret(launch: Launch, *, asserts: bool = False) -> None:
-    """Run one launch here. This process must be interpreting."""
+    """Runs one launch in this process, which must be interpreting."""
     repairs = importlib.import_module("refimpl.codegen.levels.interpreter_repairs")
     repairs.repair()
     repairs.Assertions.are_on = asserts

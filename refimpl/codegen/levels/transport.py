@@ -52,7 +52,7 @@ class _View:
 
 
 def constant_to_json(kernel: str, name: str, value: Any) -> Any:
-    """A constant as JSON: numbers, strings, None, tuples of them; dtypes by name. KernelError for others."""
+    """A constant as JSON: numbers, strings, None, tuples of them; dtypes by name. Raises KernelError for others."""
     if isinstance(value, torch.dtype):
         return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, float):
@@ -78,7 +78,7 @@ def constant_from_json(value: Any, make_type: Any) -> Any:
 
 
 def write_launches(folder: Path, launches: Sequence[Launch]) -> list[torch.UntypedStorage]:
-    """Files of these launches; returns the storages in the order in which `read_results` writes them back."""
+    """Writes the launches to files. Returns the storages in the order in which `read_results` restores them."""
     storages: dict[int, tuple[int, torch.UntypedStorage]] = {}
     items = []
     for launch in launches:
@@ -112,7 +112,7 @@ def _bytes_of(storage: torch.UntypedStorage) -> torch.Tensor:
 
 
 def read_launches(folder: Path, make_type: Any) -> tuple[list[Launch], dict[str, torch.Tensor]]:
-    """The launches, and the bytes of each storage that their tensors lie in."""
+    """The launches, and the bytes of each storage of their tensors."""
     storages = load_file(folder / "before.safetensors")
     launches = []
     for item in json.loads((folder / "launches.json").read_text()):
@@ -141,7 +141,7 @@ def write_results(
 
 
 def read_results(folder: Path, storages: Sequence[torch.UntypedStorage]) -> list[dict[str, Any] | None]:
-    """Writes what the launches left in memory back into the storages; returns each launch's error."""
+    """Copies what the launches wrote back into the storages. Returns each launch's error."""
     after = load_file(folder / "after.safetensors")
     for index, storage in enumerate(storages):
         _bytes_of(storage).copy_(after[str(index)])

@@ -1,4 +1,4 @@
-"""Which Triton there is, and whether kernels can be left to it."""
+"""The installed version of Triton, and whether it can run kernels."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 
 from refimpl.codegen.kernel import LevelUnavailable
 
-OLDEST = (3, 6)  # whose language kernels are written in
+OLDEST = (3, 6)  # version of the language that kernels are written in
 
 
 def require_triton(level: str) -> str:
-    """The installed version. LevelUnavailable where there is none, or one that kernels are not written for."""
+    """The installed version. Raises LevelUnavailable if there is none, or one that is too old."""
     install = "pip install 'torch-oracle[triton]'"
     try:
         version = importlib.metadata.version("triton")

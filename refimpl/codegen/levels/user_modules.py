@@ -1,4 +1,4 @@
-"""Hand-written kernels: a user's modules, which import Triton themselves, run on the emulator or in the repaired interpreter.
+"""Hand-written kernels: user modules that import Triton, run on the emulator or in the repaired interpreter.
 
 A process keeps to one of them, since a module keeps what it has imported.
 """
@@ -21,7 +21,7 @@ _KINDS: dict[type[KernelError], str] = {
 
 
 def interpret_triton() -> None:
-    """Repair the interpreter. Raises LevelUnavailable unless the process was started with TRITON_INTERPRET=1."""
+    """Repairs the interpreter. Raises LevelUnavailable unless the process was started with TRITON_INTERPRET=1."""
     if not is_interpreting():
         raise LevelUnavailable(
             "interpreter", seen="TRITON_INTERPRET is not set", do="start the process with TRITON_INTERPRET=1"
@@ -30,7 +30,8 @@ def interpret_triton() -> None:
 
 
 def kind_of_error(error: BaseException) -> str | None:
-    """Of a launch's error: "out_of_bounds", "race", "would_not_compile", "not_emulated" or "launch"; of any other None."""
+    """The kind of a launch's error: "out_of_bounds", "race", "would_not_compile", "not_emulated" or "launch". None for other
+    errors."""
     seen: BaseException | None = error
     while seen is not None:
         if type(seen).__name__ == "OutsideOfArguments":
@@ -51,7 +52,7 @@ def kind_of_error(error: BaseException) -> str | None:
 
 
 def is_kernel(value: Any) -> bool:
-    """Whether `@triton.jit`, the emulator's or Triton's own, made this value."""
+    """Whether the value is a `@triton.jit` function, of the emulator or of Triton."""
     return isinstance(value, JitFunction) or type(value).__name__ in (
         "JITFunction", "InterpretedFunction", "Autotuner", "Heuristics",
     )  # fmt: skip
@@ -61,7 +62,7 @@ def is_kernel(value: Any) -> bool:
 def launches_watched(
     watch: Callable[[str], None], around: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> Iterator[None]:
-    """While open, `watch(name)` is called before each launch, and the context `around()` is open during it, on every level."""
+    """While open, `watch(name)` is called before each launch, and each launch runs inside of `around()`, on every level."""
 
     def told(name: str, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
         watch(name)

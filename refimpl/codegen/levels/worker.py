@@ -1,4 +1,4 @@
-"""A process that imports Triton in one of its two modes, kept for many requests.
+"""A process that imports Triton in one of its two modes, and serves many requests.
 
 Interpreter and compiler cannot share a process: TRITON_INTERPRET decides, when Triton is imported, what its own functions are.
 Requests and answers are lines of JSON over pipes of their own, so that nothing a kernel prints gets in between.
@@ -18,16 +18,16 @@ from typing import Any
 
 from refimpl.codegen.kernel import LevelUnavailable
 
-# A module that is run by -m would be there twice: packages import it, too.
+# A module run by -m is imported a second time if a package imports it too.
 _BOOTSTRAP = "import importlib, sys; importlib.import_module(sys.argv[1]).serve_worker(sys.argv[2:])"
 
 
 class WorkerDied(LevelUnavailable):
-    """The process ended in the middle of a request, or took too long and was ended."""
+    """The worker process died in a request, or was killed after a timeout."""
 
 
 class Worker:
-    """A process in `serve_worker` of a module, started when first asked and again after it died."""
+    """A process that runs a module's `serve_worker`. It is started at the first request, and again after it died."""
 
     def __init__(self, module: str, *, interpret: bool) -> None:
         self.module, self.interpret = module, interpret
@@ -36,7 +36,7 @@ class Worker:
         self._owner = 0
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> Any:
-        """The answer to one request. WorkerDied if there is none in time."""
+        """The answer to a request. Raises WorkerDied if there is none in time."""
         if self._process is None or self._process.poll() is not None or self._owner != os.getpid():
             self._start()
         assert self._process is not None
@@ -75,7 +75,7 @@ class Worker:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End the process, if it is this one's and runs."""
+        """Ends the process, if this process started it and it is running."""
         process, self._process = self._process, None
         if process is not None and self._owner == os.getpid():
             os.close(self._to)
@@ -88,7 +88,7 @@ class Worker:
 
 
 def serve(answer: Any, arguments: list[str]) -> None:
-    """The worker's end: `answer(request)` for each line, until the pipe is closed."""
+    """The worker's loop: `answer(request)` per line, until the pipe is closed."""
     read_request, write_answer = (int(argument) for argument in arguments)
     with os.fdopen(read_request, "rb") as requests, os.fdopen(write_answer, "wb") as answers:
         for line in requests:
