@@ -74,7 +74,7 @@ def why_not(graph: LoweredGraph, device_type: str) -> str | None:
     buffers = [value for value in graph.inputs if isinstance(value, Buffer)]
     buffers += [buffer for buffer, _ in graph.constants.values()]
     if graph.opaque_constants:
-        reasons.append(f"a constant that is no strided tensor: {next(iter(graph.opaque_constants))}")
+        reasons.append(f"a constant that is not a strided tensor: {next(iter(graph.opaque_constants))}")
     outside = {buffer.name for buffer in buffers}
     for step in graph.steps:
         if isinstance(step, Extern):
@@ -100,7 +100,7 @@ def _of_outside(value: Any) -> str | None:
     if isinstance(value, sympy.Expr):
         return f"symbolic sizes: {value}"
     if isinstance(value, Opaque):
-        return f"an input that is no strided tensor: {value.name}"
+        return f"an input that is not a strided tensor: {value.name}"
     return None
 
 
@@ -108,7 +108,7 @@ def _of_call(call: Extern, outside: set[str]) -> list[str | None]:
     if call.target is torch.empty_strided:
         return []
     if not isinstance(call.target, OpOverload):
-        return [f"a call of {getattr(call.target, '__name__', call.target)}, which is no operator"]
+        return [f"a call of {getattr(call.target, '__name__', call.target)}, which is not an operator"]
     if torch.Tag.nondeterministic_seeded in call.target.tags:
         return [f"random numbers of {call.target}"]
     if call.writes & outside:

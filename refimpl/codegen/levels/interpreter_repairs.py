@@ -2,14 +2,14 @@
 
 | fault of the interpreter (3.6 to 3.8) | repair |
 |---|---|
-| fp32 to bf16 cuts off | rounded to nearest even |
+| fp32 to bf16 truncates | rounded to nearest even |
 | bf16 operands: constants fail, arithmetic and dot work on bit patterns | computed in fp32, rounded after each operation |
-| functions of libdevice give None | computed by torch |
-| a comparison of two numbers has their type, as a block it is of floats | of truth values |
-| fp to int of NaN, infinities, large values: as the processor does | NaN to 0, others saturated |
-| maximum, minimum, clamp propagate NaN | fmax and fmin unless PropagateNan.ALL asks |
-| of two zeros maximum and minimum take the first or the second | the first, as the emulator |
-| x * -1.0 leaves the sign of NaN | changed |
+| libdevice functions return None | computed by torch |
+| a comparison of two scalars has their type, a comparison of blocks is float | both are bool |
+| fp to int of NaN, infinities and large values depends on the processor | NaN to 0, others saturated |
+| maximum, minimum, clamp propagate NaN | fmax and fmin, unless PropagateNan.ALL is given |
+| maximum and minimum of two zeros take either | the first, as in the emulator |
+| x * -1.0 keeps the sign of NaN | changes it |
 | fma rounds twice | once (fp64 twice) |
 | integer division by zero gives 0 and a warning | all ones; the remainder is the dividend |
 | atomic_add of fp16 and bf16 fails | lane after lane |
@@ -59,11 +59,11 @@ class Assertions:
 
 
 class OutsideOfArguments(Exception):
-    """A pointer that leads into none of the launch's tensors."""
+    """A pointer outside of all tensors of the launch."""
 
 
 class Memory:
-    """Where the arguments of the launch that runs lie: name, first byte, byte after the last."""
+    """Memory ranges of the running launch's arguments: name, first byte, byte after the last."""
 
     ranges: list[tuple[str, int, int]] = []
 
@@ -290,7 +290,7 @@ _stock_convert, _stock_to_host = stock._implicit_cvt, stock.GridExecutor._init_a
 
 
 def _to_host(self: Any, args_dev: Any, kwargs: Any) -> Any:
-    """Says where the tensors of this launch lie, before it starts."""
+    """Records the memory ranges of a launch's tensors before it starts."""
     args_hst, kwargs_hst = _stock_to_host(self, args_dev, kwargs)
     named = [*zip(self.arg_names, args_hst, strict=False), *kwargs_hst.items()]
     Memory.ranges = [(name, *_span(tensor)) for name, arg in named for tensor in _tensors(arg)]
@@ -354,7 +354,7 @@ def _library_function(function: Any) -> Any:
 
 
 def repair() -> None:
-    """Put all repairs in place. Once for a process; a second call changes nothing."""
+    """Applies all repairs. A second call in a process changes nothing."""
     if Builder.binary_op is _binary:
         return
     Builder.binary_op, Builder.cast_impl, Builder.create_fp_to_fp = _binary, _cast, _fp_to_fp

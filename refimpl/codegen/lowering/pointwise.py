@@ -500,7 +500,9 @@ def _clamp(state: LoweringState, node: torch.fx.Node, x: Tensor, low: Any = None
 @RULES.rule(aten.pow.Tensor_Scalar)
 def _pow_scalar(state: LoweringState, node: torch.fx.Node, x: Tensor, exponent: Any) -> Any:
     dtype = promoted(x, exponent)
-    is_rounded = dtype == torch.bfloat16 and fake_of(node).device.type == "cpu"  # each product, as eager's kernel
+    is_rounded = (
+        dtype == torch.bfloat16 and fake_of(node).device.type == "cpu"
+    )  # after each product, as in eager's kernel
     if isinstance(exponent, (int, float)) and (exponent in (1, 2, 3) or (exponent == -2 and is_rounded)):
         count = abs(int(exponent))
 
@@ -525,14 +527,14 @@ def _pow(state: LoweringState, node: torch.fx.Node, x: Any, exponent: Any) -> An
     roots = {
         0.5: "sqrt",
         -0.5: "rsqrt",
-    }  # of -0.0 and -inf they differ from the powers, which eager has for float16 on the CPU
+    }  # differ from pow for -0.0 and -inf; eager computes pow for float16 on the CPU
     is_power = dtype == torch.float16 and fake_of(node).device.type == "cpu"
     if isinstance(exponent, float) and exponent in roots and not is_power:
         return pointwise(node, _unary(roots[exponent]), x, compute=opmath(dtype))
     return _of_common(node, lambda a, b: apply("pow", a, b), x, exponent, dtype=dtype)
 
 
-# ---- numbers, and tensors whose values are of no account
+# ---- constants, and uninitialized tensors
 
 
 @RULES.rule(aten.copy.default)
@@ -545,7 +547,7 @@ def _copy(state: LoweringState, node: torch.fx.Node, x: Tensor, source: Any, non
     aten.new_empty_strided.default, aten.empty_permuted.default,
 )  # fmt: skip
 def _empty(state: LoweringState, node: torch.fx.Node, *arguments: Any, **keywords: Any) -> Any:
-    """Whatever is in memory would do; zeros need none."""
+    """An uninitialized tensor is zeros, which need no memory."""
     check_apart(node)
     return computed_like(node, lambda indices: literal(0, fake_of(node).dtype), [], cost=0)
 

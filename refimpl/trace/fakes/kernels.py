@@ -32,8 +32,7 @@ from refimpl._torch import (
 from refimpl.trace.eager_facts import result_strides
 from refimpl.trace.fakes.empty_gradients import of_empty_groups, without_division
 from refimpl.trace.float8_scalars import without_float8_scalars
-from refimpl.trace.layouts.expanded import expanded_strides
-from refimpl.trace.layouts.views import viewed_strides
+from refimpl.trace.layouts.views import expanded_strides, viewed_strides
 from refimpl.trace.size_checks import check_sizes
 from refimpl.trace.tracker import TrackerState
 

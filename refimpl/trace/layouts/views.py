@@ -1,7 +1,8 @@
-"""Strides of `view` along dimensions of size 1, which memory format checks and kernels look at.
+"""Strides of `view` and `expand` along dimensions of size 1, which memory format checks and kernels look at.
 
-Counterpart: torch/_refs/__init__.py view
-Differs: follows eager, which computes them from the next inner dimension; the fake kernel keeps the strides of the base.
+Counterpart: torch/_refs/__init__.py view, expand
+Differs: follows eager, which computes them from the next inner dimension. The fake kernel of `view` keeps the base's strides;
+torch's Python version of `expand`, which fake tensors run for symbolic sizes, has strides of 1 there.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 
 aten = torch.ops.aten
 
+_EXPAND = aten.expand.default
 _VIEWS = frozenset([aten.view.default, aten._unsafe_view.default])
 
 
@@ -34,6 +36,24 @@ def viewed_strides(func: Any, shape: Sequence[Any], args: Sequence[Any]) -> tupl
         if not _is_same(viewed, elements):
             return None
     return None if left else tuple(reversed(strides))
+
+
+def expanded_strides(func: Any, result: torch.Tensor, args: Any) -> tuple[Any, ...] | None:
+    """Eager's strides of a fake `expand` result. None for other operators.
+
+    A 0-dim tensor has stride 0 in all new dimensions; else a new dimension of size 1 gets size * stride of the next inner one.
+    """
+    if func is not _EXPAND or args[0].layout is not torch.strided:
+        return None
+    count = args[0].dim()
+    if count == 0:
+        return (0,) * result.dim()
+    strides = list(result.stride())
+    for dim in range(result.dim() - count - 1, -1, -1):
+        size = result.shape[dim]
+        if type(size) is int and size == 1:
+            strides[dim] = result.shape[dim + 1] * strides[dim + 1]
+    return tuple(strides)
 
 
 def _stretches(shape: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any, Any]]:
