@@ -86,7 +86,7 @@ _STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1", "MedianBackward0", "Nanmedi
 class EagerResultsMode(TorchFunctionMode):
     """Gives calls of torch functions eager's results.
 
-    Dropout: with p=0 the result is the argument itself, and with p=1 no random numbers are drawn, also inside attention. Recurrent
+    Dropout: with p=0 the result is the argument itself; with p=1 no random numbers are drawn, also inside attention. Recurrent
     layers apply dropout between layers. `stft` with center=False views memory, so that the elements of an expanded tensor share
     one gradient. `tensor_split` reads the numbers in its tensor of indices. Interpolation and margin losses stay one operator.
     Strides are those of refimpl.trace.function_layouts.

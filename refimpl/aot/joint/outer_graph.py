@@ -1,7 +1,7 @@
 """A graph of the ops that a program calls on wrapper subclasses. It tells which wrappers are views, aliases or written to.
 
 Counterpart: none; upstream functionalizes wrappers as they are (FunctionalTensor around a wrapper)
-Differs: one run records two graphs. The dense graph, of the plain tensors inside wrappers, is compiled. This one is only analysed:
+Differs: one run records two graphs. The dense graph, of the plain tensors inside wrappers, is compiled. This one is analysed:
 its view ops are called again at run time, on wrappers, to remake aliases.
 """
 

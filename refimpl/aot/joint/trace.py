@@ -79,7 +79,9 @@ class TracedProgram:
     example_tangents: tuple[Any, ...]
     fake_mode: FakeTensorMode
     layout: ProgramLayout | None = None  # of wrapper subclasses among inputs and outputs; None if there are none
-    captured: tuple[torch.Tensor, ...] = ()  # tensors of closures and globals: their placeholders follow the plan's slots
+    captured: tuple[
+        torch.Tensor, ...
+    ] = ()  # tensors of closures and globals: their placeholders follow the plan's slots
 
     def dense_slots(self, slots: Sequence[Any]) -> list[Any]:
         """The values of the graph's placeholders."""
@@ -245,7 +247,10 @@ class _JointTraceState:
         self._decomposed = DecomposedViewsState(self.recording)
         self.recording.on_decomposed = self._decomposed.record
         self.recording.on_moved = refuse_unseen if self.needs.assignments else self._need_assignments
-        for tensor, tracked in self.recording.tracker.items():  # placeholders were tracked before the callbacks were set
+        for (
+            tensor,
+            tracked,
+        ) in self.recording.tracker.items():  # placeholders were tracked before the callbacks were set
             self.recording.track(tensor, tracked.node)
 
     def _need_assignments(self, moved: torch.Tensor) -> NoReturn:
@@ -468,7 +473,9 @@ class _JointTraceState:
     def _add_input(self, leaf: Any, is_leaf: bool) -> Any:
         value = self._program_input(leaf, is_leaf)
         if self.needs.remade_views and len(self.leaves) < len(self.is_view) and self.is_view[len(self.leaves)]:
-            value = self._as_view(value)  # `as_strided_` of a view changes its geometry, and the base keeps all its elements
+            value = self._as_view(
+                value
+            )  # `as_strided_` of a view changes its geometry, and the base keeps all its elements
         self.leaves.append(leaf)
         self._inputs.append(value)
         self._starts.append(Start.of(value) if isinstance(value, torch.Tensor) else None)

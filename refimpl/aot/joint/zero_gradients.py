@@ -64,7 +64,7 @@ def refuse_zeros(adding: Collection[frozenset[int]], absent: Collection[int]) ->
     """
     if any(one.issubset(absent) for one in adding):
         raise UnsupportedByRefimpl(
-            seen="a torch.autograd.Function whose results get no gradient and whose backward may return something else than zeros "
+            seen="a torch.autograd.Function whose results get no gradient and whose backward may return other values than zeros "
             "for zeros, in a graph whose backward cannot be divided: it has wrapper subclasses, symbolic sizes of another "
             "tool, or ordered effects",
             supported="such functions in graphs of plain tensors, and backwards that multiply the gradient they get",
