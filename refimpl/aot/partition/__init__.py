@@ -1,4 +1,4 @@
-"""From one joint graph to a forward and a backward graph, and what the one saves for the other."""
+"""Partitioners: they split a joint graph into a forward and a backward graph, and choose what the forward saves."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The choice of what is saved, as a minimum cut.
+"""The choice of saved values, as a minimum cut.
 
 Counterpart: torch/_functorch/partitioners.py solve_min_cut
-Differs: see refimpl.aot.partition.min_cut; only nodes between the backward and what must be saved take part.
+Differs: see refimpl.aot.partition.min_cut; only nodes between the backward and values that must be saved take part.
 
 The network: a node is two vertices, "computed" and "available". Cutting the edge between them saves the value, and costs its
-bytes. An edge from the source to "computed" is cut when the node runs in the backward, and costs its price: infinite for what
-must not run twice, nothing for what only the backward needs. An edge to the sink says that the backward needs it.
+bytes. Cutting the edge from the source to "computed" recomputes the node, and costs its price: infinite if it must not run twice,
+0 if only the backward needs it. An edge from "available" to the sink says that the backward reads the value.
 """
 
 from __future__ import annotations
@@ -24,17 +24,16 @@ from refimpl.aot.partition.recomputation import Prices
 from refimpl.aot.partition.recompute_prices import RecomputePrices
 from refimpl.trace.notes import notes_of
 
-# Of these autograd keeps the number, and the tensor may be given another size.
+# For these ops autograd saves the number, not the tensor, whose size may change in place.
 _OF_GEOMETRY = frozenset({f"aten::sym_{name}" for name in ("size", "stride", "numel", "storage_offset")})
 
 
 def exposed_memory(joint: JointGraph) -> frozenset[int]:
-    """Owners of memory that the forward makes and returns, or is given by a program that may write to it, and that autograd
-    has saved nothing of.
+    """Tensors that eager does not save for backward but the caller can still reach: arguments, results. Numbers of owners.
 
-    It has saved what the nodes read that were recorded in the backward, whatever they were merged with since; what those read
-    that run again there because the program asks for it; and what is a gradient as it is. Parameters are none of these owners:
-    saving them takes no memory, and saving what is computed of them would.
+    The program may overwrite them before the backward runs, so that the partitioner saves copies. Eager saves what backward nodes
+    of the trace read (also if these were merged with forward nodes since), what the program's checkpoints read again, and values
+    that are gradients themselves. Parameters are not included: saving them takes no memory.
     """
     results = {joint.owner[i] for i in joint.numbers_of(joint.forward_outputs)}
     exposed = {i for i in results if joint.nodes[i].op not in ("placeholder", "get_attr")}
@@ -61,18 +60,18 @@ def exposed_memory(joint: JointGraph) -> frozenset[int]:
     return frozenset(exposed)
 
 
-# Saving numbers other than integers: allowed, but only where nothing else is possible.
+# Numbers other than integers are saved only if nothing else is possible.
 _LAST_RESORT = 2.0**16
-# A parameter is in memory anyway, and a size takes none of a device. Not nothing, so that a cut does not save what it need not.
+# A parameter is in memory anyway, and a size takes no device memory. Not 0, so that a minimum cut does not save them needlessly.
 _FREE = 1e-3
-# Views whose arguments say where in the storage they lie: of a copy, they would be another view.
+# Views whose arguments are offsets into the storage: applied to a copy, they would read other elements.
 _ABSOLUTE_VIEWS = frozenset({"aten::as_strided", "aten::_reshape_alias"})
-# Layers that are alike would all change side at one price. Later ones are a little dearer, so that they change one by one.
+# Equal layers would all be recomputed from one price on. Later ones cost a little more, so that they are recomputed one by one.
 _TIE_BREAK = 0.25
 
 
 class CutProblem:
-    """One joint graph with its costs. Solving it gives the numbers of nodes to save, some of which may turn out unneeded."""
+    """A joint graph with its costs. A solution is the numbers of nodes to save, some of which the backward may not need."""
 
     def __init__(
         self,
@@ -96,7 +95,7 @@ class CutProblem:
         self.exposed = exposed_memory(joint)
 
     def cost_of(self, number: int) -> float:
-        """What saving a value costs; infinite for what cannot be saved, or is saved as the memory it lies in."""
+        """The cost of saving a value; infinite if it cannot be saved, or is a view whose base is saved in its place."""
         joint = self.joint
         node, value = joint.nodes[number], joint.value_of(number)
         if node.op == "get_attr" or joint.is_tuple(number):
@@ -114,22 +113,22 @@ class CutProblem:
         return cost * (1 + self._extra_write) if not is_there or self._is_copied(number) else cost
 
     def _is_copied(self, number: int) -> bool:
-        """Whether a copy is what is saved: the memory itself may hold something else when the backward runs."""
+        """Whether a copy is saved, because the memory may be overwritten before the backward runs."""
         owner = self.joint.owner[number]
         return owner in self.exposed or self.joint.is_mutated_input(owner)
 
     def bytes_of(self, saved: Collection[int]) -> float:
-        """Bytes of tensors that are saved, without what is in memory anyway."""
+        """The bytes of saved tensors, without parameters and other static inputs."""
         return float(
             sum(self._prices.bytes_of(i) for i in saved if not self.joint.is_scalar(i) and i not in self._static)
         )
 
     def solve(self) -> frozenset[int]:
-        """What to save at the prices as they are."""
+        """What to save at the prices of the options."""
         return self._solve(self._prices.of)
 
     def solve_scaled(self, factor: float) -> frozenset[int]:
-        """What to save where everything that may run twice has its price, times `factor`."""
+        """What to save if every op that may be recomputed has a finite price, multiplied by `factor`."""
         count = max(1, len(self.joint.nodes))
 
         def price(number: int) -> float:
@@ -183,11 +182,11 @@ class CutProblem:
         return price_of(number)
 
     def _no_cut(self, run_once: Sequence[int]) -> UnsplittableJointGraph:
-        """Names what can neither be saved nor run again."""
+        """The error that names values which can neither be saved nor recomputed."""
         stuck = [i for i in run_once if self.cost_of(i) == INFINITE]
         named = ", ".join(f"{self.joint.nodes[i].name} ({self.joint.nodes[i].target})" for i in stuck)
         return UnsplittableJointGraph(
-            seen=f"the backward needs a value that can neither be saved nor computed again, by way of {named or 'its inputs'}",
-            expected="tensors and numbers between what runs once and the backward",
-            do="let the op return tensors, or read its items where they are made",
+            seen=f"the backward needs a value that can neither be saved nor recomputed, through {named or 'its inputs'}",
+            expected="tensors and numbers between ops that must run once and the backward",
+            do="let the op return tensors, or read the items of its result in the forward",
         )

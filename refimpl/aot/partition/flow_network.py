@@ -1,4 +1,4 @@
-"""Minimum cuts of a directed graph, by scipy's maximum flow.
+"""A flow network, and its minimum cut by scipy's maximum flow.
 
 Counterpart: networkx.minimum_cut, as torch/_functorch/partitioners.py solve_min_cut calls it
 Differs: scipy's flow runs in C, on 32-bit integers: capacities are scaled to fit, which leaves a relative error below 1e-6 of the
@@ -12,13 +12,13 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 INFINITE = float("inf")
-# Finite capacities are scaled so that all of them together stay below; no flow that matters can then saturate an infinite edge.
+# Finite capacities are scaled so that their sum stays below this, and no finite flow saturates an infinite edge.
 _FINITE_TOTAL = 2**30
 _INFINITE_CAPACITY = 2**30 + 2**29
 
 
 class FlowNetworkBuilder:
-    """Edges with capacities. Vertices are numbered by `vertex`; 0 is the source, 1 the sink."""
+    """Edges with capacities. `vertex` numbers vertices; 0 is the source, 1 the sink."""
 
     SOURCE = 0
     SINK = 1
@@ -38,7 +38,7 @@ class FlowNetworkBuilder:
             self._capacities[start, end] = self._capacities.get((start, end), 0.0) + capacity
 
     def sink_side(self) -> set[int] | None:
-        """Vertices on the sink's side of a minimum cut; None if every cut is infinite."""
+        """The vertices on the sink's side of a minimum cut; None if every cut is infinite."""
         if not self._capacities:
             return {self.SINK}
         edges = np.array(list(self._capacities), dtype=np.int32)
@@ -53,7 +53,7 @@ class FlowNetworkBuilder:
         found = maximum_flow(network, self.SOURCE, self.SINK)
         if found.flow_value >= _INFINITE_CAPACITY:
             return None
-        # Who can still send something to the sink: residual edges, walked backwards.
+        # Vertices that can still send flow to the sink: residual edges, walked backwards.
         flow = csr_array(found.flow)
         residual = (network - flow).tocsr()
         residual.eliminate_zeros()

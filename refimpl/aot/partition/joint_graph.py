@@ -1,9 +1,9 @@
-"""A joint graph, read once: which of its nodes belong to the forward, which wait for tangents, who owns which memory.
+"""A joint graph as partitioners read it: which nodes belong to the forward, which depend on tangents, which own memory.
 
 Counterpart: torch/_functorch/partitioners.py NodeInfo, classify_nodes
-Differs: nodes are numbered and all facts are tuples over these numbers, so that choosing and splitting never walk the graph
-again; common subexpressions are merged in the numbering, without a new graph in between; what the graph returns decides
-what the forward is, and so do tags where there are any.
+Differs: nodes are numbered and all facts are tuples over these numbers, so that partitioners never walk the graph again. Common
+subexpressions share a number, without a new graph. The outputs of the graph, and tags if there are any, decide what the
+forward is.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ NO_MERGES: Mapping[torch.fx.Node, torch.fx.Node] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointGraph:
-    """Numbers are positions in the graph, without its output node and without nodes that nothing needs.
+    """A number is a node's position in the graph, not counting its output node and dead nodes.
 
-    `inputs`: what a node reads, common subexpressions merged. `owner`: the node in whose memory its value lies.
-    `is_forward`: needed for the forward outputs, or an effect of the forward. `is_backward`: needs a tangent, or is an effect of
-    the backward: it cannot run in the forward. Nodes that are neither may run on either side.
+    inputs: what a node reads, with common subexpressions merged. owner: the node whose memory holds the node's value.
+    is_forward: the forward outputs need it, or it is an effect of the forward.
+    is_backward: it depends on a tangent, or is an effect of the backward, and cannot run in the forward.
+    Nodes that are neither may run in either graph.
     """
 
     module: torch.fx.GraphModule
@@ -49,7 +50,7 @@ class JointGraph:
     merges: Mapping[torch.fx.Node, torch.fx.Node]
 
     def value_of(self, number: int) -> Any:
-        """Fake value of a node, or None."""
+        """The fake value of a node, or None."""
         return self.nodes[number].meta.get("val")
 
     def is_scalar(self, number: int) -> bool:
@@ -57,7 +58,7 @@ class JointGraph:
         return isinstance(self.nodes[number].meta.get("val"), SCALAR_TYPES)
 
     def is_tuple(self, number: int) -> bool:
-        """Whether the node has several results, which are items of it."""
+        """Whether the node has several results, which `getitem` nodes read."""
         value = self.nodes[number].meta.get("val")
         if value is None:
             users = self.users[number]
@@ -65,7 +66,7 @@ class JointGraph:
         return isinstance(value, (tuple, list, dict))
 
     def is_view(self, number: int) -> bool:
-        """Whether the value lies in another node's memory."""
+        """Whether the value is in another node's memory."""
         return self.owner[number] != number
 
     def is_mutated_input(self, number: int) -> bool:
@@ -73,11 +74,11 @@ class JointGraph:
         return notes_of(self.nodes[number]).is_mutated_input
 
     def numbers_of(self, outputs: Sequence[Any]) -> list[int]:
-        """Numbers of the nodes among outputs."""
+        """The numbers of the nodes among `outputs`."""
         return [self.number_of[self.resolve(o)] for o in outputs if isinstance(o, torch.fx.Node)]
 
     def resolve(self, node: torch.fx.Node) -> torch.fx.Node:
-        """The node that computes the value."""
+        """The node that a common subexpression was merged into, or the node itself."""
         return self.merges.get(node, node)
 
 
@@ -130,7 +131,7 @@ def _live(
     outputs: Sequence[Any],
     merges: Mapping[torch.fx.Node, torch.fx.Node],
 ) -> set[torch.fx.Node]:
-    """Nodes that an output or an effect needs, and placeholders. A random op nobody reads still moves the generator on."""
+    """Nodes that an output or an effect needs, and placeholders. A random op without users still advances the generator."""
     live = {merges.get(o, o) for o in outputs if isinstance(o, torch.fx.Node)}
     for node in reversed(nodes):
         if node not in live:
@@ -171,7 +172,7 @@ def _forward_nodes(
             raise UnsplittableJointGraph(
                 seen=f"the forward output {nodes[i].name} needs a tangent",
                 expected="forward outputs that are made of inputs alone",
-                do="check num_fwd_outputs, and that placeholders of incoming gradients alone are named tangents",
+                do="check num_fwd_outputs, and that only placeholders of tangents have tangents in their names",
             )
         needed[i] = True
     _spread(needed, inputs)
@@ -184,7 +185,7 @@ def _forward_nodes(
         if node.op == "placeholder" or node.meta.get("partitioner_tag") == "must_be_in_forward":
             needed[i] = True
         elif fact is not None and (fact.is_effectful or fact.is_random):
-            # Without tags: what runs before the last forward output is made, or is nobody's input, is an effect of the forward.
+            # Without tags: an effect belongs to the forward if it runs before the last forward output, or has no users.
             ours = node.meta.get("partitioner_tag") != "is_backward" if is_tagged else i <= end or not node.users
             needed[i] = needed[i] or ours
     _spread(needed, inputs)
@@ -199,9 +200,9 @@ def _backward_nodes(
     is_forward: Sequence[bool],
     outputs: Sequence[int],
 ) -> list[bool]:
-    """Those that wait for tangents, and effects of the backward with all that comes of them.
+    """Nodes that depend on tangents, and effects of the backward with the nodes that depend on them.
 
-    Without tangents (a scalar loss, whose gradient is 1) there is nothing to wait for: then all that is not the forward's.
+    Without tangents (a scalar loss, whose tangent is 1), all nodes that are not the forward's.
     """
     if not any(is_tangent(node) for node in nodes):
         return [not f for f in is_forward]
@@ -237,7 +238,7 @@ def _owners(
 
 
 def _may_share(node: torch.fx.Node, source: torch.fx.Node) -> bool:
-    """Ops such as reshape copy where they must: then nothing that is known of both is the same."""
+    """Whether a result may share memory with the tensor it is made from. An op such as reshape copies if it has to."""
     facts = facts_of(node.target) if node.op == "call_function" else None
     if facts is None or facts.name not in _VIEW_OR_COPY:
         return True

@@ -1,11 +1,10 @@
-"""What may run again in the backward, and at what price: by kind of op, by what the program asks for, by options.
+"""Which forward ops the backward may recompute: kinds of ops, checkpoint policies of the program, and options with prices.
 
 Counterpart: torch/_functorch/partitioners.py get_default_op_list, OpTypes, and the heuristics of solve_min_cut;
 must_recompute, cleanup_recompute_tags; the entries of torch/_functorch/config.py about partitioning
-Differs: a kind has a price in bytes, and an op is recomputed where that is cheaper than the memory it saves. Upstream forbids
-recomputation by lists, distances and chain lengths; here a long chain is dear because each of its ops is paid for, and what is
-used far apart is dear because both uses pay. A random op that is tagged for recomputation is saved all the same, where upstream
-rewrites it with a saved generator state; the graph's own meta is not changed.
+Differs: a kind has a price in bytes, and an op is recomputed if that costs less than saving it. Upstream bans recomputation
+by lists, distances and lengths of chains; here a long chain is expensive because each of its ops has a price. A random op that is
+tagged for recomputation is saved, where upstream recomputes it from a saved generator state. The graph's meta is not changed.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from refimpl.errors import BadParameter
 
 
 class OpKind(enum.Enum):
-    """How an op is judged. What no table names is `OTHER`, which is never recomputed unless a memory budget asks for it."""
+    """Kinds of ops with different prices. An op in no table is `OTHER`: recomputed only if a memory budget asks for it."""
 
     FREE = "free"  # views, items of tuples, arithmetic on sizes: no kernel runs
-    POINTWISE = "pointwise"  # one pass over memory, which a compiler fuses into what reads it
-    MOVE = "move"  # gathers, concatenations, paddings: the same, with other addresses
+    POINTWISE = "pointwise"  # one pass over memory, which a compiler fuses into its users
+    MOVE = "move"  # gathers, concatenations, paddings: fused as well, at other addresses
     FACTORY = "factory"  # constants: no memory is read
-    REDUCTION = "reduction"  # reads much to write little: its result is cheap to keep
-    HEAVY = "heavy"  # its arithmetic outweighs its memory traffic
-    OTHER = "other"  # kernels of their own: normalisations, softmax, pooling, sorting
-    ONCE = "once"  # random, effectful, of a user's library, or of unknown insides: a second run may not be the same
+    REDUCTION = "reduction"  # reads many bytes and writes few: its result is cheap to save
+    HEAVY = "heavy"  # arithmetic takes longer than memory traffic
+    OTHER = "other"  # kernels that do not fuse: normalisations, softmax, pooling, sorting
+    ONCE = "once"  # random, effectful, custom or unknown ops: a second run may give another result
 
 
 def _names(words: str) -> frozenset[str]:
@@ -81,28 +80,30 @@ SLOW_POINTWISE_OPS = _names(
     "digamma polygamma lgamma igamma igammac erfinv special_bessel_j0 special_bessel_j1 special_i0 special_i0e special_i1 "
     "special_zeta special_ndtri special_log_ndtr i0"
 )
-# Run twice, their result has a size, or is a number, that nothing says is the same.
+# The size or number that a second run returns gets a new unbacked symbol.
 _DATA_DEPENDENT = frozenset({torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """Bytes paid per byte of traffic. A saved byte costs 1.
+    """Prices of recomputation per byte of memory traffic. Saving a byte costs 1.
 
-    The defaults weigh memory first, and pay for it with what is nearly free; see `benchmarks/measurements/partition_memory.py`.
+    By default memory is saved first, with cheap recomputation; see `benchmarks/measurements/partition_memory.py`.
     """
 
-    fused: float = 0.04  # an elementwise op fused into what reads it: arithmetic, and inputs that are read anyway
-    materialized: float = 0.5  # the same where a kernel that cannot be fused reads it: written and read once more
-    slow: float = 1.0  # an elementwise op with a loop per element
+    fused: float = 0.04  # a pointwise op fused into its user, which reads the inputs anyway
+    materialized: float = (
+        0.5  # a pointwise op whose user is a kernel that does not fuse: its result is written and read
+    )
+    slow: float = 1.0  # a pointwise op with a loop per element
     constant: float = 0.01
     reduction: float = 0.5  # per byte read
-    extra_write: float = 0.05  # saving what the forward, fused, would not have written to memory
+    extra_write: float = 0.05  # saving a value that the fused forward would not write to memory
 
 
 @functools.cache
 def kind_of(target: Any) -> OpKind:
-    """The kind of a call's target."""
+    """The kind of a call with this target."""
     if target is operator.getitem:
         return OpKind.FREE
     if isinstance(target, HigherOrderOperator):
@@ -113,7 +114,7 @@ def kind_of(target: Any) -> OpKind:
     if not isinstance(target, OpOverload):
         return OpKind.FREE if not facts.name.startswith("aten::") else OpKind.POINTWISE
     library, _, name = facts.name.partition("::")
-    if library == RANDOM_LIBRARY:  # a function of the generator's state: run twice, it gives the same
+    if library == RANDOM_LIBRARY:  # a function of the generator's state: a second run draws the same numbers
         return OpKind.POINTWISE
     if library not in ("aten", "prims") or not _DATA_DEPENDENT.isdisjoint(target.tags):
         return OpKind.ONCE
@@ -136,23 +137,23 @@ _TABLES: Sequence[tuple[OpKind, frozenset[str]]] = (
 
 
 def is_fusible(kind: OpKind) -> bool:
-    """Whether a compiler runs such an op inside of the kernel of its neighbours."""
+    """Whether a compiler fuses such an op into the kernels of its neighbours."""
     return kind in (OpKind.FREE, OpKind.POINTWISE, OpKind.MOVE, OpKind.FACTORY, OpKind.REDUCTION)
 
 
-# Both ask for the same: plain checkpointing tags with PREFER_RECOMPUTE, and whoever writes it expects it to happen.
+# Both policies are obeyed: checkpoint without a policy tags with PREFER_RECOMPUTE, and its user expects recomputation.
 _RECOMPUTE = (CheckpointPolicy.MUST_RECOMPUTE, CheckpointPolicy.PREFER_RECOMPUTE)
 _SAVE = (CheckpointPolicy.MUST_SAVE, CheckpointPolicy.PREFER_SAVE)
 
 
 def asked_to_recompute(joint: JointGraph) -> frozenset[int]:
-    """Nodes that the program asks to recompute, by policies of torch.utils.checkpoint in node.meta["recompute"]."""
+    """Nodes that the program asks to recompute, by the policy of torch.utils.checkpoint in node.meta["recompute"]."""
     tagged = _tagged(joint)
     return frozenset(i for i in tagged if not _ends_region(joint, i, tagged))
 
 
 def asked_to_save(joint: JointGraph) -> frozenset[int]:
-    """Nodes that such a policy asks to save, and those at the ends of checkpointed regions."""
+    """Nodes that a policy asks to save, and those at the ends of checkpointed regions."""
     tagged = _tagged(joint)
     ends = {i for i in tagged if _ends_region(joint, i, tagged)}
     return frozenset(ends | {i for i, node in enumerate(joint.nodes) if node.meta.get("recompute") in _SAVE})
@@ -170,14 +171,16 @@ def _tagged(joint: JointGraph) -> set[int]:
 
 
 def _runs_once(node: torch.fx.Node) -> bool:
-    """Whether it is computed once, or is a result of what is: that one is not saved by itself."""
+    """Whether it must run once only, or is an item of such a node's result."""
     source = node.args[0] if node.target is operator.getitem else node
     return isinstance(source, torch.fx.Node) and kind_of(source.target) is OpKind.ONCE
 
 
 def _ends_region(joint: JointGraph, number: int, tagged: set[int]) -> bool:
-    """Whether the next checkpointed region starts right there: what passes from one to the next is saved, else the second
-    would have the first recomputed too. So is a region's result with a backward hook, which waits for that very gradient."""
+    """Whether the node passes from one checkpointed region to the next, or has a backward hook and is the region's result.
+
+    It is saved, because recomputing the second region would otherwise recompute the first one too.
+    """
     meta = joint.nodes[number].meta
     region = meta.get("ac_graph_id")
     users = [u for u in joint.users[number] if u in tagged]
@@ -186,14 +189,15 @@ def _ends_region(joint: JointGraph, number: int, tagged: set[int]) -> bool:
     return bool(meta.get("has_backward_hook")) and not users
 
 
-# Where torch.autograd.graph.region_activation_memory_budget leaves its number, in meta["custom"].
+# The key in meta["custom"] under which torch.autograd.graph.region_activation_memory_budget records the budget.
 _REGION_BUDGET = "_region_activation_memory_budget"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionOptions:
-    """memory_budget: 1 recomputes what is nearly free; 0 all that may be recomputed, whatever it costs; between them, bytes saved
-    are that share of the way from the least to what 1 saves. `verifies`: whether partitions are verified."""
+    """memory_budget: 1 recomputes what costs less than saving it; 0 recomputes everything that may be. Between them, it says how
+    many bytes are saved, on the way from the least possible (0) to what a budget of 1 saves.
+    verifies: whether partitions are verified."""
 
     memory_budget: float = 1.0
     prices: Prices = field(default_factory=Prices)
@@ -228,7 +232,7 @@ def partition_options(**changes: Any) -> Iterator[PartitionOptions]:
 
 
 def budget_of_graph(graph: torch.fx.Graph, default: float) -> float:
-    """The memory budget that the program asks for in its nodes' meta, else `default`. Raises BadParameter for two budgets."""
+    """The memory budget that the program sets in node.meta, else `default`. Raises BadParameter for two different budgets."""
     asked: dict[float, str] = {}
     for node in graph.nodes:
         custom = node.meta.get("custom")

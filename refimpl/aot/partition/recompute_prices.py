@@ -1,4 +1,4 @@
-"""What it costs to run one node of a joint graph in the backward once more, in bytes.
+"""The price in bytes of recomputing one node of a joint graph in the backward.
 
 Counterpart: torch/_functorch/partitioners.py should_ban_recomputation, estimate_runtime
 Differs: a price, not a ban; see refimpl.aot.partition.recomputation.
@@ -24,15 +24,15 @@ from refimpl.aot.partition.recomputation import (
     kind_of,
 )
 
-# Arithmetic done in the time it takes to move one byte: between a CPU's (5 to 20) and an accelerator's (100 to 300).
+# Floating point operations in the time it takes to move one byte: between CPUs (5 to 20) and accelerators (100 to 300).
 _FLOPS_PER_BYTE = 50.0
-# Kernels of their own pass over memory several times.
+# How often a kernel of kind OTHER reads and writes its memory.
 _PASSES_OF_OTHER = 3.0
 _OPS_WITH_LEADING_BIAS = frozenset({"addmm", "baddbmm", "addmv", "addbmm", "addr"})
 
 
 class RecomputePrices:
-    """Prices of the nodes of one joint graph, asked for one by one."""
+    """Prices of the nodes of one joint graph."""
 
     def __init__(self, joint: JointGraph, prices: Prices, recomputable_ops: Collection[Any] | None) -> None:
         self._joint = joint
@@ -43,7 +43,7 @@ class RecomputePrices:
         self._bytes: dict[int, int] = {}
 
     def bytes_of(self, number: int) -> int:
-        """Bytes of a node's value, at least 1."""
+        """The bytes of a node's value, at least 1."""
         found = self._bytes.get(number)
         if found is None:
             found = self._bytes[number] = max(1, bytes_of(self._joint.value_of(number)))
@@ -61,10 +61,10 @@ class RecomputePrices:
                 return OpKind.ONCE
 
     def of(self, number: int, *, is_any_allowed: bool = False) -> float:
-        """The price. `is_any_allowed`: also of what is never recomputed without a memory budget."""
+        """The price of recomputing the node. is_any_allowed: finite also for kinds that need a memory budget to be recomputed."""
         joint = self._joint
         if not joint.is_forward[number] and joint.nodes[number].op != "placeholder":
-            return 0.0  # only the backward needs it
+            return 0.0  # it runs in the backward in any case
         kind = self.kind(number)
         if kind is OpKind.FREE or (number in self.asked_to_recompute and kind is not OpKind.ONCE):
             return 0.0
@@ -85,7 +85,7 @@ class RecomputePrices:
         ) * traffic
 
     def is_written_anyway(self, number: int) -> bool:
-        """Whether the forward has the value in memory even if it is fused as far as possible."""
+        """Whether the forward writes the value to memory even if it is fused as far as possible."""
         return not is_fusible(self.kind(number)) or self._is_read_unfused(number, self._joint.is_forward)
 
     def _is_listed(self, number: int) -> bool:
@@ -99,7 +99,7 @@ class RecomputePrices:
         return "" if facts is None else facts.name.partition("::")[2]
 
     def _is_read_unfused(self, number: int, is_on_side: Sequence[bool]) -> bool:
-        """Whether a kernel of one side that nothing can be fused into reads the value, as it is or through views."""
+        """Whether a kernel of the forward (or backward) that does not fuse reads the value, directly or through views."""
         joint = self._joint
         waiting = list(joint.users[number])
         while waiting:
@@ -119,7 +119,7 @@ class RecomputePrices:
         return traffic + self._flops(number) / _FLOPS_PER_BYTE
 
     def _flops(self, number: int) -> float:
-        """Of matrix products, convolutions and attention; of what is none of them, as if it read each byte often."""
+        """Floating point operations of matrix products, convolutions and attention; of other ops in proportion to bytes."""
         node, name = self._joint.nodes[number], self._name(number)
         values = [a.meta.get("val") if isinstance(a, torch.fx.Node) else None for a in node.args]
         if name in _OPS_WITH_LEADING_BIAS:

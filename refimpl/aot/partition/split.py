@@ -1,9 +1,9 @@
-"""From a choice of what is saved to the two graphs.
+"""Writes the forward and the backward graph for a choice of saved values.
 
 Counterpart: torch/_functorch/partitioners.py _extract_fwd_bwd_modules, _extract_graph_with_inputs_outputs,
 reordering_to_mimic_autograd_engine
-Differs: the nodes of both graphs are found on numbers first and each graph is written once, the backward already in its final
-order: what is recomputed stands right before its first reader.
+Differs: the nodes of both graphs are chosen by number first, and each graph is written once. In the backward a recomputed node
+comes right before its first user.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """What crosses from forward to backward, in order: tensors, then other objects, then numbers."""
+    """The saved values, in order: tensors, other objects, numbers. `in_backward`: the nodes that run in the backward."""
 
     tensors: tuple[int, ...]
     objects: tuple[int, ...]
     scalars: tuple[int, ...]
-    in_backward: frozenset[int]  # nodes that run in the backward, saved ones not among them
+    in_backward: frozenset[int]
 
     @property
     def saved(self) -> tuple[int, ...]:
-        """All of it, as the forward returns it."""
+        """All saved values, in the order in which the forward returns them."""
         return (*self.tensors, *self.objects, *self.scalars)
 
 
 def plan_split(joint: JointGraph, saved: Collection[int]) -> Split:
-    """Find what of `saved` the backward needs, what it runs itself, and which symbols it has to be told."""
+    """Find which of `saved` the backward needs, which nodes it runs itself, and which symbols it has to get."""
     candidates = frozenset(saved)
     in_backward: set[int] = set()
     needed: set[int] = set()
@@ -59,8 +59,8 @@ def plan_split(joint: JointGraph, saved: Collection[int]) -> Split:
             if is_tangent(node) or is_backward_seed(node):
                 continue
             raise UnsplittableJointGraph(
-                seen=f"the backward needs {node.name}, an input that was not chosen to be saved",
-                expected="a choice that cuts every path from an input to the backward",
+                seen=f"the backward needs the input {node.name}, which is not saved",
+                expected="a saved value on every path from an input to the backward",
                 do="report it as a fault of the partitioner",
             )
         in_backward.add(i)
@@ -84,7 +84,10 @@ def _is_effect(joint: JointGraph, number: int) -> bool:
 
 
 def _with_symbols(joint: JointGraph, tensors: Iterable[int], scalars: list[int]) -> tuple[int, ...]:
-    """The saved numbers and, first, one that is each symbol in what the backward gets: whoever compiles it reads sizes there."""
+    """The saved numbers, with first, for every symbol in the backward's inputs, a number that is the symbol itself.
+
+    The compiler of the backward binds symbols to these inputs.
+    """
     bindings: dict[Any, int] = {}
     for i in range(len(joint.nodes)):
         if not joint.is_backward[i] and (symbol := _symbol_of(joint.value_of(i))) is not None:
@@ -98,14 +101,14 @@ def _with_symbols(joint: JointGraph, tensors: Iterable[int], scalars: list[int])
     for symbols in crossing:
         for symbol in sorted(symbols - known, key=str):
             known.add(symbol)
-            if symbol in bindings:  # a trace that never read a size has no node for it, and its graphs need none
+            if symbol in bindings:  # a size that was never read has no node, and the graphs do not need it
                 binding.append(bindings[symbol])
     derived = [i for i in scalars if i not in set(binding)]
     return (*dict.fromkeys(binding), *derived)
 
 
 def without_derived_numbers(joint: JointGraph, split: Split) -> Split:
-    """The same with numbers left out that follow from symbols which cross anyway: the backward calculates them."""
+    """The split without numbers that the backward can compute from symbols it gets anyway."""
     told = {i for i in split.scalars if _symbol_of(joint.value_of(i)) is not None}
     derived = [i for i in split.scalars if i not in told and _follows_from(joint, i, told)]
     if not derived:
@@ -114,7 +117,7 @@ def without_derived_numbers(joint: JointGraph, split: Split) -> Split:
 
 
 def _follows_from(joint: JointGraph, number: int, known: Collection[int]) -> bool:
-    """Whether a number is calculated from known ones."""
+    """Whether a number can be computed from known ones."""
     waiting = [number]
     while waiting:
         i = waiting.pop()
@@ -127,7 +130,7 @@ def _follows_from(joint: JointGraph, number: int, known: Collection[int]) -> boo
 
 
 def _symbol_of(value: Any) -> Any:
-    """The symbol that a SymInt is; None if it is none or an expression."""
+    """The symbol that a SymInt is; None for an expression and for other values."""
     if not isinstance(value, torch.SymInt):
         return None
     expression = value.node.expr
@@ -148,7 +151,7 @@ def _symbols_in(value: Any) -> set[Any]:
 def write_graphs(
     joint: JointGraph, split: Split, exposed: Collection[int] = ()
 ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-    """The forward and the backward graph of a split. Of memory whose owner is `exposed`, copies are saved."""
+    """The forward and the backward graph of a split. Values in memory of an `exposed` owner are saved as copies."""
     lost = [i for i in split.tensors if joint.owner[i] in exposed or _is_memory_of_mutated_input(joint, i)]
     copied = {i: f"{joint.nodes[i].name}_saved" for i in lost}
     forward = _write_forward(joint, split, copied)
@@ -157,12 +160,12 @@ def write_graphs(
 
 
 def _is_memory_of_mutated_input(joint: JointGraph, number: int) -> bool:
-    """Whether the value would be another one when the backward reads it."""
+    """Whether the value is in an input's memory that is written to before the backward."""
     return joint.is_mutated_input(joint.owner[number])
 
 
 class _GraphWriter:
-    """Copies nodes of a joint graph, under their names, in the order asked for."""
+    """Copies nodes of a joint graph into a new graph, under their names."""
 
     def __init__(self, joint: JointGraph) -> None:
         self.joint = joint
@@ -177,7 +180,7 @@ class _GraphWriter:
 
     def copy(self, number: int) -> torch.fx.Node:
         node = self.joint.nodes[number]
-        # Arguments are set afterwards: fx walks those that a node is created with in Python, which takes a third of the time.
+        # Arguments are set afterwards because `create_node` walks them in Python, a third of the time.
         new = self.graph.create_node(node.op, node.target, (), {}, node.name, node.type)
         new.args = map_arg(node.args, self.value)
         if node.kwargs:
@@ -223,7 +226,7 @@ def _write_forward(joint: JointGraph, split: Split, copied: dict[int, str]) -> t
 
 
 def _clone(writer: _GraphWriter, number: int, name: str) -> torch.fx.Node:
-    """A copy made before anybody writes to the memory."""
+    """A clone of the value, to be saved."""
     original = writer.written[number]
     clone = writer.graph.create_node("call_function", torch.ops.aten.clone.default, (original,), name=name)
     clone.meta = dict(original.meta)
@@ -251,7 +254,7 @@ def _write_backward(joint: JointGraph, split: Split, copied: dict[int, str]) -> 
 
 
 def _emitter(joint: JointGraph, in_backward: Collection[int], writer: _GraphWriter) -> Callable[[int], None]:
-    """A function that writes a node after all that it needs and that is not there yet. Items follow the tuple they are of."""
+    """A function that writes a node, after missing nodes it depends on. `getitem` nodes follow the tuple they read."""
     items: dict[int, list[int]] = {}
     for i in in_backward:
         if joint.nodes[i].target is operator.getitem:
@@ -278,7 +281,7 @@ def _emitter(joint: JointGraph, in_backward: Collection[int], writer: _GraphWrit
 
 
 def views_on_the_way(joint: JointGraph, number: int) -> list[int]:
-    """From a view up to, and without, the owner of its memory."""
+    """The chain of views from a view up to the owner of its memory, without the owner."""
     chain: list[int] = []
     while joint.is_view(number):
         chain.append(number)
