@@ -1,9 +1,9 @@
-"""The compiled forward and backward as one step of autograd; as several, where parts of it go on from different histories.
+"""The compiled forward and backward as one torch.autograd.Function, or several, if results depend on different non-leaf inputs.
 
 Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTDispatchAutograd
-Differs: only outputs that have a gradient pass through autograd; all others, and what views need, go beside it. Upstream's
-compiled forward is always one step: the backward of one result calls what is behind every input, and frees what other results
-need there.
+Differs: only outputs with gradients pass through autograd; all others, and bases of views, are passed in a list. Upstream's
+compiled forward is always one autograd node: the backward of one result also runs the autograd nodes behind inputs that only
+other results depend on, and frees their saved tensors.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ from refimpl.aot.runtime.saved_values import SavedValuesPlan, SavedValuesState
 from refimpl.aot.runtime.subclass_call import WrapperTangents
 
 DifferentiableCall = Callable[[list[Any], list[Any]], tuple[torch.Tensor, ...]]
-Tangents = Sequence[torch.Tensor | None]  # of the differentiable outputs; None where no gradient arrives
+Tangents = Sequence[torch.Tensor | None]  # of the differentiable outputs; None for missing ones
 
 
 class CompiledTraining:
-    """A compiled forward and backward, as a function of (list to be filled with all forward outputs, slots) that returns the
-    forward outputs with gradients."""
+    """A compiled forward and backward as a function of (holder, slots). It returns the differentiable forward outputs.
+
+    holder: an empty list, to which it adds all forward outputs."""
 
     def __init__(
         self,
@@ -42,13 +43,11 @@ class CompiledTraining:
         wrapper_tangents: WrapperTangents | None = None,
         saving: SavedValuesPlan | None = None,
     ) -> None:
-        """get_backward: compiles the backward graph, if that is not done yet, for tangents of which those at the given positions
-        are zeros that nobody has computed.
-        dependences: of each gradient, the indices of the tangents it depends on. One that depends on none of those that arrive is
-        None, as in eager mode.
-        histories: of each gradient, the tangents with which it has a derivative itself, which is refused: only eager mode has it.
-        wrapper_tangents: given where wrapper subclasses are among the outputs.
-        saving: given where parts of the backward differ in what they need or free.
+        """get_backward: gives the compiled backward for missing tangents at the given positions.
+        dependences: for each gradient, the tangents it depends on. If none of these arrives, the gradient is None, as in eager.
+        histories: for each gradient, the tangents for which it requires one in eager. Double backward raises an error here.
+        wrapper_tangents: given if wrapper subclasses are among the outputs.
+        saving: given if parts of the backward differ in the saved tensors they need or free.
         """
         self.forward = forward
         self.get_backward = get_backward
@@ -104,7 +103,7 @@ class CompiledTraining:
             origins=_origins_of(slots) if self.has_histories else [],
         )
         for part in parts:
-            # What only leads to a leaf of the program's own, a view made without grad mode, has a history that reaches no slot.
+            # A result may depend only on a leaf that the program created. Then no slot requires its gradient.
             origins = [slots[i] for i in part.slots] or [torch.zeros((), requires_grad=True)]
             made = CompiledPart.apply(self, call, part, [results[i] for i in part.outputs], *origins)
             for index, result in zip(part.outputs, made, strict=True):
@@ -112,10 +111,10 @@ class CompiledTraining:
         return tuple(results)
 
     def returned_of(self, outs: list[Any], slots: Sequence[Any]) -> list[torch.Tensor]:
-        """The outputs that autograd is given.
+        """The outputs that the autograd Function returns.
 
-        A view made in the forward, or an input returned as it is, could not be written to afterwards: these are detached. So is
-        what is another output too, which must not get the history of this one.
+        Views and inputs are detached, because the caller could not modify them in place otherwise; and so are tensors that are
+        outputs twice, because each output has its own history.
         """
         given = {id(slot) for slot in slots}
         given.update([id(outs[p]) for p in self.others])
@@ -123,18 +122,18 @@ class CompiledTraining:
         for index, t in enumerate(returned):
             if t._is_view() or id(t) in given:
                 returned[index] = t.detach()
-            given.add(id(t))  # two results with one value, of which each has its own history
+            given.add(id(t))
         return returned
 
     def unreached_outputs(self, needs: Sequence[bool]) -> list[int]:
-        """Of the differentiable outputs, those that depend on no slot that needs a gradient in this call."""
+        """The differentiable outputs that depend on no slot that requires a gradient in this call."""
         pairs = zip(self.gradients, needs, strict=True)
         found = frozenset().union(*[self.dependences[g] for g, is_needed in pairs if g is not None and is_needed])
         return [index for k, index in enumerate(self.tangent_indices) if k not in found]
 
     def gradients_of(self, call: Any, grads: Tangents) -> Sequence[Any]:
-        """The gradients of the slots. `call`: what the forward has left, a context of autograd or a _CallInParts."""
-        if all(grad is None for grad in grads):  # of an output whose use has a gradient that is None
+        """The gradients of the slots. `call`: the context of the autograd Function, or a _CallInParts."""
+        if all(grad is None for grad in grads):  # a custom backward returned None for the only output in use
             return (None,) * len(self.gradients)
         if any(map(is_memoryless, grads)):
             return refuse_nan(self.gradients_of(call, in_memory(grads)))
@@ -158,13 +157,13 @@ class CompiledTraining:
         return self._with_refusals(returned, call, grads, arrived) if torch.is_grad_enabled() else returned
 
     def _saved_of(self, call: Any, arrived: Collection[int]) -> Sequence[torch.Tensor | None]:
-        """The saved tensors. Autograd raises where any backward has run for good, unless it was one of a part."""
+        """The saved tensors. Raises an error if they were freed by an earlier backward."""
         if self.saving is None:
             return call.saved_tensors
         saved = () if call.kept.is_divided else call.saved_tensors
         read = arrived
         if not all(unread.isdisjoint(arrived) for unread in self.given_unread):
-            read = set(range(len(self.tangent_indices)))  # the backward that reads what arrives may not give these
+            read = set(range(len(self.tangent_indices)))  # constant gradients need the whole backward
         return call.kept.take(saved, read, arrived)
 
     def _tangents_of(self, call: Any, grads: Tangents) -> list[torch.Tensor]:
@@ -180,7 +179,7 @@ class CompiledTraining:
         return found
 
     def _without_unreached(self, returned: list[Any], arrived: Collection[int]) -> list[Any]:
-        """None in place of gradients that depend on no tangent that arrives."""
+        """The gradients, with None for those that depend on missing tangents alone."""
         dependences = self.dependences
         return [
             None if index is None or (dependences[index] and dependences[index].isdisjoint(arrived)) else gradient
@@ -188,7 +187,7 @@ class CompiledTraining:
         ]
 
     def _with_refusals(self, returned: list[Any], call: Any, grads: Tangents, arrived: Collection[int]) -> list[Any]:
-        """Gradients that in eager mode would have a history have one here whose derivative is an error."""
+        """The gradients; those that would have a history in eager get one whose backward raises DoubleBackward."""
         given = {k: g for k in arrived if (g := grads[self.tangent_indices[k]]) is not None and g.requires_grad}
 
         def is_refused(index: int | None) -> bool:
@@ -202,11 +201,11 @@ class CompiledTraining:
 
 
 class _Step(torch.autograd.Function):
-    """What a compiled forward and backward are one of, or one for each part."""
+    """Base class of the autograd Functions that run compiled graphs."""
 
 
 class Compiled(_Step):
-    """All results of a compiled forward, as one step of autograd."""
+    """Runs a compiled forward and backward as one autograd node."""
 
     @staticmethod
     def forward(
@@ -241,7 +240,7 @@ class Compiled(_Step):
 
 
 class CompiledPart(_Step):
-    """Some results of a compiled forward that was run already, as a step of autograd that leads to the slots of `part`."""
+    """The autograd node of the results of one part. The forward has run already; the node leads to the slots of `part`."""
 
     @staticmethod
     def forward(
@@ -263,7 +262,7 @@ class CompiledPart(_Step):
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
-        if not ctx.part.slots:  # no gradient arrives anywhere
+        if not ctx.part.slots:  # no slot gets a gradient
             return None, None, None, None, None
         arrived = dict(zip(ctx.part.outputs, grads, strict=True))
         training = ctx.training
@@ -273,25 +272,25 @@ class CompiledPart(_Step):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CallInParts:
-    """What the backwards of its parts share."""
+    """The state that the backwards of all parts of one call share."""
 
     numbers: list[Any]
     likes: list[Callable[[], torch.Tensor]]
     kept: SavedValuesState
     refused: list[torch.Tensor]
-    """Tensors that autograd refuses to save."""
+    """The tensors that autograd saves itself, such as inference tensors, for which it raises its error."""
     origins: list[torch.Tensor]
 
 
 def is_of_graph(tensor: torch.Tensor) -> bool:
-    """Whether it is a result of a compiled graph, whose hooks are called with None where only other results have gradients."""
+    """Whether it is a result of a compiled graph. Its hooks are called with None if only other results get gradients."""
     made_by = function_of(history_of(tensor))
     return isinstance(made_by, type) and issubclass(made_by, _Step)
 
 
 def _unreached_slots(analysis: ProgramAnalysis) -> list[int]:
-    """Slots that no result has a gradient for. Their histories do not go on here: autograd calls what is behind an edge, and the
-    hooks there, also where it brings nothing. None where that would leave the results without histories."""
+    """Slots that require a gradient and never get one. They are detached, since autograd would run the nodes and hooks behind
+    them even for a gradient of None. Empty if all slots are such: then results would require no gradient."""
     if not analysis.has_backward or analysis.refused:
         return []
     needing = [i for i, info in enumerate(analysis.inputs) if info.is_tensor and info.requires_grad]
@@ -300,7 +299,7 @@ def _unreached_slots(analysis: ProgramAnalysis) -> list[int]:
 
 
 def _again(error: Exception) -> Exception:
-    """The error once more, for another caller, without the frames of the first."""
+    """A copy of the error without its traceback."""
     try:
         fresh = type(error)(*error.args)
     except TypeError:
@@ -309,8 +308,7 @@ def _again(error: Exception) -> Exception:
 
 
 def _origins_of(slots: Sequence[Any]) -> list[torch.Tensor]:
-    """Tensors whose histories lead to the slots, and that hold no memory which autograd does not hold for these anyway: leaves,
-    and one of no size."""
+    """Tensors whose histories lead to the slots: the leaves, and one empty tensor for all others, to keep no memory alive."""
     needing = [slot for slot in slots if isinstance(slot, torch.Tensor) and slot.requires_grad]
     leaves = [slot for slot in needing if slot.is_leaf]
     others = [slot for slot in needing if not slot.is_leaf]
@@ -330,7 +328,7 @@ class _Origin(torch.autograd.Function):
 def _refuse_gradients(
     gradients: Sequence[Any], is_refused: Sequence[bool], origins: Sequence[torch.Tensor]
 ) -> list[Any]:
-    """The gradients, with a history that leads to the origins and whose derivative is an error."""
+    """The gradients, with a history that leads to the origins and whose backward raises DoubleBackward."""
     with torch.enable_grad():
         tensors = [g for g, refused in zip(gradients, is_refused, strict=True) if refused]
         wrapped = iter(_Refusal.apply(len(tensors), *tensors, *origins))
@@ -347,23 +345,24 @@ class _Refusal(torch.autograd.Function):
         raise DoubleBackward
 
 
-# Results of one call that autograd is given in several steps, each with the histories that its own results go on from.
+# Results of one call as several autograd nodes, each of which leads only to the inputs that its own results depend on.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """`outputs` are indices among the differentiable outputs, `slots` those that have a gradient by one of them."""
+    """outputs: indices among the differentiable outputs; slots: those that get a gradient from one of them."""
 
     outputs: tuple[int, ...]
     slots: tuple[int, ...]
 
 
 class PartsState:
-    """Of one compiled program, by which of its slots have histories. Results that share what is kept for their gradients stay
-    together, and so do those that go on from the same histories."""
+    """How the results of a compiled program are divided, depending on which slots are not leaves in a call.
+
+    Results that share saved tensors stay together, and so do results that depend on the same non-leaf slots."""
 
     def __init__(self, analysis: ProgramAnalysis, dependences: Sequence[frozenset[int]]) -> None:
-        """dependences: of each gradient, the incoming gradients that it depends on."""
+        """dependences: for each gradient, the tangents it depends on."""
         self._parts: list[Part] = []
         self._known: dict[frozenset[int], tuple[Part, ...]] = {}
         if dependences and not analysis.refused and all(dependences):
@@ -372,7 +371,7 @@ class PartsState:
         self._apart = sorted({slot for part in self._parts for slot in part.slots} - everywhere)
 
     def of_call(self, slots: Sequence[Any]) -> tuple[Part, ...]:
-        """Empty if there is but one: always so where all slots that need gradients are leaves."""
+        """The parts of a call; empty if there is only one, for example if all slots that require gradients are leaves."""
         histories = frozenset([i for i in self._apart if slots[i].requires_grad and not slots[i].is_leaf])
         if not histories:
             return ()
@@ -402,7 +401,7 @@ def _part(tangents: frozenset[int], analysis: ProgramAnalysis, dependences: Sequ
 
 
 def _components(together: Sequence[frozenset[int]]) -> list[frozenset[int]]:
-    """Those that nothing of another is among."""
+    """The connected components."""
     found: list[frozenset[int]] = []
     for index, others in enumerate(together):
         joined = frozenset([index]) | others

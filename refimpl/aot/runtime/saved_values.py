@@ -1,6 +1,6 @@
-"""Values that a part of a backward needs: looked at and let go when that part runs, as autograd does with what each step saved.
+"""Saved tensors of a compiled forward, checked and freed for each part of its backward, as autograd does for each of its nodes.
 
-Counterpart: none; upstream saves all values of a compiled forward together, and the backward of one result asks after all of them
+Counterpart: none; upstream saves all values of a compiled forward together, and the backward of one result checks all of them
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from refimpl.functionalize.geometry import has_symbols
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedValuesPlan:
-    """What is looked at for each part of a backward."""
+    """Which saved tensors each part of a backward needs, and which it frees."""
 
     needs: tuple[frozenset[int] | None, ...]
-    """Of every saved tensor, the incoming gradients whose backward reads it; None where autograd keeps it for all of them."""
+    """For every saved tensor, the tangents whose backward reads it; None if autograd saves it for the whole backward."""
     freed_together: tuple[frozenset[int], ...]
-    """Of every incoming gradient, those whose backward cannot run once its own has run for good."""
+    """For every tangent, those whose backward cannot run after its own backward has freed saved tensors."""
     is_divided: bool
-    """Whether backwards of parts may run for good one after the other. Autograd then keeps nothing."""
+    """Whether parts may run one after another, each without retain_graph. Autograd then saves nothing."""
     has_parts: bool
-    """Whether they then read nothing that they do not need, and no zeros for what does not arrive."""
+    """Whether each part is a graph of its own, which reads neither values it does not need nor zeros for missing tangents."""
     has_symbols: bool
-    """Whether sizes are symbols: a compiler may read them of any value, also of one whose elements are not needed."""
+    """Whether sizes are symbols: a compiler may read them from any saved tensor, even if its elements are not needed."""
 
 
 def plan_saved_values(
@@ -44,10 +44,10 @@ def plan_saved_values(
     *,
     is_divisible: bool,
 ) -> SavedValuesPlan | None:
-    """None where autograd does it: all that is saved is kept until any backward has run for good, and needed by each of them.
+    """The plan; None if autograd's own saved tensors suffice, because every part needs all values and frees them.
 
-    num_outputs: how many outputs of the forward are not saved values; is_divisible: whether there are backwards of parts, that do
-    not read what others alone need.
+    num_outputs: how many outputs of the forward are not saved values; is_divisible: whether the backward can be divided into
+    parts that read only what they need.
     """
     nodes = list(forward.graph.nodes)
     outputs: Any = nodes[-1].args[0]
@@ -72,7 +72,7 @@ def plan_saved_values(
         return None
     owners = memory_owners(nodes[:-1])
     results = {owners[node] for node in outputs[:num_outputs] if isinstance(node, torch.fx.Node)}
-    # What the graphs alone have the memory of is not written to.
+    # Memory that only the graphs can reach is never overwritten.
     is_seen = [owners[node] in results or owners[node].op == "placeholder" for node in saved]
     needs = tuple([by if seen and 0 < len(by) < count else None for by, seen in zip(readers, is_seen, strict=True)])
     if all(by is None for by in needs):
@@ -83,7 +83,7 @@ def plan_saved_values(
 
 
 def _readers(backward: torch.fx.GraphModule) -> tuple[list[frozenset[int]], int]:
-    """Of every saved tensor the tangents that its readers depend on; how many tangents there are."""
+    """For every saved tensor, the tangents that its users depend on; and the number of tangents."""
     nodes = [node for node in backward.graph.nodes if node.op != "output"]
     tangents = [node for node in nodes if is_tangent(node)]
     depends = tangents_behind(backward.graph)
@@ -97,7 +97,7 @@ def _readers(backward: torch.fx.GraphModule) -> tuple[list[frozenset[int]], int]
 
 
 def _reaches(node: torch.fx.Node, returned: Collection[torch.fx.Node], depends: dict[torch.fx.Node, Any]) -> bool:
-    """Whether a gradient is made of the value that no tangent has a part in."""
+    """Whether a returned gradient depends on the value and on no tangent."""
     waiting, seen = [node], {node}
     while waiting:
         reached = waiting.pop()
@@ -115,7 +115,7 @@ def _is_tensor(node: Any) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedValue:
-    """One such value of one call."""
+    """One saved tensor of one call."""
 
     index: int  # among the saved tensors
     tensor: torch.Tensor
@@ -123,23 +123,23 @@ class SavedValue:
     needed_by: frozenset[int]
 
     def check(self) -> None:
-        """Raises StaleValue if it was written to since."""
+        """Raises StaleValue if the tensor was modified after it was saved."""
         if self.tensor._version != self.version:
             raise StaleValue(self.tensor, self.version)
 
 
 class SavedValuesState:
-    """Of one call, until its backward has run for good."""
+    """The saved tensors of one call, until its backward frees them."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], saving: SavedValuesPlan, slots: Sequence[Any]) -> None:
-        """Hooks on saved tensors see all of them, and switch off autograd's check: then nothing is kept here."""
+        """Under hooks on saved tensors, autograd saves all of them, for the hooks to see, and nothing is saved here."""
         given = set(map(id, slots))
         has_hooks = has_saved_tensors_hooks()
         self.is_divided = saving.is_divided and not has_hooks
         self._freed_together = saving.freed_together
         self._has_symbols = saving.has_symbols
-        self._sizes: dict[int, torch.Tensor] = {}  # of values that are not kept any more, where their sizes may be read
-        self._freed: frozenset[int] = frozenset()  # incoming gradients whose backward cannot run any more
+        self._sizes: dict[int, torch.Tensor] = {}  # meta tensors for freed values whose sizes may still be read
+        self._freed: frozenset[int] = frozenset()  # tangents whose backward cannot run again
         self._count = len(tensors)
         self._values: list[SavedValue] = []
         for index, (tensor, needed_by) in enumerate(zip(tensors, saving.needs, strict=True)):
@@ -147,7 +147,9 @@ class SavedValuesState:
                 continue
             kept = SavedValue(
                 index=index,
-                tensor=tensor if id(tensor) in given else tensor.detach(),  # a result holds this call
+                tensor=tensor
+                if id(tensor) in given
+                else tensor.detach(),  # else a result would be in a reference cycle
                 version=tensor._version,
                 needed_by=needed_by,
             )
@@ -155,16 +157,16 @@ class SavedValuesState:
         self._indices = {kept.index for kept in self._values}
 
     def others(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Those that autograd saves."""
+        """The tensors that autograd saves."""
         return [tensor for index, tensor in enumerate(tensors) if index not in self._indices]
 
     def take(
         self, saved: Sequence[torch.Tensor], read: Collection[int], arrived: Collection[int]
     ) -> list[torch.Tensor | None]:
-        """All tensors in order. Raises StaleValue, FreedGraph.
+        """All saved tensors in order. Raises StaleValue, FreedGraph.
 
-        read: the incoming gradients whose backward runs, of which those that have not arrived are zeros. Where the backward is
-        divided, None is in the place of what it does not need, or where sizes are symbols, what has the sizes.
+        read: the tangents whose backward runs; those not in `arrived` are zeros. If the backward is divided, None or, with
+        symbolic sizes, a tensor of the same sizes replaces each tensor that the part does not need.
         """
         if not self._freed.isdisjoint(arrived):
             raise FreedGraph
