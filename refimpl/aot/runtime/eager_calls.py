@@ -1,4 +1,4 @@
-"""Calls that run the program itself, in eager mode, although it was compiled: the conditions, each with its reason.
+"""Conditions under which a call of a compiled program runs in eager mode, each with its reason.
 
 Counterpart: none; torch's graphs run in all of these cases. They give results without tangents, give hooks the gradients of other
 uses, or give kernels a null pointer, where eager mode has aten/src/ATen/ZeroTensorFallback.cpp
@@ -23,28 +23,28 @@ from refimpl.errors import UnsupportedByRefimpl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EagerCondition:
-    """holds: whether a call with these arguments runs in eager mode."""
+    """holds: whether the condition is met by a call with these arguments."""
 
     reason: str
     holds: Callable[[Sequence[Any]], bool]
 
 
 INSIDE_TRANSFORM = EagerCondition(
-    reason="Inside of a torch.func transform tensors stand for others, and graphs know nothing of these.",
+    reason="Inside a torch.func transform, tensors wrap others, which graphs cannot do.",
     holds=lambda args: is_inside_function_transform(),
 )
 FORWARD_MODE = EagerCondition(
-    reason="Graphs and kernels give no tangents of forward-mode AD.",
+    reason="Compiled graphs and kernels do not compute tangents of forward-mode AD.",
     holds=lambda args: forward_mode_level() >= 0,
 )
 MEMORYLESS_ZEROS = EagerCondition(
-    reason="Zeros without memory (torch._efficientzerotensor, gradients of sgn) stay zeros in products, also with infinities, "
-    "until an operator that knows nothing of them gets zeros in memory. Calls with other arguments have keys of their own.",
+    reason="Zeros without memory (torch._efficientzerotensor, gradients of sgn) times infinity are zeros, not nan. Graphs "
+    "compute with zeros in memory. Calls with other arguments have another key.",
     holds=lambda args: True,
 )
 HOOKS_ON_REFUSED = EagerCondition(
-    reason="Autograd has refused a gradient, and hooks on saved tensors switch off the check for which it does: the gradient is "
-    "made of what the hooks keep of each value that the program saves. Graphs save other values.",
+    reason="Autograd raised for a gradient because a saved tensor was modified. Hooks on saved tensors turn that check off: the "
+    "gradient is computed from what they packed. Graphs save other tensors than the program.",
     holds=lambda args: has_saved_tensors_hooks(),
 )
 WATCHED_VIEW = (
@@ -71,7 +71,7 @@ def eager_conditions(
 def eager_where(
     conditions: Sequence[EagerCondition], function: Callable[..., Sequence[Any]], compiled: FlatCall
 ) -> FlatCall:
-    """A function that calls `function` where a condition holds, and `compiled` elsewhere."""
+    """A function that calls `function` if a condition holds, else `compiled`."""
     first, *others = [condition.holds for condition in conditions]
 
     def call(args: list[Any]) -> list[Any]:
@@ -88,9 +88,10 @@ def eager_where(
 def _watched_view_written(
     args: Sequence[Any], plan: InputPlan, mutated: Sequence[int], captured: Sequence[torch.Tensor]
 ) -> Callable[[Sequence[Any]], bool] | None:
-    """Whether a view among arguments and captured tensors is watched and lies in memory that is written; None for "never".
+    """A function that says whether a watched view shares memory that the program writes to; None if that is impossible.
 
-    mutated: slots, and captured tensors behind these, that the program writes to.
+    Views are looked for among arguments and captured tensors. mutated: positions of the slots, then captured tensors, that the
+    program writes to.
     """
     written = sorted(
         {position for index in mutated if index < len(plan.slots) for position in plan.slots[index].members}
@@ -112,7 +113,7 @@ def _watched_view_written(
 
 
 def _may_be_watched(arg: Any) -> bool:
-    """By what is the same at every call."""
+    """Whether it may be watched in some call of the compiled program."""
     return isinstance(arg, torch.Tensor) and arg.requires_grad and not isinstance(arg, torch.nn.Parameter)
 
 
@@ -124,15 +125,15 @@ def _is_watched(tensor: torch.Tensor) -> bool:
 
 
 def _place(tensor: torch.Tensor) -> int:
-    """Its storage; of a tensor without one (sparse), the base that it is a view of."""
+    """Identifies its storage, or for a tensor without one (sparse) its base."""
     return -id(tensor._base) if Geometry.of(tensor) is None else storage_key(tensor)
 
 
-# A backward cannot run in eager mode any more. What arrives there and graphs cannot take is refused, or given memory.
+# A compiled backward cannot fall back to eager. Tangents that its graph cannot take are refused, or copied into memory.
 
 
 def refuse_dual(gradients: Iterable[torch.Tensor | None]) -> None:
-    """Raises UnsupportedByRefimpl where a tangent of a compiled backward is a dual number of forward-mode AD."""
+    """Raises UnsupportedByRefimpl if a tangent of a compiled backward is a dual number of forward-mode AD."""
     if forward_mode_level() >= 0 and any(
         g is not None and forward_ad.unpack_dual(g).tangent is not None for g in gradients
     ):

@@ -1,4 +1,4 @@
-"""How compiled graphs are called: what they take (one list, flat bases, tangents as traced) and what is made of what they give.
+"""Calling conventions of compiled graphs: boxed arguments, flat bases, tangents and outputs with the strides of the trace.
 
 Counterpart: torch/_functorch/_aot_autograd/utils.py make_boxed_func, call_func_at_runtime_with_args
 """
@@ -41,13 +41,12 @@ def boxed(compiled: Callable[..., Any]) -> BoxedCall:
 def with_traced_strides(
     call: BoxedCall, compiled: Callable[..., Any], graph_module: torch.fx.GraphModule, count: int
 ) -> BoxedCall:
-    """Callers see eager's strides, whatever layout a backend has chosen: of the first `count` outputs, those with other strides
-    than traced are copied.
+    """A function that copies those of the first `count` outputs whose strides differ from the trace.
 
-    call: `compiled` as a function of a list. Outputs with symbolic sizes or strides are taken as they are.
-    Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py, and Inductor's own promise to keep the strides of outputs
-    Differs: checked for every backend that is not the graph itself. Views of an intermediate are made again from a base: of a
-    base in another layout they would have other strides, or could not be made.
+    call: `compiled` as a function of a list. Outputs with symbolic sizes or strides are not checked.
+    Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py, and Inductor, which keeps the strides of outputs
+    Differs: checked for every backend. Views are remade from outputs: with other strides in the base, they would differ,
+    or could not be made.
     """
     if isinstance(compiled, torch.fx.GraphModule):
         return call
@@ -72,7 +71,7 @@ def with_traced_strides(
 
 
 def _stride(node: Any) -> tuple[int, ...]:
-    """Empty where nothing is to be checked."""
+    """The traced strides of an output; empty if they are not checked."""
     value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_nested:
         return ()
@@ -88,18 +87,17 @@ _NEEDING_POSITIONS = ("amax", "amin")
 
 
 def with_answers(compiled: BoxedCall, graph_module: torch.fx.GraphModule) -> BoxedCall:
-    """The forward graph of a training program, with gradients enabled where one of its kernels asks for that, and would otherwise
-    leave out what its backward needs; as it is if there is none.
+    """The forward of a training graph, in grad mode if one of its kernels computes what its backward needs in grad mode only.
 
-    Raises UnsupportedByRefimpl for a kernel that asks the tensors themselves: inside of a graph they require no gradient.
-    Counterpart: none; upstream runs forward graphs without gradients, and fails in the backward of such an op
+    Raises UnsupportedByRefimpl for a kernel that reads `requires_grad` of its inputs, which is False inside a graph.
+    Counterpart: none; upstream runs forward graphs in no_grad mode, and fails in the backward of such an op
     """
     for node in graph_module.graph.nodes:
         if node.target is _ASKING_OF_TENSORS and node.args[2] in _NEEDING_POSITIONS:
             raise UnsupportedByRefimpl(
                 seen=f"the gradient of a sparse product reduced by {node.args[2]}",
-                supported="sums and means: of others the kernel keeps no positions unless its inputs require a gradient",
-                do="compute it outside of what is compiled",
+                supported="sums and means: for others the kernel saves no positions unless its inputs require a gradient",
+                do="compute it outside of the compiled function",
             )
     if any(node.target in _ASKING_FOR_MODE for node in graph_module.graph.nodes):
         return _with_gradients_enabled(compiled)
@@ -107,7 +105,7 @@ def with_answers(compiled: BoxedCall, graph_module: torch.fx.GraphModule) -> Box
 
 
 def _with_gradients_enabled(compiled: BoxedCall) -> BoxedCall:
-    """Gradients are enabled, but autograd records nothing, as no tensor requires one."""
+    """The call in grad mode. Autograd records nothing, because no input requires a gradient."""
 
     def call(args: list[Any]) -> Any:
         detached = [arg.detach() if isinstance(arg, torch.Tensor) else arg for arg in args]
@@ -119,9 +117,9 @@ def _with_gradients_enabled(compiled: BoxedCall) -> BoxedCall:
 
 
 def with_flat_bases(compiled: BoxedCall, replaced: Sequence[AliasGroup]) -> BoxedCall:
-    """A function of the slots, where `compiled` takes one flat tensor over a written storage in place of all slots in it.
+    """A function of the slots. `compiled` takes one flat tensor over each written storage in place of all slots in that storage,
+    at the position of the first of them.
 
-    It stands where the first of these slots does.
     Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTSyntheticBaseWrapper
     Differs: only below autograd, so that slots keep their own gradients.
     """
@@ -138,7 +136,7 @@ def with_flat_bases(compiled: BoxedCall, replaced: Sequence[AliasGroup]) -> Boxe
 
 
 def enlarge_storage(storage: torch.Tensor, group: AliasGroup) -> None:
-    """Make a storage as large as the program has made it; what it holds stays. `storage`: a tensor that begins where it does."""
+    """Resize a storage to the size that the program gave it. `storage`: a tensor with offset 0."""
     if not group.enlarges:
         return
     with torch.no_grad():
@@ -171,7 +169,7 @@ def coerce_tangent(info: TangentInfo) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def zeros_like_later(output: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """A function that makes zeros for a tangent that does not arrive. It does not keep the output alive."""
+    """A function that makes zeros for a missing tangent, without keeping the output alive."""
     shape, dtype, device = output.shape, output.dtype, output.device
     return lambda: torch.zeros(shape, dtype=dtype, device=device)
 
@@ -183,5 +181,5 @@ def _unchanged(tangent: torch.Tensor) -> torch.Tensor:
 def _order(stride: tuple[object, ...]) -> list[int]:
     """Dimensions from the outermost in memory to the innermost."""
     hints = [s if type(s) is int else s.node.hint for s in stride]  # type: ignore[attr-defined]
-    # Only a run knows what has no hint: taken as the largest, in order.
+    # Strides without a hint count as the largest.
     return sorted(range(len(hints)), key=lambda d: (hints[d] is not None, -(hints[d] or 0), d))

@@ -1,4 +1,4 @@
-"""The epilogue's first half: what a program changes about its inputs is done to the real ones.
+"""The first half of the epilogue: it applies the program's mutations of inputs to the caller's tensors.
 
 Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py _create_runtime_wrapper (the part on mutated inputs)
 """
@@ -15,11 +15,11 @@ import torch
 from refimpl.aot.analysis.metadata import ForwardOutput, Geometry, InputMutation
 
 Apply = Callable[[torch.Tensor, torch.Tensor], None]
-Step = Callable[[torch.Tensor, Sequence[Any]], Any]  # of the real input, and all forward outputs
+Step = Callable[[torch.Tensor, Sequence[Any]], Any]  # arguments: the caller's tensor, all forward outputs
 
 
 def steps_of_mutation(mutation: InputMutation) -> Iterator[Step]:
-    """What is done to an input, in order."""
+    """The steps that apply a mutation to an input, in order."""
     if mutation.detaches:
         yield lambda tensor, forward: tensor.detach_()
     if mutation.left_position is not None:
@@ -37,7 +37,7 @@ def _step(position: int, apply: Apply) -> Step:
 
 
 def _step_of_call(mutation: InputMutation) -> Step:
-    """The geometry is known when the forward graph has run."""
+    """A step whose new sizes and strides are outputs of the forward graph."""
 
     def step(tensor: torch.Tensor, forward: Sequence[Any]) -> None:
         numbers = [forward[n.position] if isinstance(n, ForwardOutput) else n for n in mutation.numbers]
@@ -49,7 +49,7 @@ def _step_of_call(mutation: InputMutation) -> Step:
 
 
 def apply_mutation(mutation: InputMutation) -> Apply:
-    """A function of the real input and its new value. The new value has a history where gradients flow through the write."""
+    """A function of the caller's tensor and its new value, which has a history if gradients flow through the write."""
     geometry = mutation.geometry
     if geometry is None and not mutation.writes_data:
         return _leave
@@ -63,7 +63,7 @@ def apply_mutation(mutation: InputMutation) -> Apply:
 
 
 def _leave(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """Nothing of its data or geometry has changed."""
+    """Neither data nor geometry have changed."""
 
 
 def _write(tensor: torch.Tensor, value: torch.Tensor) -> None:
@@ -72,7 +72,7 @@ def _write(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _write_overlapping(tensor: torch.Tensor, value: torch.Tensor, *, write: Apply) -> None:
-    """Elements that are one place have one value: it is written once along expanded dimensions, which `copy_` refuses."""
+    """Write along expanded dimensions once, since `copy_` refuses a target whose elements share memory."""
     for dim, (size, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
         if stride == 0 and size > 1:
             tensor, value = tensor.narrow(dim, 0, 1), value.narrow(dim, 0, 1)
@@ -93,14 +93,14 @@ def _write_unnoticed(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def in_memory(memory: torch.Tensor, *, is_inference: bool) -> torch.Tensor:
-    """A new tensor where `memory` is, without a history."""
+    """A new tensor in the memory of `memory`, without a history."""
     with torch.inference_mode(is_inference):
         result = torch.empty(0, dtype=memory.dtype, device=memory.device)
     return result.set_(memory)  # type: ignore[call-overload]
 
 
 def as_inference(result: torch.Tensor) -> torch.Tensor:
-    """An inference tensor in the memory of a result. One that is lazily conjugated or negated stays what it is."""
+    """An inference tensor in the memory of a result. A lazily conjugated or negated result is returned unchanged."""
     if result.is_conj() or result.is_neg():
         return result
     with torch.inference_mode():
@@ -108,7 +108,7 @@ def as_inference(result: torch.Tensor) -> torch.Tensor:
 
 
 def place(tensor: torch.Tensor, memory: torch.Tensor, mutation: InputMutation, forward: Sequence[Any]) -> None:
-    """Put an input where `memory` is. A new history it gets by writing what is there already."""
+    """Let an input use the memory of `memory`. If it has a new history, a write of equal values gives it that history."""
     with torch.no_grad():
         if mutation.assigns_data:
             assert mutation.placement is not None
@@ -126,7 +126,7 @@ def _geometry_change(mutation: InputMutation, geometry: Geometry) -> Apply:
 
     def change(tensor: torch.Tensor, value: torch.Tensor) -> None:
         if tuple(tensor.shape) != tuple(size) or tensor.stride() != tuple(stride) or tensor.storage_offset() != offset:
-            # Of a view whose base has just got a history autograd says that it is a leaf, until it is asked for its own.
+            # Autograd takes a view for a leaf after its base got a history, until `grad_fn` is read.
             _ = tensor.grad_fn
             extent = offset + 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
             if (

@@ -1,4 +1,4 @@
-"""Around the compiled graphs: prologue, the call, epilogue. What comes out behaves as the program does.
+"""The runtime wrapper: prologue, call of the compiled graph, and epilogue that applies mutations and remakes views.
 
 Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py _create_runtime_wrapper, AOTDedupeWrapper
 Differs: all decisions are made once, when the wrapper is built; a call runs through lists of functions.
@@ -23,7 +23,7 @@ from refimpl.aot.runtime.autograd_function import DifferentiableCall
 from refimpl.aot.runtime.graph_call import BoxedCall, FlatCall, enlarge_storage
 from refimpl.aot.runtime.mutations import Step, as_inference, in_memory, place, steps_of_mutation
 
-# Of arguments, slots, forward outputs, and the results made so far.
+# Arguments: the arguments, slots and forward outputs of the call, and the results made so far.
 OutputMaker = Callable[[list[Any], list[Any], Sequence[Any], list[Any]], Any]
 
 
@@ -65,22 +65,23 @@ def runtime_wrapper(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Epilogue:
-    """What happens after the compiled forward: its outputs are written to arguments, and results are made of them."""
+    """The steps after the compiled forward: they write its outputs to arguments, and make the results."""
 
     only_picks: bool
-    """Whether results are forward outputs as they are, and nothing is written."""
+    """Whether all results are forward outputs, and no argument is mutated."""
     flat_writes: tuple[FlatWrite, ...]
     mutations: tuple[tuple[int, Step], ...]
     """By slot."""
     argument_mutations: tuple[tuple[int, Step], ...]
     """By argument."""
     placed: tuple[tuple[bool, int, InputMutation, OutputMaker], ...]
-    """What is put into other memory: whether it is an argument, or else a slot; its position; how its new memory is made."""
+    """Tensors that `set_` or `.data =` gave other memory: whether it is an argument or a slot, its position, the mutation, and
+    a function that gives the new memory."""
     reshaped: tuple[int, ...]
     detached: frozenset[int]
     makers: tuple[OutputMaker | None, ...]
     early: tuple[tuple[int, OutputMaker], ...]
-    """Results that are made before anything is written."""
+    """Views that have to be made before any write."""
     aged: tuple[int, ...]
 
     @classmethod
@@ -114,9 +115,9 @@ class _Epilogue:
     def results(
         self, args: list[Any], slots: list[Any], storages: Sequence[torch.Tensor], forward: Sequence[Any]
     ) -> list[Any]:
-        """The results, in the order in which the program's effects come: early views, writes, then all others.
+        """The results. Early views are made first, then inputs are written, then all other results are made.
 
-        storages: of the flat bases that are written, one for each of `flat_writes`.
+        storages: one tensor over the written storage for each of `flat_writes`.
         """
         for storage, write in zip(storages, self.flat_writes, strict=True):
             enlarge_storage(storage, write.group)
@@ -143,7 +144,7 @@ class _Epilogue:
         return results
 
     def _viewed(self, slots: list[Any]) -> list[Any]:
-        """The slots, with views as they were before in place of those that get another geometry."""
+        """The slots; for those whose geometry changes, a view with the old geometry."""
         viewed = list(slots)
         for position in self.reshaped:
             slot = slots[position]
@@ -153,14 +154,16 @@ class _Epilogue:
         return viewed
 
     def _place(self, args: list[Any], slots: list[Any], viewed: list[Any], forward: Sequence[Any]) -> None:
-        for position in self.reshaped:  # autograd makes histories of views anew when asked, by where the base is then
+        for (
+            position
+        ) in self.reshaped:  # read `grad_fn` before the base moves: autograd remakes a view's history when it is read
             history_of(viewed[position])
         for is_argument, position, mutation, make in self.placed:
             place((args if is_argument else slots)[position], make(args, viewed, forward, []), mutation, forward)
 
 
 def _steps(mutation: InputMutation, analysis: ProgramAnalysis) -> list[Step]:
-    """With gradients where the program has switched them on itself."""
+    """The steps of a mutation, in grad mode if the program enabled it itself."""
     steps = list(steps_of_mutation(mutation))
     if not analysis.enables_gradients or not mutation.is_visible_to_autograd:
         return steps
@@ -168,7 +171,7 @@ def _steps(mutation: InputMutation, analysis: ProgramAnalysis) -> list[Step]:
 
 
 def _viewed_as_they_were(analysis: ProgramAnalysis) -> list[int]:
-    """Slots that get another geometry and that a result views: its views begin at the geometry from before."""
+    """Slots whose geometry changes and of which a result is a view: its view ops apply to the old geometry."""
     changed = [(i, info.mutation) for i, info in enumerate(analysis.inputs) if info.mutation is not None]
     moved = [mutation for _, mutation in (*changed, *analysis.argument_mutations)]
     places = [*analysis.outputs, *(mutation.placement for mutation in moved if mutation.placement is not None)]
@@ -270,7 +273,7 @@ def _without_bases(
 def _prologue(
     plan: InputPlan, aot_id: int, captured: Sequence[torch.Tensor]
 ) -> Callable[[list[Any]], list[Any]] | None:
-    """Arguments to slots; None if they are the same."""
+    """A function from arguments to slots; None if they are the same."""
     if plan.is_trivial and not captured:
         return None
     duplicates = [
@@ -289,7 +292,9 @@ def _prologue(
 
 
 def _output_makers(infos: Sequence[OutputInfo]) -> list[OutputMaker | None]:
-    """None for results that are made with an earlier one: views that one call of an op gives have one step of autograd."""
+    """A maker for every result; None for a result made together with an earlier one.
+
+    The views that one call of an op returns, such as `split`, share an autograd node, so that one call makes all of them."""
     makers: list[OutputMaker | None] = [_output_maker(info) for info in infos]
     for index, info in enumerate(infos):
         if makers[index] is None or not _is_plain_view(info):
@@ -306,7 +311,7 @@ def _output_makers(infos: Sequence[OutputInfo]) -> list[OutputMaker | None]:
 
 
 def _of_one_call(members: Sequence[int], infos: Sequence[OutputInfo]) -> list[int]:
-    """Without those that an earlier one is equal to: they are results of a second, equal call."""
+    """The members without repetitions: an equal view is the result of a second, equal call."""
     return [i for place, i in enumerate(members) if all(infos[i].steps != infos[j].steps for j in members[:place])]
 
 
@@ -320,7 +325,7 @@ def _is_of_one_base(a: OutputInfo, b: OutputInfo) -> bool:
 
 
 def _shared_maker(infos: Sequence[OutputInfo], members: Sequence[int], at: int) -> OutputMaker:
-    """Makes all of them, gives the first, and puts the others where they belong."""
+    """A maker that makes all members, returns the first and stores the others among the results."""
     views = shared_replayer([infos[i].steps for i in members], at)
     is_of_input, source = infos[members[0]].kind is OutputKind.VIEW_OF_INPUT, infos[members[0]].source
     assert source is not None
@@ -349,13 +354,13 @@ def _output_maker(info: OutputInfo) -> OutputMaker:
 
 
 def _created(view: torch.Tensor, creation: Any) -> torch.Tensor:
-    """The view, as if made in another mode, or by another kind of op."""
+    """The view, with the creation meta that autograd noted when the program made it."""
     set_creation_of_view(view, creation)
     return view
 
 
 def _put(info: OutputInfo, place: OutputMaker) -> OutputMaker:
-    """A tensor that the program has put where `place` gives a tensor: with its own history, or none."""
+    """A maker for a result whose memory is that of `place`, and whose history, if any, is its own."""
 
     def make(args: list[Any], slots: list[Any], forward: Sequence[Any], results: list[Any]) -> Any:
         with torch.no_grad():
