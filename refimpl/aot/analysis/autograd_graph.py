@@ -1,4 +1,4 @@
-"""Reads autograd's history of a tensor: the nodes behind it, what they keep, and whether one is a user's autograd.Function.
+"""Reads autograd's graph: the nodes behind a tensor, whether they hold saved tensors, and whether one is a custom Function.
 
 Counterpart: none
 """
@@ -13,24 +13,24 @@ import torch
 
 from refimpl._torch import function_of
 
-# Of autograd's steps that do not tell what they keep: writes to views, and what is no operator of its own.
+# Types of autograd nodes whose saved tensors cannot be read: writes to views, and C++ functions.
 _UNTOLD = ("CopySlices", "CppFunction")
 
 
 def is_new_leaf(tensor: torch.Tensor) -> bool:
-    """Whether the program asked for its gradient by requires_grad_."""
+    """Whether the program made it a leaf by requires_grad_."""
     return tensor.requires_grad and history_of(tensor, forbidden=tensor) is None
 
 
 def has_gradient_of_base(tensor: torch.Tensor) -> bool:
-    """Whether it is a view made without gradients of what requires one: it does too, as any such view that is made again."""
+    """Whether it is a view, made in no_grad mode, of a base that requires a gradient. A remade view requires one as well."""
     base = tensor._base
     return base is not None and base.requires_grad and history_of(tensor, forbidden=tensor) is None
 
 
 def history_of(tensor: torch.Tensor, forbidden: Any = None) -> Any:
-    """The autograd node behind a tensor. `forbidden` for a view made without gradients of what was then written to with them:
-    autograd raises when it is asked, which a program that returns such a view does not do."""
+    """The `grad_fn` of a tensor, or `forbidden` if autograd raises when it is read: for a view that was made in no_grad mode and
+    whose base was then written to in grad mode. A program may return such a view without reading `grad_fn`."""
     try:
         return tensor.grad_fn
     except RuntimeError:
@@ -38,7 +38,7 @@ def history_of(tensor: torch.Tensor, forbidden: Any = None) -> Any:
 
 
 def has_custom_function(grad_fn: Any, count: int) -> bool:
-    """Whether a user's autograd.Function is among the last `count` steps of a tensor's history."""
+    """Whether a custom autograd.Function is among the last `count` nodes of a history."""
     for _ in range(count):
         if grad_fn is None:
             return False
@@ -49,7 +49,7 @@ def has_custom_function(grad_fn: Any, count: int) -> bool:
 
 
 def steps_behind(tensors: Sequence[torch.Tensor]) -> list[Any]:
-    """Every step of autograd that a backward from these runs, once."""
+    """All autograd nodes behind the tensors."""
     waiting = [history_of(tensor) for tensor in tensors]
     found: dict[Any, None] = {}
     while waiting:
@@ -61,9 +61,10 @@ def steps_behind(tensors: Sequence[torch.Tensor]) -> list[Any]:
 
 
 def freed_together(results: Sequence[torch.Tensor]) -> tuple[frozenset[int], ...]:
-    """By result, those whose backward cannot run once its own has run for good: a step behind both keeps values, which it lets go
-    then. A result of steps that keep nothing is not among its own."""
-    behind: dict[Any, int] = {}  # of each step, bits of the results
+    """For every result, those whose backward cannot run after its own: an autograd node behind both frees its saved tensors.
+
+    A result does not include itself if no node behind it has saved tensors."""
+    behind: dict[Any, int] = {}  # for each autograd node, bits of the results it is behind
     for index, result in enumerate(results):
         step = history_of(result)
         behind[step] = behind.get(step, 0) | 1 << index
@@ -80,7 +81,7 @@ def freed_together(results: Sequence[torch.Tensor]) -> tuple[frozenset[int], ...
 
 
 def _keeps_values(step: Any) -> bool:
-    """Whether it has saved tensors for its backward, or may have."""
+    """Whether the node has saved tensors, or may have."""
     if type(step).__name__ in _UNTOLD:
         return True
     try:
@@ -93,12 +94,12 @@ def _keeps_values(step: Any) -> bool:
 
 @functools.cache
 def _names_of_saved(kind: type) -> tuple[str, ...]:
-    """What of such a step is as it was saved, before any hook unpacks it."""
+    """The attributes of a type of autograd node that hold saved tensors, before hooks unpack them."""
     return tuple(name for name in dir(kind) if name.startswith("_raw_saved_"))
 
 
 def _first_steps_first(last: Iterable[Any]) -> list[Any]:
-    """The steps behind these and these, every one after all that are behind it."""
+    """The given autograd nodes and all behind them, each after all that are behind it."""
     ordered: list[Any] = []
     seen: set[Any] = {None}
     waiting = [(step, False) for step in last]

@@ -1,10 +1,10 @@
-"""Which of a program's arguments are placeholders of their own, and how the others follow from them.
+"""Which arguments have a placeholder of their own, and which are duplicates of others or views of a shared base.
 
 Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTDedupeWrapper, AOTSyntheticBaseWrapper;
 input_output_analysis.py compute_overlapping_inputs
-Differs: arguments without a common autograd base keep their placeholders here; memory they share is the functionalization
-pass's matter (its alias groups). Most programs need no plan: one is made when a trace has shown that memory which two arguments
-share is written to.
+Differs: arguments without a common autograd base keep their placeholders; the functionalization pass handles memory they share
+(its alias groups). Most programs have a trivial plan. Another one is made if a trace shows a write to memory that two arguments
+share.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """How an argument follows from a slot: it is the slot's value, or a view of it with this geometry and dtype, perhaps lazily
-    conjugated or negated."""
+    """An argument as its slot's value (no geometry), or as a view of it with a geometry, a dtype, and lazy conjugation."""
 
     slot: int
     geometry: Geometry | None = None
@@ -53,26 +52,26 @@ class InputPlan:
         return len(self.slots) == len(self.arguments) and not any(slot.is_base for slot in self.slots)
 
     def slot_values(self, args: Sequence[Any]) -> list[Any]:
-        """The real values of the slots for real arguments."""
+        """The values of the slots for the arguments of a call."""
         if self.is_trivial:
             return list(args)
         return [base_of(args[slot.members[0]]) if slot.is_base else args[slot.members[0]] for slot in self.slots]
 
 
 def trivial_plan(count: int) -> InputPlan:
-    """Every argument a slot."""
+    """The plan in which every argument has a slot of its own."""
     return InputPlan(
         slots=tuple(Slot(members=(i,)) for i in range(count)), arguments=tuple(Derived(slot=i) for i in range(count))
     )
 
 
 def base_of(tensor: torch.Tensor) -> torch.Tensor:
-    """What autograd says that the tensor is a view of; itself if of nothing."""
+    """The tensor's `_base`, or the tensor itself if it is no view."""
     return tensor if tensor._base is None else tensor._base
 
 
 def duplicate_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """Positions that hold the very same tensor, two or more each."""
+    """Groups of two or more positions that hold the same tensor object."""
     found: dict[int, list[int]] = {}
     for position, arg in enumerate(args):
         if isinstance(arg, torch.Tensor):
@@ -81,8 +80,7 @@ def duplicate_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def storage_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """Positions of tensors in one storage, two or more each. Wrapper subclasses have no memory of their own: for them,
-    positions of views of one wrapper."""
+    """Groups of two or more positions of tensors in one storage. For wrapper subclasses, which have none: views of one base."""
     found: dict[int, list[int]] = {}
     for position, arg in enumerate(args):
         if isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None:
@@ -92,13 +90,13 @@ def storage_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def alias_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
-    """Positions of tensors whose memory may overlap, two or more each. Disjoint parts of one storage are no aliases."""
+    """Groups of two or more positions of tensors whose memory may overlap. Disjoint parts of one storage are no aliases."""
     groups: list[tuple[int, ...]] = []
     for positions in map(list, storage_groups(args)):
         while len(positions) > 1:
             group, rest = [positions[0]], positions[1:]
             is_growing = True
-            while is_growing:  # overlap is not transitive, being written through is
+            while is_growing:  # overlap is not transitive, but a write through one reaches all of the group
                 touching = [p for p in rest if any(may_overlap(args[p], args[q]) for q in group)]
                 group += touching
                 rest = [p for p in rest if p not in touching]
@@ -110,13 +108,11 @@ def alias_groups(args: Sequence[Any]) -> tuple[tuple[int, ...], ...]:
 
 
 def related_views(args: Sequence[Any], gets_history: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Positions of the views of one base of which one gets a history: two or more; or one, if it overlaps itself."""
+    """Groups of positions of views of one base, if one of them gets a history: two or more, or one that overlaps itself."""
     by_base: dict[int, list[int]] = {}
     bases = {id(base_of(args[p])) for p in gets_history}
     for position, arg in enumerate(args if bases else ()):
-        is_plain = (
-            isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None and arg.numel()
-        )  # nothing has no gradient
+        is_plain = isinstance(arg, torch.Tensor) and Geometry.of(arg) is not None and arg.numel()
         if is_plain and not is_traceable_wrapper_subclass(arg) and id(base_of(arg)) in bases:
             by_base.setdefault(id(base_of(arg)), []).append(position)
     return tuple(
@@ -128,7 +124,7 @@ def related_views(args: Sequence[Any], gets_history: Sequence[int]) -> tuple[tup
 
 
 def _sizes(tensor: torch.Tensor) -> set[int]:
-    """Those that are known."""
+    """The sizes that are integers, not symbols."""
     return {size for size in tensor.shape if type(size) is int}
 
 
@@ -140,11 +136,12 @@ def plan_for(
     gets_history: Sequence[int] = (),
     merges_duplicates: bool = False,
 ) -> InputPlan:
-    """The plan for arguments of which those at `written` have their data changed, those at `reshaped` their geometry:
-    duplicates of one are merged (all duplicates with `merges_duplicates`), views of one base with gradients are made of it.
+    """The plan for a program that writes the data of the arguments at `written`, and changes the geometry of those at `reshaped`.
 
-    gets_history: those that gradients flow to through a write. To autograd it is a write to the base, and all views of that base
-    get the history, wherever they lie; and in memory that several elements of an argument share, only the base has gradients.
+    Duplicates of a mutated argument are merged, or all duplicates with `merges_duplicates`. Overlapping views of a base that
+    require a gradient are made from the base.
+    gets_history: arguments that get a history by a write. To autograd it is a write to the base, and all views of the base get
+    the history, even if they do not overlap.
     """
     duplicates = duplicate_groups(args)
     aliases = alias_groups(args) if written else ()
@@ -166,7 +163,7 @@ def _members_of_bases(
     duplicate_of: Mapping[int, int],
     changed: Set[int],
 ) -> dict[int, tuple[int, ...]]:
-    """Of every argument that is made of its base, all that are made of that base.
+    """For every argument that is made from its base, all arguments made from that base.
 
     aliases, related: as `alias_groups` and `related_views` give them; changed: arguments whose data is written.
     """
@@ -217,7 +214,7 @@ def _plan_of(
 
 
 def view_of_base(base: torch.Tensor, derived: Derived) -> torch.Tensor:
-    """The argument again, as a view of its base."""
+    """The argument, as a view of its base."""
     geometry = derived.geometry
     if geometry is None:
         return base
@@ -238,16 +235,16 @@ def _reinterpreted(base: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _can_be_viewed(args: Sequence[Any], members: Sequence[int]) -> bool:
-    """Members can be made from a base by their geometry, unless the base itself is lazily conjugated or negated."""
+    """Whether the members can be made from their base by geometry: not if it is lazily conjugated or negated."""
     base = base_of(args[members[0]])
     return not base.is_conj() and not base.is_neg()
 
 
-_MOST_ADDRESSES = 65_536  # compared one by one; larger tensors whose extents meet are taken to overlap
+_MOST_ADDRESSES = 65_536  # larger tensors are taken to overlap if their extents do
 
 
 def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """False only if they certainly share no byte. Both must be strided tensors of one storage.
+    """Whether two strided tensors of one storage may share a byte. False only if they certainly do not.
 
     Counterpart: torch/_functorch/_aot_autograd/input_output_analysis.py _tensors_definitely_do_not_overlap
     Differs: small tensors are compared address by address; upstream knows a few patterns.
@@ -267,13 +264,13 @@ def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether two elements are one place in memory. Of sizes that are symbols only an expanded dimension is known."""
+    """Whether two elements share memory. With symbolic sizes only expanded dimensions are recognised."""
     geometry = list(zip(tensor.shape, tensor.stride(), strict=True))
     if any(type(s) is int and s == 0 and (type(n) is not int or n > 1) for n, s in geometry):
         return True
     if any(type(x) is not int for pair in geometry for x in pair):
         return False
-    # Laid out from the smallest stride, each dimension begins behind what the ones before it take up.
+    # In order of strides, no dimension overlaps the extent of those with smaller strides.
     last = 0
     for n, s in sorted(((n, s) for n, s in geometry if n > 1), key=lambda pair: pair[1]):
         if s <= last:

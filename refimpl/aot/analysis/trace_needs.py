@@ -1,8 +1,7 @@
-"""What a program may need of its trace, and how a trace finds out that it does.
+"""Features of a trace that only few programs need, and the exception by which a trace asks for them.
 
-A trace begins prepared for ops on arguments. What few programs do besides costs more: a function mode that sees every call, or
-another form of the inputs. Where a program turns out to need it, the trace ends with `NeedsMore`: the program is traced again,
-prepared for that.
+A trace starts without them, because they cost time: a function mode that sees every call, or another form of the inputs. If the
+program needs one, the trace raises `NeedsMore`, and the program is traced again with it.
 
 Counterpart: none; in torch, capture in front of AOT autograd sees these programs first
 """
@@ -24,12 +23,12 @@ _READ_NUMBER = torch.ops.aten._local_scalar_dense.default
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceNeeds:
     """captured_tensors: tensors of closures and globals become inputs of the graph.
-    wrappers: wrapper subclasses may be among the results; among the arguments they may be in any case.
+    wrappers: results may be wrapper subclasses although no argument is one.
     assignments: `x.data = y` is recorded.
-    remade_views: views are made again when `x.t_()` and its like change the geometry of their base.
-    scalar_masks: `x[mask] = y`, with a mask that is one bool, becomes `where`.
-    python_kernels: composite ops run by their Python kernels. Some kernels in C++ check values, which fake tensors do not have:
-    istft."""
+    remade_views: views are remade when an op such as `x.t_()` changes the geometry of their base.
+    scalar_masks: `x[mask] = y` with a 0-dimensional bool mask is recorded as `where`.
+    python_kernels: composite ops run their Python kernels. Some C++ kernels (istft) read values, which fake tensors do not have.
+    """
 
     captured_tensors: bool = False
     wrappers: bool = False
@@ -40,7 +39,7 @@ class TraceNeeds:
 
 
 class NeedsMore(Exception):
-    """The trace met what it was not prepared for. Not an error: the program is traced again with `needs`."""
+    """The program needs a feature that the trace lacks. Not an error: the program is traced again with `needs`."""
 
     def __init__(self, needs: TraceNeeds) -> None:
         super().__init__(needs)
@@ -48,10 +47,10 @@ class NeedsMore(Exception):
 
 
 def with_needs_of(node: torch.fx.Node, needs: TraceNeeds) -> TraceNeeds:
-    """`needs`, and what the call needs that was recorded as `node`: the same object where that is nothing.
+    """`needs` with those of the recorded node; the same object if it adds none.
 
-    Views are made again when an op changes a geometry, and when memory is viewed that begins elsewhere than at 0. A bool that is
-    read may be the mask of an assignment, which Python's indexing asks for its value.
+    An op that changes a geometry needs `remade_views`, and so does `as_strided` of a tensor with an offset. Reading a bool needs
+    `scalar_masks`, because it may be the mask of an assignment.
     """
     if node.target in GEOMETRY_CHANGES or (node.target is _AS_STRIDED and _begins_inside(node.args[0])):
         return needs if needs.remade_views else replace(needs, remade_views=True)
