@@ -37,11 +37,11 @@ _PARTITIONS: dict[Any, Callable[..., Any]] = {
 
 
 def compile_program(request: ProgramRequest) -> CompiledProgram:
-    """A function that does what `request.function` does, mutation and aliases included.
+    """Compile a program: the compiled function returns and mutates what `request.function` does, aliases included.
 
     request: a function of a flat list of arguments, with example arguments and an AOTConfig.
     """
-    program = functional_program(request)  # traced with its backward, analysed, freed from writes and views
+    program = functional_program(request)  # trace forward and backward, analyse them, and remove writes and views
     program = with_flat_bases_written(program, request)
     program = with_random_states(program)
     partitioned = partition(program, request.config)

@@ -1,4 +1,4 @@
-"""From a functional program to a callable: forward and backward graphs, compiled graphs, and the code around them.
+"""The steps from a functional program to a callable: partition, compile the graphs, wrap them.
 
 Counterpart: torch/_functorch/_aot_autograd/graph_compile.py aot_stage2_compile
 """
@@ -46,26 +46,26 @@ from refimpl.symbolic.errors import NewGuard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionedProgram:
-    """The graphs that a compiler gets. Effect tokens are made inside of them."""
+    """The graphs that a compiler gets. They create effect tokens themselves."""
 
     program: FunctionalProgram
     analysis: ProgramAnalysis
-    """What is left to do around the graphs."""
+    """What the runtime wrapper has to do around the graphs."""
     forward: torch.fx.GraphModule
-    """Of a program without gradients all there is; else it returns its outputs, then values for the backward."""
+    """It returns its outputs, then saved values. Without gradients it is the only graph."""
     backward: torch.fx.GraphModule | None = None
-    """None too where autograd refused it: the forward runs then, and asking for a gradient raises."""
+    """None without gradients, or if autograd raised for all of them: computing one then raises the error."""
     num_outputs: int = 0
-    """Of the forward, that are no values for the backward."""
+    """The number of the forward's outputs that are not saved values."""
     dependences: tuple[frozenset[int], ...] = ()
     histories: tuple[frozenset[int], ...] = ()
     is_dense: bool = False
-    """Whether the backward is of plain tensors, without effects and random states: only such a one may be divided."""
+    """Whether the backward has plain tensors only, and neither effects nor random states: only then it can be divided."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledGraphs:
-    """`forward` is a function of the slots. `backward` is None of a program without gradients."""
+    """forward: a function of the slots. backward: None for a program without gradients."""
 
     partitioned: PartitionedProgram
     forward: BoxedCall
@@ -82,7 +82,7 @@ class CompiledProgram:
 
 
 def partition(program: FunctionalProgram, config: AOTConfig) -> PartitionedProgram:
-    """Forward and backward graph of a program with gradients; of another, the one graph that it is."""
+    """Split a program with gradients into a forward and a backward graph. Another program stays one graph."""
     graph_module, analysis = program.graph_module, program.analysis
     if analysis.has_backward:
         return _forward_and_backward(program, config)
@@ -121,7 +121,7 @@ def _forward_and_backward(program: FunctionalProgram, config: AOTConfig) -> Part
 
 
 def _static_inputs(partition: Callable[..., Any], positions: Sequence[int]) -> dict[str, list[int]]:
-    """Parameters and buffers, which are there as long as the program is: saving them costs no memory. For who takes it."""
+    """A keyword argument with the positions of parameters and buffers, which cost no memory to save, if `partition` takes it."""
     name = "static_lifetime_input_indices"
     try:
         takes = name in inspect.signature(partition).parameters
@@ -131,10 +131,10 @@ def _static_inputs(partition: Callable[..., Any], positions: Sequence[int]) -> d
 
 
 def compile_graphs(partitioned: PartitionedProgram, config: AOTConfig) -> CompiledGraphs:
-    """The forward compiled now, the backward when a gradient is first asked for."""
+    """Compile the forward now, and the backward when a gradient is first computed."""
     program, graph_module = partitioned.program, partitioned.forward
     is_training = bool(partitioned.analysis.differentiable)
-    # A backward with symbols is compiled now, and before the forward: what a compiler learns of a symbol is known to both then.
+    # A backward with symbolic sizes is compiled now, before the forward: guards that its compiler adds hold for both.
     backward = BackwardGraphs(partitioned, config) if is_training else None
     saving = None if backward is None else backward.saving(partitioned)
     compiler = config.fw_compiler if is_training else config.inference_compiler or config.fw_compiler
@@ -153,8 +153,7 @@ def compile_graphs(partitioned: PartitionedProgram, config: AOTConfig) -> Compil
 
 
 def wrap(graphs: CompiledGraphs, request: ProgramRequest) -> CompiledProgram:
-    """A function of the program's arguments: autograd, prologue and epilogue around the graphs, and the calls that run in eager
-    mode."""
+    """Wrap compiled graphs into a function of the program's arguments: prologue, autograd, epilogue, and eager fallbacks."""
     partitioned, analysis = graphs.partitioned, graphs.partitioned.analysis
     program, traced = partitioned.program, partitioned.program.traced
     training = None
@@ -187,9 +186,9 @@ def _examples(graph_module: torch.fx.GraphModule) -> list[Any]:
 
 
 class _LazyCompile:
-    """The backward graph, compiled when a gradient is first asked for. Safe to call from several threads.
+    """The backward graph, compiled when a gradient is first computed. Safe to call from several threads.
 
-    is_late: the forward may be used already. What a compiler cannot compile then without a guard on a symbol runs as it is.
+    is_late: the forward may have run already. If compiling then needs a new guard, the graph runs uncompiled.
     """
 
     def __init__(self, graph_module: torch.fx.GraphModule, config: AOTConfig, *, is_late: bool = False) -> None:
@@ -199,7 +198,7 @@ class _LazyCompile:
         self._compiled: BoxedCall | None = None
         self._lock = threading.Lock()
         if any(isinstance(value, torch.SymInt) for value in _examples(graph_module)):
-            self()  # what a compiler learns of a symbol has to be known before the forward is used again
+            self()  # guards that the compiler adds have to be known before the forward is used
 
     def __call__(self) -> BoxedCall:
         if self._compiled is None:
@@ -223,7 +222,7 @@ class _LazyCompile:
 
 
 class BackwardGraphs:
-    """The backward of a program, by which tangents are missing: without what would be computed of these alone."""
+    """The compiled backward graphs of a program, one for every set of missing tangents."""
 
     def __init__(self, partitioned: PartitionedProgram, config: AOTConfig) -> None:
         program, graph_module = partitioned.program, partitioned.backward
@@ -241,11 +240,11 @@ class BackwardGraphs:
         self._lock = threading.Lock()
 
     def saving(self, partitioned: PartitionedProgram) -> SavedValuesPlan | None:
-        """What is kept of what the forward saves, and until when. None where there are no parts, and autograd does it."""
+        """The plan of which saved values are kept how long; None if autograd's own saved tensors suffice."""
         graph_module, analysis = self._graph_module, self._analysis
         if graph_module is None:
             return None
-        if analysis.freed_together == (frozenset({0}),):  # one result, whose values go with its backward
+        if analysis.freed_together == (frozenset({0}),):  # one result, whose backward frees all saved values
             return None
         divisible = is_divisible(graph_module)
         return plan_saved_values(
@@ -266,7 +265,7 @@ class BackwardGraphs:
         return self._parts[missing]()
 
     def _gives_unread(self, graph: torch.fx.Graph, missing: frozenset[int]) -> bool:
-        """Whether a part of the graph gives what autograd gives for what arrives without reading it."""
+        """Whether a part of the graph returns the constants that autograd returns for tangents it does not read."""
         unread = [(gradient, found - missing) for gradient, found in enumerate(self._analysis.given_unread)]
         if not any(found for _, found in unread):
             return True
@@ -282,7 +281,7 @@ def _no_backward() -> BoxedCall:
     raise AssertionError("a backward that autograd refused to trace is not compiled")
 
 
-# Which graph is being compiled, for compilers that want to name it.
+# The graph that is being compiled, for compilers that name it.
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Errors of ahead-of-time compilation. Types follow upstream's where callers catch them."""
+"""Errors of ahead-of-time compilation. Those that callers catch have upstream's types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from refimpl.errors import RefimplError, user_line
 
 
 class DoubleBackward(RefimplError, RuntimeError):
-    """The gradient of a gradient of a compiled function was asked for.
+    """A backward of a compiled function was differentiated.
 
     Counterpart: the RuntimeError of torch/_functorch/_aot_autograd/runtime_wrappers.py CompiledFunctionBackward
     """
@@ -20,12 +20,12 @@ class DoubleBackward(RefimplError, RuntimeError):
             "the backward of a function compiled with aot_autograd was differentiated: it does not currently support double "
             "backward\n"
             "  expected: gradients of the first order\n"
-            "  what to do: run the function without compiling it, or compute the gradient inside of what is compiled"
+            "  what to do: run the function without compiling it, or compute the gradient inside the compiled function"
         )
 
 
 class DuplicatesExpected(RefimplError, AssertionError):
-    """Compiled for arguments that are one tensor, called with different ones.
+    """A function compiled for two arguments that are one tensor was called with two tensors.
 
     Counterpart: the AssertionError of AOTDedupeWrapper
     """
@@ -40,7 +40,7 @@ class DuplicatesExpected(RefimplError, AssertionError):
 
 
 class GradientNotExpected(RefimplError, AssertionError):
-    """Compiled for an argument without gradient, called with one that requires it.
+    """A function compiled for an argument that requires no gradient was called with one that does.
 
     Counterpart: the AssertionError of torch/_functorch/_aot_autograd/runtime_wrappers.py with debug_assert
     """
@@ -54,7 +54,7 @@ class GradientNotExpected(RefimplError, AssertionError):
 
 
 class UnexpectedFake(RefimplError, AssertionError):
-    """A fake tensor that is no argument: the compiled program would have no data for it.
+    """A fake tensor that is not an argument: the compiled program would have no data for it.
 
     Counterpart: the AssertionError "Unexpected fake" of torch/_functorch/aot_autograd.py
     """
@@ -68,18 +68,18 @@ class UnexpectedFake(RefimplError, AssertionError):
 
 
 class GradientInProgram(RefimplError, RuntimeError):
-    """The program itself accumulates gradients into its inputs, which a functional graph does not do."""
+    """The program calls backward(), which accumulates gradients into its inputs. A functional graph cannot do that."""
 
     def __init__(self, position: int) -> None:
         super().__init__(
             f"the program accumulates a gradient into input {position}, by a call of backward() inside of it\n"
-            "  expected: gradients that are returned, or asked for after the compiled function has run\n"
+            "  expected: gradients that are returned, or computed after the compiled function has run\n"
             "  what to do: use torch.autograd.grad inside, or call backward() outside"
         )
 
 
 class UnexpectedSubclass(RefimplError, RuntimeError):
-    """A tensor subclass other than the one a program was compiled for, as argument or as incoming gradient.
+    """An argument or tangent is of another tensor subclass than the program was compiled for.
 
     Counterpart: the RuntimeError of torch/_functorch/_aot_autograd/runtime_wrappers.py _raise_tangent_metadata_error
     """
@@ -94,9 +94,9 @@ class UnexpectedSubclass(RefimplError, RuntimeError):
 
 
 class StaleWrapper(RefimplError, RuntimeError):
-    """A wrapper subclass that backward needs was written to after forward.
+    """A wrapper subclass that the backward needs was modified after the forward.
 
-    Counterpart: the RuntimeError of autograd's saved variables, which see the wrapper in eager mode
+    Counterpart: the RuntimeError of autograd's saved variables, which hold the wrapper in eager
     """
 
     def __init__(self, kind: type, shape: tuple[int, ...], version: int, expected: int) -> None:
@@ -109,7 +109,7 @@ class StaleWrapper(RefimplError, RuntimeError):
 
 
 class StaleValue(RefimplError, RuntimeError):
-    """What a part of a backward needs was written to after forward.
+    """A saved tensor that a part of a backward needs was modified after the forward.
 
     Counterpart: the RuntimeError of autograd's saved variables
     """
@@ -124,7 +124,7 @@ class StaleValue(RefimplError, RuntimeError):
 
 
 class FreedGraph(RefimplError, RuntimeError):
-    """A backward for a second time, without retain_graph.
+    """A backward ran a second time without retain_graph.
 
     Counterpart: the RuntimeError of autograd's saved variables
     """
@@ -133,19 +133,19 @@ class FreedGraph(RefimplError, RuntimeError):
         super().__init__(
             "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
             "freed)\n"
-            "  expected: one backward, after which saved values are let go\n"
+            "  expected: one backward, after which saved tensors are freed\n"
             "  what to do: specify retain_graph=True for the backwards before the last"
         )
 
 
 class RandomStateRestored(RefimplError, RuntimeError):
-    """Random ops that draw from one state of the generator, which the program has set in between, but not the same numbers."""
+    """Two random ops draw different numbers from one generator state, which the program restored in between."""
 
     def __init__(self, first: str, second: str) -> None:
         super().__init__(
-            f"{second} draws from the state of the random generator that {first} has drawn from, on other arguments\n"
-            "  expected: a program that restores the generator's state only to compute the same once more, as a checkpoint does\n"
-            "  what to do: draw from a torch.Generator of its own, or set the state outside of what is compiled"
+            f"{second} draws from the state of the random generator that {first} has drawn from, with other arguments\n"
+            "  expected: a program that restores the generator's state only to repeat a computation, as a checkpoint does\n"
+            "  what to do: draw from a separate torch.Generator, or set the state outside the compiled function"
         )
 
 
@@ -153,14 +153,14 @@ class RandomStateRestored(RefimplError, RuntimeError):
 
 
 class UnsplittableJointGraph(RefimplError, RuntimeError):
-    """A joint graph that no forward and backward graph can be made of."""
+    """A joint graph that cannot be split into a forward and a backward graph."""
 
     def __init__(self, *, seen: str, expected: str, do: str) -> None:
         super().__init__(f"the joint graph cannot be split: {seen}\n  expected: {expected}\n  what to do: {do}")
 
 
 class IllegalPartition(RefimplError, AssertionError):
-    """A forward and a backward graph that together are not the joint graph."""
+    """A forward and a backward graph that together do not compute what the joint graph computes."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         listed = "".join(f"\n  - {problem}" for problem in problems)

@@ -1,7 +1,7 @@
-"""A program as one functional graph: traced with its backward, then freed from writes and views.
+"""A program as one functional graph: traced with its backward, then functionalized.
 
 Counterpart: torch/_functorch/_aot_autograd/graph_compile.py aot_stage1_graph_capture
-Differs: which memory is written and aliased is read off the same trace; upstream runs the program once more to find out.
+Differs: the same trace tells which memory is written and aliased; upstream runs the program once more to find out.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from refimpl.trace.options import TraceOptions
 class ProgramRequest:
     """A flat function and the arguments that it is compiled or exported for.
 
-    plain: the tensors and numbers that fake arguments stand for, if the arguments are fake.
+    plain: the real tensors and numbers for fake arguments; None if the arguments are real, or if nothing real is known.
     wants_backward: whether gradients are traced; None for "if anything has one".
-    check: called with the first trace, in which every argument has a placeholder. What it raises goes through.
+    check: called with the first trace, in which every argument has a placeholder. Its errors are not caught.
     """
 
     function: FlatFunction
@@ -49,13 +49,13 @@ class ProgramRequest:
 
     @property
     def real_args(self) -> Sequence[Any] | None:
-        """Arguments that are no fake tensors; None if there are none."""
+        """The real arguments; None if only fake ones are known."""
         if self.plain is None and not any(isinstance(arg, FakeTensor) for arg in self.args):
             return self.args
         return self.plain
 
     def for_these_sizes(self) -> ProgramRequest | None:
-        """The same without symbols, for the sizes of the real arguments; None without these, or if there are no symbols."""
+        """The request with static sizes, those of the real arguments; None if these are unknown, or sizes are static already."""
         if not self.config.dynamic_shapes or self.real_args is None:
             return None
         static = replace(self.config, dynamic_shapes=False)
@@ -64,13 +64,13 @@ class ProgramRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionalProgram:
-    """Placeholders: slots, those of one written storage replaced by one flat base; then tangents. Outputs as traced."""
+    """A functional joint graph. Placeholders: slots, then tangents; one flat base replaces all slots in a written storage."""
 
     graph_module: torch.fx.GraphModule
     traced: TracedProgram
     replaced: tuple[AliasGroup, ...]
-    is_specialized: bool = False  # for the sizes it was compiled with, though symbols were asked for
-    random: RandomStates = RandomStates()  # inputs and outputs that compiled graphs have besides
+    is_specialized: bool = False  # to static sizes, although dynamic ones were requested
+    random: RandomStates = RandomStates()  # generator states among the graph's inputs and outputs
 
     @property
     def analysis(self) -> ProgramAnalysis:
@@ -85,7 +85,7 @@ class FunctionalProgram:
         return placeholders[: len(placeholders) - num_tangents]
 
     def gradient_dependences(self) -> tuple[frozenset[int], ...]:
-        """Of every gradient, the incoming gradients it is computed from. Empty where it cannot be but one."""
+        """For every gradient, the tangents it is computed from. Empty if there are fewer than two tangents."""
         layout = self.traced.layout
         if len(self.traced.example_tangents) < 2:
             return ()
@@ -96,15 +96,15 @@ class FunctionalProgram:
         return tuple(a | b for a, b in zip(found, unread, strict=True))
 
     def gradient_histories(self) -> tuple[frozenset[int], ...]:
-        """Of every gradient, the incoming gradients with which it requires one itself. Of wrappers, whose autograd the trace does
-        not see, all of them."""
+        """For every gradient, the tangents for which it requires a gradient in eager. For wrapper subclasses, whose autograd the
+        trace does not see, all tangents."""
         if self.traced.layout is None:
             return gradient_histories(self.graph_module, *self._gradients())
         everything = frozenset(range(len(self.analysis.tangents)))
         return tuple([everything for g in self.analysis.gradients if g is not None])
 
     def _gradients(self) -> tuple[list[torch.fx.Node], int, int]:
-        """Incoming gradients; where among the outputs gradients begin; how many there are."""
+        """The tangents, the position of the first gradient among the outputs, and the number of gradients."""
         layout = self.traced.layout
         placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
         first = len(self.primals)
@@ -114,7 +114,7 @@ class FunctionalProgram:
         return tangents, first_gradient, count if layout is None else dense_count(layout.gradients)
 
     def slot_placeholders(self) -> list[torch.fx.Node | None]:
-        """The placeholder of each slot; None for slots that a flat base has replaced."""
+        """The placeholder of each slot; None for slots that a flat base replaces."""
         members = {member for group in self.replaced for member in group.members}
         flat = {group.position for group in self.replaced}
         own = iter(node for position, node in enumerate(self.primals) if position not in flat)
@@ -122,9 +122,10 @@ class FunctionalProgram:
 
 
 def functional_program(request: ProgramRequest) -> FunctionalProgram:
-    """The functional graph of a program. One whose memory symbols cannot tell apart is compiled for its sizes alone.
+    """Trace a program with its backward, and functionalize the graph.
 
-    Raises SymbolicMemory for such a program if its arguments are fake, and nothing is known of the real ones.
+    If symbolic sizes do not tell which memory the program writes to, it is compiled for static sizes. Raises SymbolicMemory if
+    these are unknown, because the arguments are fake.
     """
     traced = trace(request)
     static = request.for_these_sizes()
@@ -139,11 +140,12 @@ def functional_program(request: ProgramRequest) -> FunctionalProgram:
 
 
 def trace(request: ProgramRequest) -> TracedProgram:
-    """The joint graph of forward and backward. A program that writes to memory which two arguments share is traced a second time:
-    with one placeholder for both."""
+    """The joint graph of forward and backward, with its analysis.
+
+    If a first trace shows a write to memory that two arguments share, a second trace has one placeholder for both."""
     config = request.config
     fake_mode = fake_mode_for(request.args, dynamic=config.dynamic_shapes)
-    plan = plan_for(request.args, merges_duplicates=True)  # a program sees that two of its arguments are one
+    plan = plan_for(request.args, merges_duplicates=True)  # `x is y` of two arguments has to hold in the trace
     traced = _trace_with_plan(request, plan, fake_mode)
     if request.check is not None:
         request.check(traced)
@@ -152,7 +154,7 @@ def trace(request: ProgramRequest) -> TracedProgram:
 
 
 def _trace_with_plan(request: ProgramRequest, plan: InputPlan, fake_mode: FakeTensorMode) -> TracedProgram:
-    """The trace of a program, made again until it is prepared for what the program needs."""
+    """The trace of a program, repeated until it has all that the program needs (TraceNeeds)."""
     config = request.config
     values = plan.slot_values(request.args)
     trace_options = TraceOptions(
@@ -176,7 +178,7 @@ def _trace_with_plan(request: ProgramRequest, plan: InputPlan, fake_mode: FakeTe
     while True:
         fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
         inputs = TraceInputs(plan=plan, values=tuple(values), fakes=tuple(fakes), fake_mode=fake_mode)
-        try:  # a trace that is given up may have left these modes, or entered them
+        try:  # an interrupted trace may leave other modes
             with torch.inference_mode(is_inference), torch.set_grad_enabled(has_gradients):
                 return trace_program(request.function, inputs, options, needs)
         except NeedsMore as more:
@@ -184,12 +186,13 @@ def _trace_with_plan(request: ProgramRequest, plan: InputPlan, fake_mode: FakeTe
 
 
 def functionalize(traced: TracedProgram, request: ProgramRequest) -> FunctionalProgram:
-    """The program's graph without writes and views, its inputs marked for partitioners."""
+    """The program's graph without writes and views. Its inputs are marked for partitioners."""
     config, values = request.config, traced.plan.slot_values(request.args)
     groups: tuple[tuple[int, ...], ...] = ()
     if traced.analysis.mutated_inputs:
         slots = traced.dense_slots([*values, *traced.captured])
-        # Which of them meet depends on what the program views beside its arguments too. Symbols do not tell that.
+        # `as_strided` may view memory outside an argument, so that arguments in one storage may be aliases. With symbolic sizes
+        # only overlapping arguments count.
         groups = alias_groups(slots) if config.dynamic_shapes else storage_groups(slots)
     functional = functionalize_graph(
         traced.graph_module,
@@ -210,7 +213,7 @@ def functionalize(traced: TracedProgram, request: ProgramRequest) -> FunctionalP
 
 
 def with_flat_bases_written(program: FunctionalProgram, request: ProgramRequest) -> FunctionalProgram:
-    """The graph also returns the final values of flat bases, where writes to the arguments alone would leave memory out."""
+    """Let the graph return the final values of flat bases, if the program writes to memory that no argument covers."""
     traced = program.traced
     if not program.replaced or traced.layout is not None:
         return program
@@ -222,7 +225,7 @@ def with_flat_bases_written(program: FunctionalProgram, request: ProgramRequest)
 
 
 def with_random_states(program: FunctionalProgram) -> FunctionalProgram:
-    """Random ops become functions of the generator's state, an input of the graph, if `functionalize_rng_ops` is set."""
+    """If `functionalize_rng_ops` is set, random ops become functions of the generator's state, an input of the graph."""
     if not current_settings().functionalize_rng_ops:
         return program
     fake_mode, count = program.traced.fake_mode, program.traced.num_dense_outputs
@@ -230,9 +233,9 @@ def with_random_states(program: FunctionalProgram) -> FunctionalProgram:
 
 
 def _has_unknown_places(traced: TracedProgram, request: ProgramRequest) -> bool:
-    """Whether symbols cannot tell which memory the program writes to, or which of its arguments are views of one base.
+    """Whether symbolic sizes do not tell which memory the program writes to, or which arguments are views of one base.
 
-    Sizes of tensors that a flat base replaces are no inputs of the graph, and fakes are views of nothing.
+    Sizes of tensors that a flat base replaces are not inputs of the graph, and fake arguments have no base.
     """
     assert request.real_args is not None
     slots = traced.dense_slots([*traced.plan.slot_values(request.args), *traced.captured])
@@ -251,7 +254,8 @@ def _is_symbolic(fake_mode: FakeTensorMode, config: AOTConfig) -> bool:
 
 
 def _needed_plan(args: Sequence[Any], traced: TracedProgram, *, merges_duplicates: bool) -> InputPlan:
-    """The plan once it is known what is written. Duplicates that are left alone are placeholders of their own, unless merged."""
+    """The plan for what the first trace saw written. Duplicates that are not mutated get placeholders of their own, unless
+    `merges_duplicates`."""
     plan, analysis = traced.plan, traced.analysis
     mutations = [
         (slot.members, info.mutation) for slot, info in zip(plan.slots, analysis.inputs, strict=False) if info.mutation
@@ -270,8 +274,9 @@ def _needed_plan(args: Sequence[Any], traced: TracedProgram, *, merges_duplicate
 
 
 def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
-    """What the epilogue writes to is not there any more when backward runs: partitioners must not save it. Nor other views of the
-    same base: autograd takes a write to one for a write to all, wherever in memory they are."""
+    """Mark inputs that the epilogue writes to before the backward runs: partitioners must not save them.
+
+    Other views of the same base are marked too: autograd counts a write to one as a write to all."""
     if not program.analysis.mutated_inputs:
         return
     slots = program.slot_placeholders()
@@ -289,9 +294,10 @@ def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
 
 
 def _mark_writable(program: FunctionalProgram, values: Sequence[Any], *, is_followed: bool) -> None:
-    """Programs write in place to what they have computed, to data and to buffers: of what eager keeps nothing of, partitioners
-    save copies. Not of parameters, as long as the program does not go on after this graph: those are written after the backward,
-    and keeping them takes no memory; nor of other leaves that require a gradient."""
+    """Mark inputs that the caller may write to before the backward runs: if eager does not save them, partitioners save copies.
+
+    Parameters and other leaves are not marked, because optimizers write to them after the backward, unless more of the program
+    follows this graph (is_followed)."""
     slots = program.slot_placeholders()
     for position, value in enumerate([*values, *program.traced.captured]):
         if not isinstance(value, torch.Tensor):

@@ -2,8 +2,8 @@
 
 Counterpart: torch/_functorch/_aot_autograd/schemas.py ViewAndMutationMeta, InputAliasInfo, OutputAliasInfo, MutationType,
 OutputType
-Differs: filled from the one joint trace, in which autograd ran on the program's own writes; upstream runs the program once more
-to find out. How an alias is made again is a list of view ops, not a function kept by autograd.
+Differs: filled from the one joint trace, in which autograd runs on the program's own writes; upstream runs the program once more.
+An alias is remade by a list of view ops, not by a function that autograd keeps.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from refimpl.functionalize import AliasGroup
 
 
 class OutputKind(enum.Enum):
-    """What the caller gets."""
+    """What an output of the program is."""
 
-    FRESH = "fresh"  # what the graph computed
-    INPUT = "input"  # the very object that was passed in
+    FRESH = "fresh"  # a new tensor that the graph computes
+    INPUT = "input"  # the argument itself, the same object
     VIEW_OF_INPUT = "view of input"
-    VIEW_OF_INTERMEDIATE = "view of intermediate"  # made again from a base, so that siblings share its memory
+    VIEW_OF_INTERMEDIATE = "view of intermediate"  # remade from a base, so that all views of the base share memory
     REPEATED = "repeated"  # the same object as an earlier output
     CONSTANT = "constant"  # no tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Geometry:
-    """Where in its storage a tensor lies. Elements, not bytes; integers or SymInts."""
+    """The size, strides and storage offset of a tensor, as integers or SymInts."""
 
     size: tuple[Any, ...]
     stride: tuple[Any, ...]
@@ -40,31 +40,31 @@ class Geometry:
 
     @classmethod
     def of(cls, tensor: torch.Tensor) -> Geometry | None:
-        """None for a layout that has no strides."""
+        """The geometry of a tensor; None for a layout without strides."""
         if tensor.layout is not torch.strided or tensor.is_nested:
             return None
         return cls(size=tuple(tensor.shape), stride=tuple(tensor.stride()), offset=tensor.storage_offset())
 
     def places(self) -> set[int]:
-        """The elements of the storage. Only for numbers."""
+        """The positions of its elements in the storage. Not for SymInts."""
         steps = [range(0, n * s, s) if s else range(min(n, 1)) for n, s in zip(self.size, self.stride, strict=True)]
         return {self.offset + sum(index) for index in itertools.product(*steps)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayStep:
-    """One view op on the way from a base to an alias.
+    """One of the view ops that make an alias from a base.
 
-    `arguments` holds the op's arguments with `refimpl.functionalize.VIEWED` in the place of the tensor that is viewed; a
-    `ForwardOutput` in them is a symbolic number that the forward graph gives.
+    arguments: of the op, with `refimpl.functionalize.VIEWED` in place of the tensor that is viewed; a `ForwardOutput` is a
+    symbolic number that the forward graph returns.
     """
 
     target: Callable[..., Any]
     arguments: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...]
     element: int | None  # of an op with several results
-    has_gradient: bool  # whether gradients were enabled when the program made the view
-    enables_gradients: bool  # and were not where it was called
+    has_gradient: bool  # whether the program made the view in grad mode
+    enables_gradients: bool  # whether it did, and was called in no_grad mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,13 @@ class ForwardOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputMutation:
-    """How a program leaves one of its inputs changed."""
+    """How a program mutates one of its inputs."""
 
     writes_data: bool
     is_visible_to_autograd: bool  # gradients flow through the write
-    overlaps_itself: bool  # several elements of the input are one place in memory
+    overlaps_itself: bool  # several elements of the input share memory
     bumps_version: bool  # a write through `.data` does not
-    geometry: Geometry | None  # the new one, None if it is as it was
+    geometry: Geometry | None  # the new geometry; None if unchanged
     resizes: bool  # the storage may have to grow
     sets_storage: bool  # the input views other memory than it did
     requires_grad: bool  # afterwards
@@ -99,12 +99,12 @@ class InputMutation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputInfo:
-    """One placeholder. `mutation` is None for one that is left as it was."""
+    """One placeholder. `mutation` is None if the program does not mutate it."""
 
     is_tensor: bool
     requires_grad: bool = False
     is_leaf: bool = True
-    becomes_leaf: bool = False  # the program asked for a gradient of it, by requires_grad_
+    becomes_leaf: bool = False  # the program called requires_grad_ on it
     mutation: InputMutation | None = None
 
 
@@ -134,7 +134,7 @@ class OutputInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TangentInfo:
-    """One incoming gradient: of which forward output, and how it has to lie in memory."""
+    """A tangent: of which forward output, and the geometry that the backward graph expects."""
 
     position: int
     geometry: Geometry | None
@@ -143,7 +143,7 @@ class TangentInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatWrite:
-    """The forward output at `position` is all that the flat base of a group holds at the end."""
+    """The forward output at `position` is the final value of the group's flat base."""
 
     group: AliasGroup
     position: int
@@ -151,7 +151,7 @@ class FlatWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramAnalysis:
-    """Of one trace. Positions count forward outputs: updated inputs, user outputs, bases, numbers that views need."""
+    """What one trace tells of a program. Positions count forward outputs: new values of inputs, results, bases, numbers."""
 
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
@@ -161,17 +161,17 @@ class ProgramAnalysis:
     gradients: tuple[int | None, ...]  # per input: index among the gradients that the graph returns
     num_forward_outputs: int
     has_backward: bool
-    enables_gradients: bool = False  # the program itself does, where it was called without
-    # Positions of the differentiable outputs whose gradient autograd refuses, with what it raises when one is asked for.
+    enables_gradients: bool = False  # the program enters grad mode itself, and was called in no_grad mode
+    # Positions of the differentiable outputs for whose gradient autograd raises, with the error.
     refused: tuple[tuple[int, Exception], ...] = ()
     # Per returned gradient, the tangents that it is given for without being computed from them (gradient_dependences); () if none
     given_unread: tuple[frozenset[int], ...] = ()
-    # For backwards of the user's that may give more than zeros of zeros: the tangents that autograd calls each for, if not all
+    # For each custom backward that may return something else than zeros for zeros: the tangents it runs for, if not all
     adding: tuple[frozenset[int], ...] = ()
-    # Per tangent, those whose backward cannot run once its own has run for good (autograd_graph.freed_together)
+    # Per tangent, those whose backward cannot run after its own has freed saved tensors (autograd_graph.freed_together)
     freed_together: tuple[frozenset[int], ...] = ()
     flat_writes: tuple[FlatWrite, ...] = ()
-    # Positions of what owns its memory for autograd, results and bases of views, whatever the graph has put it into.
+    # Positions of the outputs that own their memory for autograd: new tensors, and bases of views.
     owned: tuple[int, ...] = ()
     argument_mutations: tuple[tuple[int, InputMutation], ...] = ()  # new geometry of arguments that are views of a slot
 
