@@ -1,8 +1,8 @@
-"""Effect tokens: ops with side effects depend on each other, in the order of the program, by values that mean nothing else.
+"""Effect tokens: values by which ops with side effects depend on each other, to keep the order of the program.
 
 Counterpart: torch/_higher_order_ops/effects.py handle_effects, torch/_functorch/_aot_autograd/utils.py unlift_tokens
-Differs: a pass over the functional graph, before it is partitioned, so that the order is that of the graph of one trace. What
-backward does has tokens of its own, whether or not forward has any.
+Differs: a pass over the functional graph before it is partitioned, so that the order is that of the trace. The backward has
+tokens of its own, even if the forward has none.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _SINK = torch.ops.prims._sink_tokens.default
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectTokens:
-    """Of a joint graph: one for each kind of effect. The forward's are its first inputs and outputs, the backward's its last.
+    """Example inputs for the tokens of a joint graph, one for each kind of effect.
 
-    Examples are what compilers and partitioners are to see of them.
+    The forward's tokens are the first inputs and outputs of the graph, the backward's the last.
     """
 
     forward: tuple[torch.Tensor, ...] = ()
@@ -51,9 +51,9 @@ def thread_tokens(graph_module: torch.fx.GraphModule, fake_mode: FakeTensorMode)
 
 
 def unlift_tokens(graph_module: torch.fx.GraphModule, *, first_outputs: int = 0, last_outputs: int = 0) -> None:
-    """Take tokens out of a graph's signature, in place: made at its top, given to nobody at its end.
+    """Remove tokens from a graph's inputs and outputs, in place: the graph creates them, and ends them with `_sink_tokens`.
 
-    Tokens among its outputs are the `first_outputs` and `last_outputs`.
+    first_outputs, last_outputs: how many of its first and last outputs are tokens.
     """
     graph = graph_module.graph
     placeholders = [n for n in graph.nodes if n.op == "placeholder"]
@@ -78,7 +78,7 @@ def unlift_tokens(graph_module: torch.fx.GraphModule, *, first_outputs: int = 0,
 
 
 def effect_of(node: torch.fx.Node) -> Any:
-    """The registered kind of side effect of a call; None without."""
+    """The registered kind of side effect of a call; None if it has none."""
     if node.op != "call_function" or node.target is with_effects:
         return None
     return registered_effect(node.target)
@@ -95,7 +95,7 @@ class _Chains:
         self.examples: list[torch.Tensor] = []
 
     def append(self, node: torch.fx.Node, effect: Any) -> None:
-        """The node happens after all that have been appended for its kind."""
+        """Order the node after all nodes appended for its kind of effect."""
         graph = self._graph
         token = self.tokens[effect] if effect in self.tokens else self._placeholder()
         arguments: Any = (token, node.target, *node.args)

@@ -1,8 +1,8 @@
-"""Common subexpressions: calls of a graph whose value an earlier call has.
+"""Common subexpression elimination: it finds calls of a graph that compute the same value as an earlier call.
 
 Counterpart: torch/_functorch/compile_utils.py fx_graph_cse
-Differs: memory that some op writes to is never merged with other memory, upstream only looks at whether an op that writes stands
-between the two; randomness is read from tags; -0.0 and 0.0 are two constants.
+Differs: a value whose memory is written to is never merged, where upstream only checks for a write between the two calls; random
+ops are known by their tags; -0.0 and 0.0 are two constants.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import torch
 from refimpl.aot.op_facts import facts_of, memory_owners
 from refimpl.trace.symbols import SYMBOLIC_TYPES
 
-# Their values are what memory happened to hold, and making them costs nothing.
+# Their values are undefined, and creating them costs nothing.
 _UNINITIALISED = (
     "aten::empty",
     "aten::new_empty",
@@ -30,7 +30,7 @@ MayMerge = Callable[[torch.fx.Node, torch.fx.Node], bool]
 
 
 def fx_graph_cse(fx_g: torch.fx.Graph) -> torch.fx.Graph:
-    """A new graph in which no two calls compute the same. Names and meta of nodes that stay are kept."""
+    """A copy of the graph without common subexpressions. The remaining nodes keep their names and meta."""
     merges = equivalent_nodes(fx_g)
     new_graph = torch.fx.Graph()
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -41,10 +41,10 @@ def fx_graph_cse(fx_g: torch.fx.Graph) -> torch.fx.Graph:
 
 
 def equivalent_nodes(graph: torch.fx.Graph, may_merge: MayMerge | None = None) -> Merges:
-    """Calls whose value an earlier call has: node -> that call. `may_merge(earlier, later)` can forbid.
+    """Every call that computes the same value as an earlier call, with that call. `may_merge(earlier, later)` can forbid it.
 
-    Not merged: random and effectful calls; values whose memory the graph returns or writes to, as these are tensors of their own
-    to whoever holds them; reads on two sides of a write.
+    Not merged: random and effectful calls; values whose memory the graph returns or writes to, because the caller could tell them
+    apart; reads before and after a write.
     """
     merges: Merges = {}
     seen: dict[tuple[Any, ...], torch.fx.Node] = {}
@@ -56,7 +56,7 @@ def equivalent_nodes(graph: torch.fx.Graph, may_merge: MayMerge | None = None) -
             continue
         facts = facts_of(node.target)
         if facts.is_mutable:
-            seen.clear()  # what was read before it may be another value now
+            seen.clear()  # a read after the write may give another value
         if facts.is_random or facts.is_effectful or facts.name in _UNINITIALISED or owners[node] in distinct:
             continue
         key = (node.target, _key_of(node.args, merges), _key_of(node.kwargs, merges) if node.kwargs else None)
@@ -67,7 +67,7 @@ def equivalent_nodes(graph: torch.fx.Graph, may_merge: MayMerge | None = None) -
 
 
 def _memory_of_its_own(graph: torch.fx.Graph, owners: dict[torch.fx.Node, torch.fx.Node]) -> set[torch.fx.Node]:
-    """Owners of memory that the graph returns or writes to. Inputs are not among them: all views of one are in one memory."""
+    """Owners of memory that the graph returns or writes to, without inputs: equal views of an input share its memory anyway."""
     distinct: set[torch.fx.Node] = set()
     for node in graph.nodes:
         if node.op == "output":
@@ -79,7 +79,7 @@ def _memory_of_its_own(graph: torch.fx.Graph, owners: dict[torch.fx.Node, torch.
 
 
 def _parents_of_items(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """The calls whose results the node is an item of: merging these would merge it."""
+    """The calls of which the node is a result by `getitem`: merging them would merge the node."""
     parents: list[torch.fx.Node] = []
     while node.op == "call_function" and node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node):
         node = node.args[0]

@@ -1,7 +1,7 @@
-"""Save what the backward reads: the forward runs what eager's forward ran, the backward what eager's backward did.
+"""The default partitioner: it saves what the backward reads, so that each graph runs what eager's forward or backward runs.
 
 Counterpart: torch/_functorch/partitioners.py default_partition
-Differs: views of what crosses anyway are made again, so that no memory is returned twice; the joint graph is left as it is.
+Differs: views of saved tensors are remade in the backward, so that no memory is saved twice; the joint graph is not changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from refimpl.trace.notes import notes_of
 def split_joint(
     joint_module: torch.fx.GraphModule, joint_inputs: Sequence[Any], *, num_fwd_outputs: int
 ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-    """A partition without any choice: every value that both sides need is kept, nothing is computed twice or removed."""
+    """The simplest partition: every value that both graphs need is saved, and nothing is recomputed or removed."""
     nodes = list(joint_module.graph.nodes)
     tangents = [n for n in nodes if n.op == "placeholder"][len(joint_inputs[0]) :]
     late = set(tangents)
@@ -88,7 +88,7 @@ def default_partition(
 
 
 def read_by_backward(joint: JointGraph) -> set[int]:
-    """Forward values that nodes of the backward read; of tensors of which only sizes are read, the sizes."""
+    """Forward values that nodes of the backward read. Where they read only sizes of a tensor, the sizes."""
     recomputed = asked_to_recompute(joint)
     saved: set[int] = set()
     seen: set[int] = set()
@@ -108,11 +108,11 @@ def read_by_backward(joint: JointGraph) -> set[int]:
 
 
 def _savable(joint: JointGraph, recomputed: frozenset[int]) -> Callable[[int], bool]:
-    """Whether a node is one to save: made by the forward, one value, not asked to be recomputed.
+    """A function that says whether a node can be saved: the forward computes it, as one value, and no policy asks to redo it.
 
-    What was recorded in the forward is made there, as in eager mode, also where nobody but the backward needs it: a mask that the
-    forward of the user's `torch.autograd.Function` saves. Items of a tuple and sizes of a tensor that the forward made are
-    savable even if the backward alone reads them. What it calculates from sizes it calculates itself.
+    The forward computes what was recorded in it, as in eager, even if only the backward reads it: a mask that the forward of a
+    custom torch.autograd.Function saves. Items of tuples and sizes of tensors of the forward can be saved as well. Arithmetic on
+    sizes that only the backward needs runs in the backward.
     """
     is_ours = list(joint.is_forward)
     is_tagged = any(node.meta.get("partitioner_tag") == IS_BACKWARD for node in joint.nodes)
@@ -134,9 +134,9 @@ def _savable(joint: JointGraph, recomputed: frozenset[int]) -> Callable[[int], b
 
 
 def without_repeated_memory(joint: JointGraph, saved: set[int]) -> set[int]:
-    """Where a view would be saved beside its base, or beside another view of it, the base alone.
+    """`saved` with the base alone in place of a view and its base, or of two views of a base.
 
-    A view of an input is made from the input: that is there anyway.
+    A view of an input is replaced by the input, which is in memory anyway.
     """
     views: dict[int, list[int]] = {}
     for i in saved:
@@ -159,7 +159,7 @@ def without_repeated_memory(joint: JointGraph, saved: set[int]) -> set[int]:
 
 
 def _numbers_are_known(joint: JointGraph, views: list[int]) -> bool:
-    """Whether making the views again needs, beside their base, numbers only."""
+    """Whether the views can be remade from their base and numbers alone."""
     for view in views:
         chain = views_on_the_way(joint, view)
         known = {joint.owner[view], *chain}

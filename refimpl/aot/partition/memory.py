@@ -1,7 +1,7 @@
-"""Bytes: of a node's value, of what a forward saves for its backward, and the most that the two graphs hold at once.
+"""Memory in bytes: of a node's value, of the values that a forward saves, and the peak of the two graphs.
 
 Counterpart: torch/_functorch/partitioners.py _size_of
-Differs: a view counts as the memory that it keeps alive, which is its owner's. Symbolic sizes count as in the traced run.
+Differs: a view counts as the memory of its base, which it keeps alive. Symbolic sizes count as their hints.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import torch
 from refimpl._torch import pytree
 from refimpl.aot.op_facts import memory_owners
 
-# A size nobody knows before the run. Any number serves: it weighs such tensors against each other and against known ones.
+# Stands for an unbacked size. Any number serves to compare such tensors with each other and with known ones.
 UNKNOWN_SIZE = 4096
 SCALAR_BYTES = 8
 
 
 def hint_of(size: Any) -> int:
-    """A size as a number."""
+    """A size as an integer: the hint of a symbolic one."""
     if isinstance(size, int):
         return size
     hint = size.node.hint
@@ -46,8 +46,10 @@ def bytes_of(value: Any) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedBytes:
-    """Bytes of what a forward graph saves. `kept` counts every piece of memory once, without inputs and outputs, which the caller
-    holds anyway; `returned` counts every saved tensor by its own elements."""
+    """Bytes that a forward graph saves.
+
+    kept: every piece of memory once, without inputs and outputs, which the caller holds anyway.
+    returned: every saved tensor by its own elements."""
 
     kept: int
     returned: int
@@ -57,7 +59,7 @@ class SavedBytes:
 
 
 def saved_bytes(forward: torch.fx.GraphModule, num_fwd_outputs: int) -> SavedBytes:
-    """Bytes that a forward graph saves, whose first `num_fwd_outputs` outputs are the program's results."""
+    """The bytes that a forward graph saves whose first `num_fwd_outputs` outputs are the program's results."""
     nodes = list(forward.graph.nodes)
     outputs = pytree.tree_leaves(nodes[-1].args[0])
     saved = [node for node in outputs[num_fwd_outputs:] if isinstance(node, torch.fx.Node)]
@@ -77,10 +79,10 @@ def saved_bytes(forward: torch.fx.GraphModule, num_fwd_outputs: int) -> SavedByt
 
 
 def peak_bytes(forward: torch.fx.GraphModule, backward: torch.fx.GraphModule, num_fwd_outputs: int) -> tuple[int, int]:
-    """The most bytes held at once in the forward, and in the backward, when they run op by op.
+    """The peak memory in bytes of the forward and of the backward, run op by op.
 
-    Memory lives from the op that makes it to the last op that reads it or a view of it. Inputs are the caller's and not counted.
-    What the forward returns stays until the backward has read it, or to its end if it is an output.
+    Memory lives from the op that allocates it to the last op that reads it or a view of it. Inputs are not counted. A saved value
+    lives until the backward has read it, and an output to the end of the backward.
     """
     results = pytree.tree_leaves(list(forward.graph.nodes)[-1].args[0])
     saved = [node for node in results[num_fwd_outputs:] if isinstance(node, torch.fx.Node)]
@@ -101,7 +103,7 @@ def _peak(
     arriving: Mapping[str, int],
     held: Collection[str],
 ) -> int:
-    """`arriving`: memory there from the start, `owner_names` says which inputs lie in it; `held` is never freed."""
+    """arriving: memory allocated before the graph runs; owner_names: which inputs use it; held: memory that is never freed."""
     nodes = list(module.graph.nodes)
     output = nodes.pop()
     owners = memory_owners(nodes)

@@ -1,10 +1,10 @@
-"""Save what is cheapest in all: bytes that cross, and the price of what the backward runs once more.
+"""The min-cut partitioner: it saves the values that minimise saved bytes plus the price of recomputation.
 
 Counterpart: torch/_functorch/partitioners.py min_cut_rematerialization_partition, solve_min_cut,
   choose_saved_values_set; the knapsack of torch/_functorch/partitioners.py choose_saved_values_set,
   torch/_functorch/_activation_checkpointing/knapsack.py
-Differs: recomputing has a price per op (see rules) and is one more kind of edge of the cut, where upstream forbids it by
-heuristics. Views are always made again from the memory they lie in, and memory counts once. A memory budget scales the prices.
+Differs: recomputation has a price per op (see recomputation.py), which is the capacity of an edge, where upstream bans it by
+heuristics. Views are always remade from their base, so that memory counts once. A memory budget scales the prices.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ def min_cut_rematerialization_partition(
 ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
     """The forward and the backward graph of a joint graph whose first `num_fwd_outputs` outputs are the forward's.
 
-    compiler: accepted and not used, one set of rules serves all; static_lifetime_input_indices: inputs that live as long
-    as the compiled function, saving them costs nothing; recomputable_ops: packets or overloads that may run twice, in place
-    of the rules.
+    compiler: ignored; static_lifetime_input_indices: inputs that live as long as the compiled function, so that saving them costs
+    nothing; recomputable_ops: packets or overloads that may be recomputed; None for all that recomputation.py allows.
     Conventions of inputs and outputs are those of `default_partition`.
     """
     options = current_options()
@@ -54,8 +53,10 @@ def min_cut_rematerialization_partition(
 
 
 def _may_merge(earlier: torch.fx.Node, later: torch.fx.Node) -> bool:
-    """A heavy op that the backward repeats is a checkpoint of the user's: merging would undo it. Constants that autograd gives
-    with other incoming gradients are not the same."""
+    """Whether two equal calls may be merged.
+
+    Not a heavy op of the forward with one of the backward: it is a checkpoint of the user's, which merging would undo. Nor
+    constants that autograd produces for different tangents."""
     if notes_of(earlier).given_with != notes_of(later).given_with:
         return False
     is_late = later.meta.get("partitioner_tag") == "is_backward"
@@ -63,17 +64,17 @@ def _may_merge(earlier: torch.fx.Node, later: torch.fx.Node) -> bool:
     return not (is_early and is_late) or kind_of(later.target) not in (OpKind.HEAVY, OpKind.OTHER)
 
 
-# Saving less than is cheapest, down to a memory budget. Upstream solves a knapsack; here one factor scales all prices of
-# recomputation (a Lagrange multiplier). Of the choices that save as little, the cut at that factor recomputes least. Bytes only
-# fall with the factor, so that a smaller budget never saves more.
+# Memory budgets below 1. Upstream solves a knapsack problem; here one factor (a Lagrange multiplier) scales all prices of
+# recomputation. The cut for a factor has the least recomputation among choices that save as few bytes. Saved bytes fall with the
+# factor, so that a smaller budget never saves more.
 
-# Factors, as powers of two: at the first everything that may be recomputed is, at the last hardly anything.
+# Exponents of factors: at the first, everything that may be recomputed is; at the last, hardly anything.
 _FIRST, _LAST = -24.0, 12.0
 _STEPS = 14
 
 
 def solve_within(problem: CutProblem, budget: float) -> frozenset[int]:
-    """What to save so that its bytes are at most `budget` of the way from the least possible to what is saved by default."""
+    """What to save for a budget: its bytes are at most the share `budget` of the way from the least possible to the default."""
     default = problem.solve()
     least = problem.solve_scaled(2.0**_FIRST)
     most_bytes, least_bytes = _crossing(problem, default), _crossing(problem, least)

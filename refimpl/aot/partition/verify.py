@@ -1,12 +1,12 @@
-"""Whether a forward and a backward graph together are a joint graph.
+"""Checks that a forward and a backward graph together compute what their joint graph computes.
 
 Counterpart: none
 Differs: upstream has no such check; here every partition is verified.
 
-What is checked, by the names of nodes, which partitioning keeps: inputs and outputs are all there, in order; each node computes
-what the joint graph's node of that name does; what the backward reads is saved, and numbers cross beside tensors, not between
-them; nothing of the forward waits for a tangent; random and effectful ops run exactly once; nothing is saved that lies in the
-memory of an input that is written to between forward and backward.
+Partitioners keep the names of nodes, by which these are checked: inputs and outputs are complete and in order; each node computes
+what the joint graph's node of that name does; what the backward reads is saved, with numbers after tensors in the forward's
+outputs; no node of the forward depends on a tangent; random and effectful ops run exactly once; nothing is saved that shares
+memory with an input that is written to before the backward.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def verify_partition(
     *,
     merges: Mapping[torch.fx.Node, torch.fx.Node] | None = None,
 ) -> None:
-    """Raise IllegalPartition, with all that is wrong, unless `fw` and `bw` are a legal partition of `joint`.
+    """Raise IllegalPartition, which lists all problems, unless `fw` and `bw` are a legal partition of `joint`.
 
-    `merges`: which nodes of the joint graph stand for others, found here where it is not given.
+    merges: common subexpressions of the joint graph and the nodes that replaced them; None to find them here.
     """
     problems = list(_Check(joint, fw, bw, num_fwd_outputs, merges).problems())
     if problems:
@@ -103,7 +103,7 @@ class _Check:
                     yield f"output {position} of the {side} is {_shown(a)}, but should be {_shown(e)}"
 
     def _is_saved_copy(self, value: Any, of: Any) -> bool:
-        """Whether the backward gives back a copy that the forward has saved: a gradient may be a value of the forward itself."""
+        """Whether the backward returns a saved copy: a gradient may be a value of the forward itself."""
         if not isinstance(value, torch.fx.Node) or not isinstance(of, torch.fx.Node) or value.op != "placeholder":
             return False
         copy = self.fw.by_name.get(value.name)
@@ -191,11 +191,11 @@ class _Check:
         for value in self.saved:
             if isinstance(value, torch.fx.Node) and not _is_scalar(value) and owners[value].name in mutated:
                 owner = owners[value].name
-                yield f"{value.name} is saved, but lies in the memory of {owner}, which is written to before the backward"
+                yield f"{value.name} is saved, but shares memory with {owner}, which is written to before the backward"
 
 
 def _is_copy(node: torch.fx.Node) -> bool:
-    """A copy, made to be saved, of the value whose name it has."""
+    """Whether the node is a copy that the partitioner made to save a value. Its name is the value's, with a suffix."""
     source = node.args[0] if node.args else None
     return (
         node.target is torch.ops.aten.clone.default

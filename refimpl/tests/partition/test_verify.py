@@ -159,7 +159,7 @@ def test_a_mutated_input_that_is_saved_as_it_is(function: Any) -> None:
     joint = joint_of(function, torch.randn(3, 3))
     graphs = default_partition(joint.module, None, num_fwd_outputs=1)
     note(joint.node("primals_1"), is_mutated_input=True)
-    assert "lies in the memory of primals_1, which is written to before the backward" in problems(joint, graphs)
+    assert "shares memory with primals_1, which is written to before the backward" in problems(joint, graphs)
 
 
 def test_a_copy_of_another_value_as_a_gradient() -> None:
