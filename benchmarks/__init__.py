@@ -1,4 +1,5 @@
-"""How fast this project's parts are beside their peers (`python -m benchmarks`), and tables of what else is measured.
+"""Benchmarks that compare the speed of this project's parts with their peers (`python -m benchmarks`), and tables of other
+measurements.
 
-Only a checkout has this package: it imports all others, and none imports it.
+Only a checkout has this package: it imports all other packages, and none imports it.
 """

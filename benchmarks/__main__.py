@@ -1,8 +1,8 @@
 """Runs benchmarks: `python -m benchmarks [NAME...] [--repeat N] [--json FILE] [--list]`; without names, all of them.
 
-Prints medians by side with half the distance of the quartiles, and each peer's time over ours (above 1 ours is faster), in
-brackets the 95 % interval. Exit code: 1 where our side failed or was slower than its bound, 2 for a usage error, 3 where the
-GPU is unusable for this process (--resume goes on behind that case).
+It prints the median of each side with half the interquartile range, and each peer's time divided by ours (above 1 ours is faster)
+with its 95 % interval. Exit code: 1 if our side failed or was slower than its bound, 2 for a usage error, 3 if the GPU can no
+longer be used by this process (--resume continues after that case).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SCHEMA = 1
 
 
 def cells(row: Row) -> dict[str, str]:
-    """What is printed of a row, by column."""
+    """The printed cells of a row, by column."""
     found = {"case": row.case}
     for side, median in row.medians().items():
         unit, scale = select_unit(median)
@@ -59,7 +59,7 @@ def summary(rows: Sequence[Row]) -> list[str]:
 
 
 class TableState:
-    """Prints rows as they come, with a heading wherever the columns change."""
+    """Prints rows as they arrive, with a heading whenever the columns change."""
 
     def __init__(self) -> None:
         self.columns: list[str] = []
@@ -73,7 +73,7 @@ class TableState:
 
 
 class ReportState:
-    """Rows by benchmark and case; files are written after every change, so that a run that is killed leaves its rows."""
+    """Rows by benchmark and case. Files are written after every change, so that a killed run keeps its rows."""
 
     def __init__(self, json_file: Path | None, csv_file: Path | None, *, is_resumed: bool) -> None:
         self.json_file, self.csv_file = json_file, csv_file
@@ -101,7 +101,7 @@ class ReportState:
 
 
 def run(chosen: Mapping[str, Mapping[str, Any]], options: argparse.Namespace, report: ReportState) -> int:
-    """Runs benchmarks with their parameters. Returns the exit code."""
+    """Run benchmarks with their parameters. Returns the exit code."""
     table, started, is_bad, not_begun, seen = TableState(), time.monotonic(), False, 0, 0
     for name, parameters in chosen.items():
         benchmark = REGISTRY[name]
@@ -152,7 +152,7 @@ def run(chosen: Mapping[str, Mapping[str, Any]], options: argparse.Namespace, re
 
 
 def is_lost() -> bool:
-    """Whether nothing runs on the current GPU any more in this process."""
+    """Whether the current GPU can no longer be used by this process."""
     try:
         return torch.cuda.is_initialized() and not torch.ones(1, device="cuda").item()
     except RuntimeError:
@@ -164,7 +164,7 @@ def _first_line(benchmark: Benchmark) -> str:
 
 
 def parameters_of(names: Sequence[str], settings: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Parameters of each benchmark from `NAME=VALUE`. Raises UsageError for what none of them has, and for no such value."""
+    """Parameters of each benchmark from `NAME=VALUE`. Raises UsageError for an unknown name or an invalid value."""
     chosen: dict[str, dict[str, Any]] = {name: {} for name in names}
     for setting in settings:
         key, is_given, text = setting.partition("=")
@@ -236,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _set_up_process() -> None:
-    """Settings of this process: one thread, and no warnings of the compilers between the rows of a table."""
+    """Use one thread in this process, and switch off warnings of the compilers, which would interrupt the table."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)

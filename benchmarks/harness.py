@@ -10,7 +10,7 @@ A benchmark is a function in `benchmarks/cases` that yields cases:
             yield Case(str(dtype), lambda x=x: {"refimpl": partial(ours, x), "torch": partial(torch.softmax, x, -1)})
 
 The first side is ours. A ratio is a peer's time over ours in the same round, so above 1 ours is faster. Each round calls every
-side once, and the order is reversed from round to round: what else the machine does hits all sides alike.
+side once, and the order is reversed from round to round, so that other load on the machine affects all sides alike.
 """
 
 from __future__ import annotations
@@ -39,24 +39,25 @@ Clocks = Callable[[], tuple[float, float]]
 
 
 class Figures(dict[str, Any]):
-    """What a side may return to add columns to its row: medians of numbers over the rounds, the last of other values.
-
-    `processor_s` and `wall_s`, where given, are the side's time in the place of what the clocks say.
+    """Returned by a side to add columns to its row: medians of numbers over the rounds, the last one of other values.
+    `processor_s` and `wall_s`, if given, replace the measured times.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One row: a name, and the set-up, which makes the sides and is not timed."""
+    """One row: a name, and a set-up function that makes the sides and is not timed."""
 
     name: str
     make: Callable[[], Mapping[str, Side]]
     calls: int = 1  # of a side in a round; times are of one call
-    clock: Literal["wall", "processor"] = "wall"  # `processor`: with child processes; other work does not lengthen it
+    clock: Literal["wall", "processor"] = (
+        "wall"  # `processor`: CPU time including child processes, independent of other load
+    )
     before: Callable[[], Any] | None = None  # called before each timing, not timed
     derive: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None  # columns from medians and figures, by name
     bound_s: float | None = None  # seconds above which our side is reported as too slow
-    parts: tuple[str, ...] = ()  # sides that are no peers: only `derive` reads them
+    parts: tuple[str, ...] = ()  # sides that are not peers: only `derive` uses them
     bench: Callable[[Sequence[Side]], Sequence[float]] | None = None  # seconds of each side, by another clock
 
 
@@ -66,7 +67,7 @@ class Benchmark:
 
     function: Callable[..., Iterator[Case]]
     repeat: int
-    warm_up: Literal["each", "first", "never"]  # which cases have a round that is not counted
+    warm_up: Literal["each", "first", "never"]  # the cases that have an extra round that is not counted
 
     @property
     def name(self) -> str:
@@ -82,7 +83,7 @@ REGISTRY: dict[str, Benchmark] = {}
 
 
 def benchmark(*, repeat: int = 5, warm_up: Literal["each", "first", "never"] = "each") -> Callable[..., Any]:
-    """Registers a function as the benchmark of its name."""
+    """Register a function as the benchmark of its name."""
 
     def register(function: Callable[..., Iterator[Case]]) -> Callable[..., Iterator[Case]]:
         REGISTRY[function.__name__] = Benchmark(function, repeat, warm_up)
@@ -92,7 +93,7 @@ def benchmark(*, repeat: int = 5, warm_up: Literal["each", "first", "never"] = "
 
 
 def load() -> dict[str, str]:
-    """Fills the registry. Returns why modules were left out, by name: those that need a library that is not installed."""
+    """Fill the registry. Returns, by name, why modules were left out: they need a library that is not installed."""
     left_out: dict[str, str] = {}
     for module in pkgutil.iter_modules([str(Path(__file__).with_name("cases"))]):
         try:
@@ -107,27 +108,29 @@ def load() -> dict[str, str]:
 
 @dataclass(kw_only=True)
 class Row:
-    """What was measured of one case. `samples`: (processor, wall) seconds of one call by side and round."""
+    """The measurements of one case. `samples`: (processor, wall) seconds of one call by side and round."""
 
     benchmark: str
     case: str
     clock: str = "wall"
     samples: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     figures: dict[str, Any] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)  # by side: no times then
+    errors: dict[str, str] = field(default_factory=dict)  # by side; a side with an error has no times
     is_slow: bool = False
     ours: str = ""  # the first side
     parts: tuple[str, ...] = ()  # sides that have no ratio
 
     def seconds(self, side: str) -> list[float]:
-        """Of one call, by round, on the case's clock."""
+        """Seconds of one call by round, with the case's clock."""
         return [sample[self.clock == "wall"] for sample in self.samples[side]]
 
     def medians(self) -> dict[str, float]:
         return {side: statistics.median(self.seconds(side)) for side in self.samples}
 
     def ratios(self) -> dict[str, Speed]:
-        """Each peer's time over ours, with a confidence interval. Sides that were measured apart are paired in order."""
+        """Each peer's time divided by ours, with a confidence interval. Sides that were measured separately are paired in
+        order.
+        """
         if self.ours not in self.samples:
             return {}
         ours = self.seconds(self.ours)
@@ -136,7 +139,7 @@ class Row:
         return {side: summarise(list(theirs), list(own)) for side, (theirs, own) in pairs.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, and what follows from them."""
+        """The fields, and values computed from them."""
         sides = {
             side: {"median_s": median, "quartiles_s": quartiles(self.seconds(side)), "rounds": len(self.samples[side])}
             for side, median in self.medians().items()
@@ -184,7 +187,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def read_clocks() -> tuple[float, float]:
-    """Of the processor, children that have ended included, and of the wall."""
+    """CPU seconds, including ended children, and wall seconds."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + children.ru_utime + children.ru_stime, time.perf_counter()
 
@@ -210,7 +213,7 @@ def measure(
     torch.manual_seed(0)
     try:
         made = dict(case.make())
-    except Exception as error:  # a failure of what is measured is a row, not ours
+    except Exception as error:  # a failure of the measured code becomes a row
         row.errors["set-up"] = _first_line(error)
         return row
     row.ours, row.parts = next(iter(made)), case.parts
@@ -270,7 +273,7 @@ def _round(
 
 def _timed(side: Side, calls: int, clocks: Clocks) -> Figures:
     gc.collect()
-    gc.disable()  # a full collection takes longer than most sides, and would hit any of them
+    gc.disable()  # a full collection takes longer than most sides, and could hit any of them
     try:
         result = None
         processor, wall = clocks()
@@ -285,7 +288,7 @@ def _timed(side: Side, calls: int, clocks: Clocks) -> Figures:
 
 @contextmanager
 def stopwatch() -> Iterator[Figures]:
-    """Times a part of a side: the block, whose figures the side returns."""
+    """Times a block within a side; the side returns its figures."""
     figures, before = Figures(), read_clocks()
     yield figures
     after = read_clocks()

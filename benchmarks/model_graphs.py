@@ -1,6 +1,6 @@
-"""Graphs of the models of benchmarks.models, in training, as the backend `triton` gets them on a GPU.
+"""Training graphs of the models of benchmarks.models, as the backend `triton` gets them on a GPU.
 
-Matrix products, convolutions and random numbers are kernels of our own. No kernel is run: the graphs run as they are.
+Matrix products, convolutions and random numbers are our own kernels. No kernel is run: the graphs run operator by operator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIONS = CodegenOptions(contractions="template", random="philox")
 
 @dataclass(frozen=True, slots=True)
 class ModelGraph:
-    """One graph of one model, and what it was first called with (of the shapes and dtypes that the graph says)."""
+    """One graph of one model, with example inputs of its shapes and dtypes."""
 
     model: str
     direction: str  # "forward" or "backward"
@@ -57,7 +57,7 @@ def graphs_of(name: str, make: Callable[[], Model]) -> list[ModelGraph]:
 
 
 def graphs_of_models(match: str = "") -> Iterator[list[ModelGraph]]:
-    """A list for each model whose name contains `match`, made when it is asked for."""
+    """An iterator with the graphs of each model whose name contains `match`."""
     for name, make in all_models().items():
         if match in name:
             yield graphs_of(name, make)

@@ -1,6 +1,6 @@
-"""Models to measure with: small nets of our own, and transformers' architectures in small.
+"""Models for benchmarks: small nets of our own, and small versions of transformers' architectures.
 
-A model is a module and its inputs; the joint graph is what compiling it ahead of time splits, in training mode.
+A model is a module with its inputs. Its joint graph is that of AOT autograd in training mode, before partitioning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from refimpl.aot_entry_points import aot_module_simplified
 
 
 class Model(NamedTuple):
-    """A module and what it is called with."""
+    """A module and its inputs."""
 
     module: nn.Module
     inputs: tuple[Any, ...]
@@ -47,11 +47,11 @@ class TensorOutputs(nn.Module):
 
 
 def _as_plain(result: Any) -> Any:
-    return dict(result) if isinstance(result, dict) else result  # transformers' outputs are no known containers
+    return dict(result) if isinstance(result, dict) else result  # pytree does not know transformers' output classes
 
 
 def joint_program(model: Model) -> JointProgram:
-    """The joint graph that compiling a model in training mode splits, with the program's mutations taken out of it."""
+    """The functionalized joint graph of a model in training mode, before partitioning."""
     torch.manual_seed(0)
     module = TensorOutputs(model.module.train())
     found: list[tuple[torch.fx.GraphModule, int]] = []
@@ -74,7 +74,7 @@ Graphs = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 
 
 def fresh_copy(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """torch's partitioner changes the graph it is given."""
+    """A copy of the graph, since torch's partitioner changes its argument."""
     graph = torch.fx.Graph()
     graph.output(graph.graph_copy(module.graph, {}))
     return torch.fx.GraphModule(module, graph)
@@ -83,14 +83,14 @@ def fresh_copy(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 def split(
     program: JointProgram, partitioner: Callable[..., Graphs], joint: torch.fx.GraphModule | None = None
 ) -> Graphs:
-    """Both graphs, with parameters declared as static. `joint`: a fresh copy of the joint graph."""
+    """Partition the joint graph, with parameters declared as static. `joint`: a copy of the joint graph."""
     static = list(range(program.static))
     joint = fresh_copy(program.graph_module) if joint is None else joint
     return partitioner(joint, None, num_fwd_outputs=program.outputs, static_lifetime_input_indices=static)
 
 
 def run_graphs(graphs: Graphs, program: JointProgram, primals: Sequence[Any]) -> list[Any]:
-    """Outputs and gradients of a partition, run operator by operator. The graphs may write to `primals`."""
+    """Run both graphs operator by operator: outputs and gradients. The graphs may write to `primals`."""
     forward, backward = graphs
     names = [getattr(o, "name", None) for o in list(forward.graph.nodes)[-1].args[0][program.outputs :]]
     placeholders = [node.name for node in backward.graph.nodes if node.op == "placeholder"]
@@ -166,7 +166,7 @@ class RmsNormGatedMlp(nn.Module):
 
 
 class Pointwise(nn.Module):
-    """One activation written out, as in papers."""
+    """One activation written with pointwise operators."""
 
     def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
         super().__init__()

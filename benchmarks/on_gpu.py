@@ -1,7 +1,7 @@
-"""Graphs as they would be on a GPU where there is none: fake tensors on one, and Inductor's Triton code for it, compiled.
+"""Makes graphs and Inductor's Triton code for a GPU on a machine without one, with fake CUDA tensors.
 
-Autograd knows no GPU in a build of torch without CUDA. So graphs are made on the CPU, and moved before they become kernels; an
-operator of the CPU (`_for_cpu`) stays one, for both compilers. Inductor is told what an H100 is.
+In a build of torch without CUDA, autograd has no GPU support. So graphs are traced on the CPU, and moved to the GPU before they
+are compiled; a CPU operator (`_for_cpu`) stays, for both compilers. Inductor gets the properties of an H100.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _H100 = types.SimpleNamespace(
 
 
 def moved(value: Any) -> Any:
-    """A fake tensor on the CPU as one on the GPU, others as they are."""
+    """A fake CPU tensor as a fake GPU tensor; other values unchanged."""
     mode = getattr(value, "fake_mode", None)
     if not isinstance(value, torch.Tensor) or mode is None or value.device.type != "cpu":
         return value
@@ -40,7 +40,7 @@ def moved(value: Any) -> Any:
 
 
 def move_graph(graph_module: torch.fx.GraphModule) -> None:
-    """Changes the fakes of all nodes, and the devices that they name."""
+    """Change the fake tensors of all nodes, and the devices that nodes name."""
     for node in graph_module.graph.nodes:
         if "val" in node.meta:
             node.meta["val"] = pytree.tree_map(moved, node.meta["val"])
@@ -48,7 +48,7 @@ def move_graph(graph_module: torch.fx.GraphModule) -> None:
 
 
 def graph_on_gpu(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A copy."""
+    """A copy of the graph on the GPU."""
     made = copy.deepcopy(graph_module)
     move_graph(made)
     return made
@@ -56,8 +56,9 @@ def graph_on_gpu(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 @dataclass(frozen=True, slots=True)
 class InductorGraph:
-    """One graph as Inductor's text. `kernels`: bytes that each launch moves, as Inductor estimates them; `calls`: of operators'
-    own kernels."""
+    """One graph as Inductor's code. `kernels`: Inductor's estimate of the bytes that each launch moves; `calls`: calls of
+    operators' own kernels.
+    """
 
     source: str
     kernels: tuple[int, ...]
@@ -65,8 +66,9 @@ class InductorGraph:
 
 
 def inductor_graphs(run: Callable[[Callable[..., Any]], Any]) -> list[InductorGraph]:
-    """What Inductor makes of the graphs of a program. `run` is given a backend of `torch.compile`, and runs the program with it;
-    the graphs run as they are."""
+    """Inductor's code for the graphs of a program. `run` gets a `torch.compile` backend and runs the program with it; the graphs
+    run operator by operator.
+    """
     compile_fx: Any = importlib.import_module("torch._inductor.compile_fx")
     config: Any = importlib.import_module("torch._inductor.config")
     caches: Any = importlib.import_module("torch._functorch.config")

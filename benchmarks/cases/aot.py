@@ -1,4 +1,4 @@
-"""What AOT autograd and its partitions cost, refimpl beside torch, with compilers that return the graph as it is."""
+"""Time of AOT autograd and its partitioners, refimpl and torch, with compilers that return the graph unchanged."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _aliasing(x: torch.Tensor, y: torch.Tensor) -> Any:
 
 @benchmark(repeat=9)
 def aot_call(calls: int = 300) -> Iterator[Case]:
-    """A call of what was compiled: what it takes beyond eager is the wrapper around the graph."""
+    """A call of a compiled function; its time beyond eager is that of the wrappers around the graph."""
     for program in (_plain, _mutating, _aliasing):
         for gradients in ("no gradients", "forward", "forward, backward"):
             yield Case(f"{program.__name__[1:]}, {gradients}", partial(_calls, program, gradients), calls=calls)
@@ -83,7 +83,7 @@ def _calls(program: Callable[..., Any], gradients: str) -> dict[str, Side]:
     }  # fmt: skip
 
     def call(peer: Callable[..., Any], x: torch.Tensor, y: torch.Tensor) -> None:
-        out = peer(x.clone() if requires_grad else x, y)  # a leaf could not be written to
+        out = peer(x.clone() if requires_grad else x, y)  # a leaf that requires grad cannot be written
         if gradients == "forward, backward":
             (out if isinstance(out, torch.Tensor) else out[-1]).sum().backward()
 
@@ -107,7 +107,7 @@ def _partitions(make: Callable[[], Model]) -> dict[str, Side]:
         joint = fresh_copy(program.graph_module)
         with stopwatch() as figures:
             graphs = split(program, partitioner, joint)
-            assert all(graph_module.code for graph_module in graphs)  # refimpl's is printed when it is asked for
+            assert all(graph_module.code for graph_module in graphs)  # refimpl prints its code on demand
         return figures
 
     return {side: partial(run, partitioner) for side, partitioner in PARTITIONERS.items()}

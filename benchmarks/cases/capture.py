@@ -1,4 +1,4 @@
-"""What capture costs, refimpl beside torch: the first capture of a model, and calls of what was captured."""
+"""Time of capture, refimpl and torch: the first capture of a model, and calls of captured code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from refimpl.capture.compile import with_options
 
 
 class GraphsBuilder:
-    """A backend that runs graphs as they are, and can run all of them again with the inputs they were made for."""
+    """A backend that runs graphs unchanged, and can run all of them again with their example inputs."""
 
     def __init__(self) -> None:
         self.graphs: list[tuple[Callable[..., Any], list[Any]]] = []
@@ -32,7 +32,7 @@ class GraphsBuilder:
 
 
 def compiled_by(side: str, program: Callable[..., Any], backend: Callable[..., Any]) -> Callable[..., Any]:
-    """With nothing captured yet."""
+    """The program compiled by one side, with nothing captured yet."""
     compile_by_torch: Any = torch.compile
     if side == "refimpl":
         return with_options(program, CaptureOptions(backend=backend))
@@ -101,7 +101,9 @@ class FiftyParameters(torch.nn.Module):
 
 @benchmark(repeat=15)
 def capture_call(calls: int = 500) -> Iterator[Case]:
-    """A call of captured code; `overhead` is what it takes beyond the graphs alone, and `overheads` torch's over ours."""
+    """A call of captured code; `overhead` is its time beyond that of the graphs alone, and `overheads` torch's divided by
+    ours.
+    """
     x, y = torch.randn(4, 4), torch.randn(4, 4)
     state = SimpleNamespace(a=1.0, b=2.0, c=3.0, items=[1, 2, 3], inner=SimpleNamespace(d=0.5, e=1.5))
     programs: dict[str, tuple[Callable[..., Any], Any]] = {

@@ -1,8 +1,8 @@
-"""How fast compiled programs are on a GPU: eager, Inductor and our kernels.
+"""Speed of programs on a GPU: eager, Inductor and our kernels.
 
 Sides: ours and ours_tuned (with measured configurations and CUDA graphs), eager, inductor and inductor_max (max-autotune); each
-runs with a cold L2, on the GPU's own clock. The results of a side are compared with eager's before it is measured; one that is
-wrong or raises has no time, and is named.
+runs with a cold L2, on the GPU's own clock. The results of a side are compared with eager's before it is measured; a side that is
+wrong or raises gets an error and no time.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from refimpl.codegen.options import CodegenOptions
 def codegen_speed(dtype: str = "float32", models: bool = False, cpu: bool = False) -> Iterator[Case]:
     """Programs on a GPU (`models`: the models suite too); `cpu`: tiny ones on the emulator, whose times mean nothing.
 
-    `GB/s`: what has to be read and written at least (inputs and outputs, each once) over our time; `of_copy`: as a part of what
-    a copy on the device reaches. `max_over_tuned`: Inductor's time with max-autotune over ours, tuned.
+    `GB/s`: bytes that must be read and written (inputs and outputs, each once) divided by our time; `of_copy`: the same as a
+    share of the bandwidth of a copy on the device. `max_over_tuned`: Inductor's time with max-autotune divided by our tuned time.
     """
     if not cpu and not torch.cuda.is_available():
         raise UsageError(
@@ -67,7 +67,7 @@ class Program(NamedTuple):
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the programs: rows and columns of matrices, tokens, and images."""
+    """Sizes of the programs: rows and columns of matrices, tokens, and images."""
 
     rows: int
     columns: int
@@ -87,7 +87,7 @@ TINY = Sizes(4, 16, 24, 2, 8, 16, 2, 4, 6, 1 << 12)
 
 
 def programs(sizes: Sizes, device: str, dtype: torch.dtype) -> dict[str, Callable[[], Program]]:
-    """Makers of the rows of the table."""
+    """Functions that make the programs, by name."""
 
     def tensor(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, device=device, dtype=dtype)
@@ -141,7 +141,7 @@ def programs(sizes: Sizes, device: str, dtype: torch.dtype) -> dict[str, Callabl
 
 
 def model_programs(device: str) -> dict[str, Callable[[], Program]]:
-    """The models suite, forward and backward, in small."""
+    """Programs of the models suite, forward and backward."""
 
     def maker(make: Callable[[], Any]) -> Callable[[], Program]:
         def made() -> Program:
@@ -168,7 +168,7 @@ def _ours(function: Callable[..., Any], options: CodegenOptions) -> Callable[...
 
 
 def peers(function: Callable[..., Any]) -> dict[str, Callable[[], Callable[..., Any]]]:
-    """By side, how a way to run a function is made; nothing is compiled before its first call."""
+    """Side -> a function that compiles a function; compilation happens in its first call."""
     compile_by_torch: Any = torch.compile
     return {
         "ours": lambda: _ours(function, CodegenOptions()),
@@ -180,7 +180,7 @@ def peers(function: Callable[..., Any]) -> dict[str, Callable[[], Callable[..., 
 
 
 class CheckedState:
-    """A side: runs a program in one way. Its first call compiles, and raises ValueError if results differ from eager's."""
+    """Runs a program on one side. The first call compiles, and raises ValueError if the results differ from eager's."""
 
     def __init__(self, program: Program, make: Callable[[], Callable[..., Any]], tolerance: float) -> None:
         self.program, self.make, self.tolerance = program, make, tolerance
@@ -193,7 +193,7 @@ class CheckedState:
         expected, call = called(self.program, self.program.function), self.make()
         for _ in range(WARM_UPS + 1):
             called(self.program, call)
-        found = difference(expected, called(self.program, call))  # replayed, where there is a recording
+        found = difference(expected, called(self.program, call))  # replays the CUDA graph, if it was recorded
         if found > self.tolerance:
             raise ValueError(f"differs from eager by {found:.1e} of the greatest value")
         self.call = call
@@ -218,7 +218,7 @@ def _bandwidth(moved: Sequence[float], copied: float, seconds: Mapping[str, Any]
 
 
 def called(program: Program, call: Callable[..., Any]) -> list[torch.Tensor]:
-    """Results, and gradients of inputs and parameters where they are part of the program."""
+    """Call the program: its results, and gradients of inputs and parameters if they are part of it."""
     if not program.has_backward:
         with torch.no_grad():
             return _tensors(call(*program.inputs))
@@ -231,7 +231,7 @@ def called(program: Program, call: Callable[..., Any]) -> list[torch.Tensor]:
 
 @functools.lru_cache(maxsize=8)
 def _tangent(shape: torch.Size, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """The same for all peers; of ones, gradients through norms would be nothing but rounding."""
+    """A tangent, the same for all peers. With ones, gradients through norms would be only rounding errors."""
     values = torch.arange(shape.numel(), device=device, dtype=torch.float32).mul(12.9898).sin()
     return values.view(shape).to(dtype)
 
@@ -242,7 +242,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
 
 
 def difference(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor]) -> float:
-    """The greatest one, over the greatest value of each tensor; infinity for other shapes."""
+    """The largest difference relative to each tensor's largest value; infinity if shapes differ."""
     if [value.shape for value in expected] != [value.shape for value in actual]:
         return math.inf
     worst = 0.0
@@ -254,7 +254,7 @@ def difference(expected: Sequence[torch.Tensor], actual: Sequence[torch.Tensor])
 
 
 def least_bytes(program: Program) -> int:
-    """That have to be read and written: inputs, parameters and results, each once; gradients are not counted."""
+    """Bytes that must be read and written: inputs, parameters and results, each once; gradients are not counted."""
     with torch.no_grad():
         results = _tensors(program.function(*program.inputs))
     parameters = list(program.function.parameters()) if isinstance(program.function, nn.Module) else []
@@ -262,7 +262,7 @@ def least_bytes(program: Program) -> int:
 
 
 def copy_bandwidth(size: int) -> float:
-    """Bytes for each second that a copy on the GPU reads and writes."""
+    """Bytes per second that a copy on the GPU reads and writes."""
     source = torch.zeros(size, dtype=torch.int8, device="cuda")
     target = torch.empty_like(source)
     (milliseconds,) = bench_on_gpu([Trial(lambda: None, lambda: target.copy_(source))])

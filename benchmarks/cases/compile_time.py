@@ -1,6 +1,6 @@
-"""What compiling a model costs beside Inductor, in training mode, forward and backward, from a module never compiled.
+"""Time to compile a model for training (forward and backward), beside Inductor, with no caches.
 
-Sides of a model, in seconds of the processor:
+Sides, in CPU seconds:
 
 * source: our capture, gradients, partition, lowering, schedule and printed text of all kernels;
 * cubins: the same kernels compiled for sm_90, without what is on disk, by ptxas in the end (`products_s` for matrix products, for
@@ -84,7 +84,9 @@ def _sides(make: Callable[[], Model]) -> dict[str, Side]:
 
 
 def compiled_graphs(model: Model) -> list[CompiledGraph]:
-    """Forward and backward graphs of a model as kernels. The graphs are run as they are: kernels are made and not run."""
+    """Forward and backward graphs of a model as kernels. Kernels are generated and not run: the graphs run operator by
+    operator.
+    """
     made: list[CompiledGraph] = []
 
     def compile_one(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
@@ -110,12 +112,12 @@ def _train(module: Callable[..., Any], inputs: Sequence[Any]) -> None:
 
 
 def cubin_figures(graphs: Sequence[CompiledGraph]) -> Figures:
-    """Compiles all kernels of graphs, equal ones once. Raises the compiler's error for one that it refuses."""
+    """Compile all kernels of graphs, equal ones once. Raises the compiler's error if it refuses one."""
     launches = [(printed.kernel, printed.default.constants) for graph in graphs for printed in graph.printed]
     kernels = list({(kernel.hash, *constants.items()): (kernel, constants) for kernel, constants in launches}.values())
     with tempfile.TemporaryDirectory() as folder, mock.patch.dict(os.environ, TORCH_ORACLE_KERNEL_CACHE=folder):
         started = time.perf_counter()
-        compiled = compile_batch(kernels, CAPABILITY, has_aligned_tensors=True)  # as a GPU's first launch
+        compiled = compile_batch(kernels, CAPABILITY, has_aligned_tensors=True)  # like the first launch on a GPU
         wall = time.perf_counter() - started
     figures = Figures(processor_s=0.0, wall_s=wall, products_s=0.0, kernels=len(kernels), registers=0, spills=0)
     for (_, constants), result in zip(kernels, compiled, strict=True):
@@ -129,7 +131,7 @@ def cubin_figures(graphs: Sequence[CompiledGraph]) -> Figures:
 
 
 def compile_by_inductor(model: Model) -> None:
-    """With nothing kept from before, on disk or in memory, and by this process, whose time is taken."""
+    """Compile with no caches on disk or in memory, in this process, whose time is measured."""
     fresh: Any = getattr(importlib.import_module("torch._inductor.utils"), "fresh_cache")
     config: Any = importlib.import_module("torch._inductor.config")
     torch.compiler.reset()
@@ -138,12 +140,12 @@ def compile_by_inductor(model: Model) -> None:
 
 
 def graphs_by_inductor(model: Model) -> list[on_gpu.InductorGraph]:
-    """As Triton, printed and not compiled."""
+    """Generate Triton code without compiling it."""
     return on_gpu.inductor_graphs(lambda backend: _train(torch.compile(model.module, backend=backend), model.inputs))
 
 
 def ratios(seconds: Mapping[str, Any]) -> dict[str, float]:
-    """Of our time over Inductor's: below 1 ours is faster."""
+    """Our time divided by Inductor's: below 1 ours is faster."""
     parts = {
         "source_ratio": (("source",), ("inductor_cpp",)),
         "total_ratio": (("source", "cubins"), ("inductor_cpp",)),

@@ -1,4 +1,4 @@
-"""What exporting a model costs, refimpl beside torch."""
+"""Time to export a model, refimpl and torch."""
 
 from __future__ import annotations
 

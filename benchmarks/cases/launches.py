@@ -1,4 +1,4 @@
-"""What launching kernels costs beside the kernels themselves."""
+"""Overhead of launching kernels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from refimpl.tests.codegen.launch_graphs import NothingLevel, graph_of, launch_n
 
 
 class _Compiled:
-    """In the place of what Triton has compiled."""
+    """A stand-in for Triton's compiled kernel."""
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         return self._run
@@ -25,7 +25,7 @@ class _Compiled:
 
 
 class UncompiledDeviceLevel(DeviceLevel):
-    """A GPU's level up to the compiled kernel, where there need be no GPU."""
+    """The GPU level without the compiled kernel, which needs no GPU."""
 
     def __init__(self) -> None:
         self.fp_fusion = False
@@ -40,10 +40,10 @@ class UncompiledDeviceLevel(DeviceLevel):
 
 @benchmark(repeat=21)
 def codegen_overhead(launches: int = 20) -> Iterator[Case]:
-    """Microseconds for each launch of graphs whose kernels run nothing, beside allocations and empty calls written by hand.
+    """Microseconds per launch of graphs whose kernels do nothing, beside hand-written allocations and empty calls.
 
-    `device` binds kernels as on a GPU, up to the call of what Triton has compiled, which is left out. The difference of two
-    lengths leaves out what a call costs once.
+    `device` binds kernels as on a GPU, except for the call of Triton's compiled kernel. The difference between two graph lengths
+    removes the constant cost of a call.
     """
     ways: dict[str, Callable[[int], tuple[Side, int]]] = {
         "device": lambda length: _graph(length, UncompiledDeviceLevel()),
@@ -73,7 +73,7 @@ def codegen_overhead(launches: int = 20) -> Iterator[Case]:
 
 
 def _graph(length: int, level: Any, *, reuse: bool = True) -> tuple[Side, int]:
-    """A graph, and how many kernels it launches."""
+    """A graph, and the number of its launches."""
     graph = graph_of(length, level, reuse=reuse)
     return partial(graph.call, torch.ones(8, 8)), len(graph.printed)
 

@@ -1,4 +1,4 @@
-"""What it costs to judge, to run tasks in workers, to store results, and what sweeps and campaigns take in all."""
+"""Time to judge, to run tasks in workers and to store results, and total time of sweeps and campaigns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from results.tests import fabricate
 
 @benchmark(repeat=5)
 def judge_cost() -> Iterator[Case]:
-    """A verdict; the bounds are what a sweep of 20 000 cases can afford beside compiles of about 40 ms."""
+    """A verdict. The bounds keep a sweep of 20 000 cases cheap compared with compiles of about 40 ms."""
 
     def case(name: str, calls: int, bound_s: float, function: Callable[..., Any], *arguments: Any) -> Case:
         return Case(name, lambda: {"judge": lambda: function(*arguments)}, calls=calls, bound_s=bound_s)
@@ -69,7 +69,7 @@ def _verdict(eager: Outcome, subject: Outcome, truth: Outcome | None = None) -> 
 
 @benchmark(repeat=5, warm_up="never")
 def isolate_overhead(tasks: int = 2000, workers: int = 2, preload: str = "") -> Iterator[Case]:
-    """A task that does nothing, in workers that stay and in a fresh worker each; `first_s`: until the first result."""
+    """An empty task, in reused workers and in a new worker each; `first_s`: time until the first result."""
     for count in sorted({1, workers}):
         modules = preload.split(",") if preload else []
         kept = partial(_pool, count, modules, tasks, max_tasks=10**9)
@@ -106,12 +106,12 @@ def _run_tasks(pool: Pool, count: int) -> None:
 
 @benchmark(repeat=1, warm_up="never")
 def store(cases: int = 20_000, batch: int = 1000) -> Iterator[Case]:
-    """Planning and recording a big run in batches, and reading it back: seconds of each step, megabytes of the file."""
+    """Planning and recording a large run in batches, and reading it: seconds of each step, megabytes of the file."""
     yield Case(f"{cases} cases, batches of {batch}", lambda: {"store": partial(_store, cases, batch)})
 
 
 def _store(cases: int, batch: int) -> Figures:
-    # Four subjects per program, and one failure in fifty: what a sweep plans.
+    # Four subjects per program and one failure in fifty, as in a typical sweep.
     planned = [
         fabricate.case(
             f"op{i // 40}/float32/forward/{i // 4}", subject=f"subject{i % 4}", source=f"# {i // 4}\n" + "x = 1\n" * 80
@@ -159,9 +159,10 @@ def _store(cases: int, batch: int) -> Figures:
 def sweep_overhead(
     subject: str = "aot_eager", workers: int = 2, match: str = "a*,nn.functional.l*,linalg.s*,s*", samples: int = 3
 ) -> Iterator[Case]:
-    """A sweep of some two hundred groups over the bare calls (eager twice, fp64 and noise where needed, subject): below 1.25.
+    """A sweep of about two hundred groups, divided by the bare calls (eager twice, fp64 and noise if needed, subject): below
+    1.25.
 
-    `cases`: of observing, judging and state checks; `run`: also of messages, database and workers that wait, but not planning.
+    `cases`: with observing, judging and state checks; `run`: also with messages, database and idle workers, but not planning.
     """
 
     def sweep() -> Figures:
@@ -176,11 +177,11 @@ def sweep_overhead(
 
 
 def _summary(words: list[str], option: str, file: str) -> dict[str, Any]:
-    """What a command of ours sums up with --json, in a new folder that holds `file`, the value of `option`."""
+    """The JSON summary of one of our commands, run in a new folder with `file` as the value of `option`."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / file
         if path.suffix == ".toml":
-            path.write_text("")  # an empty ledger: a campaign first runs the program of every known issue
+            path.write_text("")  # an empty ledger, since a campaign runs the program of every known issue
         command = [sys.executable, "-m", "oracle.cli", *words, "--json", option, str(path)]
         done = subprocess.run(command, cwd=folder, env=_environment(), capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1) or not done.stdout:
@@ -189,7 +190,7 @@ def _summary(words: list[str], option: str, file: str) -> dict[str, Any]:
 
 
 def _environment() -> dict[str, str]:
-    """The checkout is found from any folder."""
+    """Environment variables with which the checkout is found from any folder."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), *sys.path[1:]])}
 
 
@@ -208,10 +209,11 @@ def fuzz_throughput(
     torchfuzz: str = "",
     torchfuzz_programs: int = 20,
 ) -> Iterator[Case]:
-    """A program of a campaign, judge included, findings not reduced, in CPU time; `torchfuzz`: a PyTorch tree to run beside.
+    """CPU time per program of a campaign with judging and without reduction; `torchfuzz`: a PyTorch tree to compare with.
 
-    CPU time is that of all processes, the start of the workers included; `per minute` is by the wall from the first program drawn
-    to the last judged. The peer is the generator in PyTorch's tools/experimental/torchfuzz, which runs a program a process.
+    CPU time is that of all processes, including the start of the workers; `per minute` uses wall time from the first drawn
+    program to the last judged one. The peer is the generator in PyTorch's tools/experimental/torchfuzz, which runs one program
+    per process.
     """
 
     def campaign(subject: str) -> Figures:
@@ -231,7 +233,7 @@ def fuzz_throughput(
 
 
 def _torchfuzz(path: Path, programs: int, workers: int) -> Figures:
-    """Draws, compiles and compares. Raises RuntimeError where not every program ran: it ends with 0 whatever became of them."""
+    """Run torchfuzz. Raises RuntimeError if not every program ran, since its exit code is always 0."""
     places = (path, path / "fuzzer.py", path / "tools" / "experimental" / "torchfuzz" / "fuzzer.py")
     script = next((place for place in places if place.is_file()), None)
     if script is None:
@@ -260,7 +262,7 @@ _STAGES = {
 
 
 class StageClock:
-    """CPU time by stage of the judge, from what it says of its progress."""
+    """CPU time by stage of the judge, from its progress reports."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(_STAGES.values(), 0.0)
@@ -276,7 +278,7 @@ class StageClock:
 
 @benchmark(repeat=1, warm_up="never")
 def fuzz_stages(programs: int = 100, subjects: str = _LADDER, seed: int = 0, focus: str = "all") -> Iterator[Case]:
-    """Where the time of a program goes when it is judged alone in this process: milliseconds by stage."""
+    """Milliseconds by stage for a program that is judged alone in this process."""
 
     def stages(payload: Mapping[str, Any]) -> Figures:
         clock, chunk = StageClock(), 20

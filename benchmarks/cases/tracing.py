@@ -1,4 +1,4 @@
-"""How long tracing takes, `make_fx` of refimpl beside torch's."""
+"""Time of tracing, `make_fx` of refimpl and of torch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def forward_and_backward(module: torch.nn.Module) -> Program:
 
 @benchmark(repeat=15)
 def make_fx() -> Iterator[Case]:
-    """Tracing, stack traces off; `full`: with stack traces and the printed code, which refimpl prints only when asked."""
+    """Tracing without stack traces; `full`: with stack traces and the printed code, which refimpl prints on demand."""
     for name, (module, x) in modules().items():
         for direction, program in (("forward", module), ("forward + backward", forward_and_backward(module))):
             for mode in MODES:

@@ -1,1 +1,1 @@
-"""Tables of what is counted rather than timed, each made by `python -m benchmarks.measurements.NAME`."""
+"""Tables of counts rather than times, each made by `python -m benchmarks.measurements.NAME`."""

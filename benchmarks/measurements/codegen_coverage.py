@@ -1,8 +1,8 @@
 """Which operators become Triton kernels: `python -m benchmarks.measurements.codegen_coverage [--csv FILE]`.
 
 Every entry of PyTorch's OpInfo database: its samples are compiled forward, and no kernel is run. An entry is lowered if every
-aten call in the graphs of its samples is; what is left is listed by operator, with the reason. An entry whose program is no
-graph (it reads data, or raises) is in neither count.
+aten call in the graphs of its samples is; other calls are listed by operator, with the reason. An entry whose program has no
+graph (it reads data, or raises) is not counted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Entry:
 
 
 class _Observed(Exception):
-    """The graph has been seen; it need not run."""
+    """Ends a compile after the graph was seen, since it need not run."""
 
 
 def measure(op: Any, dtype: torch.dtype, max_samples: int) -> Entry:
@@ -73,7 +73,7 @@ def measure(op: Any, dtype: torch.dtype, max_samples: int) -> Entry:
             compile_aot(call, backend=look, decompositions=table)(sample.input, tuple(sample.args), dict(sample.kwargs))
         except _Observed:
             entry.samples += 1
-        except Exception:  # no graph: what it raises is the subject of other sweeps
+        except Exception:  # no graph: other sweeps check the exception
             entry.refused += 1
     for graph in seen:
         for step in graph.steps:
@@ -83,7 +83,7 @@ def measure(op: Any, dtype: torch.dtype, max_samples: int) -> Entry:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Print rows, counts, and the operators that stand in the way of most entries."""
+    """Print rows, counts, and the operators that keep most entries from being lowered."""
     parser = options_of(__doc__, only=True)
     names = {str(dtype).removeprefix("torch."): dtype for dtype in sorted(KERNEL_DTYPES, key=str)}
     parser.add_argument("--dtype", choices=sorted(names), default="float32")

@@ -1,9 +1,9 @@
-"""What models become as kernels: `python -m benchmarks.measurements.codegen_models [--only TEXT] [--csv FILE]`.
+"""Kernels of models: `python -m benchmarks.measurements.codegen_models [--only TEXT] [--csv FILE]`.
 
-The models of benchmarks.models, in training: a row for the forward graph and one for the backward graph of each, as the backend
-`triton` gets them. Columns: calls of operators in the graph; how many are part of a kernel; kernels; calls that are left to the
-operators' own kernels, and of which operators, how often and why. No kernel is run: the graphs run as they are. Matrix products,
-convolutions and random numbers are kernels of our own, as they can be on a GPU.
+There is a row for the forward and the backward graph of each model of benchmarks.models in training, as the backend `triton` gets
+them. Columns: calls of operators in the graph; how many are part of a kernel; kernels; fallbacks, with operators, counts and
+reasons. No kernel is run: the graphs run operator by operator. Matrix products, convolutions and random numbers are kernels of
+our own, as they can be on a GPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GraphRow:
 
 
 def row_of(graph: ModelGraph) -> GraphRow:
-    """What a graph becomes."""
+    """The row of a compiled graph."""
     with following_kernels_of("cuda"):
         lowered = lower_graph(graph.module, options=OPTIONS)
         compiled = compile_graph(graph.module, graph.example_inputs, options=OPTIONS)

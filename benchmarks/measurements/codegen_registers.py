@@ -23,7 +23,7 @@ CAPABILITIES = (80, 90)
 
 @dataclass(frozen=True, slots=True)
 class RegistersRow:
-    """Of one graph of one model, on one kind of GPU."""
+    """The row of one graph of one model, for one GPU capability."""
 
     model: str
     graph: str  # "forward" or "backward"
@@ -44,7 +44,7 @@ def rows_of(graph: ModelGraph) -> list[RegistersRow]:
 
 
 def row_of(graph: ModelGraph, compiled: CompiledGraph, capability: int) -> RegistersRow:
-    """The most of all kernels of a graph. Raises the compiler's error for one that it refuses."""
+    """The maxima over all kernels of a graph. Raises the compiler's error if it refuses one."""
     launches = [(printed.kernel, printed.default.constants) for printed in compiled.printed]
     made: list[CompiledKernel] = []
     for result in compile_batch(launches, capability, has_aligned_tensors=True):

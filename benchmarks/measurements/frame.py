@@ -1,4 +1,4 @@
-"""What the commands that make tables share: options, rows printed as they come, and a CSV file written after each."""
+"""Shared by the commands that make tables: options, printing rows as they arrive, and writing a CSV file after each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pandas as pd
 
 
 def options_of(document: str | None, *, only: bool = False) -> argparse.ArgumentParser:
-    """A parser with --csv, and with --only where a table has rows of many names."""
+    """A parser with --csv, and with --only for tables with many names."""
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=document, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--csv", type=Path, help="the table, written after each row")
@@ -24,7 +24,7 @@ def options_of(document: str | None, *, only: bool = False) -> argparse.Argument
 
 
 def shown(rows: Iterable[Any], file: Path | None) -> pd.DataFrame:
-    """Prints and writes rows, which are mappings or dataclasses, while they are made. Returns the table."""
+    """Print and write rows, which are mappings or dataclasses, as they arrive. Returns the table."""
     found: list[Mapping[str, Any]] = []
     for row in rows:
         found.append(row if isinstance(row, Mapping) else asdict(row))
@@ -34,13 +34,13 @@ def shown(rows: Iterable[Any], file: Path | None) -> pd.DataFrame:
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], file: Path | None) -> None:
-    """As CSV, where a file is given; numbers stay as they are beside empty cells."""
+    """Write rows as CSV, if a file is given; integers stay integers beside empty cells."""
     if file is not None:
         pd.DataFrame(list(rows), dtype=object).to_csv(file, index=False)
 
 
 def read_notes(file: Path | None) -> dict[str, dict[str, str]]:
-    """What somebody who looked at each finding says of it, by bucket."""
+    """The notes of a reviewer on findings, by bucket."""
     if file is None:
         return {}
     with file.open(newline="", encoding="utf-8") as opened:

@@ -1,9 +1,9 @@
-"""What campaigns have reached, against OpInfo's list: `python -m benchmarks.measurements.fuzz_coverage CORPUS ... [--csv FILE]`.
+"""Coverage of campaigns, compared with OpInfo: `python -m benchmarks.measurements.fuzz_coverage CORPUS ... [--csv FILE]`.
 
 Prints how many distinct aten overloads, pairs of operators, dtypes, layouts, lowerings, passes and reasons of graph breaks the
 programs of the corpora had; then runs OpInfo's own samples in eager (forward, and backward where there is one) and says how many
 of the overloads that these call were reached too, and how many of Inductor's lowerings. `--csv` has a row for each entry of
-OpInfo: its overloads, and those that no program reached. Entries that cannot be run say why.
+OpInfo: its overloads, and those that no program reached. Entries that cannot run have the reason.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.measurements.frame import options_of, write_rows
 from fuzz.campaign.corpus import read_json
 from fuzz.judge.observing import AtenOverloads
 
-_SAMPLES = 12  # of an entry and a dtype; the later ones of OpInfo call nothing else
+_SAMPLES = 12  # samples of an entry and a dtype; OpInfo's later ones call no other overloads
 _DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 _SHOWN = (
     ("aten", "aten overloads"),
@@ -51,7 +51,7 @@ class Entry:
 
 
 def reached(corpora: Sequence[Path]) -> tuple[Counter[str], int, float]:
-    """Features and how many programs had each; programs; seconds. Raises what `read_json` raises for what is no corpus."""
+    """Features with the number of programs that had each; programs; seconds. Raises UsageError if a folder is no corpus."""
     counts: Counter[str] = Counter()
     programs, wall_s = 0, 0.0
     for corpus in corpora:
@@ -79,7 +79,7 @@ def _run(info: Any, dtype: torch.dtype, entry: Entry) -> None:
     torch.manual_seed(0)
     try:
         samples = list(itertools.islice(info.sample_inputs("cpu", dtype, requires_grad=has_gradient), _SAMPLES))
-    except Exception as error:  # an entry whose samples need what this build lacks
+    except Exception as error:  # the samples need something that this build of torch lacks
         entry.reason = f"{type(error).__name__}: {error}"[:200]
         return
     for sample in samples:

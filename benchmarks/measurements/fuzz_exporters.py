@@ -1,8 +1,8 @@
-"""Campaigns on exporters beside each other: `python -m benchmarks.measurements.fuzz_exporters CORPUS ... --output FOLDER`.
+"""Compares campaigns on exporters: `python -m benchmarks.measurements.fuzz_exporters CORPUS ... --output FOLDER`.
 
-Each corpus is of one subject. Written are `export-fuzz.md` (how programs ended on each subject, and what was refused), and
-`export-fuzz.csv`: a row for each bucket, with the verdicts of the other subjects on its reduced program. `--notes` (columns
-`bucket`, `cause`, `whose`) adds what somebody who looked at each finding says of it.
+Each corpus belongs to one subject. It writes `export-fuzz.md` (statuses and refusals by subject) and `export-fuzz.csv`: a row for
+each bucket, with the verdicts of the other subjects on its reduced program. `--notes` (columns `bucket`, `cause`, `whose`) adds a
+reviewer's notes on each finding.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Judge = Callable[[FuzzProgram, SubjectSpec], Verdict]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Campaign:
-    """What a corpus says of one subject."""
+    """The campaign of a corpus on one subject."""
 
     subject: str
     statuses: Mapping[str, int]
@@ -55,7 +55,7 @@ def read_campaign(corpus: Path) -> Campaign:
 def rows(
     campaigns: Sequence[Campaign], notes: Mapping[str, Mapping[str, str]], *, judge_on: Judge = judge_here
 ) -> list[dict[str, Any]]:
-    """A row for each bucket, by subject and status; `others` is how the other subjects end on the reduced program."""
+    """A row for each bucket, by subject and status; `others` has the statuses of the other subjects on the reduced program."""
     table = []
     for campaign in campaigns:
         others = [resolve(other.subject) for other in campaigns if other.subject != campaign.subject]

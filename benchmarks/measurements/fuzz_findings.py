@@ -1,8 +1,8 @@
 """The findings of campaigns as a table: `python -m benchmarks.measurements.fuzz_findings CORPUS ... --csv FILE [--notes CSV]`.
 
-A row for each bucket of the corpora, one for buckets of several with the same key: what is wrong, where first, the reduced
-program, and the worst element's error in eager and compiled code against fp64. `--notes` (columns `bucket`, `real`, `new`,
-`note`) adds what somebody who looked at each finding says of it; buckets without a note say so.
+There is a row for each bucket key of the corpora: symptom, first wrong rung, reduced program, and the worst element's error in
+eager and compiled code against fp64. `--notes` (columns `bucket`, `real`, `new`, `note`) adds a reviewer's notes on each finding;
+buckets without a note are marked.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""How many planted bugs a campaign finds, and after how much work.
+"""Measures how many planted bugs a campaign finds, and after how much CPU time.
 
     python -m benchmarks.measurements.fuzz_mutants [--minutes 10] [--seed 0] [--only TEXT] [--csv FILE]
 
-For each mutant of `fuzz.mutants`: `torch-oracle fuzz` with one worker, until the first finding or until its processes have used
-so many minutes of CPU time. A finding counts when its status is one that the mutant is said to have; any other is listed beside
-it. CPU time, not wall time, is what counts, so the machine may be shared.
+For each mutant of `fuzz.mutants` it runs `torch-oracle fuzz` with one worker, until the first finding or until its processes have
+used the given minutes of CPU time. A finding counts if the mutant lists its status; others are listed separately. CPU time does
+not depend on other load of the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.measurements.frame import options_of, shown, write_rows
 from fuzz.mutants import MUTANTS, Mutant
 
 _SAMPLE_S = 0.5
-_CASE_TIMEOUT_S = 10.0  # a mutant that hangs is found after so long
+_CASE_TIMEOUT_S = 10.0  # time after which a mutant that hangs is found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def _read_findings(stream: Any, mutant: Mutant, found: list[dict[str, Any]], oth
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Of a process and everything below it, ended children included."""
+    """CPU time of a process and its descendants, including ended children."""
     total = 0.0
     try:
         parent = psutil.Process(pid)
@@ -115,7 +115,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ctrl-C first: the campaign ends its workers itself."""
+    """End a campaign with Ctrl-C first, so that it ends its workers itself."""
     if process.poll() is None:
         process.terminate()
         try:

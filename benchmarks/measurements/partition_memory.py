@@ -1,4 +1,5 @@
-"""What partitions save for the backward, refimpl beside torch: `python -m benchmarks.measurements.partition_memory [--run]`.
+"""Memory that partitioners save for the backward, refimpl and torch: `python -m benchmarks.measurements.partition_memory
+[--run]`.
 
 Both split the same joint graph, parameters declared as static. Columns: nodes of the joint graph; kilobytes that the forward
 keeps for the backward (memory counted once, without inputs, parameters and outputs) by refimpl's and torch's minimum cut; ratios
@@ -68,7 +69,7 @@ def row_of(name: str, make: Callable[[], Model], *, runs: bool) -> dict[str, Any
             values = (run_graphs(graphs, program, [primal.clone() for primal in program.primals]) for graphs in both)
             row["is_same"] = all(map(_are_close, *values))
         return row
-    except Exception as error:  # one line per model, whatever happens; the exit status says it
+    except Exception as error:  # each model gets a row; the exit code reports failures
         return {"model": name, "error": f"{type(error).__name__}: {str(error).splitlines()[0][:150]}"}
 
 
