@@ -45,9 +45,7 @@ class Relation:
     is_rare: bool = False  # it applies to few programs, so every second turn tries it first
 
     def is_for(self, subject: SubjectSpec) -> bool:
-        """Whether the relation makes sense for this subject: only torch.compile takes graphs, and only some subjects have caches
-        on disk.
-        """
+        """Whether the relation applies to this subject: it must take graphs, or may have caches on disk."""
         match self.road:
             case Road.HERE:
                 return True

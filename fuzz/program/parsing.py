@@ -26,7 +26,7 @@ UNKNOWN = Expr("<not an operand>")  # returned by `_Reader.operand` for an expre
 def statements_of(text: str, values: Iterable[str], definitions: tuple[str, ...] = ()) -> tuple[Statement, ...] | None:
     """The statements of a text in which these names, and those it binds, are values.
 
-    None if the text has braces that are not a dict. Raises SyntaxError.
+    None if the text has an f-string or a set, whose braces `Lines` would read as names. Raises SyntaxError.
     """
     tree = ast.parse(textwrap.dedent(text))
     if any(isinstance(node, (ast.JoinedStr, ast.Set)) for node in ast.walk(tree)):

@@ -1,1 +1,1 @@
-"""The vocabulary that programs are drawn from: operators with their operands, statements, whole programs."""
+"""The grammar: operators with their operands, statements, and whole programs."""

@@ -38,7 +38,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
 
 
 def draw_program(draw: Draw, settings: Settings) -> FuzzProgram:
-    """A program that eager accepts, every call of its plan but for a last one that is meant to raise."""
+    """A program that eager accepts, with every call of its plan except possibly a last one that is meant to raise."""
     for _ in range(_ATTEMPTS):
         program = _drawn(draw, settings)
         if program is not None:
@@ -53,14 +53,14 @@ def _drawn(draw: Draw, settings: Settings) -> FuzzProgram | None:
     modules.begin(draw, scene)
     draw_layout(draw, scene)
     for count in range(settings.max_statements):
-        # A choice before each statement, not a number before all: Hypothesis can then take any of them out.
+        # One choice before each statement instead of one count, so that Hypothesis can remove any statement.
         if count >= settings.min_statements and not draw.chance(_GOES_ON):
             break
         _add_statement(draw, scene)
     program = scene.to_program(draw_result(draw, scene))
     program = draw_plan(draw, scene, program)
     if any(isinstance(s, OpCall) and s.target == "torch.autograd.grad" for s in walk(program.statements)):
-        # compiled functions refuse, and say so, to keep a graph whose buffers they give away
+        # with donated buffers, compiled functions refuse to retain the graph
         program = replace(program, config={**program.config, "torch._functorch.config.donated_buffer": False})
     return accepted(scene, program)
 
@@ -80,7 +80,7 @@ def _add_statement(draw: Draw, scene: Scene) -> None:
             scene.families[family] = None
             return
         if len(scene.statements) == before[1]:
-            scene.forget_arguments(before[0])  # nothing reads them
+            scene.forget_arguments(before[0])  # no statement uses them
 
 
 def draw_result(draw: Draw, scene: Scene) -> Operand:

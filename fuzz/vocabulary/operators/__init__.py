@@ -1,8 +1,8 @@
-"""Operator specifications: hundreds of operators, each with how to draw a call of it.
+"""Operator specifications: hundreds of operators, each with a function that draws a call of it.
 
-`OPERATORS` maps a spec's name to it. One file a category; a row of its table says what the operator takes
-(`fuzz.vocabulary.operators.build`, `fuzz.vocabulary.operators.operands`). Operators that this version of torch does not have
-are left out.
+`OPERATORS` maps names to specifications. There is one file per category, with a table whose rows describe the operands
+(`fuzz.vocabulary.operators.build`, `fuzz.vocabulary.operators.operands`). Operators that this version of torch lacks are left
+out.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _SLOPE = optional(either(0.01, 0.2, -0.5))
 
 
 def _channels(builder: CallBuilder) -> tuple[int, ...]:
-    """One weight, or one for each channel."""
+    """One weight, or one per channel."""
     main = builder.main
     return (main.shape[1],) if main.dim() > 1 and builder.draw.chance(0.6) else (1,)
 

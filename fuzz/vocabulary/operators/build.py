@@ -1,7 +1,7 @@
-"""How a call is drawn from a description of its operands: one `Part` an operand, in order.
+"""Draws a call from a description of its operands, one `Part` for each operand, in order.
 
-A row of an operator table says what the operator takes: `op("torch.cumsum", "scan", x(NUMERIC), dim())`. `op` makes an
-`OpSpec` of it. Parts ask a `CallBuilder` for tensors, which takes them from the scene or adds arguments to it.
+A row of an operator table describes the operands: `op("torch.cumsum", "scan", x(NUMERIC), dim())`. `op` makes an `OpSpec` from
+it. Parts get tensors from a `CallBuilder`, which takes them from the scene or adds arguments to it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ INEXACT: Final = (*FLOATS, *COMPLEX)
 NUMERIC: Final = (*FLOATS, *INTEGERS, *COMPLEX)
 INTEGRAL: Final = (*INTEGERS, "bool")
 ALL: Final = (*NUMERIC, "bool")
-DOUBLES: Final = ("float32", "float64")  # what kernels without half precision take
+DOUBLES: Final = ("float32", "float64")  # dtypes of kernels without half precision
 WRITABLE_LAYOUTS: Final = ("contiguous", "transposed", "sliced", "offset", "channels_last", "gapped")
-_TRIES: Final = 8  # draws of an argument, or of operands, with a condition
-MOST_RESULTS: Final = 6  # of an operator that returns as many as its input has parts
+_TRIES: Final = 8  # attempts to draw an argument, or operands, that fulfil a condition
+MOST_RESULTS: Final = 6  # of an operator whose number of results depends on its input
 
 
 class Unfit(Exception):
-    """The scene has nothing for an operand, and nothing should be added."""
+    """Raised if the scene has no value for an operand, and none should be added."""
 
 
 class Omitted:
-    """Stands for an operand that is left out."""
+    """Stands for an omitted operand."""
 
 
 OMIT: Final = Omitted()
@@ -46,13 +46,13 @@ PartLike: TypeAlias = "Part | Operand"  # a constant stands for itself
 
 
 class CallBuilder:
-    """A call under construction. `main` is the first tensor: what the other operands are made to fit."""
+    """A call under construction. `main` is the first tensor; the other operands must fit it."""
 
     def __init__(self, draw: Draw, scene: Scene, *, may_require_grad: bool = True) -> None:
         self.draw = draw
         self.scene = scene
         self.may_require_grad = may_require_grad
-        self.list_length = 0  # of the first operand, where that is a list of tensors
+        self.list_length = 0  # of the first operand, if it is a list of tensors
         self._picked: list[str] = []
 
     @property
@@ -61,7 +61,7 @@ class CallBuilder:
 
     @property
     def operands(self) -> list[torch.Tensor]:
-        """The tensors taken so far."""
+        """The tensors used so far."""
         return [self.scene.values[name] for name in self._picked]
 
     @property
@@ -69,7 +69,7 @@ class CallBuilder:
         return self.scene.values[self._picked[-1]]
 
     def take(self, name: str) -> Ref:
-        """This tensor is an operand."""
+        """Use this tensor as an operand."""
         self._picked.append(name)
         return Ref(name)
 
@@ -86,9 +86,9 @@ class CallBuilder:
         is_dense: bool = False,
         requires_grad: bool | None = None,
     ) -> str:
-        """A live tensor that fits, or a new argument. A `domain` holds for new arguments: where the operator's meaning depends on
-        it, ask for `is_strict`, and no live value is taken; else every second time one is. `is_dense`: no two elements in one
-        place."""
+        """A live tensor that fits, or a new argument. A `domain` applies to new arguments only: with `is_strict` no live value is
+        used, else one is used every second time. `is_dense`: elements do not overlap.
+        """
 
         def fits(tensor: torch.Tensor) -> bool:
             return (
@@ -163,8 +163,9 @@ def op(
     why: Mapping[str, str] | None = None,
     **keywords: Any,
 ) -> OpSpec:
-    """A specification of an operator whose operands are these. `why` gives reasons for narrowed domains.
-    Without a gradient (eager's backward is not implemented, or leaves open where it is) nothing that requires grad is taken."""
+    """The specification of an operator with these operands. `why`: reasons for restricted domains. With `has_gradient=False`
+    (eager's backward is not implemented, or its result is undefined) no operand requires a gradient.
+    """
     return OpSpec(
         name=name or target,
         category=category,
@@ -178,8 +179,9 @@ def op(
 
 
 def guarded(spec: OpSpec) -> OpSpec:
-    """The same specification, with None for a call where the scene has nothing that fits, and where the result would depend on
-    the order of a sum that overflows; arguments that were added on the way go again."""
+    """The specification, with None instead of a call if the scene has no operand that fits, or if the result would depend on the
+    order of a sum that overflows. Arguments added before are removed.
+    """
     may_overflow = adds_up(spec)
 
     def draw_call(draw: Draw, scene: Scene) -> OpCall | None:
@@ -209,10 +211,10 @@ def call_of(
     results: str = "v",
     may_require_grad: bool = True,
 ) -> DrawCall:
-    """Draws the parts in order, then the keywords.
+    """A function that draws the parts in order, then the keywords.
 
-    `results`: a letter a result: "v" is bound, "_" is bound to a name that nothing reads (indices that ties leave open); "*":
-    as many as come out, two to MOST_RESULTS; "?": one, bound now and then (the target of a write); "" for none.
+    `results` has a letter per result: "v" is bound, "_" is bound to a name that is never used (indices that ties leave
+    undefined); "*": two to MOST_RESULTS results; "?": one result, bound sometimes (the target of a write); "" for none.
     """
 
     def draw_call(draw: Draw, scene: Scene) -> OpCall | None:
@@ -225,7 +227,7 @@ def call_of(
 def draw_with(
     builder: CallBuilder, target: str, parts: Sequence[PartLike], keywords: Mapping[str, PartLike], results: str
 ) -> OpCall | None:
-    """The call. Raises Unfit where a part finds nothing."""
+    """Draw a call. Raises Unfit if a part finds no operand."""
     args = [operand for part in parts if not isinstance(operand := draw_part(builder, part), Omitted)]
     pairs = [
         (name, operand)
@@ -250,7 +252,7 @@ def named(call: OpCall, scene: Scene, results: str) -> OpCall | None:
 
 
 def evaluate(call: OpCall, scene: Scene) -> Any:
-    """What a call of a function or method gives, without keeping it; None where eager refuses."""
+    """The result of a call of a function or method, which is not kept; None if eager refuses."""
     args = [_value_of(arg, scene) for arg in call.args]
     kwargs = {name: _value_of(arg, scene) for name, arg in call.kwargs}
     if call.target.startswith("."):
@@ -285,9 +287,9 @@ def draw_part(builder: CallBuilder, part: PartLike) -> Operand | Omitted:
     return part(builder) if callable(part) else part
 
 
-# Operators whose result depends on the order of a sum where that overflows on the way: they get no elements near the
-# largest. `3e38 + 3e38 - 3e38` is infinite or not, as a kernel adds: none of the answers is wrong. Infinities and NaN
-# themselves are fine: what they give does not depend on the order.
+# Operators whose result depends on the order of a sum if a partial sum overflows get no elements near the largest number. `3e38 +
+# 3e38 - 3e38` is infinite or not, depending on the kernel, and neither result is wrong. Infinities and NaN are allowed, since
+# with them the result does not depend on the order.
 
 _CATEGORIES = frozenset(
     ["matmul", "linalg", "conv", "norm", "loss", "attention", "fft", "scan", "resize", "masked", "embedding"]
@@ -297,7 +299,7 @@ _NAMES = re.compile(
     r"|scatter_reduce|accumulate|index_put|\bput\b|fold|im2col|trap|linear|grid_|upsample|quantile|polynomial|embedding|cov|dot"
     r"|matmul|softmax|_backward"
 )
-_LARGEST_HALF = 256.0  # whose square float16 still holds
+_LARGEST_HALF = 256.0  # its square is still finite in float16
 
 
 def adds_up(spec: OpSpec) -> bool:

@@ -1,4 +1,4 @@
-"""Changes of dtype, by every spelling Python has for them."""
+"""Changes of dtype, in every spelling."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _targets_of(source: str) -> tuple[str, ...]:
 
 
 def _as_other(builder: CallBuilder) -> Ref:
-    """A tensor whose dtype the first one is taken to."""
+    """A tensor to whose dtype the first one is converted."""
     targets = _targets_of(dtype_name(builder.main))
     return builder.take(builder.find(targets))
 

@@ -1,4 +1,4 @@
-"""Tensors out of nothing, and in the likeness of others."""
+"""Factory functions, and `*_like` functions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Indexing: reading at indices and masks, and writing a copy at them. Indices are in range; where writes would collide without
-an accumulation that says what comes out, they are all different."""
+"""Indexing: reads at indices and masks, and out-of-place writes. Indices are in range, and distinct where two writes to one
+element would be undefined.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def _along(
     weight: float = 1.0,
     rank: tuple[int, int] = (1, 4),
 ) -> OpSpec:
-    """f(x, dim, *rest): `draw_rest` gets the dimension (not negative) and the dtype of x."""
+    """Draws f(x, dim, *rest). `draw_rest` gets the dimension (not negative) and the dtype of x."""
 
     def draw_call(draw: Draw, scene: Scene) -> OpCall | None:
         builder = CallBuilder(draw, scene)
@@ -68,7 +69,7 @@ def _distinct(builder: CallBuilder, along: int) -> tuple[Ref, int]:
 
 
 def _source(builder: CallBuilder, along: int, count: int, dtype: str) -> Ref:
-    """What is written: the first tensor's shape with another size along the dimension."""
+    """The values to write: the first tensor's shape with another size along the dimension."""
     main_shape = list(builder.main.shape)
     if main_shape:
         main_shape[along] = count
@@ -98,7 +99,7 @@ def _index_reduce(builder: CallBuilder, along: int, dtype: str) -> tuple[Operand
 
 
 def _smaller_shape(builder: CallBuilder, along: int, *, is_distinct: bool) -> tuple[int, ...]:
-    """Of the index of a gather or scatter: at most the first tensor's in the other dimensions."""
+    """The shape of the index of a gather or scatter: at most the first tensor's sizes in the other dimensions."""
     draw = builder.draw
     shape = [size if draw.chance(0.7) else draw.integer(min(1, size), size) for size in builder.main.shape]
     if shape and not is_distinct and draw.chance(0.4):
@@ -280,7 +281,7 @@ def _getitem(
 
 
 def _slices(builder: CallBuilder) -> Items:
-    """A slice, an integer, None or an ellipsis a dimension."""
+    """For each dimension a slice, an integer, None or an ellipsis."""
     draw, main = builder.draw, builder.main
     entries: list[Operand] = []
     for size in main.shape[: draw.integer(1, main.dim())]:

@@ -1,4 +1,4 @@
-"""Joining, repeating, padding, moving: operators whose result holds the elements of their inputs in another place."""
+"""Joining, repeating, padding, moving: operators that move elements of their inputs to other positions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _repeats(builder: CallBuilder) -> Items:
 
 
 def _tiles(builder: CallBuilder) -> Items:
-    """As many as dimensions, fewer or more."""
+    """Repetitions: as many as dimensions, fewer, or more."""
     return Items(tuple(builder.draw.choice((1, 2, 3)) for _ in range(builder.draw.integer(1, 3))), "tuple")
 
 

@@ -1,4 +1,4 @@
-"""Linear algebra of well-conditioned matrices: what has one answer that rounding does not blow up."""
+"""Linear algebra on well-conditioned matrices, with unique results that do not amplify rounding errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators on lists of tensors (`torch._foreach_*`), whose tensors need not have one shape; in place, on tensors apart."""
+"""Operators on lists of tensors (`torch._foreach_*`) with different shapes; in-place ones on tensors that share no memory."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _SPREAD = {"elements": "drawn without NaN and extremes every second time: one of
 def _parameters(
     builder: CallBuilder, names: Sequence[str], shape: Sequence[int], *, chance: float = 0.6, domain: str = "any"
 ) -> list[tuple[str, Operand]]:
-    """Weight and bias as keywords, each there or not; apart from the operands after the first, which training changes."""
+    """Optional weight and bias as keywords, which share no memory with the running statistics that training writes."""
     dtypes = (dtype_name(builder.main),)
     written = list(builder.operands[1:])
 

@@ -1,4 +1,4 @@
-"""Parts: how one operand of a call is drawn. Each function makes a `Part`; what it fits is the call's first tensor."""
+"""Parts: each function makes a `Part`, which draws one operand of a call so that it fits the call's first tensor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def x(
     is_dense: bool = False,
     requires_grad: bool | None = None,
 ) -> Part:
-    """A tensor of its own: any live one that fits, or a new argument. With `shape` always of that shape."""
+    """Any live tensor that fits, or a new argument. With `shape` always of that shape."""
 
     def part(builder: CallBuilder) -> Ref:
         return builder.take(
@@ -59,7 +59,7 @@ def other(
     domain: str = "any",
     is_strict: bool = False,
 ) -> Part:
-    """A tensor that broadcasts with the first one, of its dtype but for `mixes`; a Python number at times."""
+    """A tensor that broadcasts with the first one, of its dtype except for `mixes`; sometimes a Python number."""
 
     def part(builder: CallBuilder) -> Operand:
         draw, main = builder.draw, builder.main
@@ -158,7 +158,7 @@ def number(*options: Any) -> Part:
 
 
 def a_number(builder: CallBuilder) -> Operand:
-    """A number that keeps the first tensor's dtype."""
+    """A number that does not change the first tensor's dtype."""
     draw, scene, main = builder.draw, builder.scene, builder.main
     wants_float = main.is_floating_point() or main.is_complex()
     if draw.chance(0.25):
@@ -171,7 +171,7 @@ def a_number(builder: CallBuilder) -> Operand:
 
 
 def a_divisor(builder: CallBuilder) -> Operand:
-    """A number to divide by: neither 0 nor -1, by which the least integer of a dtype cannot be divided."""
+    """A divisor: not 0, and not -1, since the smallest integer of a dtype cannot be divided by it."""
     wants_float = builder.main.is_floating_point() or builder.main.is_complex()
     options = (2.0, 0.1, 3, -0.5) if wants_float else (2, 3, 7, 10)
     return builder.draw.choice(options if wants_float or builder.main.dtype is torch.uint8 else (*options, -2, -3))
@@ -266,7 +266,7 @@ def random_size(builder: CallBuilder) -> int:
 
 
 def add_values(builder: CallBuilder, shape: Sequence[int], dtype: str, values: Sequence[Any]) -> Ref:
-    """A new argument with exactly these elements."""
+    """A new argument with these elements."""
     spec: dict[str, Any] = {"$": "tensor", "shape": list(shape), "dtype": dtype}
     spec["fill"] = {"kind": "values", "values": list(values)}
     if is_inexact(dtype) and builder.may_require_grad and builder.draw.chance(0.35):
@@ -306,7 +306,7 @@ def _coprime_step(draw: Draw, bound: int) -> int:
 
 
 def matrix(*, batch: int = 1, is_symmetric: bool = False, dtypes: Sequence[str] = ("float32", "float64")) -> Part:
-    """A well-conditioned square matrix, or a batch of them: the diagonal outweighs the rest of its row."""
+    """A well-conditioned (diagonally dominant) square matrix, or a batch of them."""
 
     def part(builder: CallBuilder) -> Ref:
         draw = builder.draw

@@ -1,4 +1,4 @@
-"""Overloads of aten that no Python function is named after, copies of views, masked reductions, packed operators."""
+"""Aten overloads without a Python function of their name, copies of views, masked reductions, packed operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's operators on tensors and numbers, and tensor methods that have no function of their name."""
+"""Python's operators on tensors and numbers, and tensor methods without a function of the same name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Operators that draw random numbers. Few of them take part in programs: the judge compares values only where the generator is
-used alike, and distributions elsewhere."""
+"""Operators that draw random numbers. They are drawn rarely, since the judge compares their values only if the subject uses the
+generator like eager, and else only distributions.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def _row(
     )
 
 
-# Which element gets which number follows the strides of the target: only of contiguous ones it is the same for every kernel.
+# The target's strides decide which element gets which number; only for contiguous targets all kernels agree.
 _PLAIN_TARGET = target(FLOATS, condition=torch.Tensor.is_contiguous, layouts=("contiguous", "offset"))
 _DTYPE = maybe_dtype("float64", "bfloat16")
 _INTO = (

@@ -54,7 +54,7 @@ def _boundaries(builder: CallBuilder) -> Ref:
 
 
 def _draw_searchsorted(draw: Draw, scene: Scene) -> OpCall | None:
-    """The sequence comes first, and what is looked for has its leading dimensions."""
+    """The sorted sequence comes first, and the values have its leading dimensions."""
     builder = CallBuilder(draw, scene)
     dtype = draw.choice(("float32", "int64"))
     lead = (draw.choice(scene.sizes),) if draw.chance(0.3) else ()

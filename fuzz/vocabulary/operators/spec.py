@@ -1,8 +1,7 @@
-"""OpSpec: what the fuzzer knows of one operator: how to make a call of it that eager accepts, and what the call is.
+"""OpSpec: the description of an operator, with a function that draws a call of it.
 
-Counterpart: torch/testing/_internal/opinfo/core.py OpInfo.
-Differs: an OpInfo lists samples of an operator on its own; a specification draws a call that fits a program under construction,
-keeps to what has one meaning, and is written against no part of torch's test machinery.
+Counterpart: torch/testing/_internal/opinfo/core.py OpInfo. Differs: an OpInfo lists samples of an operator alone; a specification
+draws a call that fits a program under construction, avoids undefined results, and uses no part of torch's test machinery.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ class OpSpec:
     """One operator as Python calls it.
 
     `draw_call` takes operands from the scene (or adds arguments to it) and returns the call with its results named by
-    `scene.fresh()`; None where the scene has nothing that fits and nothing should be added. The call need not be accepted: the
-    scene tries it, and drops what eager refuses.
+    `scene.fresh()`; None if the scene has no operand that fits. Eager need not accept the call: the scene tries it, and drops it
+    if eager refuses.
     """
 
     name: str  # as it is called: "torch.add", "torch.nn.functional.relu", ".add_", "torch.ops.aten._softmax"
@@ -36,5 +35,5 @@ class OpSpec:
     writes: bool = False  # in-place, out=, foreach in place
     is_random: bool = False
     is_view: bool = False
-    aten: tuple[str, ...] = ()  # overloads it is known to call, where that is not plain from the name
-    meta: Mapping[str, str] = field(default_factory=dict)  # notes: reasons for a narrowed domain
+    aten: tuple[str, ...] = ()  # overloads that it calls, if the name does not tell
+    meta: Mapping[str, str] = field(default_factory=dict)  # notes: reasons for a restricted domain

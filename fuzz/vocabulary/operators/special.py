@@ -1,4 +1,4 @@
-"""`torch.special`: functions of mathematics, most of them pointwise and of float32 and float64 only."""
+"""`torch.special`: mathematical functions, mostly pointwise, in float32 and float64 only."""
 
 from __future__ import annotations
 

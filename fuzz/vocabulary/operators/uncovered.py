@@ -1,4 +1,4 @@
-"""What OpInfo lists and no specification covers, with the reason. A test compares the two lists, in both directions."""
+"""OpInfo entries that no specification covers, with the reason. A test checks that the list is complete and has no stale rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views used as operators. Their aliasing and mutation through them are the business of the grammar of views."""
+"""Views used as operators. `fuzz.vocabulary.statements.views` draws aliasing and writes through views."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _permutation(builder: CallBuilder) -> Items:
 
 
 def _regrouped(builder: CallBuilder) -> Items:
-    """Another shape of as many elements: neighbours merged, one size split, a -1 at times."""
+    """Another shape with the same number of elements: adjacent sizes merged, one size split, sometimes a -1."""
     draw, shape = builder.draw, list(builder.main.shape)
     for _ in range(draw.integer(1, 2)):
         if len(shape) > 1 and draw.chance(0.5):

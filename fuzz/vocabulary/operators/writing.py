@@ -1,7 +1,7 @@
-"""Operators that write: in place, into `out=`, and lists of tensors in place.
+"""Operators that write: in place, into `out=`, and in place on lists of tensors.
 
-What is written has one meaning: no two elements of the target share a place, what is read is not partly overwritten (for
-operators that are not pointwise: not at all), and a leaf that requires grad is left alone.
+Every write is defined: elements of the target do not overlap, operands are not partly overwritten (for operators that are not
+pointwise: not at all), and the target is not a leaf that requires grad.
 """
 
 from __future__ import annotations
@@ -102,8 +102,9 @@ def source(
     is_apart: bool = False,
     domain: str = "any",
 ) -> Part:
-    """What is combined with the target: it broadcasts to it, its dtype can be cast to the target's, and the two do not partly
-    overlap (`is_apart`: have nothing in common)."""
+    """An operand that broadcasts to the target, with a dtype that can be cast to the target's, and that does not partly overlap
+    it (`is_apart`: shares no memory).
+    """
 
     def part(builder: CallBuilder) -> Operand:
         draw, main = builder.draw, builder.main
@@ -133,7 +134,7 @@ def source(
 def _write(
     name: str, *parts: PartLike, weight: float = 1.0, spec: str = "", category: str = _IN_PLACE, **keywords: Any
 ) -> OpSpec:
-    """A call whose first operand is the target. Its result, the target again, is bound now and then."""
+    """A call whose first operand is the target. Its result, the target again, is bound sometimes."""
     call = call_of(name, parts, keywords, results="?")
     return OpSpec(name=spec or name, category=category, draw_call=call, weight=weight, writes=True, meta=_LEAVES)
 
@@ -193,7 +194,7 @@ def _is_nonempty_row(tensor: torch.Tensor) -> bool:
 
 
 def _count(builder: CallBuilder) -> int:
-    """How many places of dimension 0 were named just before."""
+    """The number of indices of dimension 0 in the operand before."""
     return builder.last.shape[0]
 
 
@@ -212,7 +213,7 @@ def _distinct_rows_once(builder: CallBuilder) -> Operand:
 
 
 def _rows(numbers: float = 0) -> Part:
-    """Values for the rows that were named just before."""
+    """Values for the rows of the operand before."""
     return source(shape=lambda b: (_count(b), *b.main.shape[1:]), mixes=0, is_apart=True, numbers=numbers)
 
 
@@ -286,7 +287,7 @@ def _into(name: str, *parts: PartLike, weight: float = 0.4, **keywords: Any) -> 
 
 
 def _out_tensor(builder: CallBuilder, result: torch.Tensor, dtype: str) -> str:
-    """A live tensor apart from all operands, or a new argument."""
+    """A live tensor that shares no memory with the operands, or a new argument."""
 
     def fits(tensor: torch.Tensor) -> bool:
         return (

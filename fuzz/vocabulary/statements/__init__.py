@@ -1,1 +1,1 @@
-"""The grammar of programs, one level a file: shapes, tensors, statements by family, call plans, programs."""
+"""Statements by family, layouts of arguments, and call plans."""

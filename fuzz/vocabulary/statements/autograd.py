@@ -74,7 +74,7 @@ def helper(draw: Draw, scene: Scene, body: str, *, parameters: str = "x", decora
 
 
 def region(draw: Draw, scene: Scene) -> Drawn:
-    """One to three statements in `with torch.no_grad():` and its like; now and then with gradients again inside."""
+    """One to three statements in `with torch.no_grad():` or a similar context; sometimes with gradients enabled again inside."""
     before = len(scene.statements)
     with scene.region(draw.weighted(_REGIONS)):
         for _ in range(draw.weighted({1: 5, 2: 3, 3: 1})):
@@ -108,7 +108,7 @@ def decorated(draw: Draw, scene: Scene) -> Drawn:
 
 
 def detached_use(draw: Draw, scene: Scene) -> Drawn:
-    """A value beside itself without its history."""
+    """A value combined with its own detached version."""
     x = scene.pick(wants_grad)
     if x is None:
         return None
@@ -135,7 +135,7 @@ def used_twice(draw: Draw, scene: Scene) -> Drawn:
 
 
 def saved_then_written(draw: Draw, scene: Scene) -> Drawn:
-    """A result that backward reads, and a write near it that leaves what was saved alone: `y = x.exp(); x.mul_(2)`."""
+    """A result that backward uses, and a nearby write that does not change the saved tensor: `y = x.exp(); x.mul_(2)`."""
     x = scene.target(lambda tensor: wants_grad(tensor) and not tensor.is_leaf)
     if x is None:
         return None
@@ -145,7 +145,7 @@ def saved_then_written(draw: Draw, scene: Scene) -> Drawn:
 
 
 def requires_grad(draw: Draw, scene: Scene) -> Drawn:
-    """A result that becomes a leaf, and something made of it."""
+    """A result that becomes a leaf, and a value computed from it."""
     x = scene.pick(lambda tensor: is_float(tensor) and not tensor.requires_grad)
     if x is None or x in scene.arguments or x.startswith("self."):
         return None
@@ -183,9 +183,9 @@ def retained(draw: Draw, scene: Scene) -> Drawn:
 
 
 def differentiated(draw: Draw, scene: Scene) -> Drawn:
-    """torch.autograd.grad inside the program, with respect to an argument: what lies between may be in another graph.
+    """torch.autograd.grad inside the program, with respect to an argument; the differentiated values may be in another graph.
 
-    Without a graph of its own: compiled functions say that they have no double backward.
+    Without `create_graph`, since compiled functions do not support double backward.
     """
     y = scene.pick(has_history)
     arguments = [name for name in scene.arguments if name in scene.values and wants_grad(scene.values[name])]
@@ -201,7 +201,7 @@ def differentiated(draw: Draw, scene: Scene) -> Drawn:
 
 
 def checkpointed(draw: Draw, scene: Scene) -> Drawn:
-    """What is computed again in backward, random numbers included."""
+    """A checkpoint, which backward recomputes, including random numbers."""
     x = scene.pick(wants_grad)
     if x is None:
         return None

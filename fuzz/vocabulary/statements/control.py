@@ -1,7 +1,7 @@
 """Control flow: branches and loops on sizes, numbers and values, exceptions, contexts, and torch's own control flow operators.
 
-What makes a program leave a graph, or be compiled again at the next call. The statements in the branches are operator calls of
-their own, so that reduction can take a branch apart.
+These break graphs, or cause recompiles in later calls. Statements in branches are separate operator calls, so that the reducer
+can simplify a branch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Fits = Callable[[torch.Tensor], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """A question to a tensor, `{x}`, that one of the drawn integers, `{k}`, may take part in."""
+    """A condition on a tensor, `{x}`, which may contain a drawn integer, `{k}`."""
 
     text: str
     fits: Fits = lambda tensor: True
@@ -56,7 +56,7 @@ CONDITIONS: tuple[Condition, ...] = (
 
 
 def draw_if(draw: Draw, scene: Scene) -> Statement | None:
-    """if and else: one branch an operator call drawn as any other, the other one a computation of the same tensor."""
+    """if and else: one branch is any operator call, the other a computation on the same tensor."""
     drawn = _condition(draw, scene)
     if drawn is None:
         return None
@@ -67,7 +67,7 @@ def draw_if(draw: Draw, scene: Scene) -> Statement | None:
 
 
 def draw_if_without_else(draw: Draw, scene: Scene) -> Sequence[Statement] | None:
-    """A value that is bound again where the condition holds."""
+    """A value that is rebound if the condition holds."""
     drawn = _condition(draw, scene)
     if drawn is None:
         return None
@@ -105,7 +105,7 @@ def draw_conditional_write(draw: Draw, scene: Scene) -> Statement | None:
 
 
 def draw_for(draw: Draw, scene: Scene) -> Sequence[Statement] | None:
-    """A loop that carries a value; now and then over a size."""
+    """A loop that carries a value; sometimes over a size."""
     x = scene.pick(lambda t: kind_of(t) == "float" and t.numel() <= 512)
     if x is None:
         return None
@@ -158,7 +158,7 @@ def draw_while(draw: Draw, scene: Scene) -> Sequence[Statement] | None:
 
 
 def draw_try(draw: Draw, scene: Scene) -> Statement | None:
-    """A body that Python refuses, or may refuse, and what is done about it."""
+    """A body that raises, or may raise, a Python exception, and a handler."""
     return _try(
         draw,
         scene,
@@ -175,7 +175,7 @@ def draw_try(draw: Draw, scene: Scene) -> Statement | None:
 
 
 def draw_try_torch(draw: Draw, scene: Scene) -> Statement | None:
-    """A body that torch may refuse: capture lets such errors out instead of into the handler, so it is rare."""
+    """A body in which torch may raise. It is rare, since capture does not pass such errors to the handler."""
     return _try(draw, scene, ("{r} = {x}.view(-1, 7)", "{r} = {x}[{k}]", "{r} = torch.mm({x}, {x})"))
 
 
@@ -194,7 +194,7 @@ def _try(draw: Draw, scene: Scene, bodies: Sequence[str]) -> Statement | None:
 
 
 def draw_try_finally(draw: Draw, scene: Scene) -> Sequence[Statement] | None:
-    """What happens on the way out."""
+    """try with finally."""
     x = scene.pick(lambda t: kind_of(t) in ("float", "integer"))
     if x is None:
         return None
@@ -209,7 +209,7 @@ def draw_try_finally(draw: Draw, scene: Scene) -> Sequence[Statement] | None:
 
 
 def draw_with(draw: Draw, scene: Scene) -> Statement | None:
-    """A region in which gradients, or what is computed, are otherwise."""
+    """A `with` statement that changes the grad mode or the computation."""
     header = draw.choice(
         (
             "with torch.no_grad():",
@@ -225,7 +225,7 @@ def draw_with(draw: Draw, scene: Scene) -> Statement | None:
 
 
 def draw_raise(draw: Draw, scene: Scene) -> Statement | None:
-    """Something the program refuses: not now, but at a later call perhaps."""
+    """A raise that does not happen in the first call, but may in a later one."""
     drawn = _condition(draw, scene, lambda condition: not condition.reads_values)
     if drawn is None:
         return None
@@ -237,7 +237,7 @@ def draw_raise(draw: Draw, scene: Scene) -> Statement | None:
 def _condition(
     draw: Draw, scene: Scene, allows: Callable[[Condition], bool] = lambda condition: True
 ) -> tuple[str, str] | None:
-    """A tensor and a question to it, the tensor's name in braces."""
+    """A tensor and a condition on it, with the tensor's name in braces."""
     is_export = scene.settings.focus == "export"
     able = {
         condition: condition.weight
@@ -268,7 +268,7 @@ def _step(draw: Draw, scene: Scene, x: str, result: str, *, like: str = "") -> O
     return OpCall(target=draw.choice(_OTHER_STEPS), args=(Ref(x), draw.choice((2, 3, 1))), results=(result,))
 
 
-# Operators of torch that hold control flow: eager compiles them at every call, so they are rare.
+# Control flow operators of torch are rare, since eager compiles them at every call.
 _HIGHER_ORDER: tuple[Template, ...] = (
     Template(
         name="cond",

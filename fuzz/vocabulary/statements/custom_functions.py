@@ -1,6 +1,6 @@
-"""Custom autograd Functions, by what is peculiar about each: a table of class bodies, and the statements that call them.
+"""Custom autograd Functions: a table of class bodies with special features, and the statements that call them.
 
-The gradients are wrong on purpose in some of them: then a subject that differentiates the forward itself is seen to do so.
+Some have wrong gradients on purpose, which shows whether a subject differentiates the forward itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FunctionBody:
     gradients: str = "g"
     outputs: int = 1
     writes: bool = False
-    numbers: tuple[Operand, ...] = ()  # further arguments that are no tensors
+    numbers: tuple[Operand, ...] = ()  # further arguments that are not tensors
     before_backward: str = ""  # decorators
     setup: str = ""  # of `setup_context(ctx, inputs, output)`; then forward takes no ctx
 

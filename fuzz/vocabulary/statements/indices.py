@@ -65,7 +65,7 @@ def draw_mask(draw: Draw, scene: Scene, tensor: torch.Tensor) -> str:
 def draw_positions(draw: Draw, scene: Scene, size: int, *, count: int | None = None, distinct: bool = False) -> Operand:
     """Positions in a dimension of this size, which is positive: an index tensor (an argument), or numbers in the program.
 
-    `distinct`: no position twice, so that a write by them has one meaning.
+    `distinct`: no position occurs twice, so that a write is defined.
     """
     if distinct or draw.chance(0.5):
         wanted = min(size, count or draw.integer(1, min(size, 4)))

@@ -1,4 +1,4 @@
-"""How the arguments of a program are laid out: alone, several on one storage, one twice, views with autograd history, lists."""
+"""Arguments of a program: separate tensors, several on one storage, one tensor twice, views with autograd history, lists."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ _REAL: Mapping[str, str] = {"complex64": "float32", "complex128": "float64"}
 
 
 def _base_shape(draw: Draw, scene: Scene) -> tuple[int, ...]:
-    """Of something to take views of: one to three dimensions, none empty."""
+    """The shape of a base for views: one to three dimensions, none empty."""
     rank = draw.weighted({2: 5, 1: 3, 3: 2})
     shape = draw_shape(draw, [size for size in scene.sizes if size], max_numel=scene.settings.max_numel // 4, rank=rank)
     return tuple(max(1, size) for size in shape)
@@ -201,7 +201,7 @@ _ALONE = (
 
 
 def _add_derived(draw: Draw, scene: Scene) -> None:
-    """Arguments that are results: of an operation on the input, or views of it (or of that result) that autograd knows of."""
+    """Arguments that are the result of an operation on an input, or views of the input or that result, with autograd history."""
     dtype = draw_dtype(draw, scene.settings.dtypes)
     spec = draw_spec(draw, _base_shape(draw, scene), dtype, requires_grad=draw.chance(0.75), layouts=("contiguous",))
     root = scene.add_input(spec)

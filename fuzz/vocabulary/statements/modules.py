@@ -1,7 +1,7 @@
-"""Modules: programs with state: parameters, buffers, attributes, submodules, and what forward and call plans do with them.
+"""Modules: programs with parameters, buffers, attributes and submodules, which forward and call plans use and change.
 
-Every rule adds the line of `__init__` it needs, fit for the tensor it was drawn for, and returns the statements that use it.
-Each line seeds its own numbers, so that leaving one out does not change the others.
+Every rule adds a line to `__init__` that fits a drawn tensor, and returns the statements that use it. Each line seeds its own
+random numbers, so that removing one does not change the others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Statements: TypeAlias = "Statement | Sequence[Statement] | None"
 
 
 def begin(draw: Draw, scene: Scene) -> None:
-    """Make the program a module, or leave it a function. Before the first statement."""
+    """Make the program a module, or leave it a function. Call it before the first statement."""
     if draw.chance(MODULE_PROBABILITY.get(scene.settings.focus, 0)):
         scene.become_module(())
 
@@ -222,7 +222,7 @@ def draw_container_attribute(draw: Draw, scene: Scene) -> Statements:
 
 
 def draw_cache_attribute(draw: Draw, scene: Scene) -> Statements:
-    """What forward leaves in the module for the next call; an exported program leaves nothing."""
+    """A cache that forward keeps in the module for the next call; not for export, which drops it."""
     if scene.settings.focus == "export":
         return None
     x = _float(scene)
@@ -299,7 +299,7 @@ def draw_own_submodule(draw: Draw, scene: Scene) -> Statements:
 
 
 def draw_over_parameters(draw: Draw, scene: Scene) -> Statements:
-    """What a module says of itself: its parameters, buffers, children, state."""
+    """Iterate over a module's parameters, buffers, children or state."""
     assert scene.state is not None
     if not scene.state:
         return None

@@ -34,7 +34,7 @@ class Layer:
 
 
 def seeded(scene: Scene, text: str) -> str:
-    """The line with a seed of its own in front: what it draws does not depend on the lines before it."""
+    """The line with its own seed before it, so that its random numbers do not depend on earlier lines."""
     assert scene.state is not None
     return f"torch.default_generator.manual_seed({len(scene.state)}); {text}"
 

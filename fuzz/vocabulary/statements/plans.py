@@ -1,7 +1,7 @@
-"""Call plans: what is called again, on what, after which change. Guards are fuzzed here, not only code.
+"""Call plans: later calls with other arguments, after changes of globals or attributes, which test guards.
 
-Every later call is run in eager while it is drawn. What eager refuses is left out, or kept as the last call now and then:
-raising the same error is part of what a subject owes.
+Every later call runs in eager while it is drawn. If eager refuses it, it is dropped, or sometimes kept as the last call: a
+subject must raise the same error.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fuzz.vocabulary.statements.plans_config import draw_config, draw_dynamic
 from fuzz.vocabulary.statements.plans_run import PlanRun, UndefinedWriteError
 from oracle.program import Call
 
-_TRIES = 3  # variations asked for one later call
+_TRIES = 3  # variations tried for one later call
 # How many calls follow the first one, by focus: weights of 0, 1, 2, 3.
 LATER_CALLS: Mapping[str, tuple[float, float, float, float]] = {
     "all": (5, 3, 1.5, 0.5),
@@ -55,7 +55,7 @@ VARIATION_WEIGHTS: Mapping[str, Mapping[str, float]] = {
     "export": {"repeat": 0.5, "values": 3, "alias": 3, "size": 3},
     "dtype": {**_PLAIN, "dtype": 8},
 }
-# Errors that come of what the program and its arguments say, and not of how a kernel was written.
+# Errors caused by the program and its arguments, and not by a kernel's implementation.
 _KEPT_ERRORS = re.compile(
     r"must match|size of tensor|shape|refused by the program|expected|mat1 and mat2|sizes|not divisible|unpack"
 )
@@ -70,11 +70,11 @@ class PlanState:
     source: str
     calls: list[Call]
     run: PlanRun
-    is_written: bool = False  # an argument of the first call is
-    restores: dict[str, str] = field(default_factory=dict)  # name of what was changed -> how it becomes what it was
+    is_written: bool = False  # the first call writes to an argument
+    restores: dict[str, str] = field(default_factory=dict)  # name of a change -> the statement that restores it
 
     def possible_changes(self) -> list[Change]:
-        """Those of something the program depends on."""
+        """The changes of things that the program depends on."""
         return [c for c in self.scene.changes if re.search(rf"(?<![\w.]){re.escape(c.name)}\b", self.source)]
 
 
@@ -118,7 +118,7 @@ def _with_later_calls(draw: Draw, scene: Scene, program: FuzzProgram, count: int
             state.calls.append(call)
         elif _is_worth_keeping(error) and draw.chance(0.25):
             return replace(program, calls=(*state.calls, call), expects_raise=True)
-        else:  # it may have left a trace before it was refused
+        else:  # the refused call may have had effects
             try:
                 state.run = _replayed(program, state.calls)
             except REFUSALS:
@@ -127,7 +127,7 @@ def _with_later_calls(draw: Draw, scene: Scene, program: FuzzProgram, count: int
 
 
 def _begun(scene: Scene, program: FuzzProgram) -> PlanState | None:
-    """None where eager refuses the first call: its backward, or what only the whole program does."""
+    """The plan's state after the first call; None if eager refuses it, for example in backward."""
     try:
         run = _replayed(program, program.calls)
     except REFUSALS:
@@ -173,7 +173,7 @@ def _next_call(draw: Draw, state: PlanState) -> Call | None:
         return replace(state.calls[0], before="\n".join(restores))
     weights = dict(VARIATION_WEIGHTS[state.scene.settings.focus])
     if state.scene.settings.focus == "export" and state.program.dynamic is not True:
-        weights["size"] = 0  # an exported program owes nothing on other sizes than its own
+        weights["size"] = 0  # an exported program need not support other sizes
     call: Call | None = None
     for _ in range(2 if draw.chance(0.15) else 1):
         for _ in range(_TRIES):

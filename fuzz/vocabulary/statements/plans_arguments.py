@@ -1,7 +1,7 @@
 """Arguments of a later call, made from those of an earlier one: other sizes, layouts, dtypes, values, numbers, aliasing.
 
-Works on the specs of `oracle.program.inputs`, so nothing is built here. Each function returns new specs, or None where the
-arguments have nothing that could change in its way. Whether eager accepts them is for the caller to find out.
+It changes specs of `oracle.program.inputs` and builds no tensors. Each function returns new specs, or None if it does not apply
+to the arguments. The caller must check that eager accepts them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fuzz.draw.inputs.specs import COMPLEX, FLOATS, draw_spec, is_inexact
 
 Specs: TypeAlias = list[Any]
 _GEOMETRY = ("stride", "offset", "memory_format", "storage_size")
-# What no write can go wrong on; the others only where nothing is written.
+# Layouts on which all writes are defined; the others are used only if nothing is written.
 DISJOINT_LAYOUTS = ("contiguous", "transposed", "sliced", "offset", "channels_last", "gapped")
 _INTEGERS = ("int64", "int32", "int16")  # each holds what the others are filled with
 _CASTABLE_FILLS = ("normal", "uniform", "integers", "special")  # whose elements exist in every dtype of a kind
@@ -25,9 +25,9 @@ _LARGEST_SEED = (1 << 31) - 1
 
 
 def resized(draw: Draw, specs: Specs, *, largest: int, numbers: Sequence[int] = ()) -> Specs | None:
-    """One size, everywhere where it occurs, is another: 0, 1, a multiple, a prime, the size of another dimension.
+    """Change one size everywhere: to 0, 1, a multiple, a prime, the size of another dimension, or one of `numbers`.
 
-    Or one of `numbers`: those that stand in the program, and that sizes may be compared with.
+    `numbers` are integers in the program, with which sizes may be compared.
     """
     sizes = [size for spec in tensors_in(specs) for size in spec["shape"]]
     if not sizes:
@@ -85,7 +85,7 @@ def with_size(specs: Specs, old: int, new: int, *, largest: int) -> Specs | None
 
 
 def relaid(draw: Draw, specs: Specs, *, writes: bool) -> Specs | None:
-    """One tensor lies otherwise in memory."""
+    """Change the layout of one tensor."""
     changed = copy.deepcopy(specs)
     spec = _choose(
         draw, changed, lambda s: bool(s["shape"]) and "storage" not in s and s.get("fill", {}).get("kind") != "raw"
@@ -101,7 +101,7 @@ def relaid(draw: Draw, specs: Specs, *, writes: bool) -> Specs | None:
 
 
 def cast(draw: Draw, specs: Specs) -> Specs | None:
-    """One tensor, or all of its dtype, have another dtype of the same kind."""
+    """Change the dtype of one tensor, or of all with the same dtype, to another of the same kind."""
     changed = copy.deepcopy(specs)
     first = _choose(draw, changed, lambda s: bool(_same_kind(s["dtype"])) and "storage" not in s)
     if first is None:
@@ -117,7 +117,7 @@ def cast(draw: Draw, specs: Specs) -> Specs | None:
 
 
 def regraded(draw: Draw, specs: Specs) -> Specs | None:
-    """requires_grad of one tensor, or of all, is another."""
+    """Change requires_grad of one tensor, or of all."""
     changed = copy.deepcopy(specs)
     able = [spec for spec in tensors_in(changed) if is_inexact(spec["dtype"])]
     if not able:
@@ -131,7 +131,7 @@ def regraded(draw: Draw, specs: Specs) -> Specs | None:
 
 
 def refilled(draw: Draw, specs: Specs) -> Specs | None:
-    """Other values of the same kind everywhere."""
+    """Draw other values of the same kind everywhere."""
     changed = copy.deepcopy(specs)
     filled = [spec for spec in tensors_in(changed) if "seed" in spec.get("fill", {})]
     for spec in filled:
@@ -140,7 +140,7 @@ def refilled(draw: Draw, specs: Specs) -> Specs | None:
 
 
 def renumbered(draw: Draw, specs: Specs, others: Mapping[int, Sequence[Any]]) -> Specs | None:
-    """One argument that is no tensor is another one: numbers by rule, everything else from `others`, by position."""
+    """Change one argument that is not a tensor: numbers by rule, others to one of `others`, by position."""
     able = [i for i, spec in enumerate(specs) if i in others or isinstance(spec, (bool, int, float))]
     if not able:
         return None
@@ -153,13 +153,13 @@ def renumbered(draw: Draw, specs: Specs, others: Mapping[int, Sequence[Any]]) ->
         options += [spec + 1, 0, 1, -1, 2, 7, float(spec)]
     elif isinstance(spec, float):
         options += [spec * 2 + 1, 0.0, 1.0, -spec, {"$": "float", "value": "nan"}, 1e30, 2]
-    # by their text: -0.0 equals 0.0, and True equals 1, but neither is the other
+    # compare their text, since -0.0 == 0.0 and True == 1
     new = draw.choice([option for option in options if repr(option) != repr(spec)])
     return [*specs[:at], copy.deepcopy(new), *specs[at + 1 :]]
 
 
 def realiased(draw: Draw, specs: Specs) -> Specs | None:
-    """Two tensor arguments that were apart are one tensor, or share memory; or such that were one are apart."""
+    """Make two separate tensor arguments one tensor, or let them share memory; or separate two that were one."""
     if any(isinstance(spec, Mapping) and spec.get("$") == "same" for spec in specs) or _shared(specs):
         return _apart(draw, specs)
     places = [i for i, spec in enumerate(specs) if isinstance(spec, Mapping) and spec.get("$") == "tensor"]
@@ -253,7 +253,7 @@ def _restrided(old_shape: Sequence[int], old_stride: Sequence[int], shape: Seque
             continue
         if before is not None:
             reached = old_stride[before] * max(1, old_shape[before])
-            if old_stride[dim] < reached:  # overlaps itself, and goes on doing so
+            if old_stride[dim] < reached:  # overlaps itself, and keeps doing so
                 return list(old_stride)
             stride[dim] = stride[before] * max(1, shape[before]) * (old_stride[dim] // reached)
         before = dim

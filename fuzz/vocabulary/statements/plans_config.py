@@ -1,4 +1,4 @@
-"""Configurations as part of the draw: dynamic shapes, and options of torch's compilers that must not change a result."""
+"""Draws configurations: dynamic shapes, and options of torch's compilers that must not change results."""
 
 from __future__ import annotations
 
@@ -113,12 +113,14 @@ _DYNAMIC: Mapping[str, Mapping[bool | None, float]] = {
 
 
 def draw_dynamic(draw: Draw, settings: Settings) -> bool | None:
-    """Whether sizes are to be taken as varying; None leaves it to the subject."""
+    """The `dynamic` option of the compile; None leaves it to the subject."""
     return draw.weighted(_DYNAMIC.get(settings.focus, {None: 17, True: 2, False: 1}))
 
 
 def draw_config(draw: Draw, settings: Settings, program: FuzzProgram) -> dict[str, Any]:
-    """Mostly none. Where gradients meet random numbers, the memory budget is likely: there a mask must be kept."""
+    """Mostly no options. For programs with gradients and random numbers the memory budget is likely, since masks must not be
+    recomputed.
+    """
     if settings.focus == "export":
         return {}
     if any(call.backward for call in program.calls) and _is_random(program) and draw.chance(0.3):
@@ -136,7 +138,7 @@ def draw_config(draw: Draw, settings: Settings, program: FuzzProgram) -> dict[st
 
 @functools.cache
 def known_options(module: str) -> dict[str, tuple[Any, ...]]:
-    """Those the installed torch has."""
+    """The options of the module that the installed torch has."""
     config = importlib.import_module(module)
     return {option: values for option, values in OPTIONS[module].items() if hasattr(config, option)}
 

@@ -30,9 +30,9 @@ _GRAD_MODES: dict[str, Any] = {
 }
 
 
-# What compiles in eager too, and gives up after many functions.
+# Operators that compile in eager too, and stop doing so after many functions.
 _COMPILES = re.compile(r"torch\.cond\(|higher_order_ops|flex_attention")
-_SAME_EVERYWHERE = ("aten::fill_", "aten::zero_")  # writes of one number
+_SAME_EVERYWHERE = ("aten::fill_", "aten::zero_")  # they write the same number everywhere
 
 
 class UndefinedWriteError(Exception):
@@ -48,10 +48,10 @@ class PlanRun:
 
     def __init__(self, program: Program) -> None:
         if _COMPILES.search(program.source):
-            torch.compiler.reset()  # what it says of this program must not hang on the programs before it
+            torch.compiler.reset()  # earlier programs must not influence this one
         self._instance: Instance = instantiate(program)
         self._calls: tuple[Call, ...] = ()
-        self.written: tuple[bool, ...] = ()  # of the tensors of the last call's arguments, in order
+        self.written: tuple[bool, ...] = ()  # for each tensor of the last call's arguments, in order
         self.has_gradients = False  # whether an output of the last call can be differentiated
         self.result: Any = None  # of the last call
 
@@ -60,7 +60,7 @@ class PlanRun:
         return self._instance.namespace
 
     def call(self, plan: Call, *, checks_writes: bool = False) -> None:
-        """The next call, with its backward."""
+        """Run the next call, with its backward."""
         self._calls = (*self._calls, plan)
         at = len(self._calls) - 1
         instance = replace(self._instance, program=replace(self._instance.program, calls=self._calls))
@@ -97,7 +97,7 @@ class PlanRun:
 
 
 class _DefinedWrites(TorchDispatchMode):
-    """Raises where an operator's result would depend on the order in which its kernel walks memory."""
+    """A dispatch mode that raises if an operator's result would depend on the order of its kernel's loop."""
 
     supports_higher_order_operators = True
 

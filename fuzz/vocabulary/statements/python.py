@@ -1,4 +1,4 @@
-"""Python features, all of them: what a capture front end has to follow or to leave to Python."""
+"""All rules of Python features, which capture must trace or leave to Python."""
 
 from __future__ import annotations
 

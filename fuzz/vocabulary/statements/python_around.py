@@ -1,8 +1,7 @@
-"""Python features: the less common ways in which what is around a function becomes another thing between two calls.
+"""Python features: less common changes of a function's surroundings between two calls.
 
-`fuzz.vocabulary.statements.python_names` has the common ones. Here are objects that hold what is read, rather than names that
-are bound: partial objects, properties, containers in containers, tensors that change in place in all but their values, shadowed
-builtins.
+`fuzz.vocabulary.statements.python_names` has the common ones. Here values are held by objects rather than bound to names: partial
+objects, properties, nested containers, tensors whose metadata changes in place, shadowed builtins.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Python features: containers, iteration, text, numbers: what capture has to follow without seeing a tensor."""
+"""Python features without tensors: containers, iteration, text, numbers."""
 
 from __future__ import annotations
 

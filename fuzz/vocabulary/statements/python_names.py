@@ -1,4 +1,4 @@
-"""Python features: values that a function reads from around it, and that may be others at the next call."""
+"""Python features: globals, closures and attributes that a function reads, and that may change before the next call."""
 
 from __future__ import annotations
 

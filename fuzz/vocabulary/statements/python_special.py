@@ -1,4 +1,4 @@
-"""Python features whose text depends on the tensor they are drawn for."""
+"""Python features whose text depends on a drawn tensor."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fuzz.vocabulary.statements.rule import Rule
 
 
 def draw_size_compared(draw: Draw, scene: Scene) -> Statement | None:
-    """A comparison of a size with the very size of this call, or with that of a likely later one."""
+    """A comparison of a size with that of this call, or with a likely size of a later one."""
     x = scene.pick(lambda t: t.dim() > 0 and kind_of(t) != "other")
     if x is None:
         return None
@@ -32,7 +32,7 @@ def draw_size_compared(draw: Draw, scene: Scene) -> Statement | None:
 
 
 def draw_sizes_of_two(draw: Draw, scene: Scene) -> Statement | None:
-    """A relation of the sizes of two tensors steers."""
+    """A branch on a relation between the sizes of two tensors."""
     x = scene.pick(lambda t: t.dim() > 0 and kind_of(t) != "other")
     y = scene.pick(lambda t: t.dim() > 0)
     if x is None or y is None or x == y:
@@ -51,7 +51,7 @@ def draw_sizes_of_two(draw: Draw, scene: Scene) -> Statement | None:
 
 
 def draw_identity(draw: Draw, scene: Scene) -> Statement | None:
-    """Whether two names are one tensor, or one memory, steers."""
+    """A branch on whether two names are one tensor, or share memory."""
     x = scene.pick(lambda t: kind_of(t) != "other")
     y = scene.pick()
     if x is None or y is None or x == y:
@@ -60,7 +60,7 @@ def draw_identity(draw: Draw, scene: Scene) -> Statement | None:
 
 
 def draw_own_strides(draw: Draw, scene: Scene) -> Statement | None:
-    """A comparison of strides, or of the offset, with those of this call."""
+    """A comparison of strides, or of the storage offset, with those of this call."""
     x = scene.pick(lambda t: t.dim() > 0 and kind_of(t) != "other")
     if x is None:
         return None
@@ -77,7 +77,7 @@ def draw_own_strides(draw: Draw, scene: Scene) -> Statement | None:
 
 
 def draw_as_strided_by_numbers(draw: Draw, scene: Scene) -> Statement | None:
-    """Sizes that are numbers of the program and no function of its arguments."""
+    """as_strided with constant sizes."""
     x = scene.pick(lambda t: t.dim() > 0 and t.numel() > 1 and t.is_contiguous() and kind_of(t) != "other")
     if x is None:
         return None
@@ -94,7 +94,7 @@ def draw_as_strided_by_numbers(draw: Draw, scene: Scene) -> Statement | None:
 
 
 def _branches(draw: Draw, scene: Scene, header: str, x: str, uses: tuple[str, ...]) -> Block:
-    """Another computation of x in each branch."""
+    """A branch with another computation on x on each side."""
     result = scene.fresh()
     kind = kind_of(scene.values[x])
     texts = [f"{{{result}}} = {computation(draw, kind, 'f', f'{{{x}}}')}" for _ in range(2)]

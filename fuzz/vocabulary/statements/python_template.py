@@ -3,8 +3,8 @@
 In every text of a template stand
 - `{x}`, `{y}`: live tensors (y has x's shape and dtype); `{r}`, `{s}`: the results; `{A}`: an argument that is no tensor;
 - `$D`, `$E`: names of its own at module level; `$n`, `$m`, `$o`: different numbers; `$k`: 1, 2 or 3;
-- `$f(x)`, `$g(x)`, `$h(x)`: a computation of an expression without parentheses, each place another draw; `$b(x, y)`: of two.
-So what a program computes differs at every draw, and a wrong branch or a stale value shows in a tensor.
+- `$f(x)`, `$g(x)`, `$h(x)`: a computation of an expression without parentheses, each place another draw; `$b(x, y)`: of two. So
+  every draw computes something else, and a wrong branch or a stale value changes a tensor.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _SLOT = re.compile(r"\$([DEF]|[nmok](?!\w))")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Varies:
-    """What a call plan may change of a template: see `fuzz.draw.scene.Change`."""
+    """A change that a call plan may make: see `fuzz.draw.scene.Change`."""
 
     kind: str
     name: str
@@ -73,7 +73,7 @@ class Template:
     text: str
     definitions: tuple[str, ...] = ()  # at module level, named $D, $E, $F in their order
     varies: tuple[Varies, ...] = ()
-    argument: tuple[Any, ...] = ()  # specs of which {A} is one, and the others may be at later calls
+    argument: tuple[Any, ...] = ()  # specs for {A}: the first call uses one of them, later calls may use others
     family: str = "python"
     weight: float = 1.0
     kinds: tuple[str, ...] = ("float",)  # of x: "float", "complex", "integer", "bool"
@@ -82,12 +82,12 @@ class Template:
 
 
 def any_kind(*kinds: str) -> tuple[str, ...]:
-    """Kinds of dtype; all, where none is named."""
+    """These kinds of dtype, or all kinds if none is given."""
     return kinds or tuple(_UNARY)
 
 
 def rules_of(templates: Sequence[Template], *, is_exportable: bool = True) -> tuple[Rule, ...]:
-    """Each as a rule."""
+    """The rules of the templates."""
     return tuple(_rule(template, is_exportable=is_exportable) for template in templates)
 
 
@@ -147,7 +147,7 @@ def filled(draw: Draw, scene: Scene, template: Template) -> Lines | None:
 
 
 def kind_of(tensor: torch.Tensor) -> str:
-    """What may be computed of a tensor of this dtype; "other" for those with hardly any arithmetic (float8, uint32)."""
+    """The kind of a tensor's dtype; "other" for dtypes with little arithmetic (float8, uint32)."""
     return _KINDS.get(dtype_name(tensor), "other")
 
 

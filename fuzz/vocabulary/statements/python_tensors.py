@@ -1,4 +1,4 @@
-"""Python features: what a program asks of a tensor and does with the answer: sizes, dtype, strides, flags, values, NumPy."""
+"""Python features that read properties of a tensor: sizes, dtype, strides, flags, values, NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements that draw random numbers. Few a program: what a subject owes on them is judged by distributions at the worst."""
+"""Statements that draw random numbers. Programs have few, since their results may only be judged by distribution."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _is_float(tensor: torch.Tensor) -> bool:
 
 
 def _may_draw(draw: Draw, scene: Scene) -> bool:
-    """One statement a program, rarely two."""
+    """Whether another one is allowed: one per program, rarely two."""
     if scene.is_random and not draw.chance(0.15):
         return False
     scene.is_random = True
@@ -29,7 +29,7 @@ def _may_draw(draw: Draw, scene: Scene) -> bool:
 
 
 def dropout(draw: Draw, scene: Scene) -> Drawn:
-    """The mask of forward is the mask of backward."""
+    """Dropout; the backward must use the forward's mask."""
     name = scene.pick(lambda tensor: _is_float(tensor) and tensor.requires_grad) or scene.pick(_is_float)
     if name is None or not _may_draw(draw, scene):
         return None
@@ -80,7 +80,7 @@ def created(draw: Draw, scene: Scene) -> Drawn:
 
 
 def sampled(draw: Draw, scene: Scene) -> Drawn:
-    """By probabilities or parameters that are tensors."""
+    """Random numbers with tensors as probabilities or parameters."""
     name = scene.pick(lambda tensor: tensor.dtype in (torch.float32, torch.float64) and tensor.numel() > 0)
     if name is None or not bool(torch.isfinite(scene.values[name].detach()).all()) or not _may_draw(draw, scene):
         return None
@@ -112,7 +112,7 @@ def seeded(draw: Draw, scene: Scene) -> Drawn:
 
 
 def catalogued(draw: Draw, scene: Scene) -> Drawn:
-    """A random operator of the catalogue."""
+    """A random operator of `OPERATORS`."""
     steering = scene.settings.steering
     weights = {name: spec.weight * steering.factor(f"op:{name}") for name, spec in OPERATORS.items() if spec.is_random}
     if not weights or not _may_draw(draw, scene):

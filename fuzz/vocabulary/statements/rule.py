@@ -1,4 +1,4 @@
-"""Rule: one way to go on with a program under construction."""
+"""Rule: one way to add statements to a program under construction."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ DrawStatements: TypeAlias = Callable[[Draw, Scene], "Statement | Sequence[Statem
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """`draw_statements` returns what to add, or None where the scene has nothing for it. It does not add it itself.
+    """`draw_statements` returns statements without adding them, or None if the scene has no operands for them.
 
-    A rule that opens a region of the scene is the exception: it adds the statements inside one by one, for each sees the results
-    of those before it, and returns () when there are any.
+    A rule that opens a region of the scene is an exception: it adds the statements inside one by one, since each uses earlier
+    results, and returns () if there are any.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Statements that make views: of arguments, of results, of views; and what undoes, copies or scatters into them."""
+"""Statements that make views of arguments, results and views, and that undo them, copy them or scatter into them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def sliced(draw: Draw, scene: Scene) -> Drawn:
 
 
 def gathered(draw: Draw, scene: Scene) -> Drawn:
-    """By masks and index tensors: a copy, but written as a view is."""
+    """Reads by masks and index tensors: a copy with the syntax of a view."""
     name = scene.pick(has_dims)
     index = name and draw_advanced_index(draw, scene, scene.values[name])
     return OpCall(target="getitem", args=(Ref(name), index), results=(scene.fresh(),)) if name and index else None
@@ -92,7 +92,7 @@ def diagonal(draw: Draw, scene: Scene) -> Drawn:
 
 
 def unfolded(draw: Draw, scene: Scene) -> Drawn:
-    """Windows: that overlap, that lie side by side, with gaps between them."""
+    """unfold with windows that overlap, are adjacent, or have gaps."""
     name = scene.pick(lambda tensor: tensor.dim() > 0 and tensor.numel() > 0)
     if name is None:
         return None
@@ -135,7 +135,7 @@ def divided(draw: Draw, scene: Scene) -> Drawn:
     if 2 <= count <= 4:
         results = tuple(scene.fresh() for _ in range(count))
         return OpCall(target=f".{target}", args=(Ref(name), *args), results=results)
-    # too many to name, or only one: one of them is taken
+    # too many to bind, or only one: use one of them
     whole = method(scene, name, target, *args)
     at = draw.choice((0, -1)) if count == 1 else draw.choice((0, 1, -1))
     return [whole, OpCall(target="getitem", args=(Ref(whole.results[0]), at), results=(scene.fresh(),))]
@@ -234,12 +234,12 @@ def expanded(draw: Draw, scene: Scene) -> Drawn:
 
 
 def _is_kept(scene: Scene, name: str, at: int, rank: int) -> bool:
-    """Whether -1 may stand for this dimension of an expanded tensor: it has it already."""
+    """Whether expand may use -1 for this dimension, since it does not change."""
     return at >= rank - scene.values[name].dim()
 
 
 def as_strided(draw: Draw, scene: Scene) -> Drawn:
-    """Any geometry inside the memory that has been written."""
+    """as_strided with any layout inside initialized memory."""
     name = scene.pick(lambda tensor: _written_room(scene, tensor) >= 4)
     if name is None:
         return None
@@ -255,9 +255,9 @@ def as_strided(draw: Draw, scene: Scene) -> Drawn:
 
 
 def _written_room(scene: Scene, tensor: torch.Tensor) -> int:
-    """Elements from the storage's begin that hold numbers: all that arguments lie in; of what was computed, what was asked for.
+    """The number of initialized elements at the storage's start: all for arguments, the tensor's own for results.
 
-    The storage of a mean loss has room for every element's loss, of which eager writes one.
+    The storage of a mean loss has room for every element's loss, but eager writes only one element.
     """
     room = tensor.untyped_storage().nbytes() // tensor.element_size()
     if any(share_storage(tensor, scene.values[name]) for name in scene.arguments if name in scene.values):
@@ -268,7 +268,7 @@ def _written_room(scene: Scene, tensor: torch.Tensor) -> int:
 
 
 def aliased(draw: Draw, scene: Scene) -> Drawn:
-    """A view of everything, a view without history, or the tensor itself."""
+    """A view of the whole tensor, a detached view, or the tensor itself."""
     name = scene.pick()
     if name is None:
         return None
@@ -314,7 +314,7 @@ def complex_parts(draw: Draw, scene: Scene) -> Drawn:
 
 
 def other_dtype(draw: Draw, scene: Scene) -> Drawn:
-    """The same bytes as another dtype. Of arguments and their views only: what is computed need not have the same last bits."""
+    """A view with another dtype. Only for arguments and their views, since the last bits of computed values may differ."""
     arguments = {scene.values[name].untyped_storage()._cdata for name in scene.arguments if name in scene.values}
 
     def fits(tensor: torch.Tensor) -> bool:
@@ -335,7 +335,7 @@ def other_dtype(draw: Draw, scene: Scene) -> Drawn:
     size = tensor.element_size()
     sizes = [size] if draw.chance(0.7) or not tensor.dim() else [other for other in (1, 2, 4, 8) if other != size]
     options = [dtype for dtype in _BITS[draw.choice(sizes)] if getattr(torch, dtype) is not tensor.dtype]
-    # to integers, or between floats and integers of one size: other floats would be NaN here and there
+    # to integers, or between floats and integers of one size; other floats would contain NaN
     options = [dtype for dtype in options if "int" in dtype or (size == 4 and dtype == "float32")]
     return method(scene, name, "view", Expr(f"torch.{draw.choice(options)}")) if options else None
 
@@ -344,7 +344,7 @@ def other_dtype(draw: Draw, scene: Scene) -> Drawn:
 
 
 def relaid(draw: Draw, scene: Scene) -> Drawn:
-    """Copies in another memory order."""
+    """Copies with another memory format."""
     name = scene.pick(lambda tensor: tensor.dim() > 0)
     if name is None:
         return None
@@ -378,7 +378,7 @@ def relaid_and_reduced(draw: Draw, scene: Scene) -> Drawn:
 
 
 def scattered(draw: Draw, scene: Scene) -> Drawn:
-    """A copy in which a part is another: what functionalization makes of a write through a view."""
+    """A copy with one part replaced, as functionalization makes it from a write through a view."""
     name = scene.pick(has_dims)
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""What statements that write are made of: calls, operands that are not overwritten, what may not be written."""
+"""Helpers for statements that write: calls, and operands that are not overwritten."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Drawn: TypeAlias = "Statement | Sequence[Statement] | None"
 
 
 def write(name: str, how: str, *args: Operand, keyword: tuple[str, Operand] | None = None, result: str = "") -> OpCall:
-    """`name.how(*args)`, with one keyword and bound to a name where asked for."""
+    """`name.how(*args)`, optionally with one keyword and bound to a name."""
     return OpCall(
         target=f".{how}",
         args=(Ref(name), *args),
@@ -34,7 +34,7 @@ def is_float8(tensor: torch.Tensor) -> bool:
 
 
 def beside(draw: Draw, scene: Scene, name: str, *, requires_grad: bool | None = None) -> Ref:
-    """A tensor of the shape and dtype of the target that is not partly overwritten with it."""
+    """A tensor of the target's shape and dtype that does not partly overlap it."""
     tensor = scene.values[name]
     found = scene.pick(
         lambda other: (

@@ -1,7 +1,7 @@
 """Statements that write: in place, through an index, into `out=`, into lists, through views and aliases of a tensor, into state.
 
-A write has one meaning or it is not drawn: never through memory that overlaps itself, never from operands that are partly
-overwritten, never to places that are named twice, never where autograd has saved the old value and is not told.
+All writes are defined: never through memory that overlaps itself, from operands that are partly overwritten, to an element twice,
+or where autograd has saved the old value and would not notice.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def unary(draw: Draw, scene: Scene) -> Drawn:
 
 
 def filled(draw: Draw, scene: Scene) -> Drawn:
-    """One number everywhere: allowed where elements share a place as well."""
+    """Fill with one number: allowed even if elements overlap."""
     name = scene.pick(lambda tensor: tensor.numel() > 0 and not scene.is_saved_elsewhere(tensor))
     if name is None:
         return None
