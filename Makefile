@@ -45,7 +45,7 @@ lint: $(READY)  ## ruff, layering, types, generated documents
 	$(BIN)/python docs/tools/known_issues.py --check
 	$(BIN)/python docs/tools/figures.py --check
 
-fix: $(READY)  ## what ruff can repair; generated documents
+fix: $(READY)  ## fix lint errors and rewrite generated documents
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/python docs/tools/contracts.py --write
@@ -53,32 +53,32 @@ fix: $(READY)  ## what ruff can repair; generated documents
 	$(BIN)/python docs/tools/known_issues.py --write
 	$(BIN)/python docs/tools/figures.py --write
 
-accept: $(READY)  ## rewrite goldens from what the code does now; read the diff before you commit it
+accept: $(READY)  ## rewrite goldens with the current output; read the diff before you commit
 	$(PYTEST) --accept -m "not slow and not gpu" $(ARGS)
 	@git --no-pager diff --stat -- '*/goldens/*' || true
 
-bench: $(READY) compiler-check  ## every benchmark, ours beside its peers (ARGS='NAME... --repeat N --json FILE', ARGS=--list)
+bench: $(READY) compiler-check  ## run benchmarks of our parts and their peers (ARGS='NAME... --repeat N --json FILE', ARGS=--list)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-battery: $(READY)  ## the judge's two error rates: wrong subjects found, right ones passed, the smallest bias found (ARGS=...)
+battery: $(READY)  ## the judge's error rates on wrong and right compilers, and the smallest bias found (ARGS=...)
 	@$(BIN)/python -m oracle.tests.battery.run $(ARGS)
 
-steady: $(READY)  ## what refimpl gives for a fixed corpus, here and at the commit BASE; every difference (docs/steady.md)
+steady: $(READY)  ## compare refimpl on a fixed corpus with the commit BASE, and list differences (docs/steady.md)
 	@$(BIN)/python -m suites.steady against $(BASE) $(ARGS)
 
 check: lint test  ## lint, test, and the slow tests and those for a GPU
 	@$(PYTEST) -m "slow or gpu" $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
 
-gpu:  ## on a machine with a GPU: its tests, sweeps and speed, each under a limit, with what is installed there (docs/gpu.md)
+gpu:  ## on a machine with a GPU: run its tests, sweeps and benchmarks with the installed packages (docs/gpu.md)
 	@$(PYTHON) docs/tools/gpu.py $(ARGS)
 
-processors: $(READY)  ## tests that touch kernels, as other processors would run them, a line for each setting
+processors: $(READY)  ## run tests that depend on kernels with the settings of other processors
 	@$(BIN)/python docs/tools/processors.py --jobs $(JOBS) $(ARGS)
 
-versions:  ## part of the tests and a small sweep with each torch and Python that is claimed; writes docs/versions.md
+versions:  ## run tests and a small sweep with each supported torch and Python; writes docs/versions.md
 	@$(PYTHON) docs/tools/versions.py $(ARGS)
 
-setup: $(READY)  ## the virtual environment with everything in it
+setup: $(READY)  ## create the virtual environment
 
 clean:  ## remove the environment, caches and build outputs (databases of results stay)
 	rm -rf $(VENV) build dist .ruff_cache .import_linter_cache .hypothesis ./*.egg-info
