@@ -35,7 +35,8 @@ _NEEDS_ITS_STRIDES = frozenset(["aten::_unsafe_view"])  # a view, although its s
 _UNDECLARED_WRITES = {
     "aten::native_batch_norm": (3, 4)
 }  # positions of mutated arguments that the schema does not declare
-# Elementwise operators without the tag `pointwise`.
+# Elementwise operators without the tag `pointwise`. Their schemas and shapes do not tell them from operators such as
+# `_softmax_backward_data`, which reduce.
 _ELEMENTWISE = {"aten::hardswish", "aten::_prelu_kernel"} | {
     f"aten::{name}_backward"
     for name in (

@@ -31,7 +31,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-# Operators that compute sums of elements of an input, or of products of elements of two inputs.
+# Operators that compute sums of elements of an input, or of products of elements of two inputs. No tag says so, and a kernel
+# shows only its own order of additions, while these rules are about other orders.
 LINEAR_SUMS = frozenset(
     """sum nansum mean cumsum trace mm bmm mv dot addmm baddbmm addmv addbmm addr convolution convolution_backward index_add
     scatter_add col2im embedding_dense_backward""".split()  # noqa: SIM905
