@@ -25,7 +25,7 @@ from oracle.subjects.usability import check_usable
 from oracle.sweep import CaseLimits, KnownCheck, SweepSummary, execute
 from results.report import GROUPS_SHOWN, show_run
 from results.store import RunInfo, Store
-from suites.closing import Closing, End, plural
+from suites.end_report import End, EndReport, plural
 from suites.planning import make_plans
 from suites.progress import PlanningProgress, SweepProgress
 from suites.request import SweepRequest
@@ -198,16 +198,16 @@ class Sweep:
 
     def _close(self, end: End, summary: SweepSummary, err: Console) -> int:
         self.store.end_run(self.run_id, state="complete" if end is End.COMPLETE else "interrupted")
-        closing = self._closing(end, summary)
+        report = self._end_report(end, summary)
         if self.as_json:
             sys.stdout.write(json.dumps({"summary": asdict(summary), "run_id": self.run_id}) + "\n")
         else:
             show_run(self.store, self.run_id, console=Console(), limit=None if self.show_all else GROUPS_SHOWN)
         if not self.as_json or end is not End.COMPLETE:
-            err.print("\n".join(closing.lines()), markup=False, highlight=False, soft_wrap=True)
-        return closing.exit_code
+            err.print("\n".join(report.lines()), markup=False, highlight=False, soft_wrap=True)
+        return report.exit_code
 
-    def _closing(self, end: End, summary: SweepSummary) -> Closing:
+    def _end_report(self, end: End, summary: SweepSummary) -> EndReport:
         statuses: Counter[str] = Counter()
         findings: list[Record] = []
         for record in self.store.records(self.run_id):
@@ -215,7 +215,7 @@ class Sweep:
             if record.verdict.status.is_finding:
                 findings.append(record)
         findings.sort(key=lambda record: not record.verdict.status.is_silent)  # silent findings first, as in the tables
-        return Closing(
+        return EndReport(
             end=end,
             run_id=self.run_id,
             db=self.db,

@@ -26,7 +26,7 @@ class End(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
+class EndReport:
     """The facts that the last lines tell. Counts are of the whole run, also if this command has run only a part of it."""
 
     end: End

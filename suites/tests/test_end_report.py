@@ -1,4 +1,4 @@
-"""The last lines of a sweep say what came of it, where the results are, and what to type next."""
+"""The last lines of a sweep say its result, where the records are, and which commands to use next."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from suites.closing import Closing, End, duration_text, own_command
+from suites.end_report import End, EndReport, duration_text, own_command
 
 CASE = "opinfo/add/float32/forward/sample-0@inductor[mode=max-autotune]"
 
 
-def closing(**fields: Any) -> Closing:
+def report(**fields: Any) -> EndReport:
     defaults: dict[str, Any] = {
         "end": End.COMPLETE, "run_id": "run-1", "db": "torch-oracle.db", "is_default_db": True, "planned": 1276,
         "statuses": {"pass": 1276}, "seconds": 252.0, "time_limit_s": None, "first_finding": "", "subjects_are_own": True,
     }  # fmt: skip
-    return Closing(**{**defaults, **fields})
+    return EndReport(**{**defaults, **fields})
 
 
 def commands(lines: list[str]) -> list[list[str]]:
@@ -27,7 +27,7 @@ def commands(lines: list[str]) -> list[list[str]]:
 
 
 def test_nothing_new_ends_without_an_exit_code_and_with_known_issues_apart() -> None:
-    done = closing(statuses={"pass": 1000, "known": 275, "xpass": 1})
+    done = report(statuses={"pass": 1000, "known": 275, "xpass": 1})
     lines = done.lines()
     assert done.exit_code == 0
     assert lines[0] == (
@@ -40,7 +40,7 @@ def test_nothing_new_ends_without_an_exit_code_and_with_known_issues_apart() -> 
 
 
 def test_a_finding_is_shown_by_a_command_that_a_shell_takes_and_the_exit_code_is_explained() -> None:
-    done = closing(
+    done = report(
         statuses={"pass": 1275, "fail_accuracy": 1}, first_finding=CASE, db="/tmp/my runs.db", is_default_db=False
     )
     lines = done.lines()
@@ -52,7 +52,7 @@ def test_a_finding_is_shown_by_a_command_that_a_shell_takes_and_the_exit_code_is
 
 @pytest.mark.parametrize("end", [End.INTERRUPTED, End.OUT_OF_TIME])
 def test_a_stopped_run_counts_what_ran_and_names_the_command_that_goes_on_first(end: End) -> None:
-    done = closing(end=end, statuses={"pass": 12}, db="x.db", is_default_db=False, time_limit_s=90.0)
+    done = report(end=end, statuses={"pass": 12}, db="x.db", is_default_db=False, time_limit_s=90.0)
     lines = done.lines()
     assert "12 of 1,276 cases have run" in lines[0]
     assert commands(lines)[0] == ["sweep", "--resume", "--db", "x.db"]
@@ -72,14 +72,14 @@ def test_a_stopped_run_counts_what_ran_and_names_the_command_that_goes_on_first(
     ],
 )
 def test_exit_codes(end: End, statuses: dict[str, int], errors: tuple[str, ...], code: int) -> None:
-    assert closing(end=end, statuses=statuses, internal_errors=errors).exit_code == code
+    assert report(end=end, statuses=statuses, internal_errors=errors).exit_code == code
 
 
 def test_at_most_three_commands_are_shown_and_a_backend_of_ones_own_gets_the_same_programs() -> None:
     statuses = {"fail_grad": 3, "known": 4}
-    many = closing(end=End.INTERRUPTED, statuses=statuses, first_finding=CASE, selection=("--suite", "opinfo"))
+    many = report(end=End.INTERRUPTED, statuses=statuses, first_finding=CASE, selection=("--suite", "opinfo"))
     assert len(commands(many.lines())) == 3
-    mine = closing(selection=("--suite", "opinfo", "--match", "a*"))
+    mine = report(selection=("--suite", "opinfo", "--match", "a*"))
     assert ["sweep", "--suite", "opinfo", "--match", "a*", "--subject", "my_package.my_module:my_backend"] in commands(
         mine.lines()
     )
