@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import runpy
 import subprocess
 import sys
-from dataclasses import replace
+import traceback
+import warnings
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,13 +68,64 @@ CASES: dict[str, FuzzProgram] = {
 }  # fmt: skip
 
 
-def _run(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def _in_new_interpreter(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     path = folder / "repro.py"
     path.write_text(script)
     root = str(Path(fuzz.__file__).parent.parent)  # for the planted backend alone
     environment = {**os.environ, "PYTHONPATH": root, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", str(path)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=folder)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    returncode: int  # negative: minus the signal that ended the process
+    stdout: str
+    stderr: str
+
+
+def _run(script: str, folder: Path) -> _Ended:
+    """Runs the script in a child of this process, which has imported torch: an interpreter of its own takes seconds for that."""
+    path = folder / "repro.py"
+    path.write_text(script)
+    child = multiprocessing.get_context("fork").Process(target=_run_here, args=(path,))
+    child.start()
+    child.join(300)
+    assert child.exitcode is not None, "the script does not end"
+    return _Ended(child.exitcode, *((folder / name).read_text() for name in _STREAMS))
+
+
+_STREAMS = ("stdout", "stderr")
+
+
+def _run_here(path: Path) -> None:
+    """What a new interpreter would do with the script, in a forked child."""
+    for descriptor, name in enumerate(_STREAMS, start=1):
+        os.dup2(os.open(path.parent / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+    # pytest has put its own streams there
+    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w") for descriptor in (1, 2))
+    os.chdir(path.parent)
+    torch.set_num_threads(1)  # the threads of the parent are not there after a fork
+    warnings.simplefilter("ignore")
+    code = 0
+    try:
+        runpy.run_path(str(path), run_name="__main__")
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def test_the_script_runs_in_an_interpreter_of_its_own(tmp_path: Path) -> None:
+    subject = resolve("fuzz.tests.planted_bugs:integer_value")
+    script = repro_script(CASES["integer_value"], subject, judge_here(CASES["integer_value"], subject))
+    ended = _in_new_interpreter(script, tmp_path)
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert ended.stdout.endswith("DIFFERENT\n")
 
 
 @pytest.mark.parametrize("name", CASES)
