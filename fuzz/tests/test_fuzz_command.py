@@ -7,18 +7,34 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from fuzz.campaign import commands
 from fuzz.campaign.corpus import Corpus, read_json
 from fuzz.campaign.settings import CampaignSettings
 from oracle.cli import run
 from oracle.errors import UsageError
+from oracle.isolate import Pool
 from oracle.subjects.registry import resolve
 from results.store import Store
 
 FAULTY = "compile:fuzz.tests.planted:wrong_for_rank_two"
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Pool]:
+    with commands._workers(CampaignSettings(subject=resolve(FAULTY)), {}) as pool:
+        yield pool
+
+
+@pytest.fixture
+def kept_workers(workers: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of this process use the same workers: starting them takes longer than the few programs they judge."""
+    monkeypatch.setattr(commands, "_workers", lambda settings, environment: nullcontext(workers))
 
 
 @pytest.mark.parametrize(
@@ -58,6 +74,7 @@ def test_a_damaged_corpus_is_refused_and_left_alone(tmp_path: Path, capsys: pyte
     assert (tmp_path / "state.json").read_text() == '{"format": 1, "work": ['
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_findings_exit_with_1_and_are_in_the_corpus_the_database_and_on_stdout(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +120,7 @@ def test_findings_exit_with_1_and_are_in_the_corpus_the_database_and_on_stdout(
     assert alone["program"] == stored["program"]
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_a_full_disk_is_said_after_what_was_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,13 +162,13 @@ def test_an_interruption_shows_the_findings_that_wait_and_promises_nothing(tmp_p
     assert "seen again in another process" in waiting
 
 
+@pytest.mark.usefixtures("kept_workers")
 def test_an_interruption_gives_the_summary_and_the_same_command_goes_on(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
-    command = [sys.executable, "-m", "oracle.cli", "fuzz", "--subject", "compile:fuzz.tests.planted:honest"]
-    command += ["--focus", "ops", "--corpus", str(corpus), "--workers", "1"]
-    process = subprocess.Popen(
-        [*command, "--count", "100000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    arguments = ["fuzz", "--subject", "compile:fuzz.tests.planted:honest", "--focus", "ops"]
+    arguments += ["--corpus", str(corpus), "--workers", "1"]
+    command = [sys.executable, "-m", "oracle.cli", *arguments, "--count", "100000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     interesting = corpus / "interesting"
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not (interesting.exists() and len(list(interesting.iterdir())) > 20):
@@ -165,8 +183,7 @@ def test_an_interruption_gives_the_summary_and_the_same_command_goes_on(tmp_path
     assert before > 10
     drawn = {int(n) for round_ in state["rounds"].values() for n in round_["features"]}
     count = max(drawn) + 21
-    done = subprocess.run([*command, "--count", str(count)], capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
+    assert run([*arguments, "--count", str(count)]) == 0
     after = read_json(corpus / "state.json")
     assert sum(after["statuses"].values()) >= count
     assert not after["work"]
