@@ -15,8 +15,9 @@ from refimpl.capture.compile import with_options
 from refimpl.capture.translate import BreaksAt
 from refimpl.tests.corpus.compare import EVERYTHING, assert_same, observe
 
+WHERE_IT_MUST = "breaks where it must"
 MODES: dict[str, BreaksAt | None] = {
-    "breaks where it must": None,
+    WHERE_IT_MUST: None,
     "every second instruction is run": lambda start, offset: offset != start,
     "every second instruction is run, the first one too": lambda start, offset: offset != start or start == 0,
 }
@@ -82,7 +83,7 @@ def called(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def assert_same_as_eager(
     program: Callable[..., Any],
-    mode: str,
+    mode: str = WHERE_IT_MUST,
     calls: Iterable[tuple[Any, ...]] = SQUARES,
     *,
     is_whole: bool = False,

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
 
 MADE: list[str] = []
 
@@ -165,20 +164,13 @@ def with_a_decorator_of_its_own(x: torch.Tensor) -> Any:
     return x.sin(), seen
 
 
-PROGRAMS = [
+@IN_EVERY_MODE
+@each_of(
     unused, given_back_and_called, used_at_once, differentiated, with_a_body_that_counts, of_a_base_that_is_told,
-    of_a_base_defined_here_that_is_told, with_slots,
-    of_what_has_no_subclasses, with_a_decorator_of_its_own,
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-@pytest.mark.parametrize("mode", MODES)
+    of_a_base_defined_here_that_is_told, with_slots, of_what_has_no_subclasses, with_a_decorator_of_its_own,
+)  # fmt: skip
 def test_a_program_with_a_class_statement_gives_what_it_gives(program: Callable[..., Any], mode: str) -> None:
-    captured, _, _ = captured_with(program, breaks_at=MODES[mode])
-    for rows in (2, 2, 3):
-        x = torch.randn(rows, 3)
-        assert same(captured(x), program(x))
+    assert_same_as_eager(program, mode, [(torch.randn(rows, 3),) for rows in (2, 2, 3)], recompile_limit=8)
 
 
 def test_a_class_that_nothing_uses_costs_no_graph() -> None:

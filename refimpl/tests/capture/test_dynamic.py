@@ -12,7 +12,7 @@ import torch
 import refimpl
 from refimpl.capture.compile import compile
 from refimpl.capture.config import config
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import MODES, assert_same_as_eager, captured_with, same
 
 
 def mixed(x: Any, n: int) -> Any:
@@ -69,11 +69,9 @@ SIZES = (3, 4, 5, 6, 1, 9, 0, 2, 3)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("program", "takes_number"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS])
 def test_every_size_gives_what_eager_gives(program: Callable[..., Any], takes_number: bool, mode: str) -> None:
-    captured, _, _ = captured_with(program, breaks_at=MODES[mode], recompile_limit=20)
-    for size in SIZES:
-        x = torch.arange(size * 4.0).reshape(size, 4)
-        given = (x, size + 1 if program is not divides else size) if takes_number else (x,)
-        assert same(captured(*given), program(*given)), size
+    tensors = [torch.arange(size * 4.0).reshape(size, 4) for size in SIZES]
+    calls = [(x, len(x) + (program is not divides)) if takes_number else (x,) for x in tensors]
+    assert_same_as_eager(program, mode, calls, recompile_limit=20)
 
 
 def scaled(x: Any, n: int) -> Any:
@@ -92,16 +90,12 @@ def test_what_varies_is_a_symbol_from_the_second_time_on() -> None:
 
 
 def test_settings_and_marks_say_what_is_a_symbol() -> None:
-    captured, recorder, _ = captured_with(scaled)
     with config.patch(assume_static_by_default=False):
-        for size in (3, 5, 7):
-            assert same(captured(torch.ones(size), size), scaled(torch.ones(size), size))
-    assert len(recorder.graphs) == 1
-    captured, recorder, _ = captured_with(scaled)
+        calls = [(torch.ones(size), size) for size in (3, 5, 7)]
+        assert_same_as_eager(scaled, calls=calls, is_whole=True, graphs=1)
     with config.patch(automatic_dynamic_shapes=False):
-        for size in (3, 5, 7):
-            assert same(captured(torch.ones(size), 2), scaled(torch.ones(size), 2))
-    assert len(recorder.graphs) == 3
+        calls = [(torch.ones(size), 2) for size in (3, 5, 7)]
+        assert_same_as_eager(scaled, calls=calls, is_whole=True, graphs=3)
     captured, recorder, _ = captured_with(scaled)
     for size in (3, 5, 7):
         x = torch.ones(size)

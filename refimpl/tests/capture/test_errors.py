@@ -283,9 +283,7 @@ def test_what_gets_out_of_the_segment_has_a_traceback(mode: str) -> None:
         assert str(error) == "kept"
         assert error.__traceback__.tb_frame.f_code.co_name == "kept_by_the_program"
         assert error.__traceback__.tb_lineno == kept_by_the_program.__code__.co_firstlineno + 2
-    captured, _, _ = captured_with(looked_at, breaks_at=MODES[mode])
-    for _ in range(2):
-        assert same(captured(x), looked_at(x))
+    assert_same_as_eager(looked_at, mode, [(x,)] * 2)
     captured, _, _ = captured_with(unhandled, breaks_at=MODES[mode])
     for _ in range(2):
         with pytest.raises(Refused, match="no 3") as found:
@@ -296,10 +294,7 @@ def test_what_gets_out_of_the_segment_has_a_traceback(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_break_under_an_exception_runs_it_by_cpython(mode: str) -> None:
-    x = torch.arange(3.0)
-    captured, recorder, _ = captured_with(breaks_in_the_handler, breaks_at=MODES[mode])
-    for _ in range(2):
-        assert same(captured(x), breaks_in_the_handler(x))
+    recorder = assert_same_as_eager(breaks_in_the_handler, mode, [(torch.arange(3.0),)] * 2)
     if MODES[mode] is None:
         assert recorder.targets == ["add", "add"]
 

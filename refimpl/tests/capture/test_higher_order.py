@@ -15,7 +15,15 @@ from refimpl._torch import hop_map
 from refimpl._torch import hop_scan as scan
 from refimpl._torch import hop_while_loop as while_loop
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported
-from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_agrees_at, captured_with, each_of, same
+from refimpl.tests.capture.capturing import (
+    IN_EVERY_MODE,
+    MODES,
+    assert_agrees_at,
+    assert_same_as_eager,
+    captured_with,
+    each_of,
+    same,
+)
 
 cond: Any = torch.cond
 map_over: Any = hop_map
@@ -256,16 +264,13 @@ def test_all_results_of_torch_cond_have_gradients_where_an_operand_has() -> None
 
 
 def test_a_known_condition_is_a_branch_of_python() -> None:
-    captured, recorder, _ = captured_with(known, fullgraph=True)
-    assert same(captured(inputs()[0]), known(inputs()[0]))
+    recorder = assert_same_as_eager(known, calls=[(inputs()[0],)], fullgraph=True)
     assert recorder.targets == ["add"]
 
 
 def test_sizes_that_vary_choose_a_graph() -> None:
-    captured, recorder, _ = captured_with(sized, fullgraph=True)
-    for size in (5, 6, 7, 3, 2):
-        assert same(captured(torch.ones(size)), sized(torch.ones(size)))
-    assert len(recorder.graphs) == 3
+    calls = [(torch.ones(size),) for size in (5, 6, 7, 3, 2)]
+    assert_same_as_eager(sized, calls=calls, is_whole=True, graphs=3, fullgraph=True)
 
 
 def test_what_functions_close_over_is_guarded() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of
 
 
 def numbers(x: Any, count: int = 3) -> Iterator[Any]:
@@ -322,14 +322,10 @@ def test_a_partial_function_that_is_an_input() -> None:
     def program(x: Any, function: Any) -> Any:
         return function(x), function.func is operator.mul, function.args
 
-    captured, recorder, made = captured_with(program)
-    for function in (
-        functools.partial(operator.mul, 3),
-        functools.partial(operator.mul, 4),
-        functools.partial(torch.add, alpha=2, other=1),
-    ):
-        assert same(captured(torch.ones(2), function), program(torch.ones(2), function))
-    assert (len(recorder.graphs), made.breaks) == (3, [])
+    partial = functools.partial
+    functions = partial(operator.mul, 3), partial(operator.mul, 4), partial(torch.add, alpha=2, other=1)
+    calls = [(torch.ones(2), function) for function in functions]
+    assert_same_as_eager(program, calls=calls, is_whole=True, graphs=3)
 
 
 def test_an_error_of_a_function_leaves_the_iterator_where_c_leaves_it() -> None:
@@ -343,8 +339,7 @@ def test_an_error_of_a_function_leaves_the_iterator_where_c_leaves_it() -> None:
                 found.append("zero")
         return found, x + 1
 
-    captured, _, _ = captured_with(program)
-    assert same(captured(torch.ones(2)), program(torch.ones(2)))
+    assert_same_as_eager(program, calls=[(torch.ones(2),)])
 
 
 def reversed_under_way(x: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_same_as_eager, captured_with, each_of, same
 
 
 class Scaled(torch.nn.Module):
@@ -68,29 +68,15 @@ def asked(x: Any) -> Any:
     return x + len(signature.parameters), list(signature.parameters), len(inspect.signature(makes).parameters)
 
 
-PROGRAMS: list[Callable[..., Any]] = [makes, softmax, replaces, asked]
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@IN_EVERY_MODE
+@each_of(makes, softmax, replaces, asked)
 def test_a_module_made_in_a_function_is_a_module(program: Callable[..., Any], mode: str) -> None:
-    x = torch.randn(2)
-    captured, recorder, options = captured_with(program, breaks_at=MODES[mode])
-    for _ in range(2):
-        assert same(captured(x), program(x))
-    if MODES[mode] is None:
-        assert not options.breaks, [str(reason) for reason in options.breaks]
-        assert len(recorder.graphs) == 1
+    assert_same_as_eager(program, mode, [(torch.randn(2),)] * 2, is_whole=True, graphs=1)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EVERY_MODE
 def test_a_slice_of_layers_is_a_list_of_layers(mode: str) -> None:
-    module, x = Layers(), torch.randn(2)
-    captured, _, options = captured_with(module, breaks_at=MODES[mode])
-    for count in (2, 2, 3, 4):
-        assert same(captured(x, count), module(x, count))
-    if MODES[mode] is None:
-        assert not options.breaks, [str(reason) for reason in options.breaks]
+    assert_same_as_eager(Layers(), mode, [(torch.randn(2), count) for count in (2, 2, 3, 4)], is_whole=True)
 
 
 def gives(x: Any) -> Any:
@@ -114,8 +100,4 @@ def test_a_module_that_is_given_out_works(mode: str) -> None:
 
 def test_modules_are_made_where_torch_counts_them() -> None:
     torch.compile(torch.nn.ReLU(), backend="eager")(torch.ones(2))  # puts another `__init__` in its place
-    x = torch.randn(2)
-    captured, _, options = captured_with(softmax)
-    for _ in range(2):
-        assert same(captured(x), softmax(x))
-    assert not options.breaks
+    assert_same_as_eager(softmax, calls=[(torch.randn(2),)] * 2, is_whole=True)
