@@ -17,6 +17,12 @@ FACTOR = torch.tensor([2.0, 3.0, 4.0, 5.0])
 calls: list[int] = []
 
 
+class Doubling(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return x * 2
+
+
 class Turned(torch.autograd.Function):
     """Its backward applies it."""
 
@@ -29,32 +35,20 @@ class Turned(torch.autograd.Function):
         return Turned.apply(gradient)
 
 
-class Counting(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2
-
+class Counting(Doubling):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         calls.append(1)
         return gradient * 2
 
 
-class Asking(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2
-
+class Asking(Doubling):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         return gradient * (3 if torch.is_grad_enabled() else 2)
 
 
-class Strided(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2
-
+class Strided(Doubling):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         return gradient * (3 if gradient.is_contiguous() else 2)
@@ -97,11 +91,7 @@ class Boxed(torch.autograd.Function):
         return gradient
 
 
-class Raising(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Any) -> Any:
-        return x * 2
-
+class Raising(Doubling):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         raise ArithmeticError

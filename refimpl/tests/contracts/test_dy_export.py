@@ -19,6 +19,7 @@ from refimpl.capture.entry_points.export import ExportResult, argument_names, ch
 from refimpl.capture.entry_points.reset import cache_entries
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
 from refimpl.errors import BadParameter
+from refimpl.tests.contracts.contract_backend import breaking
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -243,14 +244,8 @@ def test_options_that_do_not_fit_each_other_are_refused() -> None:
 
 def test_export_takes_one_graph_and_leaves_no_entries() -> None:
     """DY-35, XC-12"""
-
-    def program(x: Tensor) -> Tensor:
-        y = x + 1
-        refimpl.graph_break()
-        return y * 2
-
     with pytest.raises(Unsupported, match="graph_break"):
-        exported(program, torch.ones(2))
+        exported(breaking, torch.ones(2))
 
     def whole(x: Tensor) -> Tensor:
         return x + 1

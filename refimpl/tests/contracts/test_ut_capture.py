@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,19 +14,13 @@ from refimpl._torch import FakeTensor
 from refimpl.capture.config import config
 from refimpl.capture.public import predicates
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported
+from refimpl.tests.contracts.contract_backend import Backend
 
 Tensor = torch.Tensor
 
 
-class Kept:
-    """A backend that keeps graphs and runs them as they are."""
-
-    def __init__(self) -> None:
-        self.graphs: list[fx.GraphModule] = []
-
-    def __call__(self, graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        self.graphs.append(graph)
-        return graph.forward
+class Kept(Backend):
+    """Gives the calls of its graphs."""
 
     def calls(self) -> list[list[fx.Node]]:
         return [[node for node in graph.graph.nodes if node.op.startswith("call")] for graph in self.graphs]

@@ -12,7 +12,7 @@ from torch import nn
 
 from refimpl._torch import pytree
 from refimpl.export import Dim, ExportedProgram, export, register_dataclass
-from refimpl.tests.export.modules import Assigning, Containers, EverythingModule, Mutating, Normalised, Tied
+from refimpl.tests.export.modules import Adding, Assigning, Containers, EverythingModule, Mutating, Normalised, Tied
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 X = torch.arange(12.0).reshape(4, 3) / 7
@@ -123,13 +123,6 @@ class Structured(nn.Module):
     def forward(self, pair: Pair, point: Any, table: Any) -> Any:
         total = pair.left + point.x + point.y + table["a"][0]
         return collections.OrderedDict(pair=Pair(total, None), point=Point(total * 2, [total]), max=torch.max(total, 0))
-
-
-class Added(nn.Module):
-    """Inputs that share memory."""
-
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return x + y
 
 
 class Scaled(nn.Module):
@@ -479,7 +472,7 @@ CASES = {
     ),
     "run_time_sizes": Case(module=Nonzero, inputs=lambda: ((torch.tensor([1.0, 0.0, 2.0]),), {})),
     "branches": Case(module=Branches, others=(_given(X - 5), _given(X + 5)), parts=("part", "linear")),
-    "aliased_inputs": Case(module=Added, inputs=_halves),
+    "aliased_inputs": Case(module=Adding, inputs=_halves),
     "number": Case(
         module=Scaled,
         inputs=lambda: ((torch.randn(4), 5), {}),

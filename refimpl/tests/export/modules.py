@@ -94,6 +94,13 @@ class Assigning(nn.Module):
         return self.state * 2
 
 
+class Adding(nn.Module):
+    """Adds its inputs."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return x + y
+
+
 class Shifted(nn.Module):
     """Needs inputs of which the second is one longer."""
 

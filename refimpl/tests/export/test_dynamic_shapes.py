@@ -17,7 +17,7 @@ from refimpl.errors import BadParameter
 from refimpl.export import Dim, ShapesCollection, dims, export, register_dataclass
 from refimpl.export.errors import InputMismatch
 from refimpl.tests.export.forms import STRICT
-from refimpl.tests.export.modules import Containers, Shifted
+from refimpl.tests.export.modules import Adding, Containers, Shifted
 
 
 class Branching(nn.Module):
@@ -28,11 +28,6 @@ class Branching(nn.Module):
 class Doubling(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x * 2
-
-
-class Adding(nn.Module):
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return x + y
 
 
 class Paired(nn.Module):
