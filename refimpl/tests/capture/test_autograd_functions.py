@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from refimpl.tests.capture.capturing import MODES, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, captured_with, each_of, same
 
 
 class Scaled(torch.autograd.Function):
@@ -88,7 +88,7 @@ def dirty(x: Any) -> Any:
     return y, x * 2
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EVERY_MODE
 @pytest.mark.parametrize("grad", [True, False])
 def test_without_gradients_forward_is_in_the_graph(grad: bool, mode: str) -> None:
     captured, recorder, options = captured_with(scaled, breaks_at=MODES[mode])
@@ -100,9 +100,7 @@ def test_without_gradients_forward_is_in_the_graph(grad: bool, mode: str) -> Non
         assert "mul" in recorder.targets
 
 
-@pytest.mark.parametrize(
-    "program", [scaled, identity, dirty, dirty_elsewhere, of_class], ids=lambda program: program.__name__
-)
+@each_of(scaled, identity, dirty, dirty_elsewhere, of_class)
 @pytest.mark.parametrize("requires_grad", [True, False])
 def test_arguments_that_are_given_back_or_written(program: Any, requires_grad: bool) -> None:
     captured, _, _ = captured_with(program)

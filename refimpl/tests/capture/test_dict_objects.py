@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_same_as_eager, captured_with, each_of, same
@@ -148,7 +147,7 @@ class Holder:
         self.count = 0
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EVERY_MODE
 def test_attributes_read_as_a_dict_are_those_of_now(mode: str) -> None:
     x = torch.ones(2)
     captured, _, _ = captured_with(reads_attributes, breaks_at=MODES[mode])

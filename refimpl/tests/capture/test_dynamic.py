@@ -12,7 +12,7 @@ import torch
 import refimpl
 from refimpl.capture.compile import compile
 from refimpl.capture.config import config
-from refimpl.tests.capture.capturing import MODES, assert_same_as_eager, captured_with, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, same
 
 
 def mixed(x: Any, n: int) -> Any:
@@ -66,7 +66,7 @@ PROGRAMS: list[tuple[Callable[..., Any], bool]] = [
 SIZES = (3, 4, 5, 6, 1, 9, 0, 2, 3)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EVERY_MODE
 @pytest.mark.parametrize(("program", "takes_number"), PROGRAMS, ids=[program.__name__ for program, _ in PROGRAMS])
 def test_every_size_gives_what_eager_gives(program: Callable[..., Any], takes_number: bool, mode: str) -> None:
     tensors = [torch.arange(size * 4.0).reshape(size, 4) for size in SIZES]

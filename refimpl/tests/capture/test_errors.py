@@ -273,7 +273,7 @@ def closing_late(log: list[Any]) -> Iterator[int]:
         log.append("closed")
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EVERY_MODE
 def test_what_gets_out_of_the_segment_has_a_traceback(mode: str) -> None:
     x = torch.arange(3.0)
     captured, _, _ = captured_with(kept_by_the_program, breaks_at=MODES[mode])
@@ -292,14 +292,14 @@ def test_what_gets_out_of_the_segment_has_a_traceback(mode: str) -> None:
         assert [entry.name for entry in found.traceback][-1] == "unhandled"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EVERY_MODE
 def test_a_break_under_an_exception_runs_it_by_cpython(mode: str) -> None:
     recorder = assert_same_as_eager(breaks_in_the_handler, mode, [(torch.arange(3.0),)] * 2)
     if MODES[mode] is None:
         assert recorder.targets == ["add", "add"]
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EVERY_MODE
 def test_a_generator_that_is_dropped_is_closed_when_it_is(mode: str) -> None:
     x = torch.arange(3.0)
     captured, _, _ = captured_with(left_waiting, breaks_at=MODES[mode])

@@ -453,9 +453,7 @@ def test_what_is_no_node_ends_the_segment(program: Callable[..., Any], reason: s
     assert program.__name__ in str(refused.value)  # the user's line
 
 
-@pytest.mark.parametrize(
-    "program", [appending, writing, giving_its_operand, of_other_rank, breaking], ids=lambda p: p.__name__
-)
+@each_of(appending, writing, giving_its_operand, of_other_rank, breaking)
 def test_without_fullgraph_eager_says_what_it_says(program: Callable[..., Any]) -> None:
     captured, _, options = captured_with(program)
     found = []

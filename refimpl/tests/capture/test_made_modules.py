@@ -6,7 +6,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, assert_same_as_eager, captured_with, each_of, same
@@ -85,7 +84,7 @@ def gives(x: Any) -> Any:
     return made
 
 
-@pytest.mark.parametrize("mode", MODES)
+@IN_EVERY_MODE
 def test_a_module_that_is_given_out_works(mode: str) -> None:
     x = torch.randn(2)
     captured, _, _ = captured_with(gives, breaks_at=MODES[mode])

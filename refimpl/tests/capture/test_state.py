@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from refimpl.capture.compile import compile
-from refimpl.tests.capture.capturing import captured_with, same
+from refimpl.tests.capture.capturing import captured_with, each_of, same
 
 # ------------------------------------------------------------------------------------------- metadata that guards do not cover
 
@@ -79,7 +79,7 @@ def empties(x: Any) -> Any:
     return x
 
 
-@pytest.mark.parametrize("program", [replaces, adds, removes, reorders, empties], ids=lambda program: program.__name__)
+@each_of(replaces, adds, removes, reorders, empties)
 def test_a_dict_that_was_there_is_left_as_eager_leaves_it(
     program: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

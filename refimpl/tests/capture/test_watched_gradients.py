@@ -13,7 +13,7 @@ from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.pipeline import compile_aot
-from refimpl.tests.capture.capturing import MODES, same
+from refimpl.tests.capture.capturing import IN_EVERY_MODE, MODES, each_of, same
 
 
 def hooked(x: Any) -> Any:
@@ -195,33 +195,12 @@ def assigns(x: Any) -> Any:
     return w.exp()
 
 
-PROGRAMS = (
-    hooked,
-    kept,
-    asked_for,
-    not_used_directly,
-    in_a_loop,
-    in_a_function,
-    written_before,
-    written_input,
-    a_view,
-    not_reached,
-    written_view,
-    written_views,
-    written_tensor,
-    unbound,
-    unbound_and_written,
-    by_its_step,
-    by_its_step_once_written,
-    by_the_step_of_a_view,
-    by_the_step_behind_it,
-    assigned_data,
-    assigned_data_in_a_function,
-)
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", PROGRAMS)
+@IN_EVERY_MODE
+@each_of(
+    hooked, kept, asked_for, not_used_directly, in_a_loop, in_a_function, written_before, written_input, a_view,
+    not_reached, written_view, written_views, written_tensor, unbound, unbound_and_written, by_its_step,
+    by_its_step_once_written, by_the_step_of_a_view, by_the_step_behind_it, assigned_data, assigned_data_in_a_function,
+)  # fmt: skip
 def test_gradients_of_what_is_made_in_a_segment_pass_its_hooks(program: Callable[..., Any], mode: str) -> None:
     captured = with_options(program, CaptureOptions(backend=aot_eager, breaks_at=MODES[mode]))
     for _ in range(2):
@@ -255,10 +234,7 @@ def view_of_a_graph_before(x: Any) -> Any:
     return w * v
 
 
-WRITTEN = (written_result_that_is_a_view, written_view_of_a_graph_before, view_of_a_graph_before)
-
-
-@pytest.mark.parametrize("program", WRITTEN)
+@each_of(written_result_that_is_a_view, written_view_of_a_graph_before, view_of_a_graph_before)
 def test_a_hook_does_not_stay_with_a_view_that_is_written(program: Callable[..., Any]) -> None:
     assert_same_gradient(program, with_options(program, CaptureOptions(backend=aot_eager)))
 
@@ -319,16 +295,13 @@ def detached_unwritten(x: Any) -> Any:
 
 
 DETACHED = (
-    detached_after_a_write,
-    detached_after_a_history_is_seen,
-    detached_by_a_function,
-    detached_in_a_function,
+    detached_after_a_write, detached_after_a_history_is_seen, detached_by_a_function, detached_in_a_function,
     detached_unwritten,
-)
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("program", DETACHED)
+@IN_EVERY_MODE
+@each_of(*DETACHED)
 def test_what_a_view_keeps_of_a_base_that_is_detached(program: Callable[..., Any], mode: str) -> None:
     def gradients(function: Any) -> list[Any]:
         x = torch.linspace(0.1, 1, 4, requires_grad=True)
@@ -340,7 +313,7 @@ def test_what_a_view_keeps_of_a_base_that_is_detached(program: Callable[..., Any
         assert same(gradients(captured), gradients(program))
 
 
-@pytest.mark.parametrize("program", DETACHED)
+@each_of(*DETACHED)
 def test_a_trace_does_not_detach_what_has_views(program: Callable[..., Any]) -> None:
     x = torch.linspace(0.1, 1, 4, requires_grad=True)
     with pytest.raises(UnsupportedByRefimpl, match="detach_"):

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 import refimpl
 from refimpl.export import export
-from refimpl.tests.capture.capturing import same
+from refimpl.tests.capture.capturing import each_of, same
 
 
 class Doubling:
@@ -159,20 +159,10 @@ def a_tree(x: torch.Tensor) -> Any:
     return pytree.tree_unflatten(leaves[::-1], spec), spec.num_leaves
 
 
-PROGRAMS = (
-    descriptor,
-    descriptor_that_hides_on_the_class,
-    bound_by_hand,
-    cause_of_an_error,
-    sliced_parameters,
-    items_of_a_tensor,
-    exit_stack,
-    slots,
-    a_tree,
-)
-
-
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@each_of(
+    descriptor, descriptor_that_hides_on_the_class, bound_by_hand, cause_of_an_error, sliced_parameters,
+    items_of_a_tensor, exit_stack, slots, a_tree,
+)  # fmt: skip
 def test_a_program_is_one_graph_and_gives_what_eager_gives(program: Callable[[Any], Any]) -> None:
     captured = refimpl.compile(program, fullgraph=True)
     for x in (torch.tensor([1.0, 2.0, 0.0]), torch.tensor([0.0, 3.0, 5.0])):
