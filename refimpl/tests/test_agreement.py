@@ -9,6 +9,7 @@ import torch
 
 from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.tests.agreement import assert_agrees
+from refimpl.tests.corpus import compare
 from refimpl.tests.corpus.mutation import TWO, in_place
 from refimpl.tests.corpus.views import siblings
 
@@ -66,3 +67,23 @@ def test_options_of_upstream_that_are_not_honoured_are_refused() -> None:
     aot_module_simplified(Double(), (torch.ones(3),), lambda gm, _: gm, ignore_shape_env=False)
     with pytest.raises(NotImplementedError, match="disable_functionalization"):
         aot_module_simplified(Double(), (torch.ones(3),), lambda gm, _: gm, disable_functionalization=True)
+
+
+WRONG: dict[str, tuple[Any, Any]] = {
+    "structure": (lambda x, y: (x + y,), lambda x, y: [x + y]),
+    "results": (lambda x, y: x + y, lambda x, y: x + y * 1.001),
+    "arguments": (lambda x, y: x.mul_(2).sum(), lambda x, y: (x * 2).sum()),
+    "layouts": (lambda x, y: (x * y).t(), lambda x, y: (x * y).t().contiguous()),
+    "flags": (lambda x, y: x * y, lambda x, y: x.detach() * y.detach()),
+    "gradients": (lambda x, y: x * y, lambda x, y: x * y.detach()),
+    "after_write": (lambda x, y: [r := x * 1, r.view(-1)], lambda x, y: [x * 1, (x * 1).view(-1)]),
+    "random_state": (lambda x, y: x + y, lambda x, y: (torch.rand(1), x + y)[1]),
+}
+
+
+@pytest.mark.parametrize("part", WRONG)
+def test_a_difference_in_each_part_of_what_is_seen_is_noticed(part: str) -> None:
+    right, wrong = WRONG[part]
+    compare.assert_agrees(right, right, lambda: TWO(True))
+    with pytest.raises(AssertionError, match=part):
+        compare.assert_agrees(right, wrong, lambda: TWO(True), parts=[part])
