@@ -1,6 +1,6 @@
-"""Tensors that a program takes from closures and globals, as inputs of its graph.
+"""A function mode that turns tensors of closures and globals into inputs of the graph.
 
-Counterpart: none in AOT autograd, where capture in front of it has made such tensors inputs
+Counterpart: none in AOT autograd; dynamo has made such tensors inputs before
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class Inputs(Protocol):
         ...
 
     def input_at(self, position: int) -> Any:
-        """What the program sees of a slot."""
+        """The tensor that the program gets for a slot."""
         ...
 
     def add_captured(self, fake: torch.Tensor, *, is_leaf: bool) -> Any:
-        """A placeholder more; returns what the program is to see of it."""
+        """Add a placeholder; returns the tensor that the program uses."""
         ...
 
 
 class CapturedInputsMode(TorchFunctionMode):
-    """Puts fake inputs in the place of tensors from closures and globals, where the program passes one to torch.
+    """Replaces tensors of closures and globals by fake inputs when the program passes one to a torch function.
 
-    Above autograd, so that what it does with them has a history in the trace and none outside.
+    This happens before autograd, so that the real tensors get no history.
     """
 
     def __init__(self, inputs: Inputs, fake_mode: FakeTensorMode, real_slots: Sequence[Any]) -> None:
@@ -45,7 +45,7 @@ class CapturedInputsMode(TorchFunctionMode):
         self.tensors: list[torch.Tensor] = []
         self._inputs = inputs
         self._fake_mode = fake_mode
-        self._kept = list(real_slots)  # so that no identity is used twice
+        self._kept = list(real_slots)  # keeps them alive, so that no id is used twice
         self._positions = {id(t): i for i, t in enumerate(real_slots) if isinstance(t, torch.Tensor)}
         self._seen: dict[int, Any] = {}
 
@@ -54,7 +54,7 @@ class CapturedInputsMode(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def replaced(self, value: Any) -> Any:
-        """The input that stands for a real tensor; any other value itself."""
+        """The fake input for a real tensor; any other value unchanged."""
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or is_traceable_wrapper_subclass(value):
             return value
         if self._inputs.is_known(value):

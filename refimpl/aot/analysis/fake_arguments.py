@@ -1,8 +1,8 @@
-"""Fake tensors for the slots of a program: leaves of their own, over storages shared as the real ones are.
+"""Makes fake tensors for the slots of a program: leaves, which share storages as the real tensors do.
 
 Counterpart: torch/_functorch/aot_autograd.py construct_fake_mode, process_inputs
-Differs: no view relation and no history is taken over from the real tensor. What a program can see of these is made anew
-inside of the trace (refimpl.aot.joint.trace), where gradients belong to the program.
+Differs: fakes have neither the base nor the history of the real tensor. The trace makes both anew (refimpl.aot.joint.trace), so
+that autograd differentiates the program only.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def _modes_of(value: Any) -> list[FakeTensorMode]:
 def fake_slots(
     values: Sequence[Any], fake_mode: FakeTensorMode, *, num_static: int, dynamic: bool, first_source: int = 0
 ) -> list[Any]:
-    """A fake for every tensor; other values as they are. The first `num_static` have numbers for sizes in any case.
+    """A fake for every tensor; other values unchanged. The first `num_static` values have static sizes.
 
-    A tensor that stands at two positions gets two fakes over one storage.
+    A tensor at two positions gets two fakes that share a storage.
     """
     fakes: list[Any] = []
     for position, value in enumerate(values):
@@ -79,7 +79,7 @@ def _fake_parts(parts: list[torch.Tensor], *, fake_mode: FakeTensorMode, is_stat
 
 
 def unrelated_alias(fake: torch.Tensor) -> torch.Tensor:
-    """A tensor over the same memory of which autograd knows nothing. Not recorded by any trace."""
+    """A tensor in the same memory that autograd does not know as a view. No trace records it."""
     if isinstance(fake, FakeTensor):
         if fake.layout is not torch.strided:
             return fake.detach()
@@ -99,7 +99,7 @@ def unrelated_alias(fake: torch.Tensor) -> torch.Tensor:
 
 
 def with_history(fake: torch.Tensor) -> torch.Tensor:
-    """A tensor over the same memory whose history goes on from that of the given one; for autograd it is no view of it."""
+    """A tensor in the same memory whose history leads to the given one, but which is no view of it for autograd."""
     found = _WithHistory.apply(fake)
     assert isinstance(found, torch.Tensor)
     return found
@@ -108,11 +108,11 @@ def with_history(fake: torch.Tensor) -> torch.Tensor:
 class _WithHistory(torch.autograd.Function):
     """Identity that is no view, so that the result is no leaf and its in-place history is its own."""
 
-    begins_history = True  # and is none of the user's functions
+    begins_history = True  # tells it from custom functions of the program
 
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor) -> torch.Tensor:
-        ctx.set_materialize_grads(False)  # where no gradient arrives, none goes on
+        ctx.set_materialize_grads(False)  # a missing gradient stays None
         return unrelated_alias(leaf)
 
     @staticmethod

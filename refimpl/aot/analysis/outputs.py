@@ -1,7 +1,7 @@
-"""What every output of a program is: a new tensor, an input, a view of an input, a view of something the graph computes.
+"""Classifies the outputs of a program: a new tensor, an input, a view of an input, or a view of an intermediate.
 
 Counterpart: torch/_functorch/_aot_autograd/collect_metadata_analysis.py (output aliases), schemas.py OutputAliasInfo
-Differs: which memory an output is in is known from the ops that made it, not from comparing storages afterwards.
+Differs: the ops that made an output tell which memory it uses; storages are not compared afterwards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FORBIDDEN = object()
 
 
 class ForwardOutputsState:
-    """The outputs of the forward graph as they are found: updated inputs, results, bases, numbers. Mutable; one per trace."""
+    """The outputs of the forward graph found so far: new values of inputs, results, bases, numbers. One per trace."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -35,7 +35,7 @@ class ForwardOutputsState:
         self.bases: list[int] = []
 
     def add(self, value: Any) -> int:
-        """Returns its position."""
+        """Add an output, and return its position."""
         self.values.append(value)
         return len(self.values) - 1
 
@@ -162,7 +162,7 @@ class OutputAnalysisState:
             raise UnsupportedByRefimpl(
                 seen="a result with a gradient, computed in inference_mode(False) while the program is called in inference mode",
                 supported="results of one mode of inference, as graphs run in that of the call",
-                do="switch inference mode off around the compiled function",
+                do="leave inference mode around the compiled function",
             )
         is_put |= is_own
         if has_history and (is_put or kind is OutputKind.FRESH):
@@ -202,13 +202,13 @@ class OutputAnalysisState:
         )
 
     def _is_hidden_view(self, result: torch.Tensor, node: Node) -> bool:
-        """Whether the program returns a view, of what nobody sees."""
+        """Whether the result is a view whose base is neither an argument nor a result."""
         if self._roots is None or not self.replays or result.layout is not torch.strided:
             return False
         return result._is_view() and node not in self.aliases.owners
 
     def _has_gradient(self, node: Node) -> bool:
-        """Of a tensor in inference mode: views of what requires a gradient do, wherever they are put."""
+        """Whether a tensor requires a gradient in inference mode: if it is a view of one that does, also after `set_`."""
         steps = self.aliases.calls_to(node)
         puts = [index for index, step in enumerate(steps) if step.node.target in SET_OPS]
         if not puts:
@@ -236,7 +236,7 @@ class OutputAnalysisState:
         return self._is_inference(before)
 
     def _place(self, tensor: torch.Tensor, node: Node, position: int) -> tuple[OutputKind, int | None]:
-        """Whose memory a tensor is in that is at a position of the forward outputs."""
+        """The kind and source of the tensor at a position of the forward outputs, by the memory it uses."""
         base = self.aliases.base_of(node)
         if not self._is_left_as_computed(tensor):
             if base in self.placeholders:
@@ -246,7 +246,7 @@ class OutputAnalysisState:
         return OutputKind.FRESH, None
 
     def _base_position(self, view: torch.Tensor, base: Node) -> int:
-        """Of the base among the forward outputs; it becomes one for its first view."""
+        """The position of the base among the forward outputs, to which it is added for its first view."""
         if base not in self._base_positions:
             self._base_positions[base] = self.forward.add(self._base_tensor(view, base))
             self.forward.bases.append(self._base_positions[base])
@@ -278,8 +278,8 @@ class OutputAnalysisState:
         return self.value_of(base)
 
     def _is_apart(self, result: torch.Tensor, kind: OutputKind, source: int | None) -> bool:
-        """Whether a result has a history that a view of what it shares memory with has not: `x.detach()` that was written to, or
-        a view of what was detached afterwards."""
+        """Whether a result has a history that a remade view of its base would not have: `x.detach()` that was written to in grad
+        mode, or a view of a tensor that was detached in place afterwards."""
         if self._roots is None or source is None:
             return False
         root = base_of(result)
@@ -301,11 +301,11 @@ class OutputAnalysisState:
         return replay_steps(steps, lambda number: self.forward.add(self.value_of(number)))
 
     def _is_left_as_computed(self, tensor: torch.Tensor) -> bool:
-        """Whether it lies where the graph puts it: its views are not made again, and no tensor is put where they would be."""
+        """Whether the caller gets the graph's own output, and it is not remade as a view."""
         return (self._roots is None or not self.replays) and self._keeps_own_gradient(tensor)
 
     def _keeps_own_gradient(self, tensor: torch.Tensor) -> bool:
-        """Whether replaying views would lose a user's autograd.Function on the way."""
+        """Whether remaking the view would lose a custom autograd.Function in its history."""
         if not tensor.requires_grad:
             return False
         steps = self.aliases.calls_to(self.node_of(tensor))
@@ -315,7 +315,7 @@ class OutputAnalysisState:
 
 
 def owned_outputs(infos: Sequence[OutputInfo]) -> tuple[int, ...]:
-    """Positions of the forward outputs that own their memory for autograd: what is computed, and bases of views."""
+    """Positions of the forward outputs that own their memory for autograd: new tensors, and bases of views."""
     computed = [info.position for info in infos if info.kind is OutputKind.FRESH]
     viewed = [info.source for info in infos if info.kind is OutputKind.VIEW_OF_INTERMEDIATE]
     return tuple(sorted({*computed, *(source for source in viewed if source is not None)}))

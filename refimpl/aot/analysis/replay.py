@@ -1,7 +1,7 @@
-"""Views made again from the tensor they view, by the ops that the program made them with.
+"""Remakes views at run time from their base, by the view ops that the program called.
 
 Counterpart: torch/_functorch/_aot_autograd/functional_utils.py gen_alias_from_base
-Differs: the ops are those of the traced graph; upstream asks autograd for a function, or falls back to as_strided.
+Differs: the ops are those of the traced graph; upstream gets a function from autograd, or falls back to as_strided.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Replay = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
 SharedReplay = Callable[[torch.Tensor, Sequence[Any]], list[torch.Tensor]]
 
 _aten = torch.ops.aten
-# The same views as methods, whose calls cost a third.
+# The same views as methods, whose calls take a third of the time.
 _METHODS: dict[Any, Callable[..., torch.Tensor]] = {
     _aten.view.default: torch.Tensor.view,
     _aten.t.default: torch.Tensor.t,
@@ -39,8 +39,9 @@ _METHODS: dict[Any, Callable[..., torch.Tensor]] = {
 
 
 def replay_steps(steps: Sequence[ViewStep], number: Callable[[torch.fx.Node], int]) -> tuple[ReplayStep, ...]:
-    """`number` gives the position among the forward outputs of a node that stands for a symbolic number. To be called in the
-    mode of gradients that the program is called in."""
+    """The steps that remake a view. To be called in the grad mode in which the program is called.
+
+    number: gives the position among the forward outputs of a node of a symbolic number."""
     return tuple(_replay_step(step, number) for step in steps)
 
 
@@ -66,7 +67,7 @@ def _replay_step(step: ViewStep, number: Callable[[torch.fx.Node], int]) -> Repl
 
 
 def whole_view(*, needs_gradient: bool) -> ReplayStep:
-    """A view of all of a tensor. To be called in the mode of gradients that the program is called in."""
+    """A step that views a whole tensor. To be called in the grad mode in which the program is called."""
     return ReplayStep(
         target=_aten.alias.default,
         arguments=(VIEWED,),
@@ -78,7 +79,7 @@ def whole_view(*, needs_gradient: bool) -> ReplayStep:
 
 
 def replayer(steps: Sequence[ReplayStep]) -> Replay:
-    """A function of (base, forward outputs) that gives the view; steps take symbolic numbers from the forward outputs."""
+    """A function of (base, forward outputs) that returns the view. Symbolic numbers are read from the forward outputs."""
     functions = [_function(step) for step in steps]
     if len(functions) == 1:
         return functions[0]
@@ -92,7 +93,7 @@ def replayer(steps: Sequence[ReplayStep]) -> Replay:
 
 
 def common_call(a: Sequence[ReplayStep], b: Sequence[ReplayStep]) -> int | None:
-    """Where two chains of views of one base take different results of one call; None if they do not."""
+    """The index of the step at which two chains of views use different results of one call; None if there is none."""
     for index, (one, other) in enumerate(zip(a, b, strict=False)):
         if one != other:
             is_one_call = None not in (one.element, other.element) and replace(one, element=other.element) == other
@@ -101,7 +102,9 @@ def common_call(a: Sequence[ReplayStep], b: Sequence[ReplayStep]) -> int | None:
 
 
 def shared_replayer(chains: Sequence[Sequence[ReplayStep]], index: int) -> SharedReplay:
-    """`replayer` of chains that go apart at the results of their step at `index`, which is called once."""
+    """Like `replayer`, for chains that are equal up to the step at `index`, of whose results they use different ones.
+
+    That step is called once."""
     before, call = replayer(chains[0][:index]), _function(replace(chains[0][index], element=None))
     ends = [(chain[index].element, replayer(chain[index + 1 :])) for chain in chains]
 
