@@ -128,9 +128,7 @@ class Row:
         return {side: statistics.median(self.seconds(side)) for side in self.samples}
 
     def ratios(self) -> dict[str, Speed]:
-        """Each peer's time divided by ours, with a confidence interval. Sides that were measured separately are paired in
-        order.
-        """
+        """Each peer's time divided by ours, with a confidence interval. Sides measured separately are paired in order."""
         if self.ours not in self.samples:
             return {}
         ours = self.seconds(self.ours)

@@ -66,9 +66,7 @@ class InductorGraph:
 
 
 def inductor_graphs(run: Callable[[Callable[..., Any]], Any]) -> list[InductorGraph]:
-    """Inductor's code for the graphs of a program. `run` gets a `torch.compile` backend and runs the program with it; the graphs
-    run operator by operator.
-    """
+    """Inductor's code for the graphs of a program. `run` gets a `torch.compile` backend and runs the program with it."""
     compile_fx: Any = importlib.import_module("torch._inductor.compile_fx")
     config: Any = importlib.import_module("torch._inductor.config")
     caches: Any = importlib.import_module("torch._functorch.config")

@@ -101,9 +101,7 @@ class FiftyParameters(torch.nn.Module):
 
 @benchmark(repeat=15)
 def capture_call(calls: int = 500) -> Iterator[Case]:
-    """A call of captured code; `overhead` is its time beyond that of the graphs alone, and `overheads` torch's divided by
-    ours.
-    """
+    """A call of captured code; `overhead`: its time beyond the graphs alone, `overheads`: torch's overhead divided by ours."""
     x, y = torch.randn(4, 4), torch.randn(4, 4)
     state = SimpleNamespace(a=1.0, b=2.0, c=3.0, items=[1, 2, 3], inner=SimpleNamespace(d=0.5, e=1.5))
     programs: dict[str, tuple[Callable[..., Any], Any]] = {

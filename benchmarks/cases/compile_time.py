@@ -84,9 +84,7 @@ def _sides(make: Callable[[], Model]) -> dict[str, Side]:
 
 
 def compiled_graphs(model: Model) -> list[CompiledGraph]:
-    """Forward and backward graphs of a model as kernels. Kernels are generated and not run: the graphs run operator by
-    operator.
-    """
+    """Forward and backward graphs of a model as kernels, which are generated and not run."""
     made: list[CompiledGraph] = []
 
     def compile_one(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:

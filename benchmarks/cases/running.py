@@ -159,8 +159,7 @@ def _store(cases: int, batch: int) -> Figures:
 def sweep_overhead(
     subject: str = "aot_eager", workers: int = 2, match: str = "a*,nn.functional.l*,linalg.s*,s*", samples: int = 3
 ) -> Iterator[Case]:
-    """A sweep of about two hundred groups, divided by the bare calls (eager twice, fp64 and noise if needed, subject): below
-    1.25.
+    """A sweep of some 200 groups, over the bare calls (eager twice, fp64 and noise if needed, subject): below 1.25.
 
     `cases`: with observing, judging and state checks; `run`: also with messages, database and idle workers, but not planning.
     """

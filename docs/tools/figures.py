@@ -41,9 +41,7 @@ def figures(ledger: Ledger) -> dict[str, Callable[[], str]]:
 
 
 def program_block(issue: KnownIssue) -> str:
-    """The program of an issue as a block of Python, without its docstring and header, and without a `derive` that changes
-    nothing.
-    """
+    """The program of an issue as a block of Python, without docstring, header, and a `derive` that changes nothing."""
     source = issue.program.source.strip()
     source = re.sub(r'\A""".*?"""\n', "", source, flags=re.DOTALL)
     source = re.sub(r"^PROGRAM = (?:\{\}|\{.*?\}$\n)(?=\S|\n)", "", source, flags=re.DOTALL | re.MULTILINE)

@@ -135,9 +135,7 @@ def missing(names: Sequence[str]) -> list[str]:
 
 
 def write_entry_points(folder: Path) -> None:
-    """Write the entry points that installing torch-oracle would write, so that its commands and backend are found from a
-    checkout.
-    """
+    """Write torch-oracle's entry points, so that its commands and backend are found from a checkout."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     info = folder / f"torch_oracle-{project['version']}.dist-info"
     info.mkdir(parents=True, exist_ok=True)

@@ -53,9 +53,7 @@ HEADER = ("torch", "Python", "tests passed", "failed", "skipped", *SUBJECTS, "on
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """The results of one pair. `tests`: passed, failed (including errors) and skipped. `agreed`: cases that agree, of all, by
-    subject.
-    """
+    """The results of one pair. `tests`: passed, failed (with errors), skipped. `agreed`: cases that agree, of all, by subject."""
 
     torch: str
     python: str
@@ -116,9 +114,7 @@ def _numbers(version: str) -> list[int]:
 
 
 def version_of(interpreter: str) -> str | None:
-    """The version of an interpreter, such as "3.11"; None if it does not run, like a version manager's launcher without a chosen
-    version.
-    """
+    """The version of an interpreter, such as "3.11"; None if it does not run (a version manager's launcher, for example)."""
     found = shutil.which(interpreter)
     if found is None:
         return None
