@@ -32,6 +32,10 @@ from suites.request import SweepRequest
 from suites.rungs import cases_below
 
 PRELOAD = ("torch", "oracle.case")
+# Imported once and shared by all workers, which are forked from one process: a worker that takes the place of one that died
+# would import them again, and that takes as long as importing torch.
+_COMPILER_PRELOAD = ("torch._dynamo", "torch._functorch.aot_autograd")
+_KINDS_WITH_COMPILER = frozenset({"torch_compile", "backend", "compiler", "export"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +88,16 @@ class Sweep:
             environment["TORCHINDUCTOR_CACHE_DIR"] = cache
         return Pool(
             workers=self.request.workers,
-            preload=PRELOAD,
+            preload=self._preload(),
             start_method="spawn" if is_cuda else "forkserver",
             threads_per_worker=self.request.threads,
             environment=environment,
             address_space_margin_bytes=None if is_cuda else ADDRESS_SPACE_MARGIN_BYTES,
         )
+
+    def _preload(self) -> tuple[str, ...]:
+        kinds = {spec.kind for spec in self.request.spec_by_name().values()}
+        return (*PRELOAD, *_COMPILER_PRELOAD) if kinds & _KINDS_WITH_COMPILER else PRELOAD
 
     def _left(self, err: Console) -> tuple[Sequence[PlannedCase], dict[str, CaseLimits]]:
         """The cases of a resumed run that have no record."""
