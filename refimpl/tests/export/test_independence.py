@@ -56,10 +56,10 @@ try:
         for module, args, shapes in programs[:1] if PROVOKE else programs:
             program = export(module, args, dynamic_shapes=shapes, strict=strict)
             program.module()(*args)
-            for table in ({}, None):
-                program.run_decompositions(table).module()(*args)
-            str(program)
             if not PROVOKE:
+                for table in ({}, None):
+                    program.run_decompositions(table).module()(*args)
+                str(program)
                 archive = io.BytesIO()
                 save(program, archive)
                 load(io.BytesIO(archive.getvalue())).module()(*args)
