@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,11 @@ import pytest
 from oracle import environment
 from oracle.cli import run
 from oracle.errors import UsageError
+from oracle.isolate import Pool
 from oracle.subjects.registry import resolve
+from oracle.subjects.usability import check_usable
 from oracle.sweep import Limits
+from results.store import Store
 from suites.base import Selection
 from suites.planning import Shard
 from suites.request import SweepRequest
@@ -87,6 +91,12 @@ def test_a_match_without_a_program_is_refused_before_anything_is_planned(
     assert "torch-oracle list features" in said
 
 
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    with Pool(workers=1, preload=("torch",)) as made:
+        yield made
+
+
 @pytest.mark.parametrize(
     ("subject", "words"),
     [
@@ -97,22 +107,24 @@ def test_a_match_without_a_program_is_refused_before_anything_is_planned(
         (f"compile:{DRILL}:not_callable", ("callable",)),
     ],
 )
+def test_a_backend_that_cannot_be_used_is_named(pool: Pool, subject: str, words: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError) as error:
+        check_usable([resolve(subject)], pool)
+    assert all(word in str(error.value) for word in words), str(error.value)
+
+
 def test_a_backend_that_cannot_be_used_is_refused_once_and_not_per_row(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, subject: str, words: tuple[str, ...]
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    database = tmp_path / "x.db"
+    subject = f"{DRILL}:returns_a_number"
     said = refused(
-        capsys,
-        "sweep",
-        "--suite",
-        "features",
-        "--match",
-        "recursion",
-        "--subject",
-        subject,
-        "--db",
-        str(tmp_path / "x.db"),
+        capsys, "sweep", "--suite", "features", "--match", "recursion", "--subject", subject, "--db", str(database)
     )
-    assert all(word in said for word in words), said
+    assert "callable" in said
+    assert said.count("returns_a_number") == 1
+    with Store.open(database, create=False) as store:
+        assert store.runs() == []
 
 
 def test_no_compiler_is_said_before_inductor_runs(
