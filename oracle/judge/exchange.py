@@ -86,26 +86,28 @@ def _ranks(rows: Tensor, dtype: torch.dtype) -> Tensor:
     Values within the tolerance row of `dtype` of each other count as equal.
     """
     tolerance = TABLE.get(dtype)
-    ranks = torch.empty_like(rows)
-    for number, row in enumerate(rows):
-        others = _without(rows, number)
-        around = torch.zeros_like(row) if tolerance is None else tolerance.rtol * row.abs() + tolerance.atol
-        below, above = (others < row - around).sum(0), (others > row + around).sum(0)
-        ranks[number] = 0.5 * (below - above) / len(others)
-    return ranks
+    around = torch.zeros_like(rows) if tolerance is None else tolerance.rtol * rows.abs() + tolerance.atol
+    low, high = rows - around, rows + around
+    # A run is neither below nor above itself, so that eager's runs need not be left out one by one.
+    ordered = rows[1:].t().contiguous().sort(1).values
+    below = torch.searchsorted(ordered, low.t().contiguous()).t()
+    above = len(rows) - 1 - torch.searchsorted(ordered, high.t().contiguous(), right=True).t()
+    balance = below - above
+    # For the subject's row, 0, the last run is left out to have equally many.
+    balance[0] -= (rows[-1] < low[0]).long() - (rows[-1] > high[0]).long()
+    return 0.5 * balance.double().contiguous() / (len(rows) - 2)
 
 
 def _measured(rows: Tensor, ranks: Tensor, shape: torch.Size) -> dict[str, Tensor]:
     """Statistics, each a number per row, keyed by the sentence that is true if the subject's number stands out."""
-    # A row's own numbers stay out of the mean: otherwise the sign around 0 would depend on the row itself.
-    sign = torch.stack([_without(rows, number).mean(0).sign() for number in range(len(rows))])
+    beyond, beyond_all = _shares_beyond(rows)
     measured = {
         f"elements are {_OF_RANKS[0]}": ranks.mean(1),
-        f"elements are {_OF_RANKS[1]}": (ranks * sign).mean(1),
+        f"elements are {_OF_RANKS[1]}": (ranks * _signs_of_means(rows)).mean(1),
         "elements are too often at the ends of what eager gives there, or too seldom": ranks.square().mean(1),
         "neighbouring elements are too much alike, or too little": (ranks[:, 1:] * ranks[:, :-1]).mean(1),
-        _BEYOND[0]: torch.stack([_share_beyond(rows, number) for number in range(len(rows))]),
-        _BEYOND[1]: torch.stack([_share_beyond_all(rows, number) for number in range(len(rows))]),
+        _BEYOND[0]: beyond,
+        _BEYOND[1]: beyond_all,
         _REPEATED: _share_of_repeated(rows),
         **dict(zip(_TAILS, _shares_of_tails(rows), strict=True)),
     }
@@ -116,21 +118,49 @@ def _measured(rows: Tensor, ranks: Tensor, shape: torch.Size) -> dict[str, Tenso
     return measured
 
 
-def _share_beyond(rows: Tensor, number: int) -> Tensor:
-    """Share of elements further from the middle of eager's other runs than three times the width of their range.
+def _signs_of_means(rows: Tensor) -> Tensor:
+    """The sign of the mean of each element over eager's runs, for each row without the row itself.
 
-    1 % of the value is added to the range, since all runs may have one value.
+    A row's own numbers stay out of the mean: otherwise the sign around 0 would depend on the row itself.
     """
-    others = _without(rows, number)
-    low, high = others.amin(0), others.amax(0)
-    allowed = 3 * (high - low) + 1e-2 * (low.abs() + high.abs())
-    return ((rows[number] - (low + high) / 2).abs() > allowed).double().mean()
+    eager = rows[1:]
+    none = torch.zeros_like(rows[:1])
+    until, since = eager.cumsum(0), eager.flip(0).cumsum(0).flip(0)
+    before, after = torch.cat([none, until[:-1]]), torch.cat([since[1:], none])
+    return torch.cat([until[-2:-1], before + after]).sign()
 
 
-def _share_beyond_all(rows: Tensor, number: int) -> Tensor:
-    """Share of elements above the largest element of all of eager's other runs, or below the smallest."""
-    others, row = _without(rows, number), rows[number]
-    return ((row > others.max()) | (row < others.min())).double().mean()
+def _shares_beyond(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Shares of elements that lie far beyond what eager's other runs give, in the same element and in all elements.
+
+    In the same element: further from the middle of the other runs than three times the width of their range, to which 1 % of the
+    value is added, since all runs may have one value. In all elements: above the largest element of all other runs, or below the
+    smallest.
+    """
+    low, second_low, high, second_high = _outermost(rows[1:])
+    lows, highs = rows.amin(1), rows.amax(1)
+    beyond, beyond_all = [], []
+    for number, row in enumerate(rows):
+        if number:
+            smallest, largest = torch.where(row == low, second_low, low), torch.where(row == high, second_high, high)
+        else:
+            smallest, largest = rows[1:-1].amin(0), rows[1:-1].amax(0)
+        allowed = 3 * (largest - smallest) + 1e-2 * (smallest.abs() + largest.abs())
+        beyond.append(((row - (smallest + largest) / 2).abs() > allowed).double().mean())
+        all_low, all_high = _without(lows, number).min(), _without(highs, number).max()
+        beyond_all.append(((row > all_high) | (row < all_low)).double().mean())
+    return torch.stack(beyond), torch.stack(beyond_all)
+
+
+def _outermost(rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The smallest, second smallest, largest and second largest number of each column."""
+    low, high = torch.minimum(rows[0], rows[1]), torch.maximum(rows[0], rows[1])
+    second_low, second_high = high, low
+    for row in rows[2:]:
+        second_low = torch.minimum(second_low, torch.maximum(low, row))
+        second_high = torch.maximum(second_high, torch.minimum(high, row))
+        low, high = torch.minimum(low, row), torch.maximum(high, row)
+    return low, second_low, high, second_high
 
 
 def _share_of_repeated(rows: Tensor) -> Tensor:
