@@ -40,6 +40,11 @@ def indexing(x, index):
     return x[index], x.gather(1, index[:, None]), torch.where(x > 0, x, -x), x.masked_fill(x > 1, 0)
 
 
+@TOPIC.program(given(lambda: (torch.arange(5.0), torch.tensor([True, False, True]), torch.tensor([-1, 9, -3]))))
+def masked_indices_from_the_end(x, mask, index):
+    return torch.ops.aten._unsafe_masked_index(x, mask, [index], 0.5)
+
+
 @TOPIC.program(leaves((3, 4)))
 def linear_algebra(x):
     a = x @ x.t()

@@ -149,14 +149,11 @@ def unsafe_index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor
     return aten.index_put.default(x, indices, values, accumulate)
 
 
-def _inside(x: Tensor, indices: Sequence[Tensor | None], *, is_from_end: bool = False) -> list[Tensor | None]:
-    """Indices clamped to valid ones, since they may be out of bounds where the mask is False. Negative ones are kept with
-    `is_from_end`, and else become 0, as in the kernels.
-    """
+def _inside(x: Tensor, indices: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Clamps indices to valid ones: they may be out of bounds where the mask is False. Negative ones count from the end."""
     inside: list[Tensor | None] = []
     for index, size in zip(indices, x.shape, strict=False):
-        smallest = -size if is_from_end else 0
-        inside.append(None if index is None else torch.clamp(index, min=smallest, max=size - 1))
+        inside.append(None if index is None else torch.clamp(index, min=-size, max=size - 1))
     return inside
 
 
@@ -175,7 +172,7 @@ def unsafe_masked_index_put_accumulate(
         return NotImplemented
     if x.numel() == 0:
         return aten.clone.default(x)
-    inside = _inside(x, indices, is_from_end=True)
+    inside = _inside(x, indices)
     return aten.index_put.default(x, inside, masked_fill(values, ~mask, 0), True)
 
 
