@@ -29,6 +29,8 @@ from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.notes import note
 from refimpl.trace.options import TraceOptions
 
+_AS_STRIDED = torch.ops.aten.as_strided.default
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRequest:
@@ -239,8 +241,11 @@ def _has_unknown_places(traced: TracedProgram, request: ProgramRequest) -> bool:
     """
     assert request.real_args is not None
     slots = traced.dense_slots([*traced.plan.slot_values(request.args), *traced.captured])
-    if traced.analysis.mutated_inputs and alias_groups(slots):
-        return True
+    if traced.analysis.mutated_inputs:
+        # `as_strided` may reach from one argument into another one that only shares its storage.
+        reaches_beyond = bool(traced.graph_module.graph.find_nodes(op="call_function", target=_AS_STRIDED))
+        if storage_groups(slots) if reaches_beyond else alias_groups(slots):
+            return True
     if any(info.mutation is not None and info.mutation.overlaps_itself for info in traced.analysis.inputs):
         return True
     return any(slot.is_base for slot in _needed_plan(request.real_args, traced, merges_duplicates=True).slots)

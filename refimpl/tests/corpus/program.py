@@ -29,7 +29,7 @@ class Program:
     that are also called twice with the same arguments. `ways` are the only ones of aot, where others would show nothing more.
 
     `refused` maps a way of a room (`"aot.scatter"`) to a regular expression of the message with which that way refuses the
-    program; `wrong` maps one to the reason why its answer is not eager mode's, which is an expected failure.
+    program.
     """
 
     name: str
@@ -42,7 +42,6 @@ class Program:
     calls_again: bool = False
     ways: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
-    wrong: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.name
