@@ -33,7 +33,7 @@ sweep: $(READY) compiler-check  ## run operators and models through the compiler
 	@$(BIN)/torch-oracle sweep $(ARGS)
 
 test: $(READY) compiler-check  ## tests of torch-oracle itself, without the slow ones and those for a GPU
-	@$(PYTEST) -m "not slow and not gpu" -n $(JOBS) --dist loadfile $(ARGS)
+	@$(PYTEST) -m "not slow and not gpu" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 lint: $(READY)  ## ruff, layering, types, generated documents
 	$(BIN)/ruff check .
