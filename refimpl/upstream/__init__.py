@@ -1,1 +1,1 @@
-"""Names and signatures of upstream that its own tests call, and which of ours stand in for them. The core is free of them."""
+"""Functions with upstream's names and signatures, for PyTorch's own tests. No other package of refimpl depends on them."""

@@ -1,8 +1,8 @@
-"""What the arguments of a call are, asked of all of them at once; symbolic numbers as constants, with a guard.
+"""Checks of all arguments of a captured call (constants, symbolic numbers, numpy arrays), and specialization of SymInts.
 
 Counterpart: torch/_dynamo/utils.py check_constant_args, check_unspec_python_args, check_unspec_or_constant_args,
 check_numpy_ndarray_args, specialize_symnode, guard_if_dyn
-Differs: a number that is no constant is a symbol of the shape environment, never a tensor of one element.
+Differs: a number that is not constant is a SymInt, SymFloat or SymBool; upstream may wrap it in a 0-dim tensor.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ _PLAIN = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 def _all(args: Iterable[Any], kwargs: Keywords) -> Iterator[Any]:
     for value in (*args, *kwargs.values()):
         assert not isinstance(value, LazyValue), (
-            f"{value.source} was not looked at\n  expected: values that state.realize gave"
+            f"{value.source} is a lazy value\n  expected: a value that state.realize returned"
         )
         yield value
 
 
 def check_constant_args(args: Iterable[Any], kwargs: Keywords) -> bool:
-    """Whether all are constants, also where there are none."""
+    """Whether all arguments are constants; True without arguments."""
     return all(isinstance(value, ConstantValue) for value in _all(args, kwargs))
 
 
 def check_unspec_python_args(args: Iterable[Any], kwargs: Keywords) -> bool:
-    """Whether at least one is a number that is a symbol, and the others are constants."""
+    """Whether at least one argument is a symbolic number, and the others are constants."""
     kinds = [type(value) for value in _all(args, kwargs)]
     return NumberValue in kinds and all(kind in (NumberValue, ConstantValue) for kind in kinds)
 
 
 def check_unspec_or_constant_args(args: Iterable[Any], kwargs: Keywords) -> bool:
-    """Whether all are constants or numbers that are symbols."""
+    """Whether each argument is a constant or a symbolic number."""
     return all(isinstance(value, (NumberValue, ConstantValue)) for value in _all(args, kwargs))
 
 
 def check_numpy_ndarray_args(args: Iterable[Any], kwargs: Keywords) -> bool:
-    """Whether at least one is an array of numpy."""
+    """Whether at least one argument is a numpy array."""
     return any(isinstance(value, ArrayValue) for value in _all(args, kwargs))
 
 
 def specialize_symnode(arg: Value) -> Value:
-    """A symbolic number as the constant that it is now, which a guard holds it to; every other value as it is.
+    """Specialize a symbolic number to its present value, with a guard; other values are returned unchanged.
 
-    Raises GuardOnDataDependentSymNode for a number of which no value is known.
+    Raises GuardOnDataDependentSymNode for an unbacked number.
     """
     if not isinstance(arg, NumberValue):
         return arg
@@ -58,6 +58,6 @@ def specialize_symnode(arg: Value) -> Value:
 
 
 def guard_if_dyn(arg: Any) -> Any:
-    """The Python object of a constant or, guarded, of a symbolic number; every other value as it is."""
+    """The Python number or object of a constant, or of a specialized symbolic number; other values are returned unchanged."""
     arg = specialize_symnode(arg)
     return arg.value if isinstance(arg, ConstantValue) else arg

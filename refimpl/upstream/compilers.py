@@ -1,8 +1,8 @@
-"""Compilers to hand to aot_function, and memory_efficient_fusion, which is aot_function with a choice of them.
+"""Compilers for aot_function (print the graph, script it, run it unchanged), and memory_efficient_fusion, which uses them.
 
 Counterpart: torch/_functorch/compilers.py memory_efficient_fusion, ts_compile, simple_ts_compile, nop, print_compile,
 default_decompositions; torch/_functorch/_aot_autograd/utils.py make_boxed_func, make_boxed_compiler
-Differs: graphs are not changed by the compilers that only read them; there is no drawing and no saving of graphs.
+Differs: compilers that only read a graph do not change it; none draws or saves it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from refimpl.trace.decompositions import get_decompositions
 
 _aten = torch.ops.aten
 
-# Backward formulas and activations written in elementwise ops, which min-cut may recompute and a compiler fuses.
+# Activations and backward ops. The min-cut partitioner may recompute the elementwise ops they decompose into.
 default_decompositions = get_decompositions(
     [
         _aten.detach,
@@ -50,7 +50,7 @@ default_decompositions = get_decompositions(
 
 
 def make_boxed_func(function: Callable[..., Any]) -> Callable[[list[Any]], Any]:
-    """`function` called with one list of arguments, which is emptied: what nobody else holds is freed when it was read last."""
+    """Wrap `function` to take one list of arguments. The list is emptied, so that a tensor is freed after its last use."""
 
     @functools.wraps(function)
     def boxed(arguments: list[Any]) -> Any:
@@ -63,7 +63,7 @@ def make_boxed_func(function: Callable[..., Any]) -> Callable[[list[Any]], Any]:
 
 
 def make_boxed_compiler(compiler: Callable[..., Any]) -> Callable[..., Any]:
-    """A compiler whose results take one list of arguments."""
+    """Wrap a compiler so that its compiled functions take one list of arguments."""
 
     @functools.wraps(compiler)
     def compile_boxed(graph_module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Any:
@@ -75,39 +75,39 @@ def make_boxed_compiler(compiler: Callable[..., Any]) -> Callable[..., Any]:
 
 @make_boxed_compiler
 def nop(fx_g: torch.fx.GraphModule, _: Sequence[Any]) -> torch.fx.GraphModule:
-    """The graph as it is."""
+    """Return the graph unchanged."""
     return fx_g
 
 
 @make_boxed_compiler
 def print_compile(fx_g: torch.fx.GraphModule, _: Sequence[Any]) -> torch.fx.GraphModule:
-    """The graph as it is, printed."""
+    """Print the graph and return it unchanged."""
     print(fx_g.code)
     return fx_g
 
 
 def _frozen_script(graph_module: torch.fx.GraphModule) -> torch.jit.ScriptModule:
-    # A module that prints its code when it is first asked for cannot be scripted.
+    # A LazyGraphModule has no Python code yet, so torch.jit.script cannot read it.
     printed = torch.fx.GraphModule(graph_module, graph_module.graph)
     return torch.jit.freeze(torch.jit.script(printed).eval())
 
 
 @make_boxed_compiler
 def simple_ts_compile(fx_g: torch.fx.GraphModule, _: Sequence[Any]) -> torch.jit.ScriptModule:
-    """The graph as a frozen TorchScript module. Overloads are stripped from the graph itself."""
+    """Compile the graph to a frozen TorchScript module. Changes the graph: overloads become packets."""
     strip_overloads(fx_g)
     return _frozen_script(fx_g)
 
 
 @make_boxed_compiler
 def ts_compile(fx_g: torch.fx.GraphModule, inps: Sequence[Any]) -> torch.jit.ScriptModule:
-    """The graph as a TorchScript module, frozen and optimised, and run once if `inps` are real. The graph itself is changed."""
-    with without_autocast():  # dtypes are in the graph already
+    """Compile the graph to a frozen, optimised TorchScript module, and run it once on real `inps`. Changes the graph."""
+    with without_autocast():  # the graph already has the casts
         strip_overloads(fx_g)
         for node in fx_g.graph.nodes:
             if node.target is _aten._to_copy and len(node.args) == 1 and node.kwargs.keys() == {"dtype"}:
                 node.target = _aten.to
-            # TorchScript takes names of devices, and knows no symbolic layouts
+            # TorchScript takes device names, not torch.device objects
             node.kwargs = {k: v.type if isinstance(v, torch.device) else v for k, v in node.kwargs.items()}
         fx_g.graph.lint()
         fx_g.recompile()
@@ -118,10 +118,10 @@ def ts_compile(fx_g: torch.fx.GraphModule, inps: Sequence[Any]) -> torch.jit.Scr
 
 
 def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: Any) -> Any:
-    """`fn`, a function or a module, compiled so that its backward recomputes what is cheaper than saving it.
+    """Compile a function or module so that its backward recomputes what costs less than saving it.
 
-    aot_function or aot_module with TorchScript as the compiler, the minimum cut as the partitioner, and default_decompositions;
-    `kwargs` replace any of these, or add to them.
+    Calls aot_function or aot_module with `ts_compile`, the min-cut partitioner and `default_decompositions`; `kwargs` replace
+    these options or add others.
     """
     config = {
         "fw_compiler": ts_compile,
@@ -134,7 +134,7 @@ def memory_efficient_fusion(fn: Callable[..., Any] | torch.nn.Module, **kwargs: 
 
 
 def strip_overloads(gm: torch.fx.GraphModule) -> None:
-    """Call packets (aten.add) in place of overloads (aten.add.Tensor), in the module itself.
+    """Replace overloads (aten.add.Tensor) by packets (aten.add), in place.
 
     Counterpart: torch/_functorch/compile_utils.py strip_overloads
     """

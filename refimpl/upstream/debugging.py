@@ -1,4 +1,4 @@
-"""Files that help to find out what capture did: a folder, a log, recordings of errors; texts made when they are shown.
+"""Debug files of capture (folder, log, recorded errors), and lazily formatted graphs and bytecode.
 
 Counterpart: torch/_dynamo/utils.py get_debug_dir, setup_compile_debug, write_record_to_file, lazy_format_graph_tabular
 """
@@ -31,12 +31,12 @@ def _folder_below(root: str) -> str:
 
 
 def get_debug_dir() -> str:
-    """The folder of this process below `config.debug_dir_root`: the same until that changes. It is not made."""
+    """This process's debug folder below `config.debug_dir_root`, one per root. The folder is not created here."""
     return _folder_below(config.debug_dir_root)
 
 
 def setup_compile_debug() -> contextlib.ExitStack:
-    """With TORCH_COMPILE_DEBUG=1, messages go to a file in the folder until the stack that is given back is closed."""
+    """With TORCH_COMPILE_DEBUG=1, log to a file in the debug folder until the returned stack is closed."""
     stack = contextlib.ExitStack()
     if os.environ.get("TORCH_COMPILE_DEBUG", "0") == "1":
         _log_to(Path(get_debug_dir()) / "torchdynamo" / "debug.log", stack)
@@ -44,7 +44,7 @@ def setup_compile_debug() -> contextlib.ExitStack:
 
 
 def setup_log_file() -> contextlib.ExitStack:
-    """Messages go to `config.log_file_name`, where there is one, until the stack is closed."""
+    """Log to `config.log_file_name`, if set, until the returned stack is closed."""
     stack = contextlib.ExitStack()
     if config.log_file_name is not None:
         _log_to(Path(config.log_file_name), stack)
@@ -60,27 +60,27 @@ def _log_to(path: Path, stack: contextlib.ExitStack) -> None:
 
 
 def gen_record_file_name(exc: BaseException, code: CodeType) -> str:
-    """The file that a recording of an error in a function goes to."""
+    """The path of the record file for an error in a function."""
     name = f"{code.co_name}_{type(exc).__name__}_{code.co_firstlineno}.rec"
     return os.path.join(get_debug_dir(), "error_recordings", name)
 
 
 def write_record_to_file(filename: str, exec_record: Any) -> None:
-    """Writes a recording, an object with `dump(file)`; what is there stays, and what goes wrong is logged."""
+    """Write a record by its `dump(file)`. An existing file is kept, and errors are logged, not raised."""
     path = Path(filename)
     try:
         if path.exists():
-            _LOG.warning("the recording of an error is not written: there is a file %s", filename)
+            _LOG.warning("the error record is not written, because the file exists: %s", filename)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             exec_record.dump(file)
-    except Exception:  # an error is being reported: this must not hide it
-        _LOG.exception("the recording of an error cannot be written to %s", filename)
+    except Exception:  # must not hide the recorded error
+        _LOG.exception("the error record cannot be written to %s", filename)
 
 
 class LazyString:
-    """A text that is made when it is first shown."""
+    """A string that `make` formats each time it is shown."""
 
     def __init__(self, make: Callable[[], str]) -> None:
         self._make = make
@@ -90,7 +90,7 @@ class LazyString:
 
 
 def lazy_format_graph_tabular(fn_name: str, gm: fx.GraphModule) -> LazyString:
-    """The nodes of a graph as a table."""
+    """A table of the graph's nodes, formatted when it is shown."""
 
     def table() -> str:
         rows = [(node.op, node.name, node.target, node.args, node.kwargs) for node in gm.graph.nodes]
@@ -100,5 +100,5 @@ def lazy_format_graph_tabular(fn_name: str, gm: fx.GraphModule) -> LazyString:
 
 
 def format_bytecode(prefix: str, name: str, filename: str, line_no: int, code: CodeType) -> str:
-    """A heading, and the instructions of a function."""
+    """A heading and the disassembled bytecode."""
     return f"{prefix} {name} {filename} line {line_no} \n{dis.Bytecode(code).dis()}\n"

@@ -1,8 +1,8 @@
-"""Tracing in the steps that upstream's callers know: a tracer, a mode that writes to it, a function wrapped to use both.
+"""The steps of upstream's make_fx as separate functions: a tracer, a mode that records into it, a wrapped function.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py dispatch_trace, wrap_key, fake_signature, ProxyTorchDispatchMode
-Differs: `make_fx` takes none of these steps (refimpl.trace.tracing). No node has to be removed or merged afterwards: a size that
-nothing uses has none, and equal ones share one.
+Differs: refimpl's `make_fx` does not use these functions (refimpl.trace.tracing). No node has to be removed or merged
+afterwards: an unused symbolic size has no node, and equal ones share a node.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from refimpl.trace.recording_mode import RecordingMode
 
 
 class ProxyTorchDispatchMode(RecordingMode):
-    """A recording mode that writes to the graph of a tracer. Belongs to the fake mode that is on when it is made, if any."""
+    """A recording mode that writes to a tracer's graph. Uses the fake mode that is active when it is created, if any."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ProxyTorchDispatchMode(RecordingMode):
 
 
 def fake_signature(fn: Callable[..., Any], nargs: int) -> Callable[..., Any]:
-    """A function of the positional parameters arg0, ..., arg<nargs - 1> that calls `fn`: fx asks for a fixed number."""
+    """`fn` with exactly `nargs` positional parameters arg0, arg1, ..., because fx's tracer reads the signature."""
     names = ", ".join(f"arg{index}" for index in range(nargs))
     return eval(f"lambda {names}: fn({names})", {"fn": fn})
 
@@ -63,10 +63,10 @@ def fake_signature(fn: Callable[..., Any], nargs: int) -> Callable[..., Any]:
 def wrap_key(
     f: Callable[..., Any], tensors: tuple[Any, ...], tracer: PythonKeyTracer, pre_dispatch: bool
 ) -> Callable[..., Any]:
-    """A function of proxies that runs `f` on `tensors`, which are tracked as what the proxies give, and returns proxies.
+    """A function that takes proxies, tracks `tensors` by them, runs `f` on `tensors`, and returns the proxies of the result.
 
-    To be called inside of a recording mode that writes to `tracer`. Raises AssertionError if there are not as many proxies as
-    tensors, and NoTraceRunning outside of a mode.
+    Call it inside of a recording mode that writes to `tracer`. Raises AssertionError if the numbers of proxies and tensors
+    differ, and NoTraceRunning without a recording mode.
     """
     leaves, _ = pytree.tree_flatten(tensors)
 
@@ -96,7 +96,7 @@ def _proxy_or_itself(tracer: PythonKeyTracer) -> Callable[[Any], Any]:
 def dispatch_trace(
     root: torch.nn.Module | Callable[..., Any], tracer: torch.fx.Tracer, concrete_args: Any = None
 ) -> torch.fx.GraphModule:
-    """The graph that `tracer` makes of `root`, as a module named after it."""
+    """Trace `root` with `tracer` into a GraphModule named after `root`."""
     graph = tracer.trace(root, concrete_args)
     name = type(root).__name__ if isinstance(root, torch.nn.Module) else getattr(root, "__name__", type(root).__name__)
     return LazyGraphModule(tracer.root, graph, name)

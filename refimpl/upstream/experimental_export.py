@@ -1,4 +1,4 @@
-"""Entry points that upstream calls experimental: gradients in the graph, and export at the first call.
+"""Upstream's experimental entry points of export: a graph with the backward, and export at the first call.
 
 Counterpart: torch/export/experimental/__init__.py _export_forward_backward, _sticky_export
 """
@@ -24,12 +24,12 @@ def _export_forward_backward(ep: ExportedProgram, joint_loss_index: int = 0) -> 
 def _sticky_export(
     forward_func: Callable[..., Any], dynamic_shapes_callback: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
-    """A forward that exports its module with the arguments of the first call, and runs the exported module from then on.
+    """A forward that exports its module with the arguments of the first call, and from then on runs the exported module.
 
     forward_func: a method of a module, as in `model.forward = _sticky_export(model.forward)`.
-    dynamic_shapes_callback: gives `dynamic_shapes` for the arguments of the first call.
-    The exported module is the function's `_exported_artifact` after that call; a call that fails to export is no first call.
-    Raises UserError for what is no method of a module.
+    dynamic_shapes_callback: returns `dynamic_shapes` for the arguments of the first call.
+    The exported module is then the function's `_exported_artifact`. If export raises, the next call exports again.
+    Raises UserError if `forward_func` is not a method of a module.
 
     Counterpart: torch/export/experimental/__init__.py _sticky_export
     Differs: upstream exports at every call.

@@ -1,4 +1,4 @@
-"""Text of what guards compare with, and keys of dicts that are known by identity.
+"""Prints the constants that guards compare with, and tells which dict keys guards compare by `id`.
 
 Counterpart: torch/_dynamo/utils.py enum_repr, const_repr, dict_keys_repr, key_is_id, key_to_id
 Differs: a class is shown by its own name, and not by that of its metaclass.
@@ -13,18 +13,18 @@ from typing import Any
 
 import torch
 
-# Of names of globals that hold a key: `__dict_key_0`.
+# Prefix of globals that hold a dict key: `__dict_key_0`.
 GLOBAL_KEY_PREFIX = "__dict_key"
 
 
 def enum_repr(value: Enum, local: bool) -> str:
-    """A member through its class, a local or a global variable: `L["Color"].RED`, whatever the class's own text is."""
+    """A member of an enum as Python source: `L["Color"].RED` if the class is a local variable, `G["Color"].RED` if global."""
     scope = "L" if local else "G"
     return f'{scope}["{type(value).__name__}"].{value.name}'
 
 
 def const_repr(x: Any, *, local: bool) -> str:
-    """A constant as a guard writes it; in lists and tuples each item so. `local`: where classes of enumerations are found."""
+    """A constant as a guard prints it, in nested lists and tuples as well. `local`: whether enum classes are local variables."""
     match x:
         case list():
             return dict_keys_repr(x, local=local)
@@ -42,15 +42,15 @@ def const_repr(x: Any, *, local: bool) -> str:
 
 
 def dict_keys_repr(const_keys: Iterable[Any], *, local: bool) -> str:
-    """Keys of a dict, in order."""
+    """The keys of a dict as a printed list, in order."""
     return "[" + ",".join(const_repr(key, local=local) for key in const_keys) + "]"
 
 
 def key_is_id(k: Any) -> bool:
-    """Whether a key is known by its `id`: equal tensors and modules are not one key, and methods of C are made anew."""
+    """Whether guards compare a key by its `id`: a tensor, a module or a method wrapper such as `x.__add__`."""
     return isinstance(k, MethodWrapperType | torch.nn.Module | torch.Tensor)
 
 
 def key_to_id(value: Iterable[Any]) -> list[Any]:
-    """The keys of a dict, with the `id` in the place of those."""
+    """The keys of a dict, with the `id` in place of those that guards compare by it."""
     return [id(key) if key_is_id(key) else key for key in value]

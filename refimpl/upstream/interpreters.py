@@ -1,8 +1,8 @@
-"""Graphs run again, node by node, so that their ops are recorded anew: all decomposed by a table, or those that are chosen.
+"""Traces a graph again by an fx interpreter, with all ops or only chosen nodes decomposed.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py DecompositionInterpreter, selective_decompose, _SelectiveDecomposeInterpreter
-Differs: a choice is asked for inside of the functions of higher-order operators too, where upstream decomposes by the table of
-the trace; in what is inside of an operator that was chosen itself, everything is.
+Differs: nodes are also chosen inside the functions of higher-order operators; upstream uses the trace's table there. If the
+higher-order operator itself is chosen, all nodes inside are.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ Choice = Callable[[torch.fx.Node], bool]
 
 
 class DecompositionInterpreter(torch.fx.Interpreter):
-    """Running it on example inputs fills `new_graph`: what `module` does, decomposed.
+    """Running it on example inputs records the decomposed ops of `module` into `new_graph`.
 
-    Placeholders and attributes keep their names. Tensors that the module makes along the way and does not own become attributes
-    of `module`.
+    Placeholders and attributes keep their names. Constants met on the way become attributes of `module`.
     """
 
     def __init__(
@@ -71,7 +70,7 @@ class DecompositionInterpreter(torch.fx.Interpreter):
 
 
 class _SelectiveInterpreter(torch.fx.Interpreter):
-    """Runs a graph inside of a trace. Nodes that `is_chosen` says are decomposed by `table`; others by the trace's own."""
+    """Runs a graph inside of a trace. Nodes that `is_chosen` selects are decomposed by `table`, others by the trace's own."""
 
     def __init__(self, module: torch.fx.GraphModule, is_chosen: Choice, table: DecompositionTable | None) -> None:
         super().__init__(module)
@@ -93,7 +92,7 @@ class _SelectiveInterpreter(torch.fx.Interpreter):
         return super().call_function(target, args, kwargs)
 
     def _inside(self, module: torch.fx.GraphModule) -> Callable[..., Any]:
-        """The function of a higher-order operator, run in its turn by an interpreter inside of its own trace."""
+        """The function of a higher-order operator, run by another such interpreter when the operator traces it."""
         return _SelectiveInterpreter(module, self._is_chosen_inside, self.table).run
 
 
@@ -108,10 +107,10 @@ def selective_decompose(
     should_decompose: Callable[..., bool],
     trace_joint_graph: bool,
 ) -> torch.fx.GraphModule:
-    """The graph traced anew on `args`, with the nodes that `should_decompose` chooses decomposed by `decomposition`.
+    """Trace the graph again on `args`. Nodes for which `should_decompose` is true are decomposed by `decomposition`.
 
-    With `trace_joint_graph`, `args` are two lists, and the inputs are named after them, primals and tangents, which is how
-    partitioners tell them apart. Raises what `make_fx` raises.
+    With `trace_joint_graph`, `args` are two lists, and placeholders are named primals and tangents, by which partitioners tell
+    them apart. Raises what `make_fx` raises.
     """
 
     def run(*args: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Traces that leave no mark on the trace they are made in, and keyword arguments for make_fx.
+"""make_fx inside another trace that does not record it, and make_fx of a call with keyword arguments.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py get_isolated_graphmodule, wrapper_and_args_for_make_fx
 """
@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class _OfLeaves(Generic[R]):
-    """A function that takes the leaves of its arguments in one list. `spec`: the containers of (args, kwargs)."""
+    """A function that takes its arguments as one list of leaves. `spec` is the pytree of (args, kwargs)."""
 
     function: Callable[..., R]
     spec: pytree.TreeSpec
@@ -34,7 +34,7 @@ class _OfLeaves(Generic[R]):
 def wrapper_and_args_for_make_fx(
     func: Callable[..., R], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[Callable[[list[object]], R], list[object]]:
-    """A call as make_fx takes it, which knows no keyword arguments: a function of one list, and that list."""
+    """A call without keyword arguments, which make_fx does not take: a function of one list of leaves, and that list."""
     spec = pytree.tree_structure((args, kwargs))
     return _OfLeaves(func, spec), pytree.tree_leaves((args, kwargs))
 
@@ -46,9 +46,9 @@ def get_isolated_graphmodule(
     tracing_mode: str = "real",
     decomposition_table: DecompositionTable | None = None,
 ) -> torch.fx.GraphModule:
-    """The graph of `func(*args, **kwargs)` as a function of one list of all leaves of `args` and `kwargs`.
+    """Trace `func(*args, **kwargs)` into a graph that takes one list of all leaves of `args` and `kwargs`.
 
-    Inside of a trace nothing that happens here is recorded by it. Raises what `make_fx` raises.
+    A trace that is active records nothing of this. Raises what `make_fx` raises.
     """
     with paused_recordings():
         call, leaves = wrapper_and_args_for_make_fx(func, args, kwargs)

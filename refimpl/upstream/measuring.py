@@ -1,4 +1,4 @@
-"""Running a model to see how long it takes, and as TorchScript.
+"""Times a model, and converts one to TorchScript.
 
 Counterpart: torch/_dynamo/utils.py timed, torchscript
 """
@@ -20,7 +20,7 @@ _SEED = 1337
 
 
 def is_on_cuda(value: Any) -> bool:
-    """Whether there is a tensor on a CUDA device in it: in containers, or among a module's parameters."""
+    """Whether the value is or contains a CUDA tensor, in containers or as a module's parameter."""
     if isinstance(value, torch.Tensor):
         return value.is_cuda
     if isinstance(value, torch.nn.Module):
@@ -31,7 +31,7 @@ def is_on_cuda(value: Any) -> bool:
 
 
 def timed(model: Any, example_inputs: Sequence[Any], times: int = 1) -> tuple[Any, float]:
-    """What the last of `times` calls gives, and how many seconds all took. Random numbers are the same each time it is asked."""
+    """The result of the last of `times` calls, and the seconds that all of them took. The random seed is fixed."""
     waits = is_on_cuda(example_inputs) or is_on_cuda(model)
     _settle(waits)
     gc.collect()
@@ -50,9 +50,9 @@ def _settle(waits: bool) -> None:
 
 
 def torchscript(model: Any, example_inputs: Any, verbose: bool = False) -> Any:
-    """The model as TorchScript: traced, or where that fails scripted. A model that is TorchScript comes back as it is.
+    """Trace the model to TorchScript, or script it if tracing fails. A TorchScript model is returned unchanged.
 
-    None where both fail. What they raised is then logged: as an error if `verbose`, else as information.
+    If both fail, both errors are logged (at level ERROR if `verbose`, else INFO), and None is returned.
     """
     if is_jit_model(model):
         return model

@@ -1,4 +1,4 @@
-"""What is asked of modules: their hooks, their first attribute of several, whether they are fake; a proxy for one.
+"""Questions about modules: their hooks, the first attribute that exists, whether parameters are fake; a module's proxy.
 
 Counterpart: torch/_dynamo/utils.py nn_module_get_all_hooks, nn_module_proxy, get_first_attr, assert_no_fake_params_or_buffers
 """
@@ -30,7 +30,7 @@ def nn_module_get_all_hooks(
     check_backward_hooks: bool = False,
     check_state_dict_hooks: bool = False,
 ) -> list[Any]:
-    """The hooks of a module of the kinds asked for; without any: those of forward and backward."""
+    """The module's hooks of the chosen kinds; forward and backward hooks if no kind is chosen."""
     kinds = (
         (check_forward_hooks, forward_hook_names),
         (check_backward_hooks, backward_hook_names),
@@ -47,25 +47,25 @@ def nnmodule_has_hooks(
     check_backward_hooks: bool = False,
     check_state_dict_hooks: bool = False,
 ) -> bool:
-    """Whether there are any of these."""
+    """Whether `nn_module_get_all_hooks` with these arguments finds a hook."""
     return bool(nn_module_get_all_hooks(mod, check_forward_hooks, check_backward_hooks, check_state_dict_hooks))
 
 
 def nn_module_has_global_hooks() -> bool:
-    """Whether there are hooks that run with every module's forward or backward."""
+    """Whether global forward or backward hooks are registered, which run for every module."""
     names = ("forward", "forward_pre", "backward", "backward_pre")
     return any(getattr(_module, f"_global_{name}_hooks") for name in names)
 
 
 def get_first_attr(obj: Any, *attrs: str) -> Any:
-    """The first of these attributes that the object has. Raises AssertionError where it has none."""
+    """The value of the first of these attributes that the object has. Raises AssertionError if it has none."""
     found = next(filter(functools.partial(hasattr, obj), attrs), None)
     assert found is not None, f"{obj!r} has none of the attributes {', '.join(attrs)}"
     return getattr(obj, found)
 
 
 def nn_module_proxy(mod: Any) -> Any:
-    """An object of the same class with the same `__dict__`, which hooks and attributes go to; a graph module itself."""
+    """A second object that shares the module's class and `__dict__`. GraphModules and non-modules are returned unchanged."""
     if not isinstance(mod, torch.nn.Module) or isinstance(mod, fx.GraphModule):
         return mod
     made = mod.__class__.__new__(mod.__class__)
@@ -74,18 +74,18 @@ def nn_module_proxy(mod: Any) -> Any:
 
 
 class _Hooks(dict[int, Any]):
-    """A dict that can be referred to weakly."""
+    """A dict to which weak references are possible."""
 
 
 def invalid_removeable_handle() -> RemovableHandle:
-    """A handle of a hook that is gone: removing it does nothing."""
+    """A handle whose hook is gone, so that `remove()` does nothing."""
     handle = RemovableHandle(_Hooks())
     assert isinstance(handle.hooks_dict_ref, weakref.ref)
     return handle
 
 
 def assert_no_fake_params_or_buffers(gm: torch.nn.Module) -> None:
-    """Raises AssertionError that names a parameter or buffer without data, and where it was made, where that is known."""
+    """Raises AssertionError for a fake parameter or buffer. Its message has the stack where the fake was made, if recorded."""
     for kind, named in (("buffer", gm.named_buffers()), ("param", gm.named_parameters())):
         for name, tensor in named:
             stack = getattr(tensor, "_debug_trace", None)

@@ -1,4 +1,4 @@
-"""Inputs of a graph that are lists: flattened for a compiler, and given back to the graph nested.
+"""Compiles a graph with nested inputs, such as lists, by a compiler that takes flat inputs.
 
 Counterpart: torch/_dynamo/utils.py flatten_graph_inputs, GmWrapper, get_locals_to_steal, set_locals_to_steal
 """
@@ -16,7 +16,7 @@ _STOLEN = "locals_to_steal"
 
 
 class GmWrapper(torch.nn.Module):
-    """A graph module that takes flat inputs. `unflatten_fn` gives, of their tuple, the inputs of the graph."""
+    """A graph module with flat inputs. `unflatten_fn` turns the tuple of them into the graph's nested inputs."""
 
     def __init__(self, gm: Any, unflatten_fn: Callable[[Sequence[Any]], Any]) -> None:
         super().__init__()
@@ -28,20 +28,20 @@ class GmWrapper(torch.nn.Module):
 
 
 def set_locals_to_steal(maybe_gm: Any, locals_to_steal: Sequence[str]) -> None:
-    """Notes which list inputs may be emptied by the call. Only on what has `meta`."""
+    """Record in `meta` the names of list inputs that a call may empty. An object without `meta` is left unchanged."""
     if hasattr(maybe_gm, "meta"):
         maybe_gm.meta[_STOLEN] = list(locals_to_steal)
 
 
 def get_locals_to_steal(maybe_gm: Any) -> list[str]:
-    """Which may."""
+    """The names of list inputs that a call may empty."""
     return list(getattr(maybe_gm, "meta", {}).get(_STOLEN, []))
 
 
 def flatten_graph_inputs(gm: Any, inputs: Sequence[Any], compile_gm: Callable[..., Any]) -> Callable[..., Any]:
-    """What `compile_gm(module, flat inputs)` gives, called with nested inputs of the same structure, which is not checked again.
+    """Compile by `compile_gm(module, flat inputs)`. The result takes nested inputs; their structure is not checked again.
 
-    Lists that may be stolen are emptied once they are flattened, so that what is computed first can free them.
+    Lists that may be emptied are, after they are flattened, so that their tensors can be freed during the call.
     """
     names = [node.name for node in gm.graph.nodes if node.op == "placeholder"]
     stolen = [names.index(name) for name in get_locals_to_steal(gm) if name in names]

@@ -1,7 +1,7 @@
-"""The source text of one instruction, underlined: `^` under what it does, `~` under what it does it to.
+"""The source lines of one bytecode instruction, underlined as in tracebacks: `^` under the operator, `~` under the operands.
 
 Counterpart: torch/_dynamo/utils.py get_instruction_source_311, _fix_offset, _extract_anchors_from_expr
-Differs: an operator is as wide as it is written; one line and several lines go through the same function.
+Differs: the marks are as wide as the operator; one function handles expressions of one line and of several.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OPERATORS = ("**", "//", "<<", ">>", "+", "-", "*", "/", "%", "@", "&", "|", "^
 
 @dataclass(frozen=True)
 class _Anchors:
-    """Where in a segment the marked part begins and ends, as line and character. All of the rest are operands."""
+    """Line and character where the operator begins and ends in the source text. The rest are operands."""
 
     left_end_lineno: int
     left_end_offset: int
@@ -26,9 +26,9 @@ class _Anchors:
 
 
 def get_instruction_source_311(code: CodeType, inst: Any) -> str:
-    """Lines of the file, each with a line of marks below it where there are any; "" without positions or without the file.
+    """The instruction's source lines, each followed by its marks; "" if the positions or the file are missing.
 
-    inst: an instruction of `dis`, or another object with `positions`: those of Python 3.11 and later.
+    inst: an instruction of `dis`, or another object with `positions` (Python 3.11 and later).
     """
     positions = getattr(inst, "positions", None)
     if positions is None or None in (
@@ -46,12 +46,12 @@ def get_instruction_source_311(code: CodeType, inst: Any) -> str:
 
 
 def _fix_offset(str: str, offset: int) -> int:
-    """The character at an offset that counts bytes of UTF-8."""
+    """Convert an offset in bytes of UTF-8 to one in characters."""
     return len(str.encode()[:offset].decode(errors="replace"))
 
 
 def _marks(lines: list[str], start: int, end: int) -> list[str]:
-    """A line of marks for each line, without blanks at the end."""
+    """For each source line the line of marks below it, without trailing blanks."""
     first = lines[0]
     segment = [line[start if line is first and number == 0 else 0 :] for number, line in enumerate(lines)]
     segment[-1] = segment[-1][: end - start if len(lines) == 1 else end]
@@ -78,7 +78,7 @@ def _is_marked(anchors: _Anchors | None, line: int, column: int) -> bool:
 
 
 def _extract_anchors_from_expr(segment: str) -> _Anchors | None:
-    """The operator of a binary operation, the brackets of a subscript, the parentheses of a call; None for everything else."""
+    """Where `^` goes: a binary operator, the brackets of a subscript or the parentheses of a call; None for other expressions."""
     try:
         tree = ast.parse(f"(\n{segment}\n)")
     except SyntaxError:
@@ -98,7 +98,7 @@ def _extract_anchors_from_expr(segment: str) -> _Anchors | None:
 
 
 def _end_of(lines: list[str], node: ast.expr) -> tuple[int, int]:
-    """Line and character after an expression. The tree has one line more before it, and counts bytes."""
+    """Line and character after an expression. The tree counts bytes, and has one line more at the beginning."""
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     line = node.end_lineno - 2
@@ -106,7 +106,7 @@ def _end_of(lines: list[str], node: ast.expr) -> tuple[int, int]:
 
 
 def _next(lines: list[str], line: int, column: int, wanted: tuple[str, ...]) -> tuple[int, int, str] | None:
-    """The next of these signs, past parentheses that close the left operand, comments and line ends."""
+    """Find the next of these signs. Comments, line ends and the left operand's closing parentheses are skipped."""
     while line < len(lines):
         text = lines[line]
         while column < len(text) and text[column] != "#":

@@ -1,7 +1,7 @@
-"""A backend that counts what is captured, and reports where capture stops and why it is done again.
+"""CompileProfiler, a backend that counts graphs and reports graph breaks and recompilations.
 
 Counterpart: torch/_dynamo/utils.py CompileProfiler, disable_cache_limit, format_func_info
-Differs: breaks and failed guards are kept by the profiler itself, through hooks, and not in tables of the process.
+Differs: failed guards reach the profiler by a hook, and it reports only graph breaks since it was created.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from refimpl.capture.public.timing import count_calls, tabulate
 
 
 def disable_cache_limit() -> AbstractContextManager[None]:
-    """Functions may be captured as often as it takes."""
+    """A block without limits on the number of recompilations."""
     return config.patch(recompile_limit=sys.maxsize, accumulated_recompile_limit=sys.maxsize)
 
 
@@ -31,9 +31,9 @@ def format_func_info(code: CodeType) -> str:
 
 
 class CompileProfiler:
-    """Counts graphs and calls in them; runs graphs as they are.
+    """Counts graphs and the calls in them, and runs the graphs unchanged.
 
-    Give `guard_fail_fn=profiler.guard_failed` to `optimize`, so that the report can tell why functions are captured again.
+    Pass `guard_fail_fn=profiler.guard_failed` to `optimize`, so that the report has the reasons of recompilations.
     """
 
     def __init__(self) -> None:
@@ -55,20 +55,20 @@ class CompileProfiler:
         return None
 
     def guard_failed(self, failure: Any) -> None:
-        """Notes why what was captured did not fit."""
+        """Record why a guard failed."""
         self.guard_failures[failure.orig_code].append(failure.reason)
 
     @property
     def graph_break_reasons(self) -> Counter[str]:
-        """Why capture stopped since the profiler was made, and how often."""
+        """How often each reason caused a graph break since the profiler was created."""
         return counters["graph_break"] - self._breaks_before
 
     def get_metrics(self) -> dict[str, Any]:
-        """The failed guards by function."""
+        """The reasons of failed guards, by code object."""
         return {"guard_failures": dict(self.guard_failures)}
 
     def report(self) -> str:
-        """Two tables, of graph breaks and of recompilations; a sentence for each that there is nothing in."""
+        """A table of graph breaks and one of recompilations, each replaced by a sentence if it would be empty."""
         return f"{self._breaks()}\n{self._recompilations()}"
 
     def _breaks(self) -> str:

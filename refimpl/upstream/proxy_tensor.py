@@ -1,6 +1,6 @@
-"""All names of this package that stand for one of upstream's module, under one roof.
+"""The public names of upstream's proxy_tensor module, gathered from the modules of refimpl that define them.
 
-Counterpart: torch/fx/experimental/proxy_tensor.py __all__, and the helpers that its callers import besides
+Counterpart: torch/fx/experimental/proxy_tensor.py __all__, and other names that PyTorch imports from it
 """
 
 from __future__ import annotations

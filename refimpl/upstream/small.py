@@ -1,4 +1,4 @@
-"""Small constructors and helpers.
+"""Helpers of one or a few lines that upstream's tests call.
 
 Counterpart: torch/_dynamo/utils.py make_cell, rot_n_helper, product, Lit, warn_once, DuplicateWarningChecker and others
 """
@@ -28,25 +28,25 @@ tuple_iterator: type[Any] = type(iter(()))
 
 
 def make_cell(val: Any = None) -> types.CellType:
-    """A cell that holds a value."""
+    """A closure cell that holds the value."""
     return types.CellType(val)
 
 
 @functools.cache
 def rot_n_helper(n: int) -> Callable[..., tuple[Any, ...]]:
-    """A function of `n` values that gives the last one last and the others backwards. Raises AssertionError for less than two."""
+    """A function that reverses all of its `n` values but the last: (a, b, c) -> (b, a, c). Raises AssertionError if n < 2."""
     assert n > 1, f"n={n}\n  expected: two or more values"
 
     def rotated(*values: Any) -> tuple[Any, ...]:
         if len(values) != n:
-            raise TypeError(f"{len(values)} values\n  expected: {n}")
+            raise TypeError(f"got {len(values)} values\n  expected: {n}")
         return (*values[-2::-1], values[-1])
 
     return rotated
 
 
 def product(it: Iterable[Any]) -> Any:
-    """All multiplied; 1 for nothing."""
+    """The product; 1 for an empty iterable."""
     return math.prod(it)
 
 
@@ -56,95 +56,95 @@ def _rest_of(iterator: Any) -> tuple[Any, ...]:
 
 
 def tuple_iterator_len(tup: Iterator[Any]) -> int:
-    """How many items a tuple's iterator has left."""
+    """The number of remaining items."""
     return operator.length_hint(tup)
 
 
 def tuple_iterator_getitem(tup: Iterator[Any], index: int) -> Any:
-    """An item that a tuple's iterator has left, without taking it."""
+    """A remaining item, without advancing the iterator."""
     return _rest_of(tup)[index]
 
 
 def dict_keys_getitem(d: dict[Any, Any], n: int) -> Any:
-    """The n-th key."""
+    """The n-th key of a dict."""
     return list(d)[n]
 
 
 def to_subclass(t: torch.Tensor, cls: type[torch.Tensor]) -> torch.Tensor:
-    """The tensor as one of a subclass."""
+    """The tensor as an instance of the subclass."""
     return t.as_subclass(cls)
 
 
 def nn_module_new(cls: type[torch.nn.Module]) -> torch.nn.Module:
-    """A module that has had torch.nn.Module's constructor, and not its own."""
+    """A module on which only torch.nn.Module's `__init__` has run, not its class's own."""
     made = object.__new__(cls)
     torch.nn.Module.__init__(made)
     return made
 
 
 def object_new(cls: type) -> Any:
-    """An object that has had no constructor; a module has its tables."""
+    """An object made without `__init__`; for a module, `nn_module_new`."""
     return nn_module_new(cls) if issubclass(cls, torch.nn.Module) else object.__new__(cls)
 
 
 def identity(x: Any) -> Any:
-    """The value."""
+    """Return the value."""
     return x
 
 
 def nothing(*args: Any, **kwargs: Any) -> None:
-    """Does nothing."""
+    """Do nothing."""
 
 
 @functools.cache
 def print_once(*args: Any) -> None:
-    """Prints what it has not printed before."""
+    """Print, unless the same arguments were printed before."""
     print(*args)
 
 
 def import_submodule(mod: types.ModuleType) -> None:
-    """Imports the modules that lie beside a package's own file."""
+    """Import the package's modules, but not its subpackages and private modules."""
     for found in pkgutil.iter_modules(mod.__path__):
         if not found.ispkg and not found.name.startswith("_"):
             importlib.import_module(f"{mod.__name__}.{found.name}")
 
 
 def ifdynstaticdefault(count1: Any, count2: Any) -> Any:
-    """The first where sizes are numbers when a function is first captured, else the second."""
+    """`count1` if `config.assume_static_by_default` is set, else `count2`."""
     return count1 if config.assume_static_by_default else count2
 
 
 class Lit(str):
-    """Text that containers show without quotes."""
+    """A string whose repr has no quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
-_GIVEN: collections.Counter[str] = collections.Counter()  # how often each text was to be given
+_GIVEN: collections.Counter[str] = collections.Counter()  # number of `warn_once` calls by message
 
 
 def warn_once(msg: str, stacklevel: int = 1) -> None:
-    """Gives a warning the first time, whatever the filters of warnings are. `stacklevel` 1 is the caller's line."""
+    """Warn at the first call with this message, never again. `stacklevel` 1 is the caller's line."""
     _GIVEN[msg] += 1
     if _GIVEN[msg] == 1:
         warnings.warn(msg, UserWarning, 1 + stacklevel)
 
 
 def strip_color_from_string(text: str) -> str:
-    """Without escape sequences of terminals."""
+    """The text without ANSI color codes."""
     return re.sub(r"\x1b\[[\d;]*m", "", text)
 
 
 class DuplicateWarningChecker:
-    """Tells new keys from those that it was asked about lately. It remembers `maxsize` of them."""
+    """Remembers the `maxsize` most recently added keys, to warn about each only once."""
 
     def __init__(self, maxsize: int = 4096) -> None:
         self.maxsize = maxsize
-        self._asked: dict[Hashable, None] = {}  # the one that was not asked about for longest is first
+        self._asked: dict[Hashable, None] = {}  # least recently added first
 
     def add(self, key: Hashable) -> bool:
-        """Whether to warn: the key is new, or `config.verbose` is set."""
+        """Add a key. Returns whether to warn: the key is new, or `config.verbose` is set."""
         before = len(self._asked)
         self._asked.pop(key, None)
         is_new = len(self._asked) == before
@@ -154,7 +154,7 @@ class DuplicateWarningChecker:
         return is_new or config.verbose
 
     def reset(self) -> None:
-        """Every key is new again."""
+        """Forget all keys."""
         self._asked.clear()
 
 

@@ -1,4 +1,4 @@
-"""Which names of upstream have a counterpart here: what `suites.conformance` puts in their place. Nothing is imported."""
+"""Table of upstream names and the refimpl names that `suites.conformance` substitutes for them. Imports nothing itself."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _CAPTURE = {
     f"{_DYNAMO}.explain": f"{_ENTRY_POINTS}.explain.explain",
     f"{_DYNAMO}.export": f"{_ENTRY_POINTS}.export.export",
 }
-# Settings, marks, counters, error types: of no use alone, and to be substituted together with the above.
+# Settings, decorators, counters and error types that only make sense together with the names above.
 _CAPTURE_COMPANIONS = {
     f"{_DYNAMO}.config": "refimpl.capture.config.config",
     f"{_DYNAMO}.utils.counters": f"{_PUBLIC}.counters.counters",
@@ -141,9 +141,9 @@ _EXPORT = {
     f"{_EXPORT_PACKAGE}._trace._export_for_training": f"{_OURS}.entry_points._export_for_training",
     "torch._export.converter.TS2EPConverter": f"{_OURS}.torchscript.converter.TS2EPConverter",
 }
-# Without upstream's options of pickle and of versions: an archive here has neither.
+# These lack upstream's options for pickle and for versions, because refimpl's archives have neither.
 _EXPORT_ARCHIVES = {f"{_EXPORT_PACKAGE}.{name}": f"{_OURS}.{name}" for name in ("load", "save")}
-# Names of sizes, signatures, errors: what the above takes and gives.
+# Classes of arguments, results and errors of the functions above.
 _SIGNATURE_NAMES = (
     "ConstantArgument", "CustomObjArgument", "ExportBackwardSignature", "ExportGraphSignature", "InputKind", "InputSpec",
     "OutputKind", "OutputSpec", "SymBoolArgument", "SymFloatArgument", "SymIntArgument", "TensorArgument", "TokenArgument",
@@ -174,7 +174,7 @@ _EXPORT_COMPANIONS = {
     f"{_VERIFIER}.SpecViolationError": f"{_OURS}.SpecViolationError",
     **{f"{_VERIFIER}.{name}": f"{_OURS}.verifier.{name}" for name in ("TrainingIRVerifier", "Verifier")},
 }  # fmt: skip
-# Name of a part -> upstream dotted name -> the name here that stands in for it.
+# Name of a part -> dotted name of upstream -> dotted name of refimpl.
 SUBSTITUTION_PARTS: dict[str, dict[str, str]] = {
     "graphs": _GRAPHS,
     "capture": _CAPTURE,
@@ -182,5 +182,5 @@ SUBSTITUTION_PARTS: dict[str, dict[str, str]] = {
     "export": {**_EXPORT, **_EXPORT_ARCHIVES},
     "export companions": _EXPORT_COMPANIONS,
 }
-# The entry points of all parts, with the signatures of upstream.
+# The entry points of all parts. They have upstream's signatures.
 SUBSTITUTIONS: dict[str, str] = {**_GRAPHS, **_CAPTURE, **_EXPORT}

@@ -1,7 +1,7 @@
-"""A program as a graph of torch's functions, above aten, with the names that state has in the module.
+"""Exports a program as a graph of torch functions, before it is traced to aten ops.
 
 Counterpart: torch/export/_trace.py _export_to_torch_ir, _restore_state_dict, _fill_values of strict export
-Differs: what is captured is `refimpl.export_graph`'s graph; state has its full names with dots, as since torch 2.6.
+Differs: the graph is that of `refimpl.export_graph`; parameters and buffers have their full names with dots, as since torch 2.6.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def _export_to_torch_ir(
     _log_export_usage: bool = True,
     same_signature: bool = True,
 ) -> fx.GraphModule:
-    """The graph of a call of `f`, a module or function, as capture reads it from bytecode.
+    """Capture a call of `f`, a module or function, as a graph of torch functions.
 
-    args, kwargs, dynamic_shapes: as for `export`; sizes that are not named are fixed.
-    restore_fqn: parameters and buffers have the names of the module's state dict; else those of capture.
-    same_signature: the graph is called like `f`; else with flat inputs.
+    args, kwargs, dynamic_shapes: as for `export`; sizes that `dynamic_shapes` does not name are static.
+    restore_fqn: name parameters and buffers as in the module's state dict, not as capture does.
+    same_signature: the graph takes the arguments of `f`; otherwise flat inputs.
 
-    Raises UserError for arguments that are no tuple and for what capture refuses to promise, and what capture raises for a graph
-    break; UnsupportedByRefimpl for `preserve_module_call_signature`.
+    Raises UserError if `args` is not a tuple or `dynamic_shapes` does not fit the program, the errors of capture for a graph
+    break, and UnsupportedByRefimpl for `preserve_module_call_signature`.
     """
     if not isinstance(args, tuple):
         raise invalid_input(f"Expecting `args` to be a tuple of example positional inputs, got {type(args)}")
@@ -71,9 +71,9 @@ def _export_to_torch_ir(
 
 
 def restore_state_names(original: torch.nn.Module, graph_module: fx.GraphModule) -> None:
-    """Gives parameters and buffers of the graph the full names they have in `original`, and what they are there.
+    """Rename the graph's parameters and buffers to their full names in `original`, as parameters and buffers again.
 
-    They are known by identity; a tensor with several names has the first.
+    They are matched by identity; a tensor with several names gets the first.
     """
     names: dict[int, str] = {}
     for name, value in (
@@ -97,9 +97,9 @@ def restore_state_names(original: torch.nn.Module, graph_module: fx.GraphModule)
 
 
 def note_values_of_attributes(graph_module: fx.GraphModule) -> None:
-    """Gives `val` to nodes that read attributes and have none, as those of what a pass has added: a fake of the attribute.
+    """Set a missing `val` of get_attr nodes, such as a pass has added, to a fake of the attribute.
 
-    AssertionError where no node has a fake tensor, whose mode it would be in.
+    The fake is made in the mode of the graph's other fake tensors. Raises AssertionError if there are none.
     """
     missing = [node for node in graph_module.graph.find_nodes(op="get_attr") if "val" not in node.meta]
     missing = [node for node in missing if isinstance(_attribute(graph_module, str(node.target)), torch.Tensor)]

@@ -272,7 +272,7 @@ def test_a_recording_is_never_written_over(tmp_path: Path, caplog: pytest.LogCap
     name.write_bytes(b"first")
     write_record_to_file(str(name), Recording())
     assert name.read_bytes() == b"first"
-    assert "is not written: there is a file" in caplog.text
+    assert "is not written, because the file exists" in caplog.text
     write_record_to_file(str(name / "below a file" / "x.rec"), Recording())
     assert "cannot be written to" in caplog.text
 
