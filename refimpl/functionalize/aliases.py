@@ -1,4 +1,4 @@
-"""Alias analysis of a graph: the base of every tensor, and the chain of views that leads to it, from schemas, in one walk.
+"""Alias analysis of a graph: finds each tensor's base and the chain of views from the base to the tensor, by schemas.
 
 Counterpart: ViewMeta in aten/src/ATen/FunctionalStorageImpl.h, and the alias analysis of AOT autograd's collect_metadata_analysis
 Differs: one analysis of a whole graph, with or without mutation; upstream attaches view metadata to tensors while a program runs.
@@ -32,7 +32,7 @@ from refimpl.functionalize.schemas import (
 
 
 class _Viewed:
-    """Marks the place of the viewed tensor in a step's arguments."""
+    """Placeholder for the viewed tensor in a step's arguments."""
 
     def __repr__(self) -> str:
         return "VIEWED"
@@ -43,7 +43,7 @@ VIEWED: Final = _Viewed()
 _aten = torch.ops.aten
 AS_STRIDED = _aten.as_strided.default
 _NONE_DECOMPOSED: Mapping[torch.fx.Node, Any] = MappingProxyType({})
-# Views whose elements are not the base's elements: other dtypes, or values with a pending conjugation or negation.
+# Views whose elements differ from the base's: `view(dtype)`, and lazy conjugation or negation.
 REINTERPRETING = frozenset(
     {
         _aten.view.dtype,
@@ -286,7 +286,7 @@ class AliasMap:
         self._own(node)
 
     def _alias(self, node: torch.fx.Node, call: torch.fx.Node, alias: ResultAlias, index: int | None) -> None:
-        """Note that the result of `call` at `index` is an argument or a view of one."""
+        """Record that the result of `call` at `index` is an argument or a view of one."""
         given = alias.parameter.of(call.args, call.kwargs)
         if alias.kind == "same" and alias.is_list and index is not None and isinstance(given, (list, tuple)):
             given = given[index]
@@ -328,7 +328,7 @@ class AliasMap:
             self._as_strided_like(node, source, node)
 
     def _resize(self, node: torch.fx.Node) -> None:
-        """Note `resize_`: a view if the memory suffices, else larger memory that begins with the old elements."""
+        """Record a `resize_`: a view if the memory suffices, else larger memory that begins with the old elements."""
         source = node.args[0]
         assert isinstance(source, torch.fx.Node)
         memory, after = self._storage_view(self._tensor[source]).meta["val"], node.meta["val"]
@@ -380,7 +380,7 @@ def _strided_arguments(call: torch.fx.Node, viewed: torch.fx.Node) -> tuple[Any,
 
 
 def view_of(target: Any) -> ResultAlias | None:
-    """The alias of a view op's result, or of each tensor in its list of results; None for an op that is no view."""
+    """The alias of a view op's result, or of each tensor in its list of results; None if the op is not a view op."""
     if not isinstance(target, OpOverload) or target in SET_OPS or target in RESIZE_OPS or target in METADATA_OPS:
         return None
     results = effects_of(target).results

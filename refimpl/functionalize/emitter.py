@@ -1,4 +1,4 @@
-"""Writes the nodes of the new graph, with `meta["val"]` and the rest of `meta` from the given node they are made for.
+"""Adds nodes to the functional graph, with `meta["val"]` and the other `meta` of the given node they are made for.
 
 Counterpart: none; torch's functionalization runs inside a trace, whose proxy mode writes the nodes
 Differs: most nodes are copies of given ones and keep their `val`; the op runs on fake tensors only if an argument has other
@@ -35,7 +35,7 @@ class EmitterState:
         self.symbols = SymbolState(self.builder)
         self.origin: torch.fx.Node | None = None
         self.attributes: dict[str, Any] = {}
-        self.extras: set[torch.fx.Node] = set()  # views, and nodes that the pass adds: removed if unused
+        self.extras: set[torch.fx.Node] = set()  # views and nodes that the pass adds; removed if unused
         self._kernels = None if fake_mode is None else FakeKernelsState(fake_mode, is_caching=False)
         self._tracker = TrackerState()
         self._is_symbolic = fake_mode is not None and fake_mode.shape_env is not None
@@ -94,7 +94,7 @@ class EmitterState:
     # --------------------------------------------------------------------------------------------------------- values
 
     def note_symbols(self, node: torch.fx.Node) -> None:
-        """Let later arguments read symbolic sizes from the node."""
+        """Later arguments may read symbolic sizes from the node."""
         if not self._is_symbolic:
             return
         value = node.meta.get("val")

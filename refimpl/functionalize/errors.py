@@ -11,13 +11,13 @@ _LINE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
 
 
 def line_of(node: Any) -> str:
-    """ " (file.py:12)" from the node's stack trace; empty without one."""
+    """The user's line from the node's stack trace, as " (file.py:12)"; empty without a stack trace."""
     lines = _LINE.findall(node.meta.get("stack_trace") or "") if node is not None else []
     return f" ({lines[-1][0]}:{lines[-1][1]})" if lines else ""
 
 
 class CannotFunctionalize(RefimplError, RuntimeError):
-    """An op whose effect on memory has no functional counterpart here."""
+    """An op writes to memory in a way that has no functional form in refimpl."""
 
     def __init__(self, node: Any, *, seen: str, expected: str, do: str) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ class CannotFunctionalize(RefimplError, RuntimeError):
 
 
 class SymbolicMemory(CannotFunctionalize):
-    """A program that can be functionalized with integer sizes, but not with symbolic ones."""
+    """A program that can only be functionalized with integer sizes is traced with symbolic ones."""
 
 
 class ResizedView(RefimplError, RuntimeError):
@@ -42,14 +42,14 @@ class ResizedView(RefimplError, RuntimeError):
 
 
 class NotFunctional(RefimplError, AssertionError):
-    """The verifier found a write or a stale read in a functionalized graph. A bug of the pass, not of the program."""
+    """The verifier found a write or a stale read in a functionalized graph. This is a bug of the pass, not of the program."""
 
     def __init__(self, node: Any, *, seen: str, expected: str) -> None:
         super().__init__(f"the functionalized graph is wrong at {node}{line_of(node)}: {seen}\n  expected: {expected}")
 
 
 class NoSession(RefimplError, RuntimeError):
-    """A call that only works between enable_functionalization and disable_functionalization."""
+    """A function that needs active functionalization is called outside of it."""
 
     def __init__(self, seen: str) -> None:
         super().__init__(
@@ -59,17 +59,17 @@ class NoSession(RefimplError, RuntimeError):
 
 
 class NotAFunctionalTensor(RefimplError, RuntimeError):
-    """A plain tensor where a functional one is expected."""
+    """A function that takes a functional tensor got a plain tensor."""
 
     def __init__(self, tensor: Any) -> None:
         super().__init__(
-            f"a tensor of shape {tuple(tensor.shape)} that is no functional tensor\n"
-            "  expected: a result of to_functional_tensor, or of an op called while functionalization was on"
+            f"got a plain tensor of shape {tuple(tensor.shape)}\n"
+            "  expected: a functional tensor: a result of to_functional_tensor, or of an op called while functionalization was on"
         )
 
 
 class MixedTensors(RefimplError, RuntimeError):
-    """A functional tensor written into a plain one."""
+    """An op writes a functional tensor into a plain tensor."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -79,7 +79,7 @@ class MixedTensors(RefimplError, RuntimeError):
 
 
 class FrozenTensor(RefimplError, RuntimeError):
-    """A write to a frozen tensor."""
+    """An op writes to a frozen functional tensor."""
 
     def __init__(self, func: Any) -> None:
         super().__init__(

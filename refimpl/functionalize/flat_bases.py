@@ -1,4 +1,4 @@
-"""Flat bases: inputs that share memory, and tensors whose storage is used beyond their elements, become views of one flat tensor.
+"""Flat bases: inputs that share memory, and tensors viewed beyond their own elements, become views of a 1-D tensor.
 
 Counterpart: merge_view_inputs (synthetic bases) in torch/_functorch/_aot_autograd/runtime_wrappers.py
 Differs: a rewrite of the graph before functionalization: the flat base is an ordinary placeholder, its members ordinary
@@ -78,7 +78,7 @@ class Flattened:
 
 
 def flattened(graph: torch.fx.Graph, alias_groups: Sequence[Sequence[int]]) -> Flattened:
-    """Give inputs and intermediates that need one a flat base, in a copy of the graph."""
+    """Give flat bases to the inputs and intermediates that need one, in a copy of the graph."""
     aliases = AliasMap(graph, enlarges=True)
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     written = {i for i, node in enumerate(placeholders) if aliases.writes_to(node)}
@@ -128,7 +128,7 @@ def _region(node: Node, aliases: AliasMap) -> list[torch.Tensor]:
 
 
 def _needs_flat(node: Node, aliases: AliasMap) -> bool:
-    """Whether the memory is written, and used beyond the tensor's elements or at elements that overlap."""
+    """Whether the memory is written, and views reach beyond the tensor's elements or its elements overlap."""
     if node in aliases.enlarged:
         return True
     if not aliases.writes_to(node) or not _is_strided(node):
@@ -222,8 +222,8 @@ class _Rewriting:
         if any(map(has_symbols, regions)):
             raise SymbolicMemory(
                 node,
-                seen="sizes are symbolic, and its memory is written and shared with another input, or used beyond its elements",
-                expected="integer sizes and offsets: the sizes of the members cannot be computed from those of a flat base",
+                seen="its sizes are symbolic, and its written memory is shared with another input or viewed beyond its elements",
+                expected="integer sizes and offsets, because a flat base does not determine the sizes of its views",
                 do="trace with integer sizes",
             )
         dtype = min((view.dtype for view in regions), key=lambda d: d.itemsize)
@@ -282,9 +282,9 @@ class _Rewriting:
             if step.source.meta["val"].is_conj() or step.source.meta["val"].is_neg():
                 raise CannotFunctionalize(
                     view,
-                    seen="as_strided of a conjugated or negated view of memory that is written",
-                    expected="as_strided of the tensor itself",
-                    do="call resolve_conj() or resolve_neg() before",
+                    seen="it calls as_strided on a conjugated or negated view of written memory",
+                    expected="as_strided of a tensor without conjugate or negative bit",
+                    do="call resolve_conj() or resolve_neg() first",
                 )
             self._typed(node, flat, view.meta["val"].dtype)
 
@@ -292,9 +292,9 @@ class _Rewriting:
         if node.op != "call_function":
             raise CannotFunctionalize(
                 node,
-                seen="as_strided writes to the storage of an attribute that is not dense in memory",
-                expected="an attribute that is dense in memory",
-                do="make it contiguous, or pass it as an input",
+                seen="the program writes through as_strided to a tensor attribute that is not dense in memory",
+                expected="a tensor attribute that is dense in memory",
+                do="make the attribute contiguous, or pass it as an input",
             )
         value = node.meta["val"]
         widest = max(view.element_size() for view in _region(node, self.aliases))

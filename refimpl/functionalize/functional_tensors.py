@@ -1,4 +1,4 @@
-"""Functional tensors: `torch._to_functional_tensor` and friends, for a part of a program that functionalization is turned on for.
+"""`torch._to_functional_tensor` and related functions, which functionalize the part of a program between enable and disable.
 
 Counterpart: torch._to_functional_tensor, _from_functional_tensor, _is_functional_tensor, _sync, _enable_functionalization,
 _disable_functionalization, _freeze_functional_tensor (torch/csrc/autograd/python_torch_functions_manual.cpp)
@@ -127,7 +127,7 @@ class SessionState:
     def value_of(self, node: Node) -> torch.Tensor:
         """The value that a recorded node's tensor has at the end of the session."""
         run = self._pass
-        assert run is not None, "a session that is on has no values yet"
+        assert run is not None, "values exist only after the session has ended"
         with only_metadata(run.emit.builder.fake_mode):
             new = run.memory.read(node)
         self._evaluate()

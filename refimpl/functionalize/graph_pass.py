@@ -240,9 +240,9 @@ class FunctionalizationState:
             users = ", ".join(map(str, node.users))
             raise CannotFunctionalize(
                 next(iter(node.users), node),
-                seen=f"the function {node.target} that {users} takes writes to its operands, or to tensors it captures",
-                expected="functions that write to their own intermediates only",
-                do="clone the tensor inside the function before it is written to, and return the clone",
+                seen=f"{users} calls the function {node.target}, which writes to its operands or to captured tensors",
+                expected="a function that only writes to its own intermediates",
+                do="clone the tensor inside the function, write to the clone, and return it",
             )
         return done.graph_module
 
@@ -326,7 +326,7 @@ class FunctionalizationState:
         self.memory.keep_view(node, value)
 
     def _change_memory(self, node: Node) -> None:
-        """Visit a `set_` or `resize_`: the tensor object becomes a view, or a new base."""
+        """Handle a `set_` or `resize_`, after which the tensor object is a view of other memory, or a new base."""
         source = node.args[0]
         assert isinstance(source, Node)
         if self.aliases.step_of(node) is not None:
@@ -339,8 +339,8 @@ class FunctionalizationState:
                 return
             raise CannotFunctionalize(
                 node,
-                seen="the tensor is set to a storage that no tensor of the graph has",
-                expected="set_ to a tensor",
+                seen="set_ is given a storage that no tensor of the graph has",
+                expected="set_ to a tensor of the program",
                 do="use tensor.set_(other_tensor)",
             )
         if self.aliases.step_of(source) is not None:
@@ -357,7 +357,7 @@ class FunctionalizationState:
         self.emit.graph.output_node().meta.update(node.meta)
 
     def _output_value(self, node: Node) -> Any:
-        """The value at the end of the graph. If it is no alias of an input, it has the strides it has in the program."""
+        """The value at the end of the graph. Unless it aliases an input, it has the strides that it has in the program."""
         value = self._argument(node)
         like = node.meta.get("val")
         base = self.aliases.base_of(node)

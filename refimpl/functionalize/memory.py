@@ -48,7 +48,7 @@ class MemoryState:
         self.stamps: dict[Node, list[tuple[Node, int]]] = {}  # new node -> the tensors and versions whose value it is
         self.reads: list[
             tuple[Node, Node, Node]
-        ] = []  # for the verifier: the reading node, the node it reads, its value
+        ] = []  # for the verifier: (reading node, node that it reads, value that it gets)
         self.outgrown: dict[Node, Node] = {}  # base -> the base with larger memory that `resize_` made of it
 
     def own(self, base: Node, value: Node) -> None:
@@ -61,7 +61,7 @@ class MemoryState:
         return self._versions[base]
 
     def note_read(self, reader: Node, read: Node, value: Node) -> None:
-        """Note for the verifier that `reader` reads the tensor `read` and gets `value`."""
+        """Record for the verifier that `reader` reads the tensor `read` and gets `value`."""
         if self.is_known(read):
             self.reads.append((reader, read, value))
 
@@ -147,9 +147,9 @@ class MemoryState:
         if any(one.target in REINTERPRETING for one in steps):
             raise CannotFunctionalize(
                 step.node,
-                seen="a write goes through this view, which reads overlapping elements as another dtype, or conjugated",
-                expected="such views of tensors without overlapping elements",
-                do="write to a tensor that is no such view",
+                seen="the program writes through this view, which reads overlapping elements as another dtype, or conjugated",
+                expected="a write through a view without overlapping elements",
+                do="write to the viewed tensor instead",
             )
         return source, write_by_index(self.views, steps, self.read(source), value)
 
@@ -216,8 +216,8 @@ class MemoryState:
             if tensor is not base:
                 raise CannotFunctionalize(
                     node,
-                    seen=f"it is a view of {base}, whose memory {self.outgrown[base]} has made larger",
-                    expected="no use of a view after its base was resized",
+                    seen=f"it uses a view of {base} that was taken before {self.outgrown[base]} enlarged the memory",
+                    expected="views that are taken after the resize",
                     do="take the view again after the resize",
                 )
             tensor = base = self.outgrown[base]

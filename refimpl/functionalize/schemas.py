@@ -1,4 +1,4 @@
-"""Effects of an op, read from its schema: the arguments it writes to, and the results that alias an argument.
+"""Reads an op's effects from its schema: the arguments that it writes to, and the results that alias an argument.
 
 Counterpart: the alias annotations that torchgen turns into the kernels of FunctionalTensorWrapper
 Differs: schemas are read at run time, once per overload, so that ops of `torch.library` are treated like aten's. For the ops in
@@ -15,7 +15,7 @@ import torch
 
 from refimpl._torch import OpOverload
 
-# Ops whose schemas declare a fresh result, and whose kernels return a view of the argument.
+# Ops whose schemas declare a new tensor, but whose kernels return a view of the argument.
 _PHYSICAL_VIEWS = frozenset(
     {
         torch.ops.aten._unsafe_view.default,
@@ -23,10 +23,10 @@ _PHYSICAL_VIEWS = frozenset(
         torch.ops.aten.unsafe_split_with_sizes.default,
     }
 )
-# Ops whose schemas declare a view, and whose kernels return fresh memory.
+# Ops whose schemas declare a view, but whose kernels return a new tensor.
 _FRESH_RESULTS = frozenset({torch.ops.aten.slice_inverse.default})
 
-# In-place view ops: they change the tensor object's sizes and strides only. Afterwards it is a view of its old self by this op.
+# In-place view ops, which only change the tensor's sizes and strides: `x.t_()` makes x the view `x.t()` of what x was.
 METADATA_OPS: dict[Any, Any] = {
     torch.ops.aten.t_.default: torch.ops.aten.t.default,
     torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,

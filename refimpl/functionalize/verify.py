@@ -19,11 +19,11 @@ def verify_functional(graph: torch.fx.Graph) -> None:
     for node in graph.nodes:
         if is_mutating(node):
             seen = f"{node.target} writes to its arguments"
-            raise NotFunctional(node, seen=seen, expected="no op with a mutable schema")
+            raise NotFunctional(node, seen=seen, expected="only ops that write to no argument")
 
 
 def verify_reads(given: torch.fx.Graph, memory: MemoryState) -> None:
-    """Raises NotFunctional if a node of the new graph reads a value from before the last write that precedes the node."""
+    """Raises NotFunctional if a node of the new graph reads a value that an earlier write should have replaced."""
     aliases = memory.aliases
     reads: dict[torch.fx.Node, list[tuple[torch.fx.Node, torch.fx.Node]]] = {}
     for reader, read, value in memory.reads:

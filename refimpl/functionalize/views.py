@@ -1,4 +1,4 @@
-"""Writes the view ops of the new graph: those of the given graph, or their `*_copy` forms, for values with any strides.
+"""Adds view ops to the functional graph: those of the given graph or their `*_copy` forms, for values with any strides.
 
 Counterpart: ViewMeta.forward, reapply_views of torch's functionalization
 Differs: a value whose strides differ from the tensor's in the given graph is copied to those strides before a view that depends

@@ -1,4 +1,4 @@
-"""Turns calls of mutating ops into functional calls, and writes the new values of their arguments.
+"""Replaces calls of mutating ops by functional calls, whose results are the new values of the written arguments.
 
 Counterpart: the functionalization kernels of torchgen/gen_functionalization_type.py, and
 torch/_higher_order_ops/auto_functionalize.py
@@ -32,7 +32,7 @@ _NORMAL = frozenset(
         *(getattr(_aten.normal, f"{mean}_{std}_out") for mean in ("Tensor", "float") for std in ("Tensor", "float")),
     }
 )
-_DRAWN_AT_ONCE = 16  # eager draws 16 or more contiguous normal numbers by a vector loop, in another order
+_DRAWN_AT_ONCE = 16  # eager draws 16 or more contiguous normal numbers by a vectorized loop, in another order
 _MOST_DRAWN_ONE_BY_ONE = 1 << 14
 
 # Ops whose fake kernels return other strides than the real kernels for arguments that are not contiguous. Results of later ops
@@ -50,7 +50,7 @@ _UNCERTAIN_LAYOUTS = frozenset(
 
 
 class CallWriter:
-    """Writes calls of mutating ops. Puts their fresh results into `results`, by (call, index)."""
+    """Adds the functional form of mutating calls. Puts results that are new tensors into `results`, by (call, index)."""
 
     def __init__(self, emit: EmitterState, memory: MemoryState, results: dict[tuple[Node, int | None], Node]) -> None:
         self.emit = emit
@@ -82,21 +82,21 @@ class CallWriter:
         if reads_what_it_writes(node.target, args, kwargs):
             raise CannotFunctionalize(
                 node,
-                seen="it writes to memory that another argument reads, so its result depends on the order of reads and writes",
-                expected="arguments that share no memory",
-                do="pass a clone of one of them",
+                seen="it writes to memory that it also reads as another argument, so the order of reads and writes matters",
+                expected="arguments that do not share memory",
+                do="pass a clone of one argument",
             )
         if not updates_overlapping_elements(node.target, args, kwargs):
             return
         raise CannotFunctionalize(
             node,
-            seen="it updates a tensor with overlapping elements, so its result depends on which of them is computed first",
-            expected="tensors without overlapping elements",
+            seen="it updates a tensor whose elements overlap in memory, so the order in which elements are computed matters",
+            expected="a tensor without overlapping elements",
             do="write to a clone of the tensor",
         )
 
     def _may_share_memory(self, node: Node, written: list[Any]) -> bool:
-        """Whether an item that a foreach op writes to shares a base with another argument: the kernel goes item by item."""
+        """Whether a tensor that a foreach op writes to shares a base with another argument. The kernel goes item by item."""
         base_of = self.memory.aliases.base_of
         bases = [base_of(item) for item in nodes_in(written)]
         others = [base_of(item) for item in nodes_in([*node.args, *node.kwargs.values()]) if self.memory.is_known(item)]
@@ -137,9 +137,9 @@ class CallWriter:
         if end is None:
             raise CannotFunctionalize(
                 self.emit.origin,
-                seen="random_ with a lower bound alone",
-                expected="both bounds, or none",
-                do="give the upper bound too",
+                seen="random_ is given only a lower bound",
+                expected="both bounds, or neither",
+                do="pass the upper bound too",
             )
         value = self.emit.call(_aten.random.to, value, end - first, is_extra=False)
         if first != 0:
@@ -149,7 +149,7 @@ class CallWriter:
     def _draw_one_by_one(self, node: Node, given_args: Any, args: Any, kwargs: Any) -> bool:
         """Draw normal numbers for a tensor that is not contiguous: eager draws them in the order of memory, by its scalar loop.
 
-        To get that loop, draw parts of fewer than 16 numbers each. False if eager takes its vector loop.
+        To get that loop, draw parts of fewer than 16 numbers each. False if eager uses its vectorized loop.
         """
         written = next(n for p in effects_of(node.target).written for n in nodes_in(p.of(given_args, node.kwargs)))
         like = written.meta["val"]
@@ -159,31 +159,31 @@ class CallWriter:
         if any(type(size) is not int for size in sizes):
             raise SymbolicMemory(
                 node,
-                seen="the order in which normal numbers are drawn depends on sizes and strides, which are symbolic",
+                seen="normal numbers are drawn in the order of memory, which depends on symbolic sizes and strides",
                 expected="integer sizes",
-                do="draw them into a tensor of its own and copy them",
+                do="draw into a new tensor, and copy it",
             )
         is_in_place = node.target is _aten.normal_.default
         value = args[0].meta["val"] if is_in_place else None
         if value is not None and is_same_geometry(like, value) and is_dense(value):
-            return False  # the functional op takes the same loop
+            return False  # the functional op uses the same loop
         count = like.numel()
         if count < _DRAWN_AT_ONCE or is_row_major(like):
             return False
         if count > _MOST_DRAWN_ONE_BY_ONE:
             raise CannotFunctionalize(
                 node,
-                seen=f"{count} normal numbers are drawn into memory that is not contiguous",
-                expected=f"at most {_MOST_DRAWN_ONE_BY_ONE}, or contiguous memory",
-                do="draw them into a tensor of its own and copy them",
+                seen=f"{count} normal numbers are drawn into a tensor that is not contiguous",
+                expected=f"at most {_MOST_DRAWN_ONE_BY_ONE} numbers, or a contiguous tensor",
+                do="draw into a new tensor, and copy it",
             )
         mean, std = _normal_arguments(args[1:] if is_in_place else args, kwargs)
-        if isinstance(std, Node):  # the op checks that a tensor of deviations is not negative
+        if isinstance(std, Node):  # the op checks that no standard deviation in the tensor is negative
             raise CannotFunctionalize(
                 node,
-                seen="normal numbers of several deviations are drawn into memory that is not contiguous",
-                expected="one deviation, or contiguous memory",
-                do="draw them into a tensor of its own and copy them",
+                seen="normal numbers with a tensor `std` are drawn into a tensor that is not contiguous",
+                expected="a number as `std`, or a contiguous tensor",
+                do="draw into a new tensor, and copy it",
             )
         drawn_mean = 0.0 if isinstance(mean, Node) else mean  # a tensor of means is added afterwards, as the op does
         generator = {"generator": kwargs["generator"]} if kwargs.get("generator") is not None else {}
@@ -219,7 +219,7 @@ class CallWriter:
         like, value = written.meta["val"], args[0].meta["val"]
         strides = like.stride()
         if form.target is _aten.normal_functional.default and is_same_geometry(like, value) and is_dense(value):
-            return False  # eager takes the vector loop for such tensors, and the op keeps their strides
+            return False  # eager uses the vectorized loop for such tensors, and the op keeps their strides
         if like.dim() < 2 or any(type(s) is not int or s == 0 for s in strides):
             return False
         order = sorted(range(like.dim()), key=lambda d: -strides[d])
@@ -258,9 +258,9 @@ class CallWriter:
             elif alias.kind == "view":
                 raise CannotFunctionalize(
                     node,
-                    seen="it writes to an argument and returns a view",
-                    expected="ops that return the argument they wrote to, or fresh memory",
-                    do="return nothing from the op, and take the view outside the op",
+                    seen="it writes to an argument and returns a view of it",
+                    expected="an op that returns the written argument itself, or a new tensor",
+                    do="return nothing from the op, and take the view outside of it",
                 )
         for position, parameter in enumerate(effects.written):
             if parameter.of(given_args, given_kwargs) is not None:
@@ -305,8 +305,8 @@ class CallWriter:
             if now.dim() > like.dim():
                 raise CannotFunctionalize(
                     node,
-                    seen=f"a value of shape {tuple(now.shape)} is written to its shape {tuple(like.shape)}",
-                    expected="a value that can be expanded to the shape of the tensor that is written to",
+                    seen=f"it writes a value of shape {tuple(now.shape)} to a tensor of shape {tuple(like.shape)}",
+                    expected="a value that can be expanded to the shape of the written tensor",
                     do="resize the tensor first",
                 )
             value = self.emit.call(_aten.expand.default, value, self.emit.number(like.shape))

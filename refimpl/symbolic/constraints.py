@@ -1,7 +1,7 @@
-"""Checks the dynamic shape constraints that the user promised after tracing, and suggests fixes.
+"""Checks after tracing whether the graph is valid for all dynamic sizes that the user specified, and suggests fixes.
 
 Counterpart: DimConstraints, ConstraintViolationError of torch/fx/experimental/symbolic_shapes.py
-Differs: ranges and equalities are those that the shape env learnt while tracing; upstream solves for them again.
+Differs: uses the ranges and equalities that the shape env found while tracing; upstream solves for them again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_GUARDS_SHOWN = 3
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """One dimension of an input: its specification, its symbol and its value; for a derived dimension those of its root."""
+    """A specified dimension of an input: its DimSpec, symbol and value; for a derived dimension those of its root."""
 
     source: Source
     spec: DimSpec
@@ -37,7 +37,7 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A promise that the program does not keep. `suggestion` is empty if no DimSpec expresses what it needs."""
+    """A promise that the program breaks. `suggestion` is empty if no DimSpec expresses the condition that it needs."""
 
     promise: Promise
     problem: str
@@ -76,11 +76,11 @@ def constraint_error(found: Sequence[Violation]) -> RuntimeError:
     advice = (
         f"\n  Suggested fixes:\n{fixes}"
         if fixes
-        else "\n  what to do: change the program so that it adds no such guard"
+        else "\n  what to do: change the program so that it does not add these guards"
     )
     return upstream_shape_error("ConstraintViolationError")(
-        f"Constraints violated: the program does not hold for all sizes that were promised\n{problems}\n"
-        f"  expected: the same graph for every size within the promised bounds{advice}"
+        f"Constraints violated: the graph is not valid for all sizes that the specifications allow\n{problems}\n"
+        f"  expected: a graph that is valid for every size within the specified bounds{advice}"
     )
 
 

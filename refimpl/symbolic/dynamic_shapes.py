@@ -68,8 +68,8 @@ class DimSpec:
         return self._derived(self.scale, self.offset + offset)
 
     def _derived(self, scale: int, offset: int) -> DimSpec:
-        assert self.name is not None, "only a named dimension can be derived from"
-        assert scale > 0, f"a derived dimension is a positive multiple, not {scale} times, of {self.name}"
+        assert self.name is not None, "expected a dimension with a name to derive another one from"
+        assert scale > 0, f"{scale} * {self.name}: expected a positive multiple of a dimension"
         return DimSpec("DYNAMIC", self.min, self.max, self.name, scale, offset, self.strict)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Errors about shapes: a data-dependent guard, a guard where none may be added.
+"""Errors about guards: a guard that depends on data, and a guard that is added too late.
 
 Where torch's meta kernels and users catch an error by type, the type is upstream's.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class NewGuard(RuntimeError):
-    """A guard is added after the guards were read, when no more may be added."""
+    """A guard is added after the guards were read, so nothing would check it."""
 
 
 def data_dependent_error(env: SymbolState, expr: Any, stack: Stack) -> RuntimeError:

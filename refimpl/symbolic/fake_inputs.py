@@ -76,13 +76,13 @@ class InputFaker:
                 return tensor
             if not self.takes_fakes:
                 raise ForeignFakeInput(
-                    seen=f"{source.name} is a fake tensor of another mode", do="pass it as it was made"
+                    seen=f"{source.name} is a fake tensor of another mode", do="pass the real tensor"
                 )
         if is_traceable_wrapper_subclass(tensor):
             return self._subclass(tensor, source, policy)
         _check_kind(tensor, source)
         with contextlib.ExitStack() as stack:
-            if torch.is_inference_mode_enabled() and not tensor.is_inference():  # whose tensors autograd does not track
+            if torch.is_inference_mode_enabled() and not tensor.is_inference():  # autograd does not track its tensors
                 stack.enter_context(torch.inference_mode(False))
             stack.enter_context(self.shape_env.suppress_guards())
             stack.enter_context(self.shape_env.origins_off())
@@ -176,9 +176,9 @@ def _is_leaf(tensor: torch.Tensor, source: Source) -> bool:
         return tensor.is_leaf
     except RuntimeError as error:  # a view made under no_grad and written to since
         raise UnsupportedByRefimpl(
-            seen=f"{source.name}, for which is_leaf raises: {str(error)[:120]}",
-            supported="tensors whose is_leaf can be read",
-            do="make the view and write to it in the same grad mode",
+            seen=f"the input {source.name}, whose is_leaf raises: {str(error)[:120]}",
+            supported="tensors whose is_leaf does not raise",
+            do="create the view and write to it in the same grad mode",
         ) from error
 
 
@@ -204,7 +204,7 @@ def _check_kind(tensor: torch.Tensor, source: Source) -> None:
     elif tensor.is_quantized:
         what = "a quantized tensor"
     elif is_functorch_wrapped(tensor):
-        what = "a tensor of a transform of torch.func"
+        what = "a tensor inside of a torch.func transform"
     elif not is_plain:
         what = f"a {kind.__module__}.{kind.__qualname__}"
     elif tensor.layout not in (torch.strided, torch.sparse_coo):

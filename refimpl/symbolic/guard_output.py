@@ -96,7 +96,7 @@ class GuardOutput(UnbackedSymbols):
                 names.setdefault(expr, source.name)
             elif (-expr).is_Symbol:
                 names.setdefault(-expr, f"(-{source.name})")
-        for source, expr in inputs:  # symbols that are no size themselves, such as s0 of a size 2*s0
+        for source, expr in inputs:  # symbols that are not themselves a size, such as s0 of a size 2*s0
             derived = linear(expr)
             if derived is not None:
                 symbol, scale, offset = derived

@@ -1,4 +1,4 @@
-"""The operations on symbolic numbers: for each, its Python function and the expression of its result.
+"""The operations on symbolic numbers: for each, its Python function and its sympy expression.
 
 Counterpart: torch/fx/experimental/sym_node.py METHOD_TO_OPERATOR, magic_methods
 Differs: one table, with a row per operation: function, expression for ints and for floats, type of the result.

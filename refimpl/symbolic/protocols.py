@@ -1,4 +1,4 @@
-"""Protocols for the parts of ShapeEnv that modules use which ShapeEnv itself imports."""
+"""Protocols for ShapeEnv, used by modules that ShapeEnv imports, so that they do not import it back."""
 
 from __future__ import annotations
 

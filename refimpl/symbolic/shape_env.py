@@ -348,7 +348,7 @@ class ShapeEnv(GuardOutput):
             return
         self._refuse_if_guards_are_errors(condition)
         if self.frozen:
-            log.warning("the ShapeEnv is frozen, but the program needs the guard %s", condition)
+            log.warning("the ShapeEnv is frozen, so this guard is not recorded: %s", condition)
             return
         where = f"{place[0]}:{place[1]}" if place[0] else ""
         self.guards.append(ShapeGuard(condition, Stack.capture(), where, size_oblivious))
@@ -356,7 +356,9 @@ class ShapeEnv(GuardOutput):
 
     def _refuse_if_guards_are_errors(self, condition: Any) -> None:
         if self._errors_on_guards:
-            raise NewGuard(f"a guard was added where none may be: {condition}\n  at {Stack.capture().user_line()}")
+            raise NewGuard(
+                f"a guard is added after the guards were read: {condition}\n  at {Stack.capture().user_line()}"
+            )
 
     def expect(self, node: SymNode, place: tuple[str, int] = ("", 0)) -> bool:
         """Add a condition that the program asserts: as a guard if all its symbols are backed, else as a runtime assert.
@@ -386,7 +388,7 @@ class ShapeEnv(GuardOutput):
             return bool(self.value_of(SymNode(expr, self, bool)))
         self._refuse_if_guards_are_errors(expr)
         if self.frozen:
-            log.warning("the ShapeEnv is frozen, but the program asserts %s", expr)
+            log.warning("the ShapeEnv is frozen, so this runtime assert is not recorded: %s", expr)
             return True
         # Stored under its newest symbol: when that symbol is bound, all are.
         newest = max(unbacked, key=self.unbacked.__getitem__, default=None)
@@ -430,7 +432,7 @@ class ShapeEnv(GuardOutput):
         """A size that is a symbol of another ShapeEnv, as an int. Torch 2.11 calls it."""
         if not isinstance(maybe_sym, torch.SymInt):
             return maybe_sym
-        assert maybe_sym.node.shape_env is not self, f"{maybe_sym} is of this environment"
+        assert maybe_sym.node.shape_env is not self, f"{maybe_sym} belongs to this ShapeEnv, expected another one's"
         return maybe_sym.node.require_hint()
 
     def transfer_symbols_from_foreign_shape_env(self, *_: Any, **__: Any) -> Any:
@@ -438,7 +440,7 @@ class ShapeEnv(GuardOutput):
         raise UnsupportedByRefimpl(
             seen="an input whose sizes are symbols of another ShapeEnv",
             supported="inputs whose fake tensors have one ShapeEnv",
-            do="make all fake tensors in one fake mode",
+            do="create all fake tensors in one FakeTensorMode",
         )
 
     def freeze_runtime_asserts(self) -> None:

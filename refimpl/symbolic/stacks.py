@@ -31,7 +31,7 @@ def is_user_file(filename: str) -> bool:
     if known is None:
         inside = filename.startswith(_REFIMPL) and "tests" not in Path(filename).parts
         is_python = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
-        wraps = filename.endswith("typing_extensions.py")  # it wraps deprecated functions of torch
+        wraps = filename.endswith("typing_extensions.py")  # wraps torch's deprecated functions
         known = not (inside or is_python or wraps or filename.startswith((_TORCH, "<")))
         _is_user_code[filename] = known
     return known

@@ -200,7 +200,7 @@ class SymNode:
         return SymNode(expr, self.shape_env, pytype, hint)
 
     def _of_program(self, result: SymNode, function: Any, operands: tuple[Any, ...]) -> SymNode:
-        """The result with an origin, if the program being traced computes it and not a kernel."""
+        """The result with an origin if the traced program computes it, without one if a kernel does."""
         if result.constant is not None or not self.shape_env.records_origins:
             return result
         origin = Origin(function, tuple(_plain(o) for o in operands))

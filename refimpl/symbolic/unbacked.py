@@ -121,7 +121,7 @@ class UnbackedSymbols(SymbolState):
         exprs = [sympy.Integer(x) if isinstance(x, int) else x.node.expr for x in (a, b)]
         condition = sympy.Eq(exprs[0], exprs[1], evaluate=False)
         if all(e.is_number for e in exprs):
-            assert exprs[0] == exprs[1], f"{a} and {b} were said to be equal"
+            assert exprs[0] == exprs[1], f"{a} != {b}, but the program takes them as equal"
         else:
             self.learn(condition)
 
@@ -139,9 +139,7 @@ class UnbackedSymbols(SymbolState):
 
 def _check_order(lower: Any, upper: Any) -> None:
     if as_bound(upper) < as_bound(lower):
-        raise ValueError(
-            f"the range of a size from {lower} to {upper}\n  expected: a max that is not less than the min"
-        )
+        raise ValueError(f"the range of a size is [{lower}, {upper}]\n  expected: a max that is not less than the min")
 
 
 # ---------------------------------------------------------------------------------------------------------------- bindings
@@ -170,9 +168,9 @@ def fresh_bindings(env: Any, value: Any) -> dict[sympy.Symbol, tuple[Any, ...]]:
     missing -= ignorable
     if missing:
         raise upstream_shape_error("PendingUnbackedSymbolNotFound")(
-            f"the op made the unbacked symbols {sorted(map(str, missing))}, which are not in its result {value}\n"
-            "  expected: every value that is known only at run time is a size, stride, offset or element of the result\n"
-            "  what to do: make symbols in a fake kernel only for what it returns (new_dynamic_size, item)"
+            f"the op created the unbacked symbols {sorted(map(str, missing))}, which are not in its result {value}\n"
+            "  expected: each unbacked symbol is a size, stride, offset or element of the result\n"
+            "  what to do: in a fake kernel, create symbols (new_dynamic_size, item) only for what it returns"
         )
     return found
 

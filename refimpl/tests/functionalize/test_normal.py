@@ -1,4 +1,4 @@
-"""Normal numbers drawn into memory that is not contiguous are eager's, and leave the generator as eager does.
+"""Normal numbers drawn into a tensor that is not contiguous are eager's, and leave the generator as eager does.
 
 Eager has two loops for them, which draw in different orders: one for 16 and more numbers side by side, and one for all else.
 """
@@ -55,5 +55,5 @@ REFUSED: dict[str, Callable[[Tensor], Tensor]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_graph_draws_is_refused(name: str) -> None:
-    with pytest.raises(CannotFunctionalize, match="are drawn into memory that is not contiguous"):
+    with pytest.raises(CannotFunctionalize, match="are drawn into a tensor that is not contiguous"):
         compile_aot(REFUSED[name], backend=lambda graph_module, example_inputs: graph_module)(torch.zeros(64))
