@@ -1,4 +1,4 @@
-"""Says which composite ops may mutate an argument or return an alias of one: functionalization must decompose them.
+"""Finds composite ops that may mutate an argument or return an alias of one; functionalization must decompose these.
 
 Counterpart: FunctionalTensor.maybe_aliasing_or_mutating_ops and _should_decompose_because_unsafe_op in torch/_subclasses
 Differs: knows more ops whose schemas do not say so: einsum, meshgrid, type_as and others.

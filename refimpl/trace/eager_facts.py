@@ -26,7 +26,7 @@ _PLACES = (1, 2, 4, 8, 16, 32)  # possible numbers of float64 lanes in a vector 
 
 @functools.cache
 def row_vector_bytes() -> int:
-    """Vector width in bytes of the CPU kernel of layer norm, which may be smaller than the processor's.
+    """The vector width in bytes that layer norm's CPU kernel uses; it may be smaller than the processor's.
 
     Each tried row is zeros and one number whose square overflows. The variance is NaN if that number is in the first lane of a
     vector. If no row is NaN, the length of the rows is returned, so that no shorter row counts as whole vectors.
@@ -69,18 +69,18 @@ _BY_SIZES = frozenset([aten.convolution.default, aten.convolution_backward.defau
 
 
 def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple[Any, ...]] | None:
-    """The strides that the CPU kernel gives each result tensor of a call. None if the kernel is not run, or if its results differ
-    from the fake kernel's (`result`) in number, shapes or dtypes.
+    """The strides that the CPU kernel gives each result tensor of a call.
 
-    Run are operators that return new tensors and mutate nothing, on strided tensors of backed sizes. On other devices only
-    elementwise operators on operands of one dtype are, because the CPU kernel stands for the device's.
+    None if the kernel is not run, or if its results differ from the fake kernel's (`result`) in number, shapes or dtypes.
 
-    A kernel must not read out of bounds because of the meaningless values in a trial operand. Zero is a valid index into every
-    tensor with elements, and kernels check int64 indices. Narrower integers come from other kernels and are not checked:
-    workspaces, packed weights, pivots, offsets. So a kernel that is not elementwise is not run on floats together with narrow
-    integers. If the trial operands have smaller sizes, each int argument must be a dimension or, by the schema, a size. What
-    remains is a kernel that trusts int64 values; 19 059 calls of 498 operators, run with all memory between guard pages, found
-    none.
+    The kernel is run if the operator mutates nothing and returns new tensors, and all tensors are strided and have backed sizes.
+    For other devices, whose kernels may differ, only elementwise operators are run, on operands of one dtype.
+
+    A trial operand has meaningless values, by which a kernel must not read out of bounds. Zero is a valid index into every
+    tensor with elements, and kernels check int64 indices. Narrower integers are not checked: they come from other kernels, as
+    workspaces, packed weights, pivots or offsets. So only elementwise kernels are run on floats together with narrow integers.
+    If the trial operands have smaller sizes, each int argument must be a dimension or, by the schema, a size. A kernel that
+    trusts int64 values could still read out of bounds; 19 059 calls of 498 operators between guard pages found none.
     """
     if not gives_new_tensors(func):
         return None
@@ -121,7 +121,7 @@ _REFUSED: dict[Any, bool] = {}
 
 
 def refuses_dtypes(func: Any, args: Any, kwargs: Any) -> bool:
-    """Whether the CPU kernel raises for operands of these dtypes, and runs for the same sizes with other dtypes.
+    """Whether the CPU kernel raises for operands of these dtypes, but not for the same sizes with other dtypes.
 
     The kernel runs once for each combination of dtypes and ranks, on trial operands as in `result_strides`. False if it is not
     run: for custom operators, and for operands that have no trial operand.
@@ -173,9 +173,9 @@ def _refuses(func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> bool:
 
 
 def _with_ones(func: Any, args: Any, kwargs: Any, *, keeps_types: bool) -> tuple[Any, Any]:
-    """The arguments with ones for numbers that are operands: a kernel may refuse a number for its type (`True - x`) or its value.
+    """The arguments with ones in place of number operands, because a kernel may refuse a number for its value.
 
-    Only the type is asked about here. keeps_types: ones of the numbers' types, else integers.
+    It may also refuse the type (`True - x`), so with `keeps_types` the ones have the numbers' types; else they are ints.
     """
     names = [argument.name for argument in func._schema.arguments]
     numbers = {argument.name for argument in func._schema.arguments if "number" in str(argument.type)}
@@ -245,7 +245,7 @@ def _device_type(tensor: torch.Tensor) -> str:
 def _trial_operands(
     func: Any, args: Any, kwargs: Any, given: Sequence[Any], tensors: Sequence[torch.Tensor]
 ) -> TrialOperands | None:
-    """Stand-ins of the call's sizes if these are small; else of smaller sizes if possible; else of the call's sizes."""
+    """Trial operands of the call's sizes if these are small or cannot be made smaller; otherwise of smaller sizes."""
     if not all(leaf.node.has_hint() for leaf in given if isinstance(leaf, torch.SymInt)):
         return None
     geometries = [(hints(tensor.shape), hints(tensor.stride())) for tensor in tensors]

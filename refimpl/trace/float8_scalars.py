@@ -18,8 +18,10 @@ _UNTAGGED = frozenset([torch.ops.aten.rsub.Tensor, torch.ops.aten.rsub.Tensor_ou
 
 
 def without_float8_scalars(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments of an elementwise op, with 0-dim float8 tensors as float32 next to a complex tensor with dimensions, which
-    alone decides the dtype of the result."""
+    """The arguments of an elementwise op, with float32 in place of 0-dim float8 next to a complex tensor with dimensions.
+
+    The complex tensor alone decides the dtype of the result.
+    """
     if not any(map(_is_small_scalar, args)) or not any(map(_is_complex, args)) or not _is_elementwise(func):
         return args
     empty_like = torch.ops.aten.empty_like.default

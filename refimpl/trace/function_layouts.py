@@ -1,6 +1,6 @@
-"""Gives results of torch functions eager's strides where the function calls other ops on fake tensors than in eager.
+"""Gives eager's strides to results of torch functions that call different ops on fake tensors than in eager.
 
-Counterpart: none; torch's traces have other strides than eager there
+Counterpart: none; in torch's traces the strides of these results differ from eager's
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ _MODE = 3  # position of the argument `mode`
 
 
 def laid_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
-    """The function's result, copied to another layout if eager's result has one: contiguous whatever the input's, or channels
-    last for `roll`."""
+    """The function's result, copied to eager's layout if that differs: contiguous, or channels last for `roll`."""
     if function in _ROW_MAJOR or is_pooled_without_gradient(function, result):
         return row_major(result)
     if function in _RESAMPLING and result.dim() == 3 and not _are_means(args, kwargs):

@@ -68,8 +68,8 @@ class GraphBuilder:
             return self.placeholder(name, value)
 
     def call(self, func: Callable[..., Any], args: Any, kwargs: Any, *, name: str | None = None) -> torch.fx.Node:
-        """A call_function node. `args` and `kwargs` hold nodes in place of tensors. Its name is that of the op (`add`, `add_1`)
-        unless `name` is given."""
+        """A call_function node, named after the op (`add`, `add_1`) unless `name` is given. `args` and `kwargs` hold nodes in
+        place of tensors."""
         found = self._names.get(func)
         if found is None:
             packet = getattr(func, "overloadpacket", func)

@@ -34,12 +34,12 @@ def make_fx(
     proxy_module_inputs: bool = False,
     _disable_torch_fn_metadata_mode: bool = False,
 ) -> Callable[..., torch.fx.GraphModule]:
-    """Returns a function of positional example inputs that traces `f` anew at each call.
+    """Returns a function of positional example inputs that traces `f` again at each call.
 
     `decomposition_table` maps aten overloads to Python functions that are traced in their place, recursively.
     `tracing_mode`: "real" runs `f` on the inputs themselves, side effects included; "fake" runs it on fake tensors of the same
-    sizes; "symbolic" uses a symbol for every size except 0 and 1 (equal sizes share one) and for every int input. Decisions `f`
-    makes on symbols become guards in `gm.shape_env`: the graph is right for all sizes that satisfy them.
+    sizes; "symbolic" uses a symbol for every size except 0 and 1 (equal sizes share one) and for every int input. Branches of
+    `f` on symbols add guards to `gm.shape_env`: the graph is valid for all sizes that satisfy them.
     The GraphModule is named after `f`, has the same result, and holds captured tensors as attributes (the same objects).
 
     `pre_dispatch` records above autograd and autocast: composite ops stay whole, and changes of grad mode and autocast are nodes,

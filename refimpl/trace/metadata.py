@@ -1,4 +1,4 @@
-"""Writes what is known of a node's value into its `meta`: `val`, `tensor_meta` and `device`.
+"""Describes a node's value in its `meta`: sets `val`, `tensor_meta` and `device`.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py extract_val, snapshot_fake, set_meta
 Differs: in real mode all `val`s of a graph belong to one fake mode and are made from sizes and strides; upstream makes a new mode
@@ -62,7 +62,7 @@ def snapshot(tensor: torch.Tensor, real_mode: FakeTensorMode | None) -> torch.Te
     if not _has_strides(tensor) or tensor.is_quantized:
         return None
     if real_mode is None:
-        raise AssertionError("a real tensor is described: expected the mode that owns the snapshots of real tensors")
+        raise AssertionError("no fake mode for the snapshot of a real tensor\n  expected: `real_mode`")
     offset = tensor.storage_offset()
     with without_dispatch():
         if offset == 0:

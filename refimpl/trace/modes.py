@@ -81,7 +81,7 @@ def handle_sym_dispatch(func: Callable[..., Any], args: tuple[Any, ...], kwargs:
     """
     if get_proxy_mode() is None:
         raise NoTraceRunning(f"handle_sym_dispatch({func!r})")
-    assert not kwargs, f"operations on symbolic numbers take no keyword arguments, not {kwargs}"
+    assert not kwargs, f"an operation on symbolic numbers got the keyword arguments {kwargs}\n  expected: none"
     return func(*args)
 
 

@@ -1,4 +1,4 @@
-"""Writes `nn_module_stack`: the modules in whose calls a node was made, by the paths that the program accessed them by.
+"""Writes a node's `nn_module_stack`: the running module calls, by the paths by which the program accessed the modules.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py _ModuleStackTracer, _AttrProxy; torch/fx/_symbolic_trace.py Tracer.call_module
 Differs: the program sees its own modules, not proxies, so that `is`, `type` and dicts keyed by modules work as in eager, and the

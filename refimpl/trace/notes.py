@@ -29,9 +29,9 @@ class Notes(NamedTuple):  # twice as fast to change as a frozen dataclass, and e
     # A joint graph while it is recorded.
     # Sequence number of the autograd node that was created or was running when the node was recorded.
     autograd_step: int | None = None
-    # Backward: it reads a tensor that requires a gradient.
+    # Backward: the node reads a tensor with requires_grad=True.
     reads_history: bool = False
-    # Backward: it is part of the decomposition of a kernel.
+    # Backward: the node is part of the decomposition of a kernel.
     is_decomposed_gradient: bool = False
     # Backward: the numbers of its uses as an operand of decomposed kernels.
     operand_numbers: tuple[int, ...] = ()
@@ -43,7 +43,7 @@ class Notes(NamedTuple):  # twice as fast to change as a frozen dataclass, and e
     # A summand of gradients that depends on no tangent, such as the zeros that `sgn` gives.
     # Positions of tangents: if one of them is given, autograd adds the summand.
     given_with: frozenset[int] | None = None
-    # No backward of a custom function, which may return no gradient, comes before it.
+    # Whether no custom autograd.Function, whose backward may return None, comes before it.
     is_given_for_sure: bool = False
 
     # A placeholder of a joint graph.

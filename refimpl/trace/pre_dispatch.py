@@ -6,12 +6,12 @@ switches gradients off, the graph does so as well, and `requires_grad_` is a nod
 keeps the tensor as a constant. Ops inside torch.func transforms, and ops on Tensor subclasses, are recorded below autograd.
 
 Note [How calls arrive]
-The dispatcher's highest key, PreDispatch, leads to one Python mode in a slot. The slot accepts three classes by isinstance:
+The dispatcher's highest key, PreDispatch, calls one Python mode in a slot. The slot accepts three classes by isinstance:
 upstream's proxy mode, its functional tensor mode, and the mode that checks schemas. `PreDispatchRecordingMode` inherits from the
 last one only to be accepted. The dispatcher takes the mode out of the slot while it handles a call, so that ops called below
-(autocast, autograd, fake kernels) are not recorded again. Alternatives fail: a dispatch key with a Python fallback does not work
-with another dispatch mode on, an ordinary mode with autograd's keys excluded comes after autocast, and function modes do not see
-calls from C++.
+(autocast, autograd, fake kernels) are not recorded again. Alternatives fail. A dispatch key with a Python fallback does not work
+while another dispatch mode is active. An ordinary mode with autograd's keys excluded runs after autocast. Function modes do not
+see calls from C++.
 
 Note [Backward passes inside of the trace]
 Autograd unpacks a saved tensor as a new tensor. A saved result has the `grad_fn` of the original result, by which its node is
@@ -101,8 +101,8 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
             return self._below(func, args, kwargs)
         if func in _OF_DUAL_LEVELS:
             raise UnsupportedByRefimpl(
-                seen=f"forward-mode AD inside of a trace with pre_dispatch=True{user_line()}",
-                supported="levels in other traces, which record what tangents are computed by: a graph enters no level",
+                seen=f"forward-mode AD inside of a trace with pre_dispatch=True, whose graph cannot enter a level{user_line()}",
+                supported="forward-mode AD in other traces, which record the ops that compute tangents",
                 do="trace without pre_dispatch",
             )
         if is_inside_backward():
@@ -138,9 +138,9 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
             elif not self.builder.is_constant(tensor) and not (tensor.is_leaf and tensor.requires_grad):
                 raise UnsupportedByRefimpl(
                     seen="a backward pass inside of a trace with pre_dispatch=True that needs a saved tensor without a node in "
-                    f"the graph, of shape {tuple(tensor.shape)}{user_line()}: a composite op or a hook on saved "
-                    "tensors made it",
-                    supported="a backward pass through ops that only save their arguments and results",
+                    f"the graph, of shape {tuple(tensor.shape)}{user_line()}: a composite op or a saved tensor hook "
+                    "made it",
+                    supported="a backward pass through ops that save only their arguments and results",
                     do="take the gradient of the graph, or trace without pre_dispatch",
                 )
 

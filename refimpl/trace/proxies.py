@@ -115,7 +115,7 @@ class PythonKeyTracer(torch.fx.Tracer):
         if not isinstance(a, py_sym_types):
             return super().create_arg(a)
         value = a.node.constant
-        assert value is not None, f"{a} has no constant value: expected a proxy in its place"
+        assert value is not None, f"{a} is not constant\n  expected: its proxy"
         return value
 
     def unwrap_proxy(self, e: Any) -> Any:
@@ -141,12 +141,14 @@ def set_proxy_slot(obj: Any, tracer: PythonKeyTracer, proxy: Any) -> None:
     of an input is never read from a later tensor.
     """
     if isinstance(obj, torch.Tensor):
-        assert isinstance(proxy, ProxyTensor), f"the slot of a tensor holds a ProxyTensor, not a {type(proxy)}"
+        assert isinstance(proxy, ProxyTensor), f"a {type(proxy)} as the slot of a tensor\n  expected: a ProxyTensor"
         tracer.tensor_tracker.track(obj, proxy.proxy.node, constant=proxy.constant)
     elif isinstance(obj, py_sym_types):
         tracer.symnode_tracker.track_lazily(obj, lambda: proxy.force().node)
     else:
-        assert isinstance(proxy, torch.fx.Proxy), f"the slot of an object holds a proxy, not a {type(proxy)}"
+        assert isinstance(proxy, torch.fx.Proxy), (
+            f"a {type(proxy)} as the slot of a script object\n  expected: a torch.fx.Proxy"
+        )
         tracer.script_object_tracker.track(obj, proxy.node)
 
 
@@ -248,7 +250,9 @@ def _track(value: Any, proxy: Any, constant: Any, tracer: PythonKeyTracer) -> No
         for index, item in enumerate(value):
             _track(item, _element(proxy, index), None if constant is None else constant[index], tracer)
     elif isinstance(value, dict):
-        assert constant is None, "constants in a dict are not propagated"
+        assert constant is None, (
+            "got constants for the tensors of a dict\n  expected: constants in a list or tuple only"
+        )
         for key, item in value.items():
             _track(item, _element(proxy, key), None, tracer)
     elif is_opaque_object(value):

@@ -113,7 +113,7 @@ class RecordingMode(DispatchMode):
         # Called after a decomposition: with the op, its args and kwargs, and the result.
         self.on_decomposed: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None] | None = None
         builder.annotators.append(preserved_meta_writer(self))
-        self._tracer_around: Any = None  # torch's proxy mode at entry; calls under another one belong to that one
+        self._tracer_around: Any = None  # torch's proxy mode at entry; under another one this mode does not record
         self._pauses = 0
         self._paused_by_entry: list[contextlib.AbstractContextManager[None]] = []
 
@@ -158,7 +158,9 @@ class RecordingMode(DispatchMode):
                     self._lift(tensor)
         if not all(map(self._is_handled, tensors)):
             kinds = [type(tensor) for tensor in tensors if not self._is_handled(tensor)]
-            _not_implemented_log.debug("tensors that are not tracked have types of their own: %s", kinds)
+            _not_implemented_log.debug(
+                "the __torch_dispatch__ of these untracked Tensor subclasses runs first: %s", kinds
+            )
             return NotImplemented  # the subclass's own __torch_dispatch__ runs first, and calls ops on plain tensors
         if isinstance(func, HigherOrderOperator):
             self.operands = tensors
@@ -302,9 +304,9 @@ class RecordingMode(DispatchMode):
             node = self.objects.find(value)
             if node is None and self.outer is not None and self.outer.can_find(value):
                 raise UnsupportedByRefimpl(
-                    seen=f"{value!r}, a script object that a function passed to a higher-order operator closes over",
-                    supported="closed-over tensors and numbers: operators take no script objects as operands",
-                    do="compute what the function needs from the object outside of it",
+                    seen=f"a function of a higher-order operator that closes over the script object {value!r}",
+                    supported="closed-over tensors and numbers, which can become operands",
+                    do="call the object's methods outside of the function",
                 )
             return self.builder.constant(value) if node is None else node
         return value
@@ -511,8 +513,11 @@ def _writes_lists(func: OpOverload) -> bool:
 
 
 def _count_writes(func: OpOverload, args: Any) -> None:
-    """Bump the versions of tensors that a mutating `_foreach_` op writes to. In eager the op it calls for each tensor does so,
-    which a mode does not reach. Autograd rebuilds the history of a mutated view only if its version has changed."""
+    """Bump the versions of tensors that a mutating `_foreach_` op writes to.
+
+    In eager the op that it calls on each tensor does so, but a mode does not see that op. Autograd rebuilds the history of a
+    mutated view only if its version has changed.
+    """
     for position, _ in _written_arguments(func):
         if position < len(args):
             torch.autograd.graph.increment_version([t for t in args[position] if not t.is_inference()])
@@ -535,7 +540,7 @@ def _device_type(tensor: torch.Tensor) -> str:
 
 
 def _check_structure(func: OpOverload, rule: object, result: object) -> None:
-    """Raises BadDecomposition if the rule's result has not the structure that the op's schema says."""
+    """Raises BadDecomposition if the rule's result does not have the structure of the op's schema."""
     returns = func._schema.returns
     if len(returns) == 1 and str(returns[0].type) == "Tensor":
         if not isinstance(result, torch.Tensor):

@@ -2,8 +2,8 @@
 
 Counterpart: none; torch/fx/experimental/proxy_tensor.py make_fx does not warn
 
-The function runs once, while it is traced, and the graph only computes tensors: a global counter does not count the graph's runs,
-and a traced tensor in a global is of no use outside of the trace. Functions that the traced one calls are not checked.
+The function runs once, while it is traced, and the graph only computes tensors. So a global counter does not count the graph's
+runs, and a traced tensor in a global has no data after the trace. Functions that the traced function calls are not checked.
 """
 
 from __future__ import annotations

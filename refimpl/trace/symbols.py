@@ -1,4 +1,4 @@
-"""Makes the nodes of symbolic numbers (SymInt, SymFloat, SymBool), each when an op first uses the number.
+"""Creates the nodes of symbolic numbers (SymInt, SymFloat, SymBool) when an op first uses the number.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py track_tensor, thunkify, fetch_sym_proxy, _sympy_handlers, dedupe_symints
 Differs: nothing is recorded while the program computes with sizes. A number remembers the operation that made it

@@ -117,7 +117,7 @@ class Trace:
 
     @contextlib.contextmanager
     def _modes(self, recording: RecordingMode) -> Iterator[None]:
-        """Enter all modes of the trace, outermost first."""
+        """A block in which all modes of the trace are active; they are entered outermost first."""
         options = self.options
         with contextlib.ExitStack() as stack:
             if self.fake_mode is not None:
@@ -172,9 +172,7 @@ class Trace:
                 return fake_input(leaf, fake_mode, shape_env, source)
             return fake_mode.from_tensor(leaf, static_shapes=None if is_symbolic else True)
         if isinstance(leaf, FakeScriptObject):
-            raise ForeignFakeInput(
-                seen=f"{leaf}, a script object that has been made fake", do="pass the object it was made from"
-            )
+            raise ForeignFakeInput(seen=f"{leaf}, the fake of a script object", do="pass the script object itself")
         if is_opaque_object(leaf):
             return fake_object(fake_mode, leaf)
         is_symbol = is_symbolic and not self.options.specializes_integers
@@ -205,7 +203,7 @@ def _fake_mode(leaves: list[Any], options: TraceOptions) -> FakeTensorMode:
     modes = list(dict.fromkeys(leaf.fake_mode for leaf in leaves if isinstance(leaf, FakeTensor)))
     if len(modes) > 1:
         raise ForeignFakeInput(
-            seen=f"fake inputs of {len(modes)} different FakeTensorModes", do="make all of them in one mode"
+            seen=f"fake inputs of {len(modes)} different FakeTensorModes", do="create all fake inputs in one mode"
         )
     is_symbolic = options.tracing_mode == "symbolic"
     if modes:

@@ -269,7 +269,7 @@ def test_a_member_of_an_enumeration_is_what_it_was_when_traced(mode: str) -> Non
 def test_an_object_that_is_fake_already_is_refused(mode: str) -> None:
     """PX-41"""
     fake = FakeScriptObject(None, "refimpl_test.Nothing", None)
-    with pytest.raises(AssertionError, match="has been made fake"):
+    with pytest.raises(AssertionError, match="the fake of a script object"):
         refimpl.make_fx(lambda x, o: x, tracing_mode=mode)(torch.ones(1), fake)
 
 

@@ -83,7 +83,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any 
 
 
 def _is_scattered_by_eager(x: Tensor, dim: int, index: Tensor, alpha: Any) -> bool:
-    """Whether eager's CPU kernel calls scatter_add, whose error for an index out of bounds is a RuntimeError, no IndexError."""
+    """Whether eager's CPU kernel calls scatter_add, which raises RuntimeError, not IndexError, for an index out of bounds."""
     return x.ndim > 1 and alpha == 1 and index.dtype == torch.int64 and wrapped(dim, x.ndim) in (0, x.ndim - 1)
 
 

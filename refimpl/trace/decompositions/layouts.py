@@ -48,7 +48,7 @@ def _grows_from_channels(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def in_layout_of(func: OpOverload, out: torch.Tensor, args: Sequence[Any], **kwargs: Any) -> torch.Tensor:
-    """A decomposition's result, copied to the strides of the operator's own result if these are others."""
+    """A decomposition's result, copied to the strides of the operator's own result if these differ."""
     if _are_contiguous([out, *args]):
         return out  # no operand could ask for another order
     asked = result_strides(func, args, kwargs, out)

@@ -49,8 +49,7 @@ def vdot(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _plus(beta: Any, x: Tensor, alpha: Any, product: Tensor) -> Tensor:
-    """alpha * product + beta * x; x is not read if beta is 0. Not for products already rounded to a half dtype, where they may
-    have overflowed."""
+    """alpha * product + beta * x; x is not read if beta is 0. Do not pass a product rounded to half: it may have overflowed."""
     dtype = computation_dtype(product.dtype)
     if kind_of(dtype) in (BOOL, INT):
         beta, alpha = int(beta), int(alpha)  # integer kernels truncate the factors

@@ -27,22 +27,24 @@ decomposition_table: dict[OpOverload, Rule] = {}
 
 
 class DecompositionError(RefimplError, ValueError):
-    """A second rule was registered for an overload."""
+    """Two rules are registered for one overload."""
 
 
 def register(overload: OpOverload, function: Rule) -> None:
     """Add a rule to the table. Raises DecompositionError if the overload has one."""
     if overload in decomposition_table:
         raise DecompositionError(
-            f"{overload} has two decompositions: seen {_described(function)}, "
-            f"expected none beside {_described(decomposition_table[overload])}. Remove one of them."
+            f"{overload} has two decompositions: {_described(decomposition_table[overload])} and {_described(function)}\n"
+            "  expected: one\n  what to do: remove one of them"
         )
     decomposition_table[overload] = _for_fitting(overload, function)
 
 
 def _for_fitting(overload: OpOverload, function: Rule) -> Rule:
-    """The rule, which returns NotImplemented if eager refuses the dtypes or numbers, so that the op raises eager's error. It does
-    so as well for dtypes that few kernels implement: the ops that a rule calls may implement others of these than its op."""
+    """Wrap the rule to return NotImplemented if eager refuses the dtypes or numbers, so that the op itself raises eager's error.
+
+    It does the same for dtypes that few kernels implement, because the ops that the rule calls may accept more than its op.
+    """
 
     @functools.wraps(function)
     def of_fitting(*args: Any, **kwargs: Any) -> Any:

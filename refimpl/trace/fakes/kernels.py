@@ -207,7 +207,7 @@ class FakeKernelsState:
         return result if asked is None else self._with_all_strides(result, asked)
 
     def _with_all_strides(self, result: Any, strides: Sequence[Any]) -> Any:
-        """The result, with the given strides for each tensor in it."""
+        """The result with these strides, one item for each tensor in it."""
         if type(result) in (tuple, list):
             remaining = iter(strides)
             return type(result)(

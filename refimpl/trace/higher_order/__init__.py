@@ -16,7 +16,7 @@ A rule is a short function `rule(call, *args, **kwargs)` that returns a `Recorde
 | invoke_quant, invoke_quant_packed, foreach_map, tag_activation_checkpoint (of a pre-dispatch trace) | the first argument on the others | subgraphs |
 | hints_wrapper, strict_mode, run_const_graph | the first argument on the operands in the second | subgraphs |
 | auto_functionalized, auto_functionalized_v2, with_effects, out_dtype, print, run_and_save_rng_state, run_with_rng_state, _export_tracepoint | the default | rules |
-| call_torchbind, graphsafe_run_with_rng_state, run_dtensor_rng_op, inline_asm_elementwise, triton kernels | the default; shown by no test, since they need a GPU or classes that no release has | rules |
+| call_torchbind, graphsafe_run_with_rng_state, run_dtensor_rng_op, inline_asm_elementwise, triton kernels | the default; not tested, since they need a GPU or classes that no release has | rules |
 | wrap, wrap_with_set_grad_enabled, wrap_with_autocast, tag_activation_checkpoint, wrap_activation_checkpoint, dynamo_bypassing_wrapper, flat_apply, autograd_function_apply, custom_function_call | none: they call their function themselves, and its ops are recorded | |
 | flex_attention, flex_attention_backward, local_map_hop, invoke_leaf_function, aoti_call_delegate, executorch_call_delegate, inductor_compiled_code | none yet: register one | |
 
@@ -24,11 +24,10 @@ The default records the call unchanged and runs the operator for its result. It 
 function among its arguments, because only a rule knows the arguments of that function.
 
 Gradients. The backward of a `torch.cond` in a trace is refimpl's (refimpl.trace.higher_order.gradients): a second cond, which
-computes gradients of operands and of closed-over tensors. Other operators, and a direct call of cond's operator, have torch's
-backward: their autograd implementation runs before any mode sees the call, so that the forward call is recorded below autograd,
-and the backward call when the trace computes gradients. Torch's implementation makes the backward subgraphs (those of scan's
-forward as well) with torch's own tracer, and refimpl traces these again. A call is refused if it would lose the gradient of a
-closed-over tensor.
+computes gradients of operands and of closed-over tensors. Other operators, and a direct call of cond's operator, use torch's
+backward. Their autograd implementation runs before any mode sees the call, so the forward call is recorded below autograd, and
+the backward call when the trace computes gradients. Torch makes the backward subgraphs (and those of scan's forward) with its
+own tracer, and refimpl traces them again. A call is refused if it would lose the gradient of a closed-over tensor.
 """  # noqa: E501
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class TracedFunction:
 
     def __call__(self, *operands: Any) -> Any:
         raise AssertionError(
-            "the graph of this function has inputs of its own: only the rule of the operator may use it"
+            "this function is already traced into a graph with lifted inputs: only the operator's rule may use it"
         )
 
 
@@ -103,8 +103,8 @@ class HigherOrderCall:
             for value in values:
                 if isinstance(value, torch.Tensor) and value.requires_grad:
                     raise UnsupportedByRefimpl(
-                        seen=f"a function of {self.operator} that closes over a tensor that requires gradients",
-                        supported="such tensors as operands, and closed over by the branches of torch.cond",
+                        seen=f"a function of {self.operator} that closes over a tensor with requires_grad=True",
+                        supported="such a tensor as an operand, or closed over by a branch of torch.cond",
                         do="pass the tensor as an operand, or call the operator under torch.no_grad()",
                     )
         return values

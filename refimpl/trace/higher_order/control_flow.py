@@ -92,9 +92,9 @@ def _loop_graphs(
     """The carry that both functions are traced on, which must be valid for every iteration, and their subgraphs."""
     if call.fake_mode is None and any(map(is_int, carried)):
         raise UnsupportedByRefimpl(
-            seen="an int in the carry of a while_loop that is traced in real mode",
-            supported="tensors in the carry in real mode; ints too in fake and symbolic mode",
-            do="trace with tracing_mode='symbolic', or carry a tensor of one element",
+            seen="an int among the carried inputs of a while_loop that is traced in real mode",
+            supported="carried tensors in real mode; ints too in fake and symbolic mode",
+            do="trace with tracing_mode='symbolic', or carry a 0-dim tensor",
         )
     if any(map(is_int, carried)):
         with call.shape_env.ignore_fresh_unbacked_symbols():  # these symbols only occur in the two subgraphs

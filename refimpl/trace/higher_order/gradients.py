@@ -124,8 +124,9 @@ def _check_cut(outputs: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor]) 
         seen.add(node)
         if node in around or any(getattr(node, "variable", None) is t for t in wanted):
             raise UnsupportedByRefimpl(
-                seen="a branch of torch.cond that closes over a tensor that requires gradients, and uses it unseen by torch",
-                supported="closed-over tensors in calls of torch functions (torch.autograd.Function.apply is none)",
-                do="pass the tensor as an operand",
+                seen="a branch of torch.cond that passes a closed-over tensor with requires_grad=True to a function that no "
+                "__torch_function__ sees, such as torch.autograd.Function.apply",
+                supported="closed-over tensors that only torch functions use",
+                do="pass the tensor as an operand of torch.cond",
             )
         waiting.extend(parent for parent, _ in node.next_functions if parent is not None)

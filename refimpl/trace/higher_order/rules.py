@@ -43,7 +43,7 @@ def register_higher_order_rule(operator: HigherOrderOperator, rule: Rule) -> Non
 
 
 def call_higher_order(recording: Recording, operator: HigherOrderOperator, args: Any, kwargs: Any) -> Any:
-    """Record one call. Raises UnsupportedByRefimpl for a call on functions whose operator has no rule."""
+    """Record one call. Raises UnsupportedByRefimpl if an argument is a function and the operator has no rule."""
     rule = _RULES.get(operator.name(), as_it_stands)
     recorded = rule(HigherOrderCall(operator, recording), *args, **kwargs)
     node = recording.builder.call(operator, recording.node_of(recorded.args), recording.node_of(recorded.kwargs))
@@ -68,8 +68,8 @@ def as_it_stands(call: HigherOrderCall, *args: Any, **kwargs: Any) -> Recorded:
     if functions:
         raise UnsupportedByRefimpl(
             seen=f"the higher-order operator {call.operator}, called with {functions[0]!r}",
-            supported="operators on functions that have a rule (see refimpl.trace.higher_order)",
-            do="register one with refimpl.trace.higher_order.register_higher_order_rule(operator, rule)",
+            supported="operators with a rule, if a function is among the arguments (see refimpl.trace.higher_order)",
+            do="register a rule with refimpl.trace.higher_order.register_higher_order_rule(operator, rule)",
         )
     return Recorded(args=args, kwargs=kwargs, result=call.run(*args, **kwargs))
 

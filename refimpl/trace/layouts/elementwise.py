@@ -23,7 +23,7 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def elementwise_strides(shape: Sequence[int], operands: Sequence[Layout]) -> tuple[int, ...]:
-    """Strides of a new elementwise result of this shape, to which the operands broadcast."""
+    """Strides of an elementwise op's new result; the operands broadcast to its shape."""
     if all(tuple(own) == tuple(shape) for own, _ in operands):
         strides = _strides_of_all(shape, operands)
         if strides is not None:

@@ -41,8 +41,7 @@ def smaller_sizes(shapes: Iterable[Sequence[int]]) -> dict[int, int]:
 
 
 def smaller_strides(shape: Sequence[int], strides: Sequence[int], sizes: Mapping[int, int]) -> tuple[int, ...] | None:
-    """Strides of a trial operand of smaller sizes. None for an empty tensor, and for overlap that no expanded dimension
-    explains."""
+    """Strides of a trial operand of smaller sizes. None if the tensor is empty, or overlaps other than by expanded dimensions."""
     if 0 in shape:
         return None
     marks = {0: 0, 1: 1}  # maps strides of the tensor to strides of the trial operand
@@ -89,8 +88,7 @@ class TrialOperands:
         return known if self.sizes is None else self.sizes.get(known, known)
 
     def strides_of(self, made: torch.Tensor, result: torch.Tensor) -> tuple[Any, ...] | None:
-        """Strides of the traced call's result, from `made`, the kernel's result on trial operands. None if they do not
-        translate."""
+        """Translate strides of `made`, the kernel's result on trial operands, to the sizes of the call; None if that fails."""
         shape = hints(result.shape)
         if (
             shape is None

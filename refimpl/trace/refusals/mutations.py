@@ -79,7 +79,7 @@ def is_expanded(tensor: torch.Tensor) -> bool:
 
 
 def _is_shared(written: list[torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a written tensor is passed twice or shares its storage with another tensor of the call."""
+    """Whether a written tensor is passed twice, or shares its storage with another argument."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if _is_plain(leaf)]
     if len({id(tensor) for tensor in tensors}) < len(tensors) and any(
         sum(other is one for other in tensors) > 1 for one in written
