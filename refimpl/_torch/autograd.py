@@ -17,7 +17,7 @@ from torch.autograd.grad_mode import _exit_inference_mode as exit_inference_mode
 
 # The function that torch.no_grad and others call, and that function modes see.
 set_grad_enabled = torch._C._set_grad_enabled
-# The Python function that runs the autograd engine: a frame whose caller is this function was called by the engine.
+# The Python function that runs the autograd engine: the engine has called every frame whose caller is this function.
 engine_call: Any = getattr(torch.autograd.graph, "_engine_run_backward")
 # Whether autocast is on for any device type: the C function, which guards call.
 is_any_autocast_enabled = torch._C._is_any_autocast_enabled

@@ -11,7 +11,7 @@ from torch.fx import _symbolic_trace as _fx_symbolic_trace
 from torch.fx import proxy as _fx_proxy
 from torch.fx import traceback as _fx_traceback
 
-# A GraphModule that generates its code when it is first read or run: one that is only compiled never does.
+# A GraphModule that generates its Python code when the code is first read or run, and so never if it is only compiled.
 from torch.fx._lazy_graph_module import _LazyGraphModule as LazyGraphModule
 
 # The code generator of graphs with flat inputs and outputs.

@@ -1,4 +1,4 @@
-"""Things found in captured programs: C functions, numpy functions, TorchScript, and modules."""
+"""Names of torch for what captured programs contain: C functions, numpy functions, TorchScript and modules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ jit_get_trace_graph: Any = getattr(torch.jit, "_get_trace_graph")
 is_jit_tracing: Callable[[], bool] = torch._C._is_tracing
 # Wraps a C++ TorchScript module (the owner of a script method) as a Python module.
 wrap_script_module: Any = getattr(getattr(torch.jit, "_recursive"), "wrap_cpp_module")
-# Logs the use of an entry point, in builds of torch that collect this.
+# Logs the use of an entry point, in builds of torch that collect usage.
 log_torch_api_usage_once: Callable[[str], object] = torch._C._log_api_usage_once
 
 

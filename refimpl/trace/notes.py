@@ -33,7 +33,7 @@ class Notes(NamedTuple):  # twice as fast to change as a frozen dataclass, and e
     reads_history: bool = False
     # Backward: the node is part of the decomposition of a kernel.
     is_decomposed_gradient: bool = False
-    # Backward: the numbers of its uses as an operand of decomposed kernels.
+    # Backward: for each decomposed kernel that reads its result, the number of that operand among all such operands.
     operand_numbers: tuple[int, ...] = ()
     # Backward: the decomposed kernel whose result it is, a `decomposed_calls.Decomposed`.
     decomposed_call: Any = None
