@@ -1,4 +1,4 @@
-"""Backwards of the user's that return what is not computed of what arrives, where only some of the results get gradients."""
+"""Backwards of `autograd.Function` that return constants or saved tensors, if only some results get a tangent."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _gradient(program: Callable[[Tensor], Any], used: tuple[int, ...]) -> Tensor
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("backward", BACKWARDS)
-def test_it_arrives_where_eager_mode_calls_the_backward(backward: str, program: str, way: str) -> None:
+def test_gradients_are_eager_modes_for_every_choice_of_results(backward: str, program: str, way: str) -> None:
     function = _function(BACKWARDS[backward])
 
     def run(x: Tensor) -> Any:

@@ -163,7 +163,7 @@ def test_an_extra_file_that_was_not_saved_is_refused(content: bytes) -> None:
 
 
 @pytest.mark.parametrize("file", [None, 3, b"content"])
-def test_what_is_no_file_is_a_type_error(file: Any) -> None:
+def test_load_raises_a_type_error_for_an_object_that_is_no_file(file: Any) -> None:
     with pytest.raises(TypeError, match="for a file"):
         load(file)
 
@@ -347,7 +347,7 @@ def test_a_container_without_a_registered_name_is_refused() -> None:
     assert "which has no unique registered name" in unsaved(_program(Pairs()))
 
 
-def test_what_is_no_program_is_a_type_error() -> None:
+def test_save_raises_a_type_error_for_wrong_arguments() -> None:
     with pytest.raises(TypeError, match="save got a Linear"):
         save(nn.Linear(2, 2), io.BytesIO())  # pyright: ignore[reportArgumentType]
     program = _program(nn.Linear(3, 3))

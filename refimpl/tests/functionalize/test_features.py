@@ -422,7 +422,7 @@ def test_overlap_is_by_element() -> None:
     assert do_overlap(storage[0, :1].view(torch.int16), storage)
 
 
-def test_can_view_is_what_view_does() -> None:
+def test_can_view_agrees_with_tensor_view() -> None:
     for size, stride, shape in [
         ((2, 3), (3, 1), (6,)), ((2, 3), (1, 2), (6,)), ((2, 3), (4, 1), (2, 3)), ((4, 1, 2), (2, 9, 1), (8,)),
         ((2, 2, 3), (6, 3, 1), (4, 3)), ((2, 3), (1, 2), (2, 1, 3)), ((2, 3, 4), (1, 8, 2), (2, 12)), ((2, 1), (0, 5), (2,)),

@@ -163,7 +163,7 @@ def test_frozen_tensors_are_not_written() -> None:
     assert torch.equal(in_session(program)(torch.ones(2, 2)), torch.ones(2))
 
 
-def test_what_is_functional() -> None:
+def test_functional_tensors_are_told_from_plain_tensors() -> None:
     x = torch.ones(2)
     stand_in = to_functional_tensor(x)
     assert is_functional_tensor(stand_in)

@@ -159,7 +159,7 @@ def test_wrapper_subclasses_hold_fakes_of_their_inner_tensors(faker: InputFaker)
         (lambda: torch.randn(3).as_subclass(type("Mine", (torch.Tensor,), {})), "Mine"),
     ],
 )
-def test_what_has_no_symbolic_fake_is_named(make: Any, seen: str, faker: InputFaker) -> None:
+def test_an_input_without_a_symbolic_fake_is_refused_by_name(make: Any, seen: str, faker: InputFaker) -> None:
     with pytest.raises(UnsupportedByRefimpl, match=seen) as caught:
         faker.tensor(make(), "weights")
     assert "weights" in str(caught.value)

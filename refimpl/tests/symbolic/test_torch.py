@@ -62,7 +62,7 @@ def test_guard_or_false_guards_on_inputs_and_not_on_data() -> None:
     assert guards_of(u) == []
 
 
-def test_what_is_static_needs_no_guard() -> None:
+def test_conditions_known_statically_add_no_guard() -> None:
     s = backed()
     assert upstream.statically_known_true(s >= 2)
     assert upstream.statically_known_false(s < 2) is True
@@ -274,7 +274,7 @@ def test_multiplying_by_one_is_the_number_itself() -> None:
     assert guards_of(s) == []
 
 
-def test_what_becomes_a_plain_number_is_one() -> None:
+def test_expressions_that_fold_to_a_constant_are_ints() -> None:
     s = backed()
     for value, expected in ((s - s, 0), (s * 0, 0), (s // s, 1), ((s * 2) % 2, 0), ((s + 1) - s, 1)):
         assert type(value) is int

@@ -96,6 +96,6 @@ def test_a_captured_tensor_needs_leave_where_nothing_has_data(mode: str) -> None
     assert graph_module(torch.ones(3)).tolist() == [2.0] * 3
 
 
-def test_what_a_graph_cannot_return_is_refused() -> None:
+def test_a_program_that_returns_a_set_is_refused() -> None:
     with pytest.raises(TypeError, match=r"returns a builtins\.set"):
         refimpl.make_fx(lambda x: {1, 2})(torch.ones(3))

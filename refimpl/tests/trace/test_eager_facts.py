@@ -47,7 +47,7 @@ def test_vectors_of_rows_are_as_wide_as_the_kernel_shows(dtype: torch.dtype) -> 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("count", [1, 7, 64])
-def test_what_one_kernel_rounds_others_round(count: int, dtype: torch.dtype) -> None:
+def test_sums_addcmul_and_layer_norm_backward_round_products_alike(count: int, dtype: torch.dtype) -> None:
     """One question answers for sums with a factor, for products that are added, and for gradients of rows."""
     largest = torch.full((count,), torch.finfo(dtype).max, dtype=dtype)
     row = largest[None] / 4, largest.new_full((1, count), 3.0 / count)

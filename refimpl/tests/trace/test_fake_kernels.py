@@ -42,7 +42,7 @@ _OPS = [op for op in op_db if torch.float32 in op.supported_dtypes("cpu") and "s
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_what_is_remembered_is_what_the_op_gives(part: int) -> None:
+def test_cached_fake_results_equal_uncached_ones(part: int) -> None:
     """Every op of the OpInfo database with a few samples each, and all aten calls inside them."""
     fake_mode = FakeTensorMode(allow_fallback_kernels=True)
     kernels = FakeKernelsState(fake_mode)

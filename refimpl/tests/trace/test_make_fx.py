@@ -299,7 +299,9 @@ class _Opaque:
         (TypeError, lambda: refimpl.make_fx(lambda x: _Opaque())(torch.ones(2)), "_Opaque"),
     ],
 )
-def test_what_is_not_done_is_refused_with_a_word(error: type[Exception], make: Callable[[], Any], text: str) -> None:
+def test_a_wrong_tracing_mode_or_result_raises_a_refimpl_error(
+    error: type[Exception], make: Callable[[], Any], text: str
+) -> None:
     with pytest.raises(error, match=text) as raised:
         make()
     assert isinstance(raised.value, refimpl.RefimplError)
