@@ -1,4 +1,4 @@
-"""Gradients that are zeros, or constants, whatever arrives: they are added to others only where something arrives for them."""
+"""Gradients that are constants, such as the zeros of `sgn`: they are added to other gradients only if their tangent arrives."""
 
 from __future__ import annotations
 

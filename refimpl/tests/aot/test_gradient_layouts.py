@@ -1,4 +1,4 @@
-"""Results and gradients of arguments that are not row-major lie in memory as eager mode's, also with symbolic sizes."""
+"""Results and gradients of arguments that are not row-major have eager mode's strides, also with symbolic sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What autograd takes for a view is one in eager mode, wherever a graph, its decompositions or a backend have put it."""
+"""A result is a view for autograd exactly if it is one in eager mode, whatever the graph, a decomposition or a backend does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that share memory and have histories of their own, and arguments that share memory of which one is conjugated."""
+"""Results that share memory but have an autograd history each, and conjugated arguments that share memory with others."""
 
 from __future__ import annotations
 

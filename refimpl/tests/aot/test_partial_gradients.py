@@ -1,6 +1,6 @@
-"""Gradients where only some of the incoming ones arrive: nothing is computed of the others, as in eager mode.
+"""Backward with only some of the tangents: as in eager mode, nothing is computed for results whose tangent is missing.
 
-Zeros in their place would do in most programs: not where a derivative is infinite, or a backward of the user's adds to them.
+Zeros in place of a missing tangent fail if a derivative is infinite, or if the backward of an `autograd.Function` adds to them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Gradients where only some of the incoming ones arrive and the backward reads sizes that are symbols: nothing is computed of the
-others there either, and no zeros, which are not nothing where a derivative is infinite, and lie otherwise."""
+"""Backward with only some of the tangents and with symbolic sizes: nothing is computed for results whose tangent is missing.
+
+Zeros in place of a missing tangent would be wrong: times an infinite derivative they are NaN, and their strides may differ.
+"""
 
 from __future__ import annotations
 

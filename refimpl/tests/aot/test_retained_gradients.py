@@ -1,4 +1,4 @@
-"""Programs that call `retain_grad`: what is seen of it behind the call is refused by name, and is a break for capture."""
+"""Programs that call `retain_grad`: if the caller could see the effect, AOT compile refuses and capture breaks the graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views whose gradients are looked at, in programs that write to their memory: a write leaves their hooks with earlier uses."""
+"""Views with hooks or `retain_grad` in programs that write to their memory: hooks see gradients of uses before the write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made of an exported program, each form of which computes the same: decomposed, saved and loaded, exported again."""
+"""Forms of an exported program that must all compute the same: decomposed, saved and loaded, exported again."""
 
 from __future__ import annotations
 

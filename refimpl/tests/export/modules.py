@@ -1,4 +1,4 @@
-"""Modules that the tests of export have in common."""
+"""Modules that several tests of export use."""
 
 from __future__ import annotations
 

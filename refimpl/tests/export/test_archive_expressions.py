@@ -1,4 +1,4 @@
-"""The text of symbolic expressions: read back as what was written, and nothing else is read."""
+"""The text of symbolic expressions: it reads back as the expression written, and no other text is accepted."""
 
 from __future__ import annotations
 

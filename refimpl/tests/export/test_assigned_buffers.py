@@ -1,4 +1,4 @@
-"""What forward assigns to buffers: the buffers have it afterwards, and what was read of them before has not."""
+"""Buffers that `forward` assigns to: they hold the new value afterwards, and values read earlier do not change."""
 
 from __future__ import annotations
 

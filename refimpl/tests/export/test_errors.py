@@ -1,4 +1,4 @@
-"""What export says where a program cannot be exported: in the user's terms, with the user's line."""
+"""Errors of export: they speak of the user's program and name the user's line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export of what the caller has made under a FakeTensorMode of its own: inputs, parameters, buffers, constants."""
+"""Export of inputs, parameters, buffers and constants that the caller made under its own FakeTensorMode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Inputs and outputs of exported programs: which there are, in which order, and what they are called."""
+"""Inputs and outputs of exported programs: their number, order and names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts, traced or written, as exported programs."""
+"""TorchScript programs, traced or scripted, converted to exported programs."""
 
 from __future__ import annotations
 

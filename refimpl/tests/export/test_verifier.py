@@ -1,4 +1,4 @@
-"""What a verifier refuses: graphs that are not in their dialect, or do not fit their signature."""
+"""Graphs that a verifier refuses: they leave their dialect or do not fit their signature."""
 
 from __future__ import annotations
 
