@@ -1,8 +1,8 @@
-"""Upstream's entry points to the road: aot_function, aot_module and aot_module_simplified.
+"""Upstream's entry points to AOT compilation: aot_function, aot_module and aot_module_simplified.
 
 Counterpart: torch/_functorch/aot_autograd.py aot_function, aot_module, aot_module_simplified
-Differs: a call under gradient modes or autocast that were not seen so far compiles once more; torch's aot_function keeps the
-graph of its first call, and loses gradients if that was made under no_grad.
+Differs: the first call under another gradient mode or autocast state compiles again. torch's aot_function keeps the graph of its
+first call, and loses gradients if that call ran under no_grad.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ def aot_function(
     dynamic: bool = False,
     enable_log: bool = True,
 ) -> Callable[..., Any]:
-    """A function like `fn`, compiled at its first call and then used for every call, without guards on its arguments.
+    """A function like `fn`, compiled at its first call and used for every later call, without guards on its arguments.
 
-    Only gradient mode, which arguments require gradients, and autocast are looked at: a call under others compiles once more.
+    It compiles again only for another gradient mode or autocast state, or if other arguments require gradients.
 
-    Compilers take a GraphModule of aten overloads without mutation, and its example inputs, and return a callable: `fw_compiler`
-    for the forward graph (which returns changed inputs, results, what views need, and what backward needs), `bw_compiler` for the
-    backward graph (saved values and incoming gradients to gradients), `inference_compiler` where there is no backward.
-    Arguments and results may be nested in containers. With `dynamic` sizes are symbols, but for the first
-    `num_params_buffers` leaves.
+    A compiler takes a GraphModule of aten overloads without mutation, and its example inputs, and returns a callable.
+    `fw_compiler` compiles the forward graph, which returns mutated inputs, results, sizes that views need, and saved values.
+    `bw_compiler` compiles the backward graph, from saved values and tangents to gradients. `inference_compiler` compiles graphs
+    without backward. Arguments and results may be nested in containers. With `dynamic`, sizes are symbols, except those of the
+    first `num_params_buffers` leaves.
     Raises what `fn` raises; calling backward of backward raises DoubleBackward.
     """
     config = _config(
@@ -101,7 +101,7 @@ def aot_module(mod: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Modu
 
 
 class AOTModule(torch.nn.Module):
-    """A module in which another one's parameters and buffers are given to what was compiled of it, at every call."""
+    """Passes the parameters and buffers of `original` to its compiled forward, at every call."""
 
     def __init__(self, original: torch.nn.Module, compiled: Callable[..., Any]) -> None:
         super().__init__()
@@ -124,11 +124,11 @@ def aot_module_simplified(
     inference_compiler: Compiler | None = None,
     **kwargs: Any,
 ) -> Callable[..., Any]:
-    """Compiled at once for the flat arguments `args`; the result takes them one by one, and returns a flat tuple or list.
+    """Compile a module now, for the flat arguments `args`. The result takes flat arguments, and returns a flat tuple or list.
 
-    No containers and no cache: parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the
-    fake tensors among `args` have a shape env, or if capture saw sizes vary: `mod.meta["captured"]`, a `CapturedGraph`, then has
-    fake inputs, which are traced in place of `args`. A condition on later arguments is added to its `input_guards`.
+    Parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the fake tensors among `args`
+    have a shape env, or if capture saw sizes vary: the `CapturedGraph` in `mod.meta["captured"]` then has fake inputs, which are
+    traced in place of `args`. Conditions on later arguments are added to its `input_guards`.
     """
     for name, value in kwargs.items():
         if value:

@@ -21,24 +21,22 @@ InputGuard = Callable[[Sequence[Any]], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedGraph:
-    """What capture tells a backend about a graph, and the backend tells capture: `graph_module.meta["captured"]`."""
+    """What capture and a backend tell each other about a graph, in `graph_module.meta["captured"]`."""
 
     fake_inputs: list[Any] | None
-    """Fake tensors and symbolic numbers to trace with in place of the example inputs; None where no size is a symbol."""
+    """Fake tensors and symbolic numbers to trace with, in place of the example inputs; None if no size is a symbol."""
     is_followed: bool
-    """Whether the program goes on after the graph, and may write to the graph's leaves before the backward."""
+    """Whether the program continues after the graph. It may then write to leaf tensors before the backward runs."""
     input_guards: list[InputGuard] = field(default_factory=list[InputGuard])
-    """A backend adds conditions on the inputs here. Where one fails for a later call, the program is captured again."""
+    """Conditions on the inputs, added by the backend. If one fails in a later call, the program is captured again."""
 
 
 _BACKENDS: dict[str, str | Backend] = {}
-_BUILT_IN = (
-    "refimpl.backends"  # registers refimpl's own backends when it is imported, which is when a name is asked for
-)
+_BUILT_IN = "refimpl.backends"  # importing it registers refimpl's own backends; it is imported at the first lookup
 
 
 def register_backend(name: str, backend: str | Backend) -> None:
-    """Name a backend, or a `module:function`, which is imported when the name is used.
+    """Register a backend under a name. A string `module:function` is imported when the name is used.
 
     Raises BadParameter if another backend has the name.
     """
@@ -49,13 +47,16 @@ def register_backend(name: str, backend: str | Backend) -> None:
 
 
 def list_backends() -> list[str]:
-    """All names, sorted."""
+    """The sorted names of all backends."""
     importlib.import_module(_BUILT_IN)
     return sorted(_BACKENDS)
 
 
 def lookup_backend(backend: str | Backend) -> Backend:
-    """A backend by name, or `module:function`; a callable is one already. Raises BadParameter that lists the names."""
+    """The backend with this name, or at `module:function`. A callable is returned unchanged.
+
+    Raises BadParameter, which lists the names.
+    """
     if not isinstance(backend, str):
         return backend
     importlib.import_module(_BUILT_IN)

@@ -1,10 +1,10 @@
-"""The road from a Python function to what runs in its place: `compile_program`, one line a step.
+"""Compiles a traced function: `compile_program` has one line for each step, from the trace to the callable.
 
-`compile_aot` walks it with a function that is traced as it is. `refimpl.compile` captures graphs from Python bytecode first
-(refimpl.capture), and its backends walk it with each graph.
+`compile_aot` gives it a Python function. `refimpl.compile` captures graphs from Python bytecode first (refimpl.capture), and its
+backends give it each graph.
 
 Counterpart: torch.compile (from AOT autograd on), torch/_functorch/aot_autograd.py aot_function
-Differs: every call of `compile_aot` is checked against what was compiled (`CallKey`), and compiled anew where it differs.
+Differs: `compile_aot` compares each call with those that it compiled for (`CallKey`), and compiles again if none fits.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ def compile_aot(
     functionalization: Literal["table", "scatter"] = "table",
     record_stack_traces: bool = False,
 ) -> Callable[..., Any]:
-    """A function (or module) like `fn`, which is traced with its backward, functionalized, partitioned, and run by `backend`.
+    """Compile a function or module: trace it with its backward, functionalize, partition, and run the graphs by `backend`.
 
-    backend: a name (`refimpl.list_backends()`), `module:function`, or a callable of (GraphModule, example inputs), for forward,
-    backward and inference graphs alike; partition: "default", "min_cut", None for the joint graph as it is, or a partition
-    function; dynamic: sizes are symbols, compiled anew only where a guard fails; record_stack_traces: every node of the graphs
-    says which line of the program it comes from (`print_readable`).
+    backend: a name (`refimpl.list_backends()`), `module:function`, or a callable of (GraphModule, example inputs). It compiles
+    forward, backward and inference graphs. partition: "default", "min_cut", a partition function, or None to keep the joint
+    graph whole. dynamic: sizes are symbols, and a call compiles again only if a guard fails. record_stack_traces: each node
+    records the program's line that it comes from (`print_readable`).
     Parameters and buffers of a module are read at every call. Raises BadParameter for an unknown name, and what `fn` raises.
     """
     compiler = lookup_backend(backend)

@@ -1,4 +1,4 @@
-"""Errors of exporting graphs: what an exported graph, which nothing runs around, cannot say.
+"""Errors of AOT export: an exported graph runs without code around it, and cannot express these programs.
 
 Counterpart: the RuntimeErrors and AssertionErrors of torch/_functorch/aot_autograd.py aot_export_module, aot_export_joint_simple,
 create_aot_state; runtime_wrappers.py AOTDedupeWrapper, AOTSyntheticBaseWrapper. The first line begins as
@@ -11,81 +11,81 @@ from refimpl.errors import RefimplError
 
 
 class ExportError(RefimplError, RuntimeError):
-    """Base of these."""
+    """Base class of the errors of AOT export."""
 
     def __init__(self, seen: str, *, expected: str, do: str) -> None:
         super().__init__(f"{seen}\n  expected: {expected}\n  what to do: {do}")
 
 
 class InputMetadataMutation(ExportError):
-    """An input has another shape, stride, offset or storage afterwards, or requires a gradient only then."""
+    """The program changes an input's shape, strides, offset or storage, or makes it require a gradient."""
 
     def __init__(self, name: str, change: str) -> None:
         super().__init__(
             f"Found an input that received a metadata mutation: {name} {change}",
-            expected="inputs, parameters and buffers that keep their geometry",
+            expected="inputs, parameters and buffers that keep their shape, strides and storage",
             do="compute a new tensor instead, and return it",
         )
 
 
 class DifferentiableInputMutation(ExportError):
-    """An input that requires a gradient, or does so afterwards, is written to, and a joint graph was asked for."""
+    """A joint graph was requested, and the program mutates an input that requires a gradient, before or after the mutation."""
 
     def __init__(self, name: str, *, required_before: bool) -> None:
         when = "before it is written to" if required_before else "once the program has written to it"
         super().__init__(
             f"Found a graph input that requires gradients, and received a mutation: {name} requires a gradient {when}",
             expected="writes to buffers and inputs only, of values without gradients",
-            do="detach what is written, or export without trace_joint",
+            do="detach the value that is written, or export without trace_joint",
         )
 
 
 class DuplicatedMutatedInput(ExportError):
-    """One tensor stands at several positions and is written to."""
+    """A tensor that is passed several times is mutated."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(
             f"Encountered duplicated inputs that are mutated in the graph: {', '.join(names)} are one tensor",
             expected="an input that is written to at one position only",
-            do="pass it once",
+            do="pass the tensor once",
         )
 
 
 class AliasedMutatedInput(ExportError):
-    """Inputs share memory, and it is written to."""
+    """Inputs share memory that the program mutates."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(
             f"Encountered aliased inputs that are mutated in the graph: {', '.join(names)} share memory",
-            expected="an input that is written to with memory of its own",
+            expected="mutated inputs that share memory with no other input",
             do="pass the base and make the views inside, or pass copies",
         )
 
 
 class MemoryBeyondInput(ExportError):
-    """The program looks at memory around an input, which the input does not cover."""
+    """The program reads memory outside an input's elements, in the same storage."""
 
     def __init__(self, names: list[str]) -> None:
         super().__init__(
-            f"the program reads memory around {', '.join(names)}, through as_strided or the like",
+            f"the program reads memory outside the elements of {', '.join(names)}, by as_strided or a similar op",
             expected="views that stay within the elements of an input",
             do="pass the tensor that covers all of the memory",
         )
 
 
 class SubclassInExport(ExportError):
-    """A tensor that consists of other tensors goes in or comes out."""
+    """An input or output is a wrapper subclass."""
 
     def __init__(self, where: str, kind: type) -> None:
         super().__init__(
             f"aot_export is not currently supported with traceable tensor subclass: {where} is a {kind.__qualname__}",
             expected="plain tensors",
-            do="take it apart outside (__tensor_flatten__)",
+            do="flatten it outside the program (__tensor_flatten__)",
         )
 
 
 class RandomStateInExport(ExportError):
-    """Functionalized random numbers, which need inputs and outputs that an exported graph does not have."""
+    """Functionalized random numbers need generator states as inputs and outputs, which an exported graph does not have."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -96,7 +96,7 @@ class RandomStateInExport(ExportError):
 
 
 class OutputNotSequence(ExportError):
-    """The module returns something else than a tuple or list."""
+    """The module returns neither a tuple nor a list."""
 
     def __init__(self, result: object) -> None:
         super().__init__(
@@ -107,7 +107,7 @@ class OutputNotSequence(ExportError):
 
 
 class UnknownOutput(ExportError):
-    """A leaf of the result is of a class that graphs do not know."""
+    """An output is an object that a graph cannot return."""
 
     def __init__(self, value: object) -> None:
         super().__init__(
@@ -118,18 +118,18 @@ class UnknownOutput(ExportError):
 
 
 class JointWithPreDispatch(ExportError):
-    """What is recorded above autograd has no backward."""
+    """A pre-dispatch graph, which is recorded above autograd, has no backward."""
 
     def __init__(self) -> None:
         super().__init__(
             "pre_dispatch is not supported when trace_joint is True.",
             expected="one of the two",
-            do="export with pre_dispatch for training elsewhere, or the joint graph",
+            do="export with pre_dispatch and let autograd differentiate the graph, or export the joint graph",
         )
 
 
 class LossIndexMissing(ExportError):
-    """A joint graph was asked for without saying which output is the loss."""
+    """A joint graph was requested, but not which output is the loss."""
 
     def __init__(self, count: int) -> None:
         super().__init__(
@@ -153,22 +153,22 @@ class SecondDifferentiableOutput(ExportError):
 
 
 class BadLoss(ExportError):
-    """The output marked as the loss is none."""
+    """The output at `output_loss_index` cannot be a loss."""
 
 
 class TangentWanted(ExportError):
-    """A joint graph without incoming gradients of a function that has not exactly one differentiable scalar output."""
+    """A joint graph without tangents was requested, of a function that does not have exactly one differentiable scalar output."""
 
     def __init__(self, count: int) -> None:
         super().__init__(
             f"no_tangents was asked for, and {count} outputs have gradients",
-            expected="one differentiable output, a scalar, whose incoming gradient is 1",
+            expected="one differentiable output, a scalar, whose tangent is 1",
             do="detach the others, or export with tangents",
         )
 
 
 class GradientMissing(RefimplError, AssertionError):
-    """An input requires a gradient, and the loss does not depend on it.
+    """The loss does not depend on an input that requires a gradient.
 
     Counterpart: the AssertionError of aot_export_module
     """
@@ -177,27 +177,27 @@ class GradientMissing(RefimplError, AssertionError):
         super().__init__(
             f"Found a parameter that did not receive a gradient: {name}\n"
             "  expected: a loss that depends on every parameter and every input that requires a gradient\n"
-            "  what to do: freeze what is not used with requires_grad_(False)"
+            "  what to do: call requires_grad_(False) on parameters that are not used"
         )
 
 
 class ConventionChanged(ExportError):
-    """The function needs code around its graph, or flattening, that aot_export_joint_simple promises not to need."""
+    """The function needs flattening, or code around its graph, which aot_export_joint_simple does not generate."""
 
 
 class BufferAssigned(ExportError):
-    """The module assigns to a buffer what cannot be written to it after the graph has run."""
+    """The module assigns a value to a buffer that cannot be copied into the buffer after the graph has run."""
 
     def __init__(self, name: str, seen: str) -> None:
         super().__init__(
             f"the buffer {name} was assigned {seen}",
-            expected="a tensor of the buffer's own shape, dtype and device, which the caller can write to it",
-            do="keep the buffer's geometry, or return the value",
+            expected="a tensor of the buffer's shape, dtype and device, which the caller can copy into it",
+            do="assign a tensor like the buffer, or return the value",
         )
 
 
 class WrittenConstant(ExportError):
-    """The program writes to a tensor that it takes from a closure, a global or a plain attribute."""
+    """The program mutates a tensor from a closure, a global or a plain attribute."""
 
     def __init__(self, name: str) -> None:
         super().__init__(
