@@ -1,7 +1,7 @@
-"""What a module assigns to its buffers and attributes while it is traced: taken back afterwards, and done by every run.
+"""Tensors that a module assigns to its buffers and attributes: undone after the trace, and assigned again by every run.
 
 Counterpart: the side effects of torch/_dynamo/side_effects.py on attributes of modules; upstream's AOT autograd loses them
-Differs: tensors only. What else a module changes about itself happens once, when it is traced.
+Differs: tensors only. Other changes that a module makes to itself happen once, when it is traced.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """One attribute or buffer. `before` is what the attribute was when the program was traced."""
+    """An assignment to one attribute or buffer. `before` is the value of the attribute before the trace."""
 
     path: str
     name: str
@@ -33,7 +33,7 @@ class Assignment:
     before: Any = _MISSING
 
     def apply(self, module: torch.nn.Module, value: Any) -> None:
-        """Does what the program did."""
+        """Repeat the assignment with a run's value."""
         owner = module.get_submodule(self.path)
         if self.is_new_buffer:
             owner.register_buffer(self.name, value, persistent=self.is_persistent)
@@ -41,7 +41,7 @@ class Assignment:
             setattr(owner, self.name, value)
 
     def is_as_traced(self, module: torch.nn.Module) -> bool:
-        """Whether the attribute is what the trace has seen: it may have been read."""
+        """Whether the attribute has the value it had before the trace, because the program may have read it."""
         return (
             not self.is_attribute
             or _attributes(module.get_submodule(self.path)).get(self.name, _MISSING) is self.before
@@ -51,9 +51,9 @@ class Assignment:
 def call_and_read_assigned(
     mod: torch.nn.Module, names: Iterable[str], values: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, list[Assignment], list[Any]]:
-    """The result of `mod` with the values in the place of its own, what it has assigned, and the values of that.
+    """Run `mod` with `values` as its parameters and buffers. Returns the result, the assignments, and the assigned values.
 
-    The module is left as it was. Raises UnsupportedByRefimpl where it has put tensors into a container that it keeps.
+    The module is restored. Raises UnsupportedByRefimpl if it put tensors into a list, tuple or dictionary among its attributes.
     """
     names = list(names)
     places = first_names(mod, names)
@@ -84,7 +84,7 @@ def call_and_read_assigned(
 
 
 class _Before:
-    """Buffers and attributes of one module, as they were."""
+    """Buffers and attributes of one module before the trace."""
 
     def __init__(self, owner: torch.nn.Module) -> None:
         self._buffers = frozenset(owner._buffers)
@@ -107,9 +107,9 @@ class _Before:
                 yield Assignment(path=path, name=name, is_attribute=True, before=old), value
 
     def restore(self, owner: torch.nn.Module, own: Set[int]) -> list[str]:
-        """Takes tensors back that the trace has put there. Returns the names of containers that had some.
+        """Undo the assignments of tensors. Returns the names of attributes that are containers of fake tensors of the trace.
 
-        Lists of the module's own parameters, which recurrent layers keep, are no loss: `own` are the ids of what it ran with.
+        A list that a module keeps of its own parameters, as torch.nn.LSTM does, is not returned: `own` has the ids of these.
         """
         filled: list[str] = []
         for name in owner._buffers.keys() - self._buffers:

@@ -1,9 +1,9 @@
-"""Attributes that a module assigns while it is exported: told if they are tensors, and put back as they were.
+"""Attributes that a module assigns while it is exported: tensors cause a warning, and all attributes are restored.
 
 Counterpart: torch/_functorch/_aot_autograd/frontend_utils.py _detect_attribute_assignment
-Differs: as in 2.13 an assigned tensor is a warning; it was a ValueError once. What upstream leaves behind is put back too:
-attributes that are new are removed, and a list or dictionary is the same object as before, with what it held before. Tensors in
-a container that is new as a whole are told as well.
+Differs: an assigned tensor is a warning, as in torch 2.13; it was a ValueError in earlier versions. More is restored than
+upstream restores: new attributes are removed, and a list or dictionary is the same object as before, with its old items. Tensors
+in a new container cause a warning as well.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any
 
 import torch
 
-# What torch.nn.Module and its lazy kinds keep for themselves. Hooks are put back with the other attributes: a program that
-# registers them once, and notes in an attribute that it has, would register them a second time.
+# Attributes of torch.nn.Module and lazy modules, which are not restored. Hooks are: if a program registers a hook once and sets
+# a flag, and only the flag were restored, the program would register the hook a second time.
 _HOOKS = frozenset(name for name in torch.nn.Module().__dict__ if "_hooks" in name)
 _OF_MODULES = frozenset(torch.nn.Module().__dict__) - _HOOKS | {"_initialize_hook", "_load_hook", "_compiled_call_impl"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """A value, and what it held if it is a list, tuple or dictionary."""
+    """A value and, if it is a list, tuple or dictionary, its items."""
 
     value: Any
     items: tuple[tuple[Any, _Content], ...] = ()
 
     @classmethod
     def of(cls, value: Any, around: tuple[int, ...] = ()) -> _Content:
-        """A container that contains itself is followed once."""
+        """Record a value and its items. A container that contains itself is followed once."""
         if id(value) in around:
             return cls(value)
         return cls(value, tuple((key, cls.of(item, (*around, id(value)))) for key, item in _items(value)))
 
     def assigned_tensors(self, now: Any, path: str, known: Set[int], around: tuple[int, ...] = ()) -> Iterator[str]:
-        """Paths below which there is another tensor now, and none that is known."""
+        """Paths where `now` has a tensor that was not there before. Tensors with an id in `known` are left out."""
         if isinstance(now, torch.Tensor) and now is not self.value and id(now) not in known:
             yield path
         if id(now) in around:
@@ -47,7 +47,7 @@ class _Content:
             yield from before.get(key, _NOTHING).assigned_tensors(item, f"{path}[{key!r}]", known, (*around, id(now)))
 
     def restore(self) -> None:
-        """Fills containers with what they held. Those that are as they were are not touched."""
+        """Restore the items of lists and dictionaries. Those that did not change are not touched."""
         for _, item in self.items:
             item.restore()
         present = [(key, id(item)) for key, item in _items(self.value)]
@@ -71,10 +71,10 @@ def _items(value: Any) -> Iterable[tuple[Any, Any]]:
 
 @contextlib.contextmanager
 def _detect_attribute_assignment(mod: torch.nn.Module, state: Iterable[torch.Tensor] = ()) -> Iterator[None]:
-    """When the block is left, attributes of the module and its submodules are as they were, buffers and parameters aside.
+    """Restore attributes of the module and its submodules at the end of the block, except parameters and buffers.
 
-    Warns of tensors that were assigned, unless the block fails. `state`: what stands for parameters and buffers in it, of which
-    a module may keep a list of its own (torch.nn.LSTM does): that is no warning.
+    Warns of tensors that were assigned, unless the block raises. `state`: the tensors that replace parameters and buffers in the
+    block. A module may keep a list of these, as torch.nn.LSTM does, without a warning.
     """
     known = {id(tensor) for tensor in state}
     before = {name: _attributes(submodule) for name, submodule in mod.named_modules()}
@@ -107,7 +107,7 @@ def _attributes(module: torch.nn.Module) -> dict[str, Any]:
 
 
 def _is_lazy(module: torch.nn.Module) -> bool:
-    """Whether its hooks are to make its parameters, and to be gone then."""
+    """Whether this is a lazy module without parameters yet: its hooks create them, and then remove themselves."""
     return "_initialize_hook" in module.__dict__
 
 

@@ -1,8 +1,8 @@
-"""A function that is compiled at its first call, and again at calls that differ: the key of a call, its guards, the cache.
+"""A function that compiles at its first call, and again at calls that differ: call keys, guards, the cache.
 
 Counterpart: torch/_functorch/aot_autograd.py aot_function; the guards of TorchDynamo
-Differs: every call is checked against what was compiled: one value, `CallKey`, is compared as a whole. Python state that a
-function reads besides its arguments is not known here.
+Differs: a call is described by one value, `CallKey`, which is compared with those of earlier calls. Other Python state that the
+function reads, such as a global variable, has no guard.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _DEVICE_TYPES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """Equal keys, equal graphs; where sizes are symbols the guards of the shape env decide too (`shape_guard`), and where
-    arguments are made of their bases, those (`base_guard`)."""
+    """Describes a call. Calls with equal keys run the same graph if the graph's guards hold as well: `shape_guard` for symbolic
+    sizes, `base_guard` for arguments that the graph recomputes as views of their base."""
 
     modes: Hashable
     structure: Hashable
@@ -54,8 +54,8 @@ def call_key(
     *,
     num_static: int,
 ) -> CallKey:
-    """Of a call: of every tensor its geometry (for the first `num_static` leaves), dtype, device and place in autograd; which
-    share memory; modes that are on."""
+    """The key of a call: grad modes, autocast and training flags, the dtype, device, shape and autograd state of every leaf, and
+    which leaves share memory. Of dense leaves after the first `num_static` only the number of dimensions is compared."""
     training = None if module is None else tuple([m.training for m in module.modules()])
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast(), training
     found = tuple([_leaf_key(leaf, is_static=index < num_static) for index, leaf in enumerate(leaves)])
@@ -65,7 +65,7 @@ def call_key(
 def shape_guard(
     program: FunctionalProgram, example: Sequence[Any], num_static: int
 ) -> Callable[[Sequence[Any]], bool] | None:
-    """Whether sizes and strides of the other arguments take the course that was traced. None if any do."""
+    """A check that the sizes and strides of a call satisfy the guards of the trace. None if it has no guards."""
     if program.is_specialized:
         found = [_leaf_key(leaf, is_static=True) for leaf in example]
         return lambda leaves: [_leaf_key(leaf, is_static=True) for leaf in leaves] == found
@@ -77,7 +77,7 @@ def shape_guard(
     values = [n.meta["val"] for n in placeholders]
     if plan.is_trivial and program.traced.layout is None:
         checked = values[num_static : len(plan.arguments)]
-    else:  # bases and inner tensors are no arguments: only those that are both are known here
+    else:  # placeholders are bases or inner tensors, not arguments: guards on them cannot be evaluated
         return lambda leaves: False
     code = shape_env.produce_guards_expression(checked, ignore_static=False)
     if code is None:
@@ -90,7 +90,7 @@ def shape_guard(
 
 
 def base_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
-    """Whether the autograd bases of arguments that are made of their bases lie as those that were traced. None if none is."""
+    """A check that bases, which the graph takes in place of their views, are like the traced ones. None if it takes no base."""
     positions = [p for slot in program.traced.plan.slots if slot.is_base for p in slot.members]
     if not positions:
         return None
@@ -99,10 +99,10 @@ def base_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable[[
 
 
 def memory_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
-    """Whether arguments lie in memory as those that were traced, as far as what was compiled depends on it. None if not at all.
+    """A check of the storages and offsets that the compiled code depends on. None if it depends on none.
 
-    A write counts which arguments share a storage, and where these lie in it; `as_strided`, and a new geometry of an argument,
-    where its elements begin. For callers that know everything else of the arguments but storages and offsets.
+    If the program writes to arguments, it depends on which of them share a storage, and on their offsets in it. `as_strided`, and
+    ops that change an argument's strides (`transpose_`), depend on the argument's offset. The caller checks everything else.
     """
     analysis, plan = program.analysis, program.traced.plan
     if program.is_specialized or (program.traced.layout is not None and analysis.mutated_inputs):
@@ -124,7 +124,7 @@ def memory_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable
 
 
 def _held_offsets(program: FunctionalProgram) -> set[int]:
-    """Arguments whose offset counts in what was compiled."""
+    """Positions of arguments whose storage offset is a constant of the compiled code."""
     traced = program.traced
     if traced.layout is not None:
         return set()
@@ -146,7 +146,7 @@ def _autocast() -> Hashable:
 
 def _leaf_key(leaf: Any, *, is_static: bool) -> Hashable:
     if isinstance(leaf, float | complex):
-        return type(leaf), repr(leaf)  # 0.0 and -0.0 are equal, and programs tell them apart
+        return type(leaf), repr(leaf)  # 0.0 == -0.0, but programs can tell them apart
     if not isinstance(leaf, torch.Tensor):
         return type(leaf), leaf if isinstance(leaf, Hashable) else id(leaf)
     has_strides = leaf.layout is torch.strided and not leaf.is_nested and not is_traceable_wrapper_subclass(leaf)
@@ -160,7 +160,7 @@ def _leaf_key(leaf: Any, *, is_static: bool) -> Hashable:
 
 
 def _parts_key(wrapper: torch.Tensor) -> Hashable:
-    """What a wrapper subclass is made of."""
+    """The key of a wrapper subclass: its context, and the names and keys of its inner tensors."""
     names, context = wrapper.__tensor_flatten__()  # type: ignore[attr-defined]
     parts = tuple([_leaf_key(getattr(wrapper, name), is_static=True) for name in names])
     try:
@@ -171,7 +171,7 @@ def _parts_key(wrapper: torch.Tensor) -> Hashable:
 
 
 def _shared(leaves: Sequence[Any]) -> Hashable:
-    """Which tensors are one object, and which share a storage or an autograd base."""
+    """For each tensor, the first one that is the same object, has the same storage, or has the same base. None if none share."""
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if len({id(t) for t in tensors}) == len(tensors):
         keys = [storage_key(t) for t in tensors if t.layout is torch.strided and not is_traceable_wrapper_subclass(t)]
@@ -194,7 +194,7 @@ def _shared(leaves: Sequence[Any]) -> Hashable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Target:
-    """A function, or a module as a function of its state and arguments."""
+    """A function, or a module that is called as a function of its state and arguments."""
 
     fn: Callable[..., Any]
     module: torch.nn.Module | None
@@ -209,14 +209,14 @@ class _Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Result:
-    """What the trace saw a program return, and its module assign."""
+    """The structure of the traced result, Python objects in it by position (`plain`), and what the module assigned."""
 
     spec: pytree.TreeSpec  # of (result, assigned values), or of the result alone
     plain: dict[int, Any]
     assigned: list[Assignment]
 
     def unflattener(self, module: torch.nn.Module | None) -> Callable[[list[Any]], Any]:
-        """From leaves to the result; assigns on the way."""
+        """A function that rebuilds the result from its leaves, and repeats the module's assignments."""
         unflatten = unflattener(self.spec, self.plain)
         if module is None or not self.assigned:
             return unflatten
@@ -239,7 +239,7 @@ class _Entry:
     assigned: tuple[Assignment, ...] = ()
 
     def serves(self, key: CallKey, leaves: list[Any], module: torch.nn.Module | None) -> bool:
-        """Whether what was compiled does for a call."""
+        """Whether the compiled code can be used for a call."""
         return (
             self.key == key
             and all(guard(leaves) for guard in self.guards)
@@ -250,7 +250,7 @@ class _Entry:
 def _guards(
     program: FunctionalProgram, leaves: list[Any], num_static: int, *, dynamic: bool
 ) -> tuple[Callable[[Sequence[Any]], bool], ...]:
-    """What has to hold besides the key."""
+    """The guards of a compiled program: a call must satisfy them, and have its key."""
     found = [memory_guard(program, leaves)] if dynamic else [base_guard(program, leaves)]
     found += [shape_guard(program, leaves, num_static)] if dynamic else []
     return tuple([guard for guard in found if guard is not None])
@@ -262,10 +262,10 @@ def compiled_by_call(
     *,
     dynamic: bool,
 ) -> Callable[..., Any]:
-    """A function like `fn` that compiles for every kind of call once, and runs what was compiled.
+    """A function like `fn`. A call compiles `fn` unless the code compiled for an earlier call can be used.
 
-    compile_flat: compiles a function of leaves for a list of them, of which the first, so many as its third argument says, are
-    parameters and buffers. dynamic: whether sizes are symbols.
+    compile_flat: compiles a function of leaves for example leaves. Its third argument is the number of parameters and buffers,
+    which come first. dynamic: whether sizes are symbols.
     """
     target = _Target.of(fn)
     entries: list[_Entry] = []

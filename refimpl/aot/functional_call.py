@@ -1,13 +1,13 @@
-"""Modules as functions of their parameters and buffers; functions of containers as functions of leaves.
+"""Call modules as functions of their parameters and buffers, and functions of containers as functions of leaves.
 
-A graph module may have checkpointed regions of another front end. Such a region is run once, and its nodes are marked for the
+A graph module of another front end may have checkpointed regions. Such a region runs once, and its nodes are marked for the
 partitioner.
 
 Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py create_functional_call; utils.py create_tree_flattened_fn,
 root_module_when_exporting_non_strict, PytreeThunk; torch/_higher_order_ops/wrap.py tag_activation_checkpoint_impl
-Differs: graph modules are not searched for symbols without a hint: the trace makes these itself. Upstream runs a checkpointed
-region under checkpoint, whose second run its modes turn into nothing. Here there is no second run, so that random ops draw once.
-A policy does not see an operator's result.
+Differs: graph modules are not searched for symbols without a hint: the trace creates these itself. Upstream runs a checkpointed
+region under `checkpoint`, and its modes make the second run do nothing. Here there is no second run, so random ops draw once. A
+policy does not see an op's result.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from refimpl._torch import DispatchMode, HigherOrderOperator, is_opaque_object, 
 from refimpl.aot.export_errors import OutputNotSequence, UnknownOutput
 from refimpl.trace.graph_builder import LITERALS
 
-_REGIONS = itertools.count()  # partitioners compare their numbers
-_WRITE_UNSEEN = ("batch_norm", "instance_norm")  # to running statistics: once more where it is computed once more
+_REGIONS = itertools.count()  # numbers of checkpointed regions, which partitioners compare
+_WRITE_UNSEEN = ("batch_norm", "instance_norm")  # they update running statistics: recomputed, they update twice
 _OF_CHECKPOINT = frozenset(inspect.signature(checkpoint).parameters) | {"preserve_rng_state"}
 
 
 class RegionInterpreter(torch.fx.Interpreter):
-    """Runs a graph node by node for a trace; errors stay as the program's operators raise them."""
+    """Runs a graph node by node under a trace. Errors of ops are raised as they are, without the Interpreter's additions."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         super().__init__(module)
         self.extra_traceback = False
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """See Interpreter. A checkpointed region becomes a part of the trace."""
+        """Overrides Interpreter: the body of a checkpointed region is traced inline."""
         if not isinstance(target, HigherOrderOperator) or target.name() != "tag_activation_checkpoint":
             return super().call_function(target, args, kwargs)
         body, *operands = args
@@ -56,8 +56,8 @@ def _always(*_: Any, **__: Any) -> CheckpointPolicy:
 
 
 def _policy_of(body: torch.fx.GraphModule) -> Callable[..., Any] | None:
-    """What says of each operator whether it is computed again. None for regions that have to be run twice, as they are: with
-    contexts of the program's own, and with effects that a second run repeats."""
+    """The function that decides for each op of a region whether it is recomputed. None if `checkpoint` itself has to run the
+    region, twice: it has contexts without a policy, or ops that update running statistics."""
     calls = [node for node in body.graph.nodes if node.op.startswith("call")]
     if any(word in str(node.target) for node in calls for word in _WRITE_UNSEEN):
         return None
@@ -66,7 +66,7 @@ def _policy_of(body: torch.fx.GraphModule) -> Callable[..., Any] | None:
 
 
 class _MarkingState(DispatchMode):
-    """Marks what is recorded with the policy's answer, and with the number of the region."""
+    """Marks each recorded node with the policy's answer and the number of the region."""
 
     def __init__(self, policy: Callable[..., Any]) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ _LEAVES = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Gene
 
 
 def parameters_and_buffers(mod: torch.nn.Module) -> dict[str, torch.Tensor]:
-    """By name, parameters first; one that is reachable by two names is there twice."""
+    """Parameters, then buffers, by name. A tensor with two names is listed twice."""
     return {
         **dict(mod.named_parameters(remove_duplicate=False)),
         **dict(mod.named_buffers(remove_duplicate=False)),
@@ -101,10 +101,10 @@ def parameters_and_buffers(mod: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def functional_call_of(mod: torch.nn.Module, names: Sequence[str]) -> Callable[..., Any]:
-    """A function of (values in the order of `names`, args, kwargs) that runs `mod` with the values in the place of its own.
+    """A function of (values in the order of `names`, args, kwargs) that runs `mod` with these parameters and buffers.
 
-    Of several names of one attribute, of a submodule that is there twice, the first has the value. What the nodes of a graph
-    module say of their origin goes on to a trace of the function.
+    If an attribute has several names, because a submodule is registered twice, the first name's value is used. A trace of the
+    function keeps the `meta` of a graph module's nodes, such as stack traces.
     """
     places = first_names(mod, names)
     runner = _Runner(mod)
@@ -118,7 +118,7 @@ def functional_call_of(mod: torch.nn.Module, names: Sequence[str]) -> Callable[.
 
 
 def first_names(mod: torch.nn.Module, names: Iterable[str]) -> list[str]:
-    """The first name of each attribute. functional_call would put back what it has put there itself for an earlier name."""
+    """The first name of each attribute. Given two, functional_call would swap it twice and restore the first swapped value."""
     found: dict[tuple[int, str], str] = {}
     for name in names:
         path, _, last = name.rpartition(".")
@@ -129,9 +129,9 @@ def first_names(mod: torch.nn.Module, names: Iterable[str]) -> list[str]:
 def call_and_read_buffers(
     mod: torch.nn.Module, values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
-    """What `mod` returns with `values` in the place of its own, and which buffers it has assigned something else to.
+    """The result of `mod` run with `values` as its parameters and buffers, and the buffers that it assigned, by name.
 
-    Buffers that it has registered on the way are among these; they are removed from the module.
+    Buffers that `mod` registers while it runs are included, and removed from it afterwards.
     """
     reader = _BufferReader(mod)
     named = {f"module.{name}": values[name] for name in first_names(mod, values)}
@@ -144,7 +144,7 @@ def call_and_read_buffers(
 
 
 class _Runner(torch.nn.Module):
-    """Runs a module; a graph module node by node, so that what these say of themselves goes on to those of a trace."""
+    """Runs a module. A graph module runs node by node, so that a trace copies the `meta` of its nodes."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
@@ -158,13 +158,13 @@ class _Runner(torch.nn.Module):
 
 
 class _BufferReader(_Runner):
-    """Runs a module, and looks at its buffers while it still has the values it ran with."""
+    """Runs a module, and reads its buffers before functional_call restores them."""
 
     def forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         module = self.module
         before = dict(module.named_buffers(remove_duplicate=False))
         result = super().forward(args, kwargs)
-        after = dict(module.named_buffers(remove_duplicate=False))  # has none that is None
+        after = dict(module.named_buffers(remove_duplicate=False))  # leaves out buffers that are None
         return result, {name: after.get(name) for name in (before | after)}
 
 
@@ -175,10 +175,10 @@ def create_functional_call(
     store_orig_mod: bool = False,
     strict_out_tuple: bool = True,
 ) -> Callable[..., Any]:
-    """A function of the leaves of parameters and buffers, then `mod`'s own arguments.
+    """A function that takes the leaves of parameters and buffers, then `mod`'s own arguments.
 
-    `params_spec` is the structure of a dictionary by name, or the list of names. With `store_orig_mod` a trace of the function
-    finds the module as `_orig_mod`. With `strict_out_tuple` a result that is no tuple or list raises OutputNotSequence.
+    `params_spec` is the TreeSpec of a dictionary by name, or the list of names. `store_orig_mod` sets the function's `_orig_mod`,
+    where a trace finds the module. `strict_out_tuple` raises OutputNotSequence for a result that is not a tuple or list.
     """
 
     def functional(*args: Any, **kwargs: Any) -> Any:
@@ -198,18 +198,18 @@ def create_functional_call(
 
 
 class PytreeThunk:
-    """The structure of a result, known once the function has run. Mutable: set by each call, to the same."""
+    """The structure of a result, known once the function has run. Mutable: each call sets the same structure."""
 
     def __init__(self) -> None:
         self.spec: pytree.TreeSpec | None = None
 
     def set(self, spec: pytree.TreeSpec) -> None:
-        """Raises AssertionError if a call before has found another structure."""
+        """Raises AssertionError if an earlier call set another structure."""
         assert self.spec is None or self.spec == spec, f"the function returned {spec}, and {self.spec} before"
         self.spec = spec
 
     def unflatten(self, leaves: Sequence[Any]) -> Any:
-        """The leaves in their containers."""
+        """Put leaves into their containers."""
         assert self.spec is not None, "the function has not run"
         return pytree.tree_unflatten(list(leaves), self.spec)
 
@@ -217,7 +217,7 @@ class PytreeThunk:
 def create_tree_flattened_fn(
     fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any] | None = None
 ) -> tuple[Callable[..., list[Any]], PytreeThunk]:
-    """`fn` as a function of the leaves of (args, kwargs) that returns a list of leaves, and the structure of what it returns.
+    """`fn` as a function from the leaves of (args, kwargs) to a list of leaves, and the structure of its result.
 
     Raises UnknownOutput for a leaf that is neither a tensor nor something a graph can hold.
     """
@@ -239,5 +239,5 @@ def create_tree_flattened_fn(
 
 
 def root_module_when_exporting_non_strict(flat_fn: Callable[..., Any]) -> torch.nn.Module | None:
-    """The user's module, where export has wrapped it in another that names it as `_export_root`."""
+    """The user's module, if export has wrapped it in a module that keeps it as `_export_root`; else None."""
     return getattr(getattr(flat_fn, "_orig_mod", None), "_export_root", None)

@@ -1,8 +1,8 @@
-"""functionalize: a function that does what another does, by a graph without mutation. Autograd and tracers see the graph's ops.
+"""functionalize: make a function run as a graph without mutation. Autograd and tracers see the graph's ops.
 
 Counterpart: torch/_functorch/eager_transforms.py functionalize
-Differs: every call is traced and functionalized as a whole, then the graph runs; upstream wraps the arguments and rewrites op by
-op. What data decides (`.item()`) cannot be traced.
+Differs: every call traces and functionalizes the whole function, then runs the graph. Upstream wraps the arguments and rewrites
+each op as it runs. A function that reads a value out of a tensor (`.item()`) cannot be traced.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _VIEWS = (OutputKind.VIEW_OF_INPUT, OutputKind.VIEW_OF_INTERMEDIATE)
 
 
 def functionalize(func: Callable[..., Any], *, remove: Removed = "mutations") -> Callable[..., Any]:
-    """A function like `func` whose ops neither write to tensors nor, with "mutations_and_views", make views.
+    """A function like `func` whose ops do not write to tensors and, with "mutations_and_views", make no views.
 
-    What `func` writes to its arguments is copied into them at the end. Traced at every call, so that nothing needs guards.
-    Raises BadParameter for another `remove`, and what `func` raises.
+    Mutations of arguments are copied into them at the end. Every call is traced, so there are no guards. Raises BadParameter for
+    another `remove`, and whatever `func` raises.
     """
     if remove not in _REMOVED:
         raise BadParameter(
@@ -61,12 +61,13 @@ def _is_differentiated(leaves: list[Any]) -> bool:
 
 
 def _has_wrong_gradient(program: FunctionalProgram) -> bool:
-    """The derivative of as_strided_scatter to its first argument is that of the elements that are overwritten (torch 2.13)."""
+    """Whether the graph has as_strided_scatter: torch 2.13 gives `self` the gradient of the overwritten elements, and none to
+    the others."""
     return any(node.target is torch.ops.aten.as_strided_scatter.default for node in program.graph_module.graph.nodes)
 
 
 def _run(program: FunctionalProgram, leaves: list[Any], *, has_views: bool) -> list[Any]:
-    """The graph in the caller's grad mode, then what the program wrote, then its views of arguments and of one another."""
+    """Run the graph in the caller's grad mode, then write mutations to the arguments, then make results that are views."""
     graph = with_flat_bases(lambda slots: program.graph_module(*slots), program.replaced)
 
     def forward(holder: list[Any], slots: list[Any]) -> tuple[torch.Tensor, ...]:
@@ -93,8 +94,8 @@ def _run(program: FunctionalProgram, leaves: list[Any], *, has_views: bool) -> l
 
 
 def _as_computed(analysis: ProgramAnalysis, *, has_views: bool) -> ProgramAnalysis:
-    """Gradients are those of the graph's own ops: nothing is missing that could be asked for. What the graph computes is taken as
-    it is, and without views so are all results."""
+    """The analysis for a graph whose ops autograd records itself: any input may require grad, and results that the graph computes
+    are returned as they are. Without views, so are results that were views."""
     inputs = tuple(replace(info, requires_grad=True) for info in analysis.inputs)
 
     def output(info: OutputInfo) -> OutputInfo:
