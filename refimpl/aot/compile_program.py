@@ -60,12 +60,13 @@ class PartitionedProgram:
     dependences: tuple[frozenset[int], ...] = ()
     histories: tuple[frozenset[int], ...] = ()
     is_dense: bool = False
-    """Whether the backward has plain tensors only, and neither effects nor random states: only then it can be divided."""
+    """Whether the backward has plain tensors only, and no effects or random states. Only then is a part of it compiled for
+    missing tangents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledGraphs:
-    """forward: a function of the slots. backward: None for a program without gradients."""
+    """Compiled graphs. forward: a function of the slots. backward: None for a program without gradients."""
 
     partitioned: PartitionedProgram
     forward: BoxedCall
@@ -198,7 +199,7 @@ class _LazyCompile:
         self._compiled: BoxedCall | None = None
         self._lock = threading.Lock()
         if any(isinstance(value, torch.SymInt) for value in _examples(graph_module)):
-            self()  # guards that the compiler adds have to be known before the forward is used
+            self()  # guards that the compiler adds must be known before the forward runs
 
     def __call__(self) -> BoxedCall:
         if self._compiled is None:
@@ -240,7 +241,7 @@ class BackwardGraphs:
         self._lock = threading.Lock()
 
     def saving(self, partitioned: PartitionedProgram) -> SavedValuesPlan | None:
-        """The plan of which saved values are kept how long; None if autograd's own saved tensors suffice."""
+        """The plan of how long each saved value is kept. None if autograd's own saved tensors suffice."""
         graph_module, analysis = self._graph_module, self._analysis
         if graph_module is None:
             return None
@@ -296,7 +297,7 @@ _CURRENT: contextvars.ContextVar[_Compilation | None] = contextvars.ContextVar("
 
 @contextlib.contextmanager
 def graph_being_compiled(aot_id: int, kind: str) -> Iterator[None]:
-    """`kind`: "forward", "backward", "joint", "inference"."""
+    """Name the graph that is compiled in the block. `kind`: "forward", "backward", "joint" or "inference"."""
     token = _CURRENT.set(_Compilation(names=(f"{aot_id}_{kind}",), nth_graph=aot_id))
     try:
         yield
@@ -311,12 +312,12 @@ def get_aot_compilation_context() -> tuple[list[str], str, int]:
 
 
 def get_aot_graph_name() -> str:
-    """As `model__0_forward_0`."""
+    """The name of the graph under compilation with its running number, such as `model__0_forward_0`."""
     names, model_name, nth = get_aot_compilation_context()
     return f"{model_name}__{'_'.join(names)}_{nth}"
 
 
 def get_graph_being_compiled() -> str:
-    """As `model__0_forward`."""
+    """The name of the graph under compilation, such as `model__0_forward`."""
     names, model_name, _ = get_aot_compilation_context()
     return f"{model_name}__{'_'.join(names)}"

@@ -1,7 +1,8 @@
-"""Functions of containers as functions of their leaves, and results put together again from leaves.
+"""Functions of containers as functions of their leaves, and results rebuilt from leaves.
 
 Counterpart: torch/_functorch/_aot_autograd/utils.py create_tree_flattened_fn, PytreeThunk; the reconstruction of outputs in
-torch/_dynamo (bytecode). Upstream's AOT autograd refuses results that are no tensors
+torch/_dynamo (bytecode)
+Differs: results may be Python objects without tensors, such as `torch.finfo`. Upstream's AOT autograd refuses these.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ NOTHING: Mapping[int, Any] = MappingProxyType({})
 def flattened(
     fn: Callable[..., Any], in_spec: pytree.TreeSpec
 ) -> tuple[Callable[..., list[Any]], Callable[[], pytree.TreeSpec]]:
-    """`fn` on the leaves of (args, kwargs), and what gives the structure of its last result."""
+    """`fn` as a function of the leaves of (args, kwargs), and a function that returns the structure of its last result."""
     found: list[pytree.TreeSpec] = []
 
     def flat(*leaves: Any) -> list[Any]:
@@ -35,7 +36,7 @@ def flattened(
 
 
 def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """The leaves of a call; arguments that are all tensors are leaves themselves."""
+    """The leaves of a call. If all arguments are tensors, these are the leaves."""
     if not kwargs and all(map(_is_tensor, args)):
         return list(args)
     return pytree.arg_tree_leaves(*args, **kwargs)
@@ -46,7 +47,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def unflattener(spec: pytree.TreeSpec, plain: Mapping[int, Any] = NOTHING) -> Callable[[list[Any]], Any]:
-    """A function that puts leaves into their containers, and `plain` objects at their positions; flat results take no detour."""
+    """A function that rebuilds a result from leaves, with `plain` objects at their positions. Flat results skip pytree."""
     if plain:
         return lambda leaves: pytree.tree_unflatten([plain.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
     if spec.is_leaf():
@@ -60,9 +61,9 @@ def _only(leaves: list[Any]) -> Any:
     return leaves[0]
 
 
-# Results that no graph gives: Python objects without tensors, and sizes, which pytree would turn into tuples.
+# Results that a graph does not return: Python objects without tensors, and torch.Size, which pytree turns into a tuple.
 
-# Values that hold no tensor and never change: what the trace saw is what every run gives.
+# Types of constants without tensors: every run returns the object that the trace returned.
 _PLAIN = (
     type,
     types.FunctionType,
@@ -77,20 +78,20 @@ _PLAIN = (
 
 
 class _Size(list[Any]):
-    """Stands for a torch.Size in the structure of a result."""
+    """Replaces torch.Size in the structure of a result."""
 
 
 pytree.register_pytree_node(_Size, lambda size: (list(size), None), lambda numbers, _: torch.Size(list(numbers)))
 
 
 def split_plain(leaves: Sequence[Any]) -> tuple[list[Any], dict[int, Any]]:
-    """The leaves for the graph, with None for plain objects; and these, by position."""
+    """The leaves that the graph returns, with None for plain objects, and the plain objects by position."""
     plain = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, _PLAIN)}
     return [None if i in plain else leaf for i, leaf in enumerate(leaves)], plain
 
 
 def with_sizes(spec: pytree.TreeSpec) -> pytree.TreeSpec:
-    """The structure that gives sizes back as sizes; the very same where there are none."""
+    """The structure, changed so that it rebuilds a torch.Size as one. The same object if it has none."""
     if spec.is_leaf():
         return spec
     children = spec.children()

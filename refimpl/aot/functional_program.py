@@ -76,12 +76,12 @@ class FunctionalProgram:
 
     @property
     def analysis(self) -> ProgramAnalysis:
-        """Of the trace."""
+        """The analysis of the trace."""
         return self.traced.analysis
 
     @property
     def primals(self) -> list[torch.fx.Node]:
-        """The placeholders that are no tangents."""
+        """The placeholders other than tangents and generator states of the backward."""
         placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
         num_tangents = len(self.traced.example_tangents) + len(self.random.examples)
         return placeholders[: len(placeholders) - num_tangents]
@@ -180,7 +180,7 @@ def _trace_with_plan(request: ProgramRequest, plan: InputPlan, fake_mode: FakeTe
     while True:
         fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
         inputs = TraceInputs(plan=plan, values=tuple(values), fakes=tuple(fakes), fake_mode=fake_mode)
-        try:  # an interrupted trace may leave other modes
+        try:  # an interrupted trace may leave other grad modes set
             with torch.inference_mode(is_inference), torch.set_grad_enabled(has_gradients):
                 return trace_program(request.function, inputs, options, needs)
         except NeedsMore as more:
@@ -259,7 +259,7 @@ def _is_symbolic(fake_mode: FakeTensorMode, config: AOTConfig) -> bool:
 
 
 def _needed_plan(args: Sequence[Any], traced: TracedProgram, *, merges_duplicates: bool) -> InputPlan:
-    """The plan for what the first trace saw written. Duplicates that are not mutated get placeholders of their own, unless
+    """The plan for the mutations that the first trace found. A tensor passed twice and not mutated gets two placeholders, unless
     `merges_duplicates`."""
     plan, analysis = traced.plan, traced.analysis
     mutations = [

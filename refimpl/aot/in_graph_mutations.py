@@ -1,4 +1,4 @@
-"""Writes that change what a graph returns: inference graphs that write to their inputs, and flat bases that are written back.
+"""Mutations that change a graph's outputs: inference graphs that write to their inputs, and flat bases that are written back.
 
 Counterpart: keep_inference_input_mutations of torch/_functorch/_aot_autograd/graph_capture_wrappers.py
 """
@@ -30,9 +30,9 @@ Node = torch.fx.Node
 def with_mutations_in_graph(
     graph_module: torch.fx.GraphModule, analysis: ProgramAnalysis, slots: list[Node | None]
 ) -> tuple[torch.fx.GraphModule, ProgramAnalysis]:
-    """Writes of data at the end of the graph, in the place of outputs for it. What changes geometry stays outside.
+    """Let the graph copy new data into its inputs, instead of returning it. Changes of sizes and strides stay outside.
 
-    slots: the placeholder of each slot, None for one that is part of a flat base.
+    slots: the placeholder of each slot; None for a slot that a flat base replaces.
     """
     kept = [
         (position, slots[position], info.mutation)
@@ -60,13 +60,13 @@ def with_mutations_in_graph(
 
 
 def _can_be_kept(mutation: InputMutation) -> bool:
-    """A write that autograd cannot see, through `.data`, stays outside: in the graph it would raise the version."""
+    """Whether the graph can do the write. One through `.data` stays outside: in the graph it would raise the version counter."""
     is_plain = mutation.geometry is None and not mutation.sets_storage and not mutation.requires_grad
     return mutation.writes_data and mutation.bumps_version and is_plain
 
 
 class _Moved:
-    """Positions of forward outputs once those at `gone` are left out."""
+    """Maps positions of forward outputs to those after the outputs at `gone` are removed."""
 
     def __init__(self, gone: set[int]) -> None:
         self.gone = gone
@@ -127,11 +127,10 @@ def with_flat_writes(
     replaced: Sequence[AliasGroup],
     slots: Sequence[Any],
 ) -> ProgramAnalysis:
-    """Add the final values of flat bases to the forward outputs, where writes to the arguments would leave something out: memory
-    that the program writes to, and no argument shows.
+    """Add the final value of a flat base to the forward outputs if the program writes to memory of it that no argument covers.
 
-    slots: the real values. A base in whose storage another slot lies is left alone: it does not know what is written there.
-    A base that the program enlarges knows the whole storage, and is always written.
+    slots: the real values. A base is left out if another slot is in its storage, because it lacks the writes to that slot. A base
+    that the program enlarges covers the whole storage, and is always written.
     """
     geometries = [Geometry.of(slot) if isinstance(slot, torch.Tensor) else None for slot in slots]
     storages = [storage_key(s) if g is not None else None for s, g in zip(slots, geometries, strict=True)]

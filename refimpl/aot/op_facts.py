@@ -1,7 +1,7 @@
-"""What an op's schema and tags say of it: random, effectful, a view of which argument.
+"""Facts about an op from its schema and tags: whether it is random or effectful, and which argument it is a view of.
 
 Counterpart: torch/fx/node.py Node.is_impure; the tables of torch/_functorch/compile_utils.py rand_ops
-Differs: read from schemas and tags alone, so that ops of other libraries are judged by the same rule as aten's.
+Differs: schemas and tags decide, with short lists of exceptions, so the rules hold for ops of other libraries too.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import torch
 from refimpl._torch import HigherOrderOperator, OpOverload, registered_effect
 
 _RANDOM = torch.Tag.nondeterministic_seeded
-# Random numbers whose seed and offset are arguments: run twice, they give the same twice.
+# Random ops that take seed and offset as arguments: two runs return the same numbers.
 _FUNCTIONAL_RANDOM = frozenset({"rngprims::philox_rand"})
-# Composite ops that fresh memory makes look like no view; the result is one.
+# Ops that return a view, although their schema has no alias annotation.
 _UNANNOTATED_VIEWS = frozenset({"aten::_unsafe_view"})
-# Libraries whose ops change something outside of tensors, or wait for others to do so.
+# Libraries whose ops have effects other than on tensors, such as profiler ranges and collectives, or wait for these.
 _EFFECTFUL_LIBRARIES = frozenset({"profiler", "_c10d_functional", "c10d_functional", "c10d", "_dist"})
 _PURE_PYTHON_MODULES = frozenset({"_operator", "operator", "math"})
 _PURE_TORCH_FUNCTIONS = frozenset(
@@ -32,9 +32,9 @@ _PURE_TORCH_FUNCTIONS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpFacts:
-    """Of one target of a call node. `viewed` is the position and the name of the argument whose memory the result is."""
+    """Facts about the target of a call node. `viewed` is the position and name of the argument that the result is a view of."""
 
-    name: str  # "aten::add", without the overload; of other callables what they are called
+    name: str  # "aten::add", without the overload; for a Python function, its name
     is_random: bool
     is_effectful: bool
     is_mutable: bool
@@ -47,7 +47,7 @@ def facts_of(target: Any) -> OpFacts:
     if isinstance(target, OpOverload):
         return _facts_of_overload(target)
     if isinstance(target, HigherOrderOperator):
-        # What its functions do is not looked into: it may be anything.
+        # The functions it calls are not inspected: they may have any effect.
         return OpFacts(name=target.name(), is_random=False, is_effectful=True, is_mutable=False, viewed=None)
     return _facts_of_function(target)
 
@@ -94,14 +94,14 @@ def _facts_of_function(target: Any) -> OpFacts:
 
 
 def _is_torch_builtin(target: Any) -> bool:
-    """torch.cos and its like: functions of C++, which graphs of torch functions call instead of overloads."""
+    """Whether this is a C++ function such as torch.cos, which graphs of torch functions call instead of overloads."""
     return type(target) is type(len) and (
         getattr(target, "__module__", None) in (None, "torch") or "torch" in str(getattr(target, "__module__", ""))
     )
 
 
 def viewed_node(node: torch.fx.Node) -> torch.fx.Node | None:
-    """The node whose memory this one's value is by the op's schema, or for an item of a tuple by that of the op that made it."""
+    """The node that this one is a view of, by the op's schema. For an item of a tuple of views it is the tuple's node."""
     if node.op != "call_function":
         return None
     if node.target is operator.getitem:
@@ -117,7 +117,7 @@ def viewed_node(node: torch.fx.Node) -> torch.fx.Node | None:
 
 
 def memory_owners(nodes: Iterable[torch.fx.Node]) -> dict[torch.fx.Node, torch.fx.Node]:
-    """Node -> the node that made the memory its value lies in. Nodes must come in program order."""
+    """Map each node to the node that allocated its memory. Nodes must come in program order."""
     owners: dict[torch.fx.Node, torch.fx.Node] = {}
     for node in nodes:
         source = viewed_node(node)

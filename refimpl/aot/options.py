@@ -1,4 +1,4 @@
-"""Options of an ahead-of-time compile: those of one compile, and those of every compile within a block.
+"""Options of ahead-of-time compilation: those of one compile (AOTConfig), and those of every compile in a block (AOTSettings).
 
 Counterpart: torch/_functorch/_aot_autograd/schemas.py AOTConfig; torch/_functorch/config.py functionalize_rng_ops
 """
@@ -21,9 +21,9 @@ AOT_COUNTER = itertools.count()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AOTConfig:
-    """Compilers take a GraphModule and its example inputs (fake tensors) and return a callable; one with `_boxed_call` true takes
-    one list of inputs. `aot_id` numbers top-level compiles of a process. Accepted for upstream's callers and not used:
-    `aot_autograd_arg_pos_to_source`, `enable_log`, `cache_key`."""
+    """Options of one compile. A compiler takes a GraphModule and its example inputs (fake tensors) and returns a callable. If its
+    `_boxed_call` is true, the callable takes one list of inputs. `aot_id` numbers the top-level compiles of a process. Callers of
+    upstream pass `aot_autograd_arg_pos_to_source`, `enable_log` and `cache_key`, which have no effect."""
 
     fw_compiler: Compiler | None = None
     bw_compiler: Compiler | None = None
@@ -42,14 +42,15 @@ class AOTConfig:
     cache_key: Any = None
     record_stack_traces: bool = False
     functionalization: str = "table"
-    specializes_integers: bool = False  # with symbolic sizes, integers among the arguments are constants all the same
-    is_followed: bool = False  # by more of the program, which may write to leaves before the backward
-    merges_duplicates: bool = False  # two arguments that are one tensor are one placeholder even if nothing is written
+    specializes_integers: bool = False  # integer arguments are constants, even with symbolic sizes
+    is_followed: bool = False  # more of the program follows, and may write to leaves before the backward
+    merges_duplicates: bool = False  # a tensor passed twice has one placeholder, even if nothing is written
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AOTSettings:
-    """functionalize_rng_ops: random ops become functions of the generator's state, an input of the graph (refimpl.aot.rng)."""
+    """Options of every compile in a block. functionalize_rng_ops: random ops become functions of the generator's state, an input
+    of the graph (refimpl.aot.rng)."""
 
     functionalize_rng_ops: bool = False
 
@@ -65,7 +66,7 @@ def current_settings() -> AOTSettings:
 
 @contextlib.contextmanager
 def aot_settings(**changes: Any) -> Iterator[AOTSettings]:
-    """A block in which these fields of AOTSettings are changed, for compiles and exports alike."""
+    """Change fields of AOTSettings in a block, for compiles and exports."""
     settings = replace(current_settings(), **changes)
     token = _SETTINGS.set(settings)
     try:

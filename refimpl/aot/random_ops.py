@@ -1,8 +1,8 @@
-"""Random ops as functions: the state of the generator comes in, and goes out, as a tensor.
+"""Functional random ops: they take the state of a generator as a tensor, and return the new state.
 
 Counterpart: torch/_prims/rng_prims.py philox_rand, run_with_rng_state; torch/_decomp/decompositions_for_rng.py
-Differs: one op for every random overload, whatever its distribution, on every device whose generator has a state; philox_rand is
-uniform numbers on CUDA alone. The state is the generator's own, so that what is drawn is what eager mode draws.
+Differs: there is an op for every random overload, for any distribution and any device whose generator has a state; philox_rand
+draws uniform numbers on CUDA only. The state is the generator's own, so the numbers are those that eager draws.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _RANDOM = torch.Tag.nondeterministic_seeded
 _LIBRARY = torch.library.Library(RANDOM_LIBRARY, "FRAGMENT")
 _GENERATOR = re.compile(r"(, )?(\*, )?Generator\? generator(=None)?")
 _DEFINING = threading.RLock()
-_DRAWING = threading.RLock()  # of ops that only know a device's own generator
+_DRAWING = threading.RLock()  # with an op that can only draw from a device's default generator
 
 
 def is_random_function(target: Any) -> bool:
-    """Whether the op is one of those made here."""
+    """Whether functional_random_op made this op."""
     return isinstance(target, OpOverload) and target.namespace == RANDOM_LIBRARY
 
 
 @functools.cache
 def functional_random_op(overload: OpOverload) -> OpOverload | None:
-    """The op of (state, arguments without a generator) that returns the new state, then results; None for one that draws nothing.
+    """The op that takes (state, arguments without a generator) and returns the new state, then results. None if it draws nothing.
 
-    The given op must be functional. Raises UnsupportedByRefimpl for one of another library, or with results that are no tensors.
+    Raises UnsupportedByRefimpl for an overload outside aten, one that mutates, or one whose results are not tensors.
     """
     if _RANDOM not in overload.tags:
         return None
@@ -48,7 +48,7 @@ def functional_random_op(overload: OpOverload) -> OpOverload | None:
             do="leave functionalize_rng_ops off",
         )
     if all(str(r.type) == "int" for r in schema.returns):
-        return None  # a choice of kernel
+        return None  # _fused_sdp_choice: it chooses a kernel, and draws nothing
     name = f"{schema.name.partition('::')[2]}_{overload._overloadname}"
     with _DEFINING:
         packet = getattr(getattr(torch.ops, RANDOM_LIBRARY), name, None)
@@ -82,7 +82,7 @@ def _keep_star(match: re.Match[str]) -> str:
 
 
 def device_of(arguments: Sequence[Any], keywords: dict[str, Any]) -> torch.device:
-    """Of the numbers that a random op draws."""
+    """The device of the numbers that a random op draws."""
     device = keywords.get("device")
     if device is not None:
         return torch.device(device)
@@ -122,7 +122,7 @@ def _run_fake(overload: OpOverload, state: torch.Tensor, *arguments: Any, **keyw
 
 @functools.cache
 def _with_generator(overload: OpOverload) -> Callable[..., Any] | None:
-    """The overload with the same arguments that takes a generator."""
+    """The overload itself if it takes a generator, else one with the same arguments that does. None if there is none."""
     own = [a.name for a in overload._schema.arguments]
     if "generator" in own:
         return overload
@@ -141,7 +141,7 @@ def _types(overload: OpOverload) -> list[str]:
 
 
 def default_generator(device: torch.device) -> torch.Generator:
-    """Of a device. Raises UnsupportedByRefimpl for one that has none with a state."""
+    """The default generator of a device. Raises UnsupportedByRefimpl for a device without one."""
     if device.type == "cpu":
         return torch.default_generator
     module = getattr(torch, device.type, None)

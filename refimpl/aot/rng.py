@@ -1,9 +1,9 @@
-"""Random numbers made functional: the generators' states are inputs and outputs of the graphs.
+"""Functionalize random numbers: the graphs take the states of generators as inputs, and return the new states.
 
 Counterpart: torch/_functorch/_aot_autograd/graph_capture_wrappers.py create_functionalized_rng_ops_wrapper
-Differs: a pass over the functional graph. The state is an opaque tensor instead of seed and offset, so that CPU generators have
-one too (see refimpl.aot.random_ops). Forward and backward have placeholders of their own, as there: what the backward graph draws
-is drawn when it runs; what it computes once more, of the forward's, it draws from the forward's state, and gets the same.
+Differs: this is a pass over the functional graph. The state is an opaque tensor instead of seed and offset, so CPU generators
+have one too (see refimpl.aot.random_ops). As upstream, forward and backward have placeholders of their own. Random ops of the
+backward take the state at the time it runs. Forward ops that it recomputes take the forward's state, and draw the same numbers.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from refimpl.errors import UnsupportedByRefimpl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomStates:
-    """Devices whose generators' states the forward and the backward take: as inputs after all others, and as outputs.
+    """Devices whose generator states the forward and the backward take, as their last inputs, and return.
 
-    `position` is that of the first state among the forward's outputs; the backward's states are the joint graph's last outputs.
+    `position` is the index of the first state among the forward's outputs. The backward's states are its last outputs.
     """
 
     forward: tuple[torch.device, ...] = ()
     backward: tuple[torch.device, ...] = ()
     position: int = 0
-    examples: tuple[torch.Tensor, ...] = ()  # of the backward's inputs
+    examples: tuple[torch.Tensor, ...] = ()  # fake states for the backward's placeholders
 
 
 def functionalize_random(
     graph_module: torch.fx.GraphModule, fake_mode: FakeTensorMode, num_forward_outputs: int
 ) -> RandomStates:
-    """Replace all random ops of a functional graph, in place. Names of new placeholders: fwd_seed_cpu, bwd_seed_cpu, ..."""
+    """Replace the random ops of a functional graph, in place. New placeholders are named fwd_seed_cpu, bwd_seed_cpu and so on."""
     graph = graph_module.graph
     found = [
         (node, replacement) for node in graph.nodes if (replacement := _replacement(graph_module, node)) is not None
@@ -80,7 +80,7 @@ def _replacement(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> OpO
     if generator is not None and generator.op != "get_attr":
         return None
     if generator is not None and getattr(graph_module, str(generator.target)) is not torch.default_generator:
-        return None  # a generator of the program's own: drawn from in order, and never twice
+        return None  # the program's own generator: the op stays as it is, and is never recomputed
     return functional_random_op(node.target)
 
 
@@ -107,18 +107,18 @@ def _refuse_random_functions(graph_module: torch.fx.GraphModule, node: torch.fx.
 
 
 class _Chain:
-    """Threads the states of one of the two graphs through its random ops. Mutable."""
+    """Passes the states of the forward, or of the backward, from one random op to the next. Mutable."""
 
     def __init__(self, graph: torch.fx.Graph, fake_mode: FakeTensorMode, name: str, *, is_late: bool) -> None:
         self._graph = graph
         self._fake_mode = fake_mode
         self._name = name
-        self._is_late = is_late  # after the tangents, not before
+        self._is_late = is_late  # its placeholders come after the tangents
         self.states: dict[torch.device, torch.fx.Node] = {}
         self.examples: list[torch.Tensor] = []
 
     def append(self, node: torch.fx.Node, target: OpOverload) -> None:
-        """Replace the node by a call of `target` on the last state of its device."""
+        """Replace the node by a call of `target`, which takes the latest state of the device."""
         assert isinstance(node.target, OpOverload)
         device = _device(node)
         state = self.states[device] if device in self.states else self._placeholder(device)
@@ -186,14 +186,14 @@ def _without_generator(node: torch.fx.Node) -> tuple[tuple[Any, ...], dict[str, 
 
 
 def with_forward_states(compiled: BoxedCall, states: RandomStates) -> BoxedCall:
-    """Takes no states and gives none: they are those of the devices' generators."""
+    """Wrap the forward: it takes the states of the devices' generators, and sets them to the states that the graph returns."""
     if not states.forward:
         return compiled
     return _with_states(compiled, states.forward, states.position)
 
 
 def with_backward_states(get_backward: Callable[[], BoxedCall], states: RandomStates) -> Callable[[], BoxedCall]:
-    """The same of the backward graph."""
+    """The same for the backward graph."""
     if not states.backward:
         return get_backward
     return lambda: _with_states(get_backward(), states.backward, -len(states.backward))
