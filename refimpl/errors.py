@@ -1,6 +1,6 @@
-"""Errors of refimpl: each says what was seen, what was expected and what to do.
+"""Errors of refimpl. Each says what was seen, what was expected and what to do.
 
-Types follow upstream's where its callers catch them (`RuntimeError` for a data-dependent read).
+They derive from the types that callers of upstream catch, such as `RuntimeError` for a data-dependent read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OUR_TESTS = str(Path(__file__).parent / "tests")
 
 
 def user_line() -> str:
-    """ " (file.py:12)": the innermost running line that is neither torch's nor refimpl's; empty if there is none."""
+    """The innermost running line outside torch and refimpl, as " (file.py:12)". Empty if there is none."""
     frame = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -31,32 +31,32 @@ def user_line() -> str:
 
 
 class RefimplError(Exception):
-    """Base of every error refimpl raises on purpose."""
+    """Base of every error that refimpl raises on purpose."""
 
 
 class UnsupportedByRefimpl(RefimplError, NotImplementedError):
-    """A parameter value or construct that this version does not do. Never a silent approximation."""
+    """A parameter value or construct that refimpl does not support. It raises rather than approximate."""
 
     def __init__(self, *, seen: str, supported: str, do: str) -> None:
         super().__init__(f"refimpl does not support {seen}\n  supported: {supported}\n  what to do: {do}")
 
 
 class BadParameter(RefimplError, AssertionError, ValueError):
-    """A parameter value that has no meaning. An AssertionError too, as upstream's."""
+    """A parameter value that has no meaning. Also an AssertionError, which upstream raises."""
 
     def __init__(self, *, seen: str, expected: str) -> None:
         super().__init__(f"{seen}\n  expected: {expected}")
 
 
 class DataDependentRead(RefimplError, RuntimeError):
-    """The traced function reads a value out of a tensor, so that its course depends on data.
+    """The traced function reads a value out of a tensor, so its control flow may depend on data.
 
     Counterpart: the RuntimeError of torch/fx/experimental/proxy_tensor.py proxy_call
     """
 
     def __init__(self, func: object) -> None:
         super().__init__(func)
-        # Upstream's exception, which a subclass has for a base too, keeps `func` alone.
+        # Upstream's exception, another base of a subclass, sets `func` only.
         self.func = func
         self.args = (
             f"the traced function reads a value out of a tensor that depends on its inputs, by {func}{user_line()}\n"
@@ -71,11 +71,11 @@ class DataDependentRead(RefimplError, RuntimeError):
 
 
 class DataDependentFakeRead(DataDependentRead, DataDependentOutputException):
-    """The same on fake tensors, which have no value to read. Also the type that torch's fake tensors raise."""
+    """The same for fake tensors, which have no values to read. Also the exception that torch's fake tensors raise."""
 
 
 class DynamicShapeInTrace(RefimplError, NotImplementedError, DynamicOutputShapeException):
-    """An op whose result has a shape that depends on data, where no symbol may stand for it."""
+    """The shape of an op's result depends on data (`nonzero`), and the trace may not use a symbol for it."""
 
     def __init__(self, func: Any) -> None:
         super().__init__(func)
@@ -91,7 +91,7 @@ class DynamicShapeInTrace(RefimplError, NotImplementedError, DynamicOutputShapeE
 
 
 class NotTracked(RefimplError, RuntimeError):
-    """A tensor or symbolic number that the trace did not make and was not given.
+    """A tensor or symbolic number that is neither an input of the trace nor computed in it.
 
     Counterpart: the RuntimeError of torch/fx/experimental/proxy_tensor.py get_proxy_slot
     """
@@ -108,14 +108,14 @@ class NotTracked(RefimplError, RuntimeError):
 
 
 class NoTraceRunning(RefimplError, AssertionError):
-    """Something that only has a meaning inside of a trace was used outside of one."""
+    """Something that works only during a trace was used outside one."""
 
     def __init__(self, seen: str) -> None:
         super().__init__(f"{seen} outside of a trace\n  expected: a call from a function that make_fx is tracing")
 
 
 class MismatchedBranches(RefimplError, RuntimeError):
-    """The functions that a higher-order operator takes do not fit each other, or its operands.
+    """Functions of a higher-order operator, such as the branches of `cond`, do not match each other or the operands.
 
     Counterpart: CondOpArgsMismatchError, UncapturedHigherOrderOpError of torch/_dynamo/exc.py
     """
@@ -132,7 +132,7 @@ class MismatchedBranches(RefimplError, RuntimeError):
 
 
 class ForeignFakeInput(RefimplError, AssertionError):
-    """Fake tensors of two modes among the inputs, or of a mode that cannot do what is asked."""
+    """Fake inputs that belong to two fake modes, or to a mode that cannot trace them (without a shape env, for symbols)."""
 
     def __init__(self, *, seen: str, do: str) -> None:
         super().__init__(
@@ -142,7 +142,7 @@ class ForeignFakeInput(RefimplError, AssertionError):
 
 
 class BadDecomposition(RefimplError, TypeError):
-    """A decomposition gives something else than the op it stands for."""
+    """A decomposition does not return what its op returns: another type, or another number of results."""
 
     def __init__(self, func: object, rule: object, *, seen: str, expected: str) -> None:
         name = getattr(rule, "__qualname__", repr(rule))
@@ -155,7 +155,7 @@ class BadDecomposition(RefimplError, TypeError):
 
 
 class UntracedSideEffect(UserWarning):
-    """The traced function changed something that its graph will not change."""
+    """A warning: the traced function assigns a global variable, and its graph will not."""
 
     def __init__(self, name: str, place: str, *, is_tensor: bool) -> None:
         what = "a tensor of the trace, which means nothing outside of it," if is_tensor else "a value"
@@ -167,7 +167,7 @@ class UntracedSideEffect(UserWarning):
 
 
 class UntraceableOutput(RefimplError, TypeError):
-    """The traced function returns something that is neither a tensor nor a constant a graph can hold."""
+    """The traced function returns a value that is neither a tensor nor a constant that a graph can hold."""
 
     def __init__(self, value: object) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Backends: what runs a graph. A backend takes a GraphModule and its example inputs and returns a callable."""
+"""Backends, which run graphs. A backend takes a GraphModule and its example inputs and returns a callable."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from refimpl.backends.eager import aot_eager, eager, interpreter
 register_backend("eager", eager)
 register_backend("interpreter", interpreter)
 register_backend("aot_eager", aot_eager)
-register_backend("triton", "refimpl.backends.triton:triton")  # imported when used: it needs all of codegen
+register_backend("triton", "refimpl.backends.triton:triton")  # imported at first use, because it imports all of codegen
 
 __all__ = [
     "Backend",

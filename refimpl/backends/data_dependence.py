@@ -1,4 +1,4 @@
-"""What a backend says of a graph whose course depends on data, so that torch.compile runs the graph without it.
+"""The error that a backend raises for data-dependent control flow, after which torch.compile runs the graph without the backend.
 
 Counterpart: torch/_dynamo/exc.py exceptions_allowed_to_be_fallback
 """
@@ -14,7 +14,7 @@ from refimpl.errors import DataDependentFakeRead
 
 @contextlib.contextmanager
 def left_to_the_front_end() -> Iterator[None]:
-    """A guard on a number that only data gives is DataDependentFakeRead, for which front ends have a way on."""
+    """Turn the error of a guard on an unbacked symbol into DataDependentFakeRead, which torch.compile handles."""
     try:
         yield
     except upstream_shape_error("GuardOnDataDependentSymNode") as error:

@@ -16,12 +16,12 @@ from refimpl.backends.data_dependence import left_to_the_front_end
 
 
 def eager(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The graph's code as it is printed."""
+    """Run the graph module's own Python code."""
     return graph_module
 
 
 def interpreter(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """The graph node by node; an error names the node and the line of the program that it comes from."""
+    """Run the graph node by node. An error names the node, and the line of the program that it comes from."""
     running = torch.fx.Interpreter(graph_module)
 
     def run(*args: Any) -> Any:
@@ -31,7 +31,7 @@ def interpreter(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any
 
 
 def aot_eager(graph_module: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Forward and backward graphs of aten overloads, each run by `eager`. The graph must return a tuple or list."""
+    """Trace forward and backward graphs of aten overloads, and run each by `eager`. The graph must return a tuple or list."""
     with left_to_the_front_end():
         return aot_module_simplified(
             graph_module, example_inputs, fw_compiler=eager, partition_fn=min_cut_rematerialization_partition

@@ -1,4 +1,4 @@
-"""What forward and backward kernels save, and compute again.
+"""The partitioner for kernels: what the forward saves, and what the backward recomputes.
 
 Counterpart: torch/_inductor/compile_fx.py partition_fn
 """
@@ -14,9 +14,9 @@ from refimpl.aot.partition.recomputation import Prices, current_options, partiti
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.recomputed_attention import tagged_for_recomputation, without_tags
 
-# Memory that is saved is written and read once. What a product reads is in memory in either graph, so that to make it again costs
-# as much as to save it; and a kernel that would not write a value anyway pays for the time that it takes. In the time in which it
-# writes and reads a value a GPU does some forty operations.
+# A saved value is written once and read once. materialized: an input of a matrix product is in memory in both graphs, so
+# recomputing it costs as much as saving it. extra_write: a kernel takes longer if it also stores a value that it would not write
+# otherwise. fused: a GPU does about forty operations in the time that it takes to write and read a value.
 KERNEL_PRICES = Prices(materialized=1.05, extra_write=0.25, fused=0.02)
 
 
@@ -28,8 +28,8 @@ def partition_for_kernels(
     options: CodegenOptions | None = None,
     **keywords: Any,
 ) -> tuple[torch.fx.GraphModule, torch.fx.GraphModule]:
-    """`min_cut_rematerialization_partition` at the prices of kernels, unless `partition_options` says others. Scores of attention
-    are made again, where kernels with these options have no need of them in memory."""
+    """`min_cut_rematerialization_partition` with KERNEL_PRICES, unless `partition_options` sets other prices. Attention scores
+    are recomputed if kernels with these options do not need them in memory."""
     asked = current_options().prices
     with (
         partition_options(prices=KERNEL_PRICES if asked == Prices() else asked),

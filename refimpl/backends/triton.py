@@ -1,4 +1,4 @@
-"""Backends of Triton kernels.
+"""The backend that compiles graphs to Triton kernels.
 
 Counterpart: torch/_inductor/compile_fx.py compile_fx
 """
@@ -27,12 +27,12 @@ def triton(
     options: CodegenOptions | Mapping[str, Any] | None = None,
     compiler: Callable[..., Callable[..., Any]] = compile_graph,
 ) -> Callable[..., Any]:
-    """Forward and backward graphs as Triton kernels: on a GPU, or emulated for tensors on the CPU. The graph must return a tuple
-    or list.
+    """Compile forward and backward graphs to Triton kernels. They run on a GPU, or are emulated for tensors on the CPU. The graph
+    must return a tuple or list.
 
-    Examples with symbolic sizes of another compiler's are compiled at the first call, for all sizes that its guards admit.
-    options: fields of CodegenOptions by name, or one. Raises BadParameter for others. compiler: what gets each graph, and the
-    options; compile_graph unless somebody looks on.
+    If the example inputs have symbolic sizes of another compiler, the graph is compiled at the first call, for all sizes that
+    satisfy its guards. options: a CodegenOptions, or its fields by name. Raises BadParameter for other names. compiler: is called
+    with each graph, its example inputs and the options.
     """
     chosen = codegen_options(options)
     compile_one = functools.partial(compiler, options=chosen)
@@ -67,7 +67,7 @@ def _is_symbolic(value: Any) -> bool:
 def _compiled_for_any_size(
     graph_module: torch.fx.GraphModule, compile_one: Callable[..., Any], partition: Callable[..., Any]
 ) -> Callable[..., Any]:
-    """Compiled at the first call with symbols of refimpl's own, and anew only where a guard on these fails."""
+    """Compile at the first call with refimpl's own symbols, and again only if a guard on these fails."""
     program = _OfTensors(graph_module, _numbers_that_are_sizes(graph_module))
     compiled = compile_aot(
         program, backend=compile_one, partition=partition, decompositions=codegen_decompositions(), dynamic=True
@@ -76,7 +76,7 @@ def _compiled_for_any_size(
 
 
 class _OfTensors(torch.nn.Module):
-    """A graph as a program of its inputs but for those that are sizes of others: `sizes` says of which, in which dimension."""
+    """Runs a graph without the inputs that are sizes of other inputs: `sizes` maps their positions to (tensor, dimension)."""
 
     def __init__(self, graph_module: torch.fx.GraphModule, sizes: dict[int, tuple[int, int]]) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class _OfTensors(torch.nn.Module):
 
 
 def _numbers_that_are_sizes(graph_module: torch.fx.GraphModule) -> dict[int, tuple[int, int]]:
-    """The place in a tensor's shape of every symbolic number among the inputs that is nothing but a size of one."""
+    """For each input that is a SymInt and equals a size of a tensor: the positions of the tensor and of the dimension."""
     placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
     examples = [node.meta.get("example_value", node.meta.get("val")) for node in placeholders]
     places: dict[str, tuple[int, int]] = {}
