@@ -56,7 +56,7 @@ class DataDependentRead(RefimplError, RuntimeError):
 
     def __init__(self, func: object) -> None:
         super().__init__(func)
-        # Upstream's exception, another base of a subclass, sets `func` only.
+        # A subclass also derives from upstream's exception, whose __init__ only sets `func`.
         self.func = func
         self.args = (
             f"the traced function reads a value out of a tensor that depends on its inputs, by {func}{user_line()}\n"

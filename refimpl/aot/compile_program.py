@@ -223,7 +223,7 @@ class _LazyCompile:
 
 
 class BackwardGraphs:
-    """The compiled backward graphs of a program, one for every set of missing tangents."""
+    """The compiled backward graphs of a program: one for each set of tangents that are missing (None)."""
 
     def __init__(self, partitioned: PartitionedProgram, config: AOTConfig) -> None:
         program, graph_module = partitioned.program, partitioned.backward
@@ -245,7 +245,7 @@ class BackwardGraphs:
         graph_module, analysis = self._graph_module, self._analysis
         if graph_module is None:
             return None
-        if analysis.freed_together == (frozenset({0}),):  # one result, whose backward frees all saved values
+        if analysis.freed_together == (frozenset({0}),):  # there is one result, and its backward frees all saved values
             return None
         divisible = is_divisible(graph_module)
         return plan_saved_values(
@@ -282,7 +282,7 @@ def _no_backward() -> BoxedCall:
     raise AssertionError("a backward that autograd refused to trace is not compiled")
 
 
-# The graph that is being compiled, for compilers that name it.
+# The name of the graph under compilation, which compilers read.
 
 
 @dataclass(frozen=True, slots=True)

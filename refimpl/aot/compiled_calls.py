@@ -55,7 +55,7 @@ def call_key(
     num_static: int,
 ) -> CallKey:
     """The key of a call: grad modes, autocast and training flags, the dtype, device, shape and autograd state of every leaf, and
-    which leaves share memory. Of dense leaves after the first `num_static` only the number of dimensions is compared."""
+    which leaves share memory. Sizes and strides of dense leaves after the first `num_static` are left to guards."""
     training = None if module is None else tuple([m.training for m in module.modules()])
     modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast(), training
     found = tuple([_leaf_key(leaf, is_static=index < num_static) for index, leaf in enumerate(leaves)])

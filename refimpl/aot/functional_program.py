@@ -37,7 +37,7 @@ class ProgramRequest:
     """A flat function and the arguments that it is compiled or exported for.
 
     plain: the real tensors and numbers for fake arguments; None if the arguments are real, or if nothing real is known.
-    wants_backward: whether gradients are traced; None for "if anything has one".
+    wants_backward: whether gradients are traced; None to trace them if any result requires grad.
     check: called with the first trace, in which every argument has a placeholder. Its errors are not caught.
     """
 
@@ -66,7 +66,8 @@ class ProgramRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionalProgram:
-    """A functional joint graph. Placeholders: slots, then tangents; one flat base replaces all slots in a written storage."""
+    """A functional joint graph. Its placeholders are slots (arguments, or the bases of arguments), then tangents. If slots share
+    memory that the program writes to, a flat base, which is a 1-D view of their storage, replaces them."""
 
     graph_module: torch.fx.GraphModule
     traced: TracedProgram

@@ -43,7 +43,7 @@ class OpFacts:
 
 @functools.cache
 def facts_of(target: Any) -> OpFacts:
-    """Facts of an aten overload, a higher-order operator, or a Python function."""
+    """Facts about an overload, a higher-order operator, or a Python function."""
     if isinstance(target, OpOverload):
         return _facts_of_overload(target)
     if isinstance(target, HigherOrderOperator):

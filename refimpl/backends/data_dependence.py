@@ -14,7 +14,7 @@ from refimpl.errors import DataDependentFakeRead
 
 @contextlib.contextmanager
 def left_to_the_front_end() -> Iterator[None]:
-    """Turn the error of a guard on an unbacked symbol into DataDependentFakeRead, which torch.compile handles."""
+    """Turn the error of a guard on an unbacked symbol into DataDependentFakeRead, which torch.compile catches."""
     try:
         yield
     except upstream_shape_error("GuardOnDataDependentSymNode") as error:
