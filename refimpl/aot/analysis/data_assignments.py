@@ -1,8 +1,9 @@
-"""`x.data = y`: the only way to change what memory a tensor is in that no op is dispatched for.
+"""Records `x.data = y`, which changes the memory of a tensor without dispatching an op.
 
-Counterpart: none; torch's AOT autograd does not see it, and returns what `x` was before
-Differs: noticed when a tensor is used, or at the end, by its memory; the program is then traced again under a mode of functions
-that records the assignment as `set_`, and does it as the program did, so that autograd does not notice.
+Counterpart: none; torch's AOT autograd does not see the assignment, and returns the old value of `x`
+Differs: an assignment is noticed when the tensor is next used, or at the end, because its memory is not the recorded one. The
+program is then traced again under a torch function mode. The mode records the assignment as `set_` but executes the assignment
+itself, so that autograd treats it as in eager.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
 
 
 def refuse_unseen(tensor: torch.Tensor) -> None:
-    """Raises UnsupportedByRefimpl: the mode has not seen what put the tensor elsewhere."""
+    """Raises UnsupportedByRefimpl for a tensor whose memory changed by something that the mode has not seen."""
     raise UnsupportedByRefimpl(
         seen=f"a tensor of shape {tuple(tensor.shape)} that is in other memory than any op has put it in",
         supported="`x.data = y` in Python, and ops",
@@ -38,7 +39,7 @@ def refuse_unseen(tensor: torch.Tensor) -> None:
 
 
 class _Kept(NamedTuple):
-    """A tensor with a history, the same before it got other data, and the history."""
+    """A tensor with a grad_fn whose data was replaced, and `same`: a tensor in its old memory, with the same history."""
 
     tensor: torch.Tensor
     same: torch.Tensor
@@ -46,17 +47,18 @@ class _Kept(NamedTuple):
 
 
 class DataAssignmentsMode(TorchFunctionMode):
-    """Records `x.data = y` as ops. Without a recording (of wrapper subclasses) the ops are run in its place."""
+    """Records `x.data = y` as `set_`. Without a recording (for wrapper subclasses) it runs `set_` in place of the assignment."""
 
     def __init__(self, recording: RecordingMode | None) -> None:
         super().__init__()
         self._recording = recording
         self._kept: dict[int, _Kept] = {}
-        self._views: list[tuple[weakref.ref[torch.Tensor], int]] = []  # with a history; and their versions
+        # Views that require a gradient, with their versions.
+        self._views: list[tuple[weakref.ref[torch.Tensor], int]] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.update_views()
-        if func == _SET_DATA:  # a new object at every access
+        if func == _SET_DATA:  # `==`, because every access to `__set__` makes a new object
             self._keep(args[0])
             _assign(self._recording, *args)
             self._note(args[0])
@@ -70,10 +72,11 @@ class DataAssignmentsMode(TorchFunctionMode):
         return result
 
     def update_views(self) -> None:
-        """Give assigned views the history that they have after a write to what they viewed.
+        """Regenerates the grad_fn of views whose `.data` was assigned and whose base was written to since.
 
-        Autograd makes it anew then: of a plain tensor from where it lies now, as if that were in the memory of its base. Of a
-        fake tensor it calls the view op again.
+        After a write to its base, autograd regenerates a view's grad_fn. For a plain tensor it uses the view's present strides
+        and offset, as if its new memory were that of the base. For a fake tensor it calls the view op again, with the old
+        geometry. So this method makes the view as eager does.
         """
         for position, (reference, version) in enumerate(self._views):
             view = reference()
@@ -81,7 +84,7 @@ class DataAssignmentsMode(TorchFunctionMode):
                 self._make_again(position)
 
     def before(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """The tensor as it was in its old memory, with the history that it has still; None if that is another."""
+        """A tensor in the memory from before the assignment; None without one, or if the history has changed since."""
         kept = self._kept.get(id(tensor))
         return None if kept is None or kept.grad_fn is not history_of(tensor) else kept.same
 
@@ -99,7 +102,7 @@ class DataAssignmentsMode(TorchFunctionMode):
         self._kept[id(tensor)] = _Kept(tensor, same, history)
 
     def _note(self, view: Any) -> None:
-        """A tensor with a history that was assigned, or a view of one."""
+        """Watches a view that requires a gradient: its `.data` was assigned, or it is the result of an op on a watched view."""
         if self._recording is None or not isinstance(view, torch.Tensor):
             return
         if view.requires_grad and view._is_view() and not view.is_inference() and self._position(view) is None:
@@ -127,7 +130,7 @@ class DataAssignmentsMode(TorchFunctionMode):
 
 
 def _is_in_place(name: str) -> bool:
-    """Whether it is a write to data, of which the history of a view begins anew."""
+    """Whether a method writes data in place, so that autograd regenerates the grad_fn of views."""
     return name not in _NO_WRITES and ((name.endswith("_") and not name.endswith("__")) or name.startswith("__i"))
 
 

@@ -1,7 +1,7 @@
-"""How a program has changed its inputs: which it wrote to, gave another geometry, or put into other memory.
+"""Finds how a program has mutated its inputs: written data, changed geometry, or replaced memory.
 
 Counterpart: torch/_functorch/_aot_autograd/collect_metadata_analysis.py (mutations), schemas.py InputAliasInfo
-Differs: read off fake tensors that the program has written to, by their versions, histories and places in memory.
+Differs: after the program has run on fake tensors, their version, grad_fn, geometry and storage are compared with those before.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _RESIZES = (torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default)
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What a tensor was before the program ran."""
+    """The state of an input before the program runs, for comparison with its state afterwards."""
 
-    grad_fn: Any  # of a view that of its base, since autograd makes that of a view again after every write
+    grad_fn: Any  # for a view, that of its base: autograd regenerates the view's own after every write
     version: int
     geometry: Geometry | None
     storage: int | None
@@ -43,16 +43,17 @@ class Start:
         )
 
     def is_elsewhere(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor is in another storage now."""
+        """Whether the tensor has another storage now."""
         return Geometry.of(tensor) is not None and storage_key(tensor) != self.storage
 
 
 def mutation_of(
     tensor: torch.Tensor, start: Start, graph: torch.fx.Graph, *, is_written: bool, position: int, is_put: bool = False
 ) -> InputMutation | None:
-    """How an input was changed; None if it was not. `position` is that of its new value among the forward outputs.
+    """The mutation of an input; None if it is unchanged.
 
-    is_put: the program has put it elsewhere, perhaps in the same storage.
+    position: of the input's new value among the forward outputs. is_put: the program called `set_` on the input, or assigned its
+    `.data`; the new memory may be another part of the same storage.
     """
     geometry = Geometry.of(tensor)
     sets_storage = is_put or start.is_elsewhere(tensor)
@@ -76,7 +77,10 @@ def mutation_of(
 
 
 def geometry_change_of(tensor: torch.Tensor, start: Start, position: int, *, is_put: bool) -> InputMutation | None:
-    """Of an argument that is a view of an input: data is written through the input."""
+    """The change of geometry or memory of an argument that is a view of an input; None if there is none.
+
+    Written data is recorded with the input that it views.
+    """
     geometry = Geometry.of(tensor)
     sets_storage = is_put or start.is_elsewhere(tensor)
     if not sets_storage and is_same(geometry, start.geometry):
@@ -95,7 +99,10 @@ def geometry_change_of(tensor: torch.Tensor, start: Start, position: int, *, is_
 
 
 def view_of_left_places(tensor: torch.Tensor, start: Start) -> torch.Tensor | None:
-    """The memory that an input had, as a view of it, where its new geometry leaves some of that out; else None."""
+    """A view with the geometry that an input had before, if its new geometry may not cover all of those elements; else None.
+
+    The program may have written to an element that the input no longer covers, as in `x.mul_(2); x.as_strided_((1,), (1,))`.
+    """
     new, old = Geometry.of(tensor), start.geometry
     if new is None or old is None or storage_key(tensor) != start.storage or is_same(new, old):
         return None
@@ -105,17 +112,18 @@ def view_of_left_places(tensor: torch.Tensor, start: Start) -> torch.Tensor | No
 
 
 def _places(geometry: Geometry) -> Any:
-    """Equal for geometries that differ in the order of dimensions, and in those of one element."""
+    """A key that is equal for geometries that differ only in the order of dimensions and in dimensions of size 1."""
     dims = [(size, stride) for size, stride in zip(geometry.size, geometry.stride, strict=True) if not _is_one(size)]
     return sorted(map(str, dims)), str(geometry.offset)
 
 
 def _starts_with(new: Geometry, old: Geometry) -> bool:
-    """Whether both are contiguous, and the new one is no smaller."""
+    """Whether both are contiguous and start at the same offset, and the new one has at least as many elements."""
     return all(_count(g) is not None for g in (new, old)) and _count(new) >= _count(old) and new.offset == old.offset  # type: ignore[operator]
 
 
 def _count(geometry: Geometry) -> int | None:
+    """The number of elements of a contiguous geometry of integers; None for any other."""
     count = 1
     for size, stride in zip(reversed(geometry.size), reversed(geometry.stride), strict=True):
         if type(size) is not int or (size != 1 and stride != count):
@@ -129,7 +137,7 @@ def _is_one(size: Any) -> bool:
 
 
 def version_of(tensor: torch.Tensor) -> int:
-    """Inference tensors have none, and need none: nothing is saved for a backward."""
+    """The version of a tensor; 0 for an inference tensor, which has none and is never saved for backward."""
     return 0 if tensor.is_inference() else tensor._version
 
 
@@ -149,18 +157,19 @@ def _same_number(x: Any, y: Any) -> bool:
 _aten = torch.ops.aten
 _CUDNN = _aten.cudnn_batch_norm.default
 _CUDNN_BACKWARD = _aten.cudnn_batch_norm_backward.default
-_RESERVE = 3  # the place among its results of what cuDNN saves for itself
+_RESERVE = 3  # the index of the result that cuDNN saves for its own backward (the reserve)
 
 
-# Batch normalization writes to arguments that its schema calls read-only. cuDNN's has no overload that says so, and saves a
-# tensor whose size its fake kernel does not know: PyTorch's own operator stands for it, whose results differ in rounding only.
+# Batch normalization updates its running statistics, which its schema declares read-only. cuDNN's op has no overload whose schema
+# declares the write. It also saves a tensor whose size its fake kernel does not know. So native_batch_norm replaces it in the
+# graph; the results differ only in rounding.
 
 
 def name_writes(graph: torch.fx.Graph) -> None:
-    """Make batch normalization in training the overload whose schema says that it updates the running statistics.
+    """Replaces batch normalization in training by the overload whose schema declares the write to the running statistics.
 
-    Counterpart: native_batch_norm_decomposition in torch/_decomp/decompositions.py, which runs in autograd's place
-    Differs: the graph is corrected after the program has run, so that autograd is eager's own.
+    Counterpart: native_batch_norm_decomposition in torch/_decomp/decompositions.py, which runs in place of the op's autograd
+    Differs: nodes are replaced after the program has run, so that autograd sees the same ops as in eager.
     """
     for node in graph.find_nodes(op="call_function", target=_CUDNN, sort=False):
         _make_plain(node)
@@ -172,7 +181,7 @@ def name_writes(graph: torch.fx.Graph) -> None:
 
 
 def make_gradients_plain(graph: torch.fx.Graph) -> None:
-    """Make the backward of cuDNN's batch normalization that of PyTorch's operator, which `name_writes` has put in its place."""
+    """Replaces the backward of cuDNN's batch normalization by that of native_batch_norm, whose forward `name_writes` inserted."""
     for node in graph.find_nodes(op="call_function", target=_CUDNN_BACKWARD, sort=False):
         x, grad, weight, mean, var, saved_mean, saved_rstd, eps, _ = node.args
         node.target = _aten.native_batch_norm_backward.default
@@ -180,7 +189,7 @@ def make_gradients_plain(graph: torch.fx.Graph) -> None:
 
 
 def _make_plain(node: torch.fx.Node) -> None:
-    """PyTorch's operator takes what cuDNN's does, and gives all but the last of its results."""
+    """Replaces cuDNN's op by native_batch_norm: it has the same arguments, and the same results without the reserve."""
     node.target = _aten.native_batch_norm.default
     if isinstance(node.meta.get("val"), tuple):
         node.meta["val"] = node.meta["val"][:_RESERVE]

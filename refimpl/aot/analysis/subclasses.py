@@ -1,8 +1,8 @@
-"""Traceable wrapper subclasses as the dense tensors in them: taken apart, and put together again.
+"""Flattens traceable wrapper subclasses into their dense tensors, and rebuilds them.
 
 Counterpart: torch/_functorch/_aot_autograd/subclass_utils.py, schemas.py SubclassCreationMeta
-Differs: a class is seen as what it is throughout one trace, in which autograd works on wrappers; only the graph's placeholders
-and outputs are dense. Sizes of a wrapper are no inputs: symbolic ones are found among those of its dense tensors.
+Differs: the program runs on wrappers throughout the one trace, and so does autograd; only the graph's placeholders and outputs
+are dense tensors. Symbolic sizes of a wrapper are not graph inputs: they are read from the sizes of its dense tensors.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from refimpl.errors import UnsupportedByRefimpl
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrapperLayout:
-    """How one wrapper is made of dense tensors. Of `inner`, None is a dense tensor (or an object that the class keeps).
+    """How one wrapper is built from dense tensors. None in `inner` is a dense tensor, or an object that is no tensor.
 
-    size and stride are numbers, or SymInts of the trace; None for one that only the class knows (a nested int).
+    size and stride hold integers and SymInts of the trace, which may be nested ints.
     """
 
     kind: type[torch.Tensor]
@@ -31,7 +31,8 @@ class WrapperLayout:
     context: Any
     size: tuple[Any, ...]
     stride: tuple[Any, ...]
-    # Where symbolic ones of (*size, *stride) are read: part, dimension, whether it is the stride. Empty if none is symbolic.
+    # For each of (*size, *stride), which dense tensor has the same number: (its index, dimension, whether that is a stride).
+    # None for a number that is not symbolic. Empty if none is symbolic.
     sources: tuple[tuple[int, int, bool] | None, ...] = ()
 
     @property
@@ -93,20 +94,20 @@ Layout = WrapperLayout | None
 
 
 def layout_of(value: Any) -> Layout:
-    """None for what is no wrapper."""
+    """The layout of a wrapper; None for any other value."""
     is_wrapper = isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value)
     return WrapperLayout.of(value) if is_wrapper else None
 
 
 def dense_parts(value: Any) -> list[Any]:
-    """The dense tensors of a wrapper, from the outside in; else the value itself."""
+    """The dense tensors of a wrapper, also of wrappers inside it, in the order of `__tensor_flatten__`; else the value itself."""
     parts: list[Any] = []
     append_parts(value, layout_of(value), parts)
     return parts
 
 
 def append_parts(value: Any, layout: Layout, parts: list[Any]) -> None:
-    """The same for a value of known layout."""
+    """Appends the dense parts of a value whose layout is known."""
     if layout is None:
         parts.append(value)
         return
@@ -115,9 +116,10 @@ def append_parts(value: Any, layout: Layout, parts: list[Any]) -> None:
 
 
 def build(layout: Layout, parts: Sequence[Any], number: Callable[[Any], Any] | None = None) -> Any:
-    """A value of the layout from its parts; `number` gives what stands for a size or stride; real parts say it themselves.
+    """Builds a value of the layout from its dense parts.
 
-    A wrapper needs no gradient.
+    number: maps each size and stride of the layout to the one that the wrapper gets. Without it, symbolic ones are read from the
+    parts if these are real tensors. The wrapper does not require a gradient unless one of its tensors does.
     """
     if layout is None:
         return parts[0]
@@ -147,14 +149,14 @@ def _requires_grad(value: Any) -> bool:
 
 
 def rewrapped(wrapper: torch.Tensor) -> torch.Tensor:
-    """Another wrapper of the same dense tensors, of which autograd knows nothing. No op runs for it."""
+    """Another wrapper of the same dense tensors, without autograd history. No op runs to make it."""
     return build(layout_of(wrapper), dense_parts(wrapper))
 
 
 def fake_wrapper(
     wrapper: torch.Tensor, fake_mode: FakeTensorMode, fake_parts: Callable[[list[torch.Tensor]], list[torch.Tensor]]
 ) -> torch.Tensor:
-    """A wrapper like the real one whose dense tensors are fakes, made by `fake_parts`."""
+    """A copy of a real wrapper whose dense tensors are fake; `fake_parts` makes them."""
     layout = layout_of(wrapper)
     parts = dense_parts(wrapper)
     fakes = fake_parts(parts)
@@ -176,8 +178,10 @@ def fake_wrapper(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramLayout:
-    """Which inputs, forward outputs, tangents and gradients of a traced program are wrappers; each counts once here, and as many
-    times as it has dense tensors in the graph."""
+    """The layouts of a traced program's inputs, forward outputs, tangents and gradients.
+
+    A wrapper is one entry here; in the graph it is as many placeholders or outputs as it has dense tensors.
+    """
 
     inputs: tuple[Layout, ...]
     outputs: tuple[Layout, ...]
@@ -186,11 +190,14 @@ class ProgramLayout:
 
     @property
     def num_dense_outputs(self) -> int:
-        """How many outputs the forward graph has before saved values."""
+        """How many outputs of the forward graph precede the saved values."""
         return dense_count(self.outputs)
 
     def of_wholes(self, dependences: Sequence[frozenset[int]]) -> tuple[frozenset[int], ...]:
-        """From dense gradients, and the dense tangents each depends on, to gradients and tangents."""
+        """For every gradient, the tangents that it depends on.
+
+        dependences: for every dense tensor of the gradients, the positions of the dense tangents that it depends on.
+        """
         wholes = [i for i, layout in enumerate(self.tangents) for _ in range(dense_count([layout]))]
         remaining = iter(dependences)
         return tuple(
@@ -199,26 +206,26 @@ class ProgramLayout:
         )
 
     def dense_inputs(self, slots: Sequence[Any]) -> list[Any]:
-        """Slots as the graph takes them. Slots after those known here are dense."""
+        """The graph's inputs for these slots. Slots beyond `inputs` are dense already."""
         parts: list[Any] = []
         for position, slot in enumerate(slots):
             append_parts(slot, self.inputs[position] if position < len(self.inputs) else None, parts)
         return parts
 
     def dense_positions(self, position: int) -> range:
-        """Of the dense tensors of one input, among those of all."""
+        """The positions of one input's dense tensors among those of all inputs."""
         first = dense_count(self.inputs[:position]) + max(0, position - len(self.inputs))
         layout = self.inputs[position] if position < len(self.inputs) else None
         return range(first, first + (1 if layout is None else layout.count))
 
 
 def dense_count(layouts: Sequence[Layout]) -> int:
-    """Of values with these layouts."""
+    """The number of dense tensors in values of these layouts."""
     return sum(1 if layout is None else layout.count for layout in layouts)
 
 
 def check_layout(value: Any, expected: Layout, what: str) -> None:
-    """Raises UnexpectedSubclass if a value given to a compiled program is not made as the one it was compiled for."""
+    """Raises UnexpectedSubclass if a value passed to a compiled program does not have the layout it was compiled for."""
     if expected is None:
         if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
             raise UnexpectedSubclass(what, seen=type(value).__name__, expected="a plain tensor")
@@ -235,7 +242,10 @@ def check_layout(value: Any, expected: Layout, what: str) -> None:
 
 
 def same_context(expected: WrapperLayout, value: Any, context: Any) -> bool:
-    """Whether the part of a wrapper that is no tensor is the same. What it says of gradients is autograd's matter."""
+    """Whether a wrapper's context (from `__tensor_flatten__`) equals the expected one.
+
+    The class's `__metadata_guard__` decides, if there is one. Otherwise an entry "requires_grad" is not compared.
+    """
     guard = getattr(expected.kind, "__metadata_guard__", None)
     if guard is not None:
         return bool(guard(expected.context, context))

@@ -1,9 +1,10 @@
-"""Compiled graphs of dense tensors, called with wrapper subclasses and returning them.
+"""Calls compiled graphs of dense tensors with wrapper subclasses: flattens the inputs, and rebuilds wrappers from the outputs.
 
 Counterpart: torch/_functorch/_aot_autograd/runtime_wrappers.py AOTDispatchSubclassWrapper,
 AOTDispatchAutograd.process_runtime_tangent
-Differs: a plain gradient of a wrapper output, and one that autograd leaves out, becomes a wrapper: what the class makes of zeros
-like the output and the gradient, as in eager mode, where the class sees them when its backward runs.
+Differs: a wrapper output may get a plain tensor as its tangent, or None. The tangent becomes a wrapper: the plain tensor is added
+to a wrapper of zeros like the output, and None becomes those zeros. In eager mode, too, the class decides what a plain tangent
+means, when its ops run in backward.
 """
 
 from __future__ import annotations
@@ -30,11 +31,14 @@ from refimpl.aot.runtime.graph_call import BoxedCall, coerce_tangent
 
 
 class WatchedWrappers:
-    """Wrappers of which backward keeps a dense tensor, and their versions: a write to a wrapper is not seen on its parts."""
+    """Wrappers of which backward saves a dense tensor, with their versions.
+
+    A write to a wrapper need not bump the versions of its dense tensors, so autograd's own check may miss it.
+    """
 
     def __init__(self, wrappers: Sequence[Any], kept: Sequence[Any]) -> None:
         needed = {id(value) for value in kept}
-        # Detached, which shares the version: a result must not be kept by its own history.
+        # A detached tensor shares the version. The tensor itself would make a reference cycle with its own grad_fn.
         self._seen = [
             (w.detach(), w._version)
             for w in wrappers
@@ -42,14 +46,14 @@ class WatchedWrappers:
         ]
 
     def check(self) -> None:
-        """Raises StaleWrapper, as autograd does for plain tensors, if one was written to."""
+        """Raises StaleWrapper if a wrapper was written to since; autograd raises for a plain saved tensor."""
         for wrapper, version in self._seen:
             if wrapper._version != version:
                 raise StaleWrapper(type(wrapper), tuple(wrapper.shape), wrapper._version, version)
 
 
 def with_wrapped_slots(compiled: BoxedCall, layout: ProgramLayout) -> BoxedCall:
-    """A function of slots and to forward outputs (and saved values), where `compiled` takes and gives dense tensors."""
+    """A function from slots to forward outputs and saved values; `compiled` takes and returns dense tensors."""
     inputs, num_known = layout.inputs, len(layout.inputs)
     make_outputs = maker(layout.outputs)
     count = layout.num_dense_outputs
@@ -68,7 +72,7 @@ def with_wrapped_slots(compiled: BoxedCall, layout: ProgramLayout) -> BoxedCall:
 
 
 def with_wrapped_gradients(get_backward: Callable[[], BoxedCall], layout: ProgramLayout) -> Callable[[], BoxedCall]:
-    """The same of the backward graph: the last of its inputs are tangents, its outputs gradients."""
+    """The same for the backward graph: its last inputs are the tangents, its outputs the gradients."""
     tangents = layout.tangents
     make_gradients = maker(layout.gradients)
 
@@ -89,7 +93,7 @@ def with_wrapped_gradients(get_backward: Callable[[], BoxedCall], layout: Progra
 
 
 def maker(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], list[Any]]:
-    """A function that makes values of these layouts from all their parts."""
+    """A function that builds values of these layouts from the list of all their dense parts."""
     if not any(layouts):
         return list
     ranges: list[tuple[Layout, int, int]] = []
@@ -104,7 +108,7 @@ def maker(layouts: Sequence[Layout]) -> Callable[[Sequence[Any]], list[Any]]:
 
 
 class WrapperTangents:
-    """Brings incoming gradients into the form that the backward graph takes: in the layout that they were traced with."""
+    """Converts tangents to what the backward graph takes: the classes and strides that they had when it was traced."""
 
     def __init__(self, analysis: ProgramAnalysis, layout: ProgramLayout, examples: Sequence[torch.Tensor]) -> None:
         self._layouts = layout.tangents
@@ -120,19 +124,22 @@ class WrapperTangents:
         ]
 
     def likes(self, outputs: Sequence[Any]) -> list[Callable[[], torch.Tensor]]:
-        """Of forward outputs: functions that make zeros like those that backward takes gradients of, without keeping them."""
+        """For each forward output with a tangent, a function that makes zeros like it without keeping the output alive."""
         found: list[Callable[[], torch.Tensor]] = []
         for position, layout in zip(self._positions, self._layouts, strict=True):
             found.append(_zeros_like(outputs[position], layout))
         return found
 
     def watch(self, slots: Sequence[Any], outputs: Sequence[Any], kept: Sequence[Any]) -> WatchedWrappers:
-        """To be made when backward's values are saved, and checked when they are used."""
+        """The wrappers among inputs and outputs to check in backward. Call this when forward saves its values (`kept`)."""
         wrappers = [slots[i] for i in self._wrapper_slots]
         return WatchedWrappers([*wrappers, *(outputs[i] for i in self._wrapper_outputs)], kept)
 
     def __call__(self, likes: Sequence[Callable[[], torch.Tensor]], gradients: Sequence[Any]) -> list[torch.Tensor]:
-        """`gradients` has None for one that autograd leaves out. Raises UnexpectedSubclass for one of another class."""
+        """The tangents for the backward graph. `gradients` are what autograd passes, None for an output without a gradient.
+
+        Raises UnexpectedSubclass for one of a class that cannot be converted.
+        """
         return [
             self._coerced(tangent, like() if gradients[index] is None else gradients[index], like)
             for tangent, (index, like) in enumerate(zip(self._indices, likes, strict=True))
@@ -151,7 +158,7 @@ class WrapperTangents:
 
 
 def as_layout(gradient: torch.Tensor, expected: Layout, like: Callable[[], torch.Tensor], what: str) -> torch.Tensor:
-    """The gradient as a value of the layout. Raises UnexpectedSubclass if it is of a class that cannot become one."""
+    """Converts the gradient to the expected layout. Raises UnexpectedSubclass if its class does not allow that."""
     layout = layout_of(gradient)
     if layout is None and expected is None:
         return gradient
