@@ -1,1 +1,1 @@
-"""Graphs of functions and modules without code around them, under the names that upstream gives these entry points."""
+"""Exports functions and modules as one functional graph without a runtime wrapper; entry points have upstream's names."""

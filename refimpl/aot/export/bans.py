@@ -1,8 +1,8 @@
-"""What an exported graph cannot say, and export therefore refuses.
+"""Checks that raise an ExportError for a program that a graph without a runtime wrapper cannot represent.
 
 Counterpart: the checks of torch/_functorch/aot_autograd.py create_aot_state under is_export, and of AOTDedupeWrapper and
 AOTSyntheticBaseWrapper
-Differs: each names the input.
+Differs: errors about an input name it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from refimpl.functionalize.aliases import AliasMap
 def check_exportable(
     traced: TracedProgram, leaves: Sequence[Any], names: Sequence[str], *, is_joint: bool, has_tangents: bool
 ) -> None:
-    """Raises an ExportError that says which input and why."""
+    """Raises an ExportError if the graph alone cannot reproduce the program's effects, such as `x.t_()` on an input."""
     analysis = traced.analysis
     mutations = [(i, info.mutation) for i, info in enumerate(analysis.inputs) if info.mutation is not None]
     for position, mutation in mutations:
@@ -81,12 +81,12 @@ def _refuse_written_constants(graph_module: torch.fx.GraphModule) -> None:
 
 
 def refuse_subclass(value: object, name: str) -> None:
-    """Raises SubclassInExport for a tensor that consists of other tensors."""
+    """Raises SubclassInExport for a traceable wrapper subclass."""
     if isinstance(value, torch.Tensor) and is_traceable_wrapper_subclass(value):
         raise SubclassInExport(name, type(value))
 
 
 def refuse_random_state() -> None:
-    """Raises RandomStateInExport where random ops are to be functions of their state."""
+    """Raises RandomStateInExport if the configuration asks for functional random ops (`functionalize_rng_ops`)."""
     if current_settings().functionalize_rng_ops:
         raise RandomStateInExport

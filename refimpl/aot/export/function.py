@@ -1,8 +1,8 @@
-"""The graph of a function, exported: functional, without code around it, and what such a graph cannot say refused.
+"""Exports a function as one functional graph that needs no runtime wrapper; raises an ExportError if it would need one.
 
 Counterpart: torch/_functorch/aot_autograd.py _aot_export_function; aot_stage2_export of _aot_autograd/graph_compile.py
-Differs: the joint graph is made once; upstream traces it a second time to flatten it. An output that is an earlier one once more
-gets its tangent afterwards; upstream traces it as two outputs.
+Differs: the joint graph is traced once; upstream traces it a second time to flatten it. The tangent of a repeated output, as in
+`return y, y`, is added after the trace; upstream traces two outputs.
 """
 
 from __future__ import annotations
@@ -31,8 +31,11 @@ from refimpl.trace.options import DecompositionTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedFunction:
-    """The graph takes effect tokens, leaves of (args, kwargs), then tangents. It returns tokens, updated inputs, leaves of the
-    result, and where there is a backward bases of results, then a gradient or None for every leaf."""
+    """An exported graph, with what its inputs and outputs are.
+
+    It takes (*effect tokens, *leaves of (args, kwargs), *tangents). It returns (*tokens, *updated inputs, *leaves of the result).
+    A joint graph then returns the bases of outputs that are views, and for every leaf a gradient or None.
+    """
 
     graph_module: torch.fx.GraphModule
     metadata: ViewAndMutationMeta
@@ -56,11 +59,11 @@ def _aot_export_function(
     trace_joint: bool = False,
     kwargs: dict[str, Any] | None = None,
 ) -> tuple[torch.fx.GraphModule, ViewAndMutationMeta, pytree.TreeSpec, pytree.TreeSpec]:
-    """The graph, what it does to its inputs, the structure of (args, kwargs), and that of the result.
+    """Returns the graph, its mutations and aliases, the pytree spec of (args, kwargs), and that of the result.
 
     An inference graph takes leaves and returns (*updated inputs, *leaves of the result). A joint graph is called with (leaves,
-    incoming gradients) and returns ([updated inputs, leaves of the result], [a gradient or None per leaf]). Tokens of side
-    effects come before leaves and before updated inputs.
+    tangents) and returns ([*updated inputs, *leaves of the result], [a gradient or None for each leaf]). Effect tokens come
+    before the leaves and before the updated inputs.
     """
     exported = export_function(
         func,
@@ -95,10 +98,10 @@ def export_function(
 ) -> ExportedFunction:
     """The exported graph of `func(*args, **kwargs)`.
 
-    trace_joint: with the backward, where anything has a gradient. no_tangents: the one differentiable output is a scalar whose
-    incoming gradient is 1. keep_input_mutations: what may be written inside of the graph is. dynamic_shapes: sizes
-    are symbols; None for "if fake arguments have a shape env". names: of the leading leaves, for errors.
-    Integers are constants of the graph. Raises an ExportError for what would have to be done outside of the graph.
+    trace_joint: include the backward, if anything requires a gradient. no_tangents: the only differentiable output is a scalar,
+    and its tangent is 1. keep_input_mutations: the graph itself writes to inputs where it can. dynamic_shapes: sizes are
+    symbols; with None they are if a fake argument has a shape env. names: of the first leaves, for errors.
+    Integers become constants of the graph. Raises an ExportError for an effect that only a runtime wrapper could reproduce.
     """
     flat_fn, out_spec = create_tree_flattened_fn(func, args, kwargs or {})
     leaves, in_spec = pytree.tree_flatten((args, kwargs or {}))
@@ -141,7 +144,7 @@ def export_function(
 
 
 def _checked_names(leaves: Sequence[Any], names: Sequence[str]) -> list[str]:
-    """A name for every leaf. Raises an ExportError for wrapper subclasses, and for functionalized random numbers."""
+    """A name for every leaf. Raises an ExportError for a wrapper subclass, or if random ops are to be functional."""
     every = [*names, *(f"input {i}" for i in range(len(names), len(leaves)))]
     for name, leaf in zip(every, leaves, strict=True):
         refuse_subclass(leaf, name)
@@ -154,8 +157,10 @@ def _have_symbols(leaves: Sequence[Any]) -> bool:
 
 
 def _with_outputs(program: FunctionalProgram, *, keeps_mutations: bool) -> tuple[torch.fx.GraphModule, int]:
-    """Leaves out what only code around the graph would need: numbers for views, and without backward bases. Says how many
-    outputs are the forward's."""
+    """Removes outputs that only a runtime wrapper reads, and returns the graph with its number of forward outputs.
+
+    Those are symbolic numbers for views, and, in an inference graph, the bases of views.
+    """
     graph_module, analysis = program.graph_module, program.analysis
     if keeps_mutations:
         slots = graph_module.graph.find_nodes(op="placeholder")
@@ -168,7 +173,7 @@ def _with_outputs(program: FunctionalProgram, *, keeps_mutations: bool) -> tuple
     forward += [returned[info.position] for info in analysis.outputs]
     gradients: list[Any] = []
     if analysis.has_backward:
-        forward += [returned[position] for position in analysis.bases]  # tangents are theirs
+        forward += [returned[position] for position in analysis.bases]  # tangents of views belong to bases
         if program.traced.example_tangents:
             add_tangents_of_repeated_outputs(graph, analysis)
         found = returned[analysis.num_forward_outputs :]
@@ -178,7 +183,7 @@ def _with_outputs(program: FunctionalProgram, *, keeps_mutations: bool) -> tuple
 
 
 def _thread_tokens(graph_module: torch.fx.GraphModule, traced: TracedProgram) -> int:
-    """Number of kinds of side effects, which have a token each."""
+    """Orders side effects by tokens, one for each kind of effect, and returns their number."""
     tokens = thread_tokens(graph_module, traced.fake_mode)
     if tokens.backward:
         raise UnsupportedByRefimpl(
@@ -192,7 +197,7 @@ def _thread_tokens(graph_module: torch.fx.GraphModule, traced: TracedProgram) ->
 
 
 def _take_primals_and_tangents(exported: ExportedFunction) -> None:
-    """A joint graph is called with two lists, and returns two."""
+    """Makes a joint graph take (primals, tangents) and return (outputs, gradients), each a list."""
     graph = exported.graph_module.graph
     output = graph.output_node()
     returned = list(output.args[0])  # type: ignore[call-overload]
@@ -207,14 +212,14 @@ def _take_primals_and_tangents(exported: ExportedFunction) -> None:
     exported.graph_module.recompile()
 
 
-# Tangents of outputs that are an earlier output once more. The caller of an exported joint graph passes a gradient for each
-# output. Around a compiled function a repeated output is one object with one gradient, and needs no second tangent.
+# Tangents of repeated outputs, as in `return y, y`. The caller of an exported joint graph passes a tangent for each output. In a
+# compiled function a repeated output is one object with one gradient, so the trace makes no second tangent.
 
 _add = torch.ops.aten.add.Tensor
 
 
 def add_tangents_of_repeated_outputs(graph: torch.fx.Graph, analysis: ProgramAnalysis) -> None:
-    """Adds placeholders, and puts those of all tangents in the order of the outputs: `tangents_1`, ..."""
+    """Adds a tangent placeholder for each repeated output, and names all tangents in the order of outputs: `tangents_1`, ..."""
     outputs = analysis.outputs
     if not any(info.kind is OutputKind.REPEATED for info in outputs):
         return

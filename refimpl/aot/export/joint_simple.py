@@ -1,7 +1,8 @@
-"""aot_export_joint_simple: the graph of a flat function that is called as the function is, and can be partitioned.
+"""aot_export_joint_simple: exports a function of flat arguments as a graph with the same arguments and results.
 
 Counterpart: torch/_functorch/aot_autograd.py aot_export_joint_simple
-Differs: no smoke test of the partitioned forward under a configuration switch; upstream's refers to names that are not there.
+Differs: upstream can test the partitioned forward under a configuration switch, by code that refers to missing names. There is no
+such test here.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ def aot_export_joint_simple(
     num_params_buffers: int = 0,
     decompositions: DecompositionTable | None = None,
 ) -> torch.fx.GraphModule:
-    """A graph that is called as `func` is, if no gradients are asked for, or none are needed.
+    """The graph of `func`. Without a backward it has the arguments and results of `func`.
 
-    A joint graph is called with (args, incoming gradients) and returns (results, a gradient or None per argument); the forward
-    that a partitioner makes of it is called as `func` is, and returns what it returns before what it saves.
-    Raises ConventionChanged for a function that writes to an input, returns memory of an input, or takes or returns nested
-    containers; and what every export refuses.
+    A joint graph is called with (args, tangents) and returns (results, a gradient or None for each argument). A partitioner can
+    split it: its forward takes the arguments of `func` and returns the results of `func`, then saved values.
+    Raises ConventionChanged for a function that mutates an input, returns an alias of an input, has side effects, or takes or
+    returns nested containers. Raises another ExportError for what no export supports.
     """
     with torch.set_grad_enabled(torch.is_grad_enabled() and trace_joint):
         graph_module, metadata, in_spec, out_spec = _aot_export_function(
@@ -55,7 +56,7 @@ def aot_export_joint_simple(
 
 
 def _refuse_code_around(metadata: ViewAndMutationMeta, *, is_joint: bool) -> None:
-    """No input is written to; no output has to be made again from an input, or from a base that has the gradient."""
+    """Raises ConventionChanged if an input is mutated, or an output is an alias of an input or a differentiable view."""
     if metadata.mutated_inp_runtime_indices:
         raise ConventionChanged(
             f"aot_export_joint_simple does not support input mutations: input {metadata.mutated_inp_runtime_indices[0]} is "

@@ -1,9 +1,9 @@
-"""aot_export_module: a module as one functional graph, with its backward if asked for, and what goes in and comes out.
+"""aot_export_module: exports a module as one functional graph, with or without its backward, and a signature.
 
 Counterpart: torch/_functorch/aot_autograd.py aot_export_module
-Differs: right where upstream 2.13 is not. A value that a forward assigns to a buffer is an update of the buffer (upstream drops
-it); of a parameter that is reachable by several names the first has the gradient, the others zeros (AssertionError); two inputs
-may have one value for a gradient (AssertionError); a joint graph may have keyword arguments (TypeError).
+Differs: four programs work that fail in upstream 2.13. A tensor that forward assigns to a buffer updates the buffer (upstream
+drops it). If a parameter has several names, the first gets the gradient and the others get zeros (AssertionError). One node may
+be the gradient of two inputs (AssertionError). A joint graph may have keyword arguments (TypeError).
 """
 
 from __future__ import annotations
@@ -42,15 +42,18 @@ def aot_export_module(
     dynamic_shapes: bool | None = None,
     kwargs: dict[str, Any] | None = None,
 ) -> tuple[torch.fx.GraphModule, GraphSignature]:
-    """The graph takes (*parameters, *buffers, *leaves of (args, kwargs)) and returns (*updated inputs, *leaves of the result),
-    and with `trace_joint` the gradients of the loss for parameters and inputs that require them. With side effects there are
-    tokens before all of these.
+    """The graph of a module, and the signature that names its inputs and outputs.
 
-    The caller applies updates. The loss is the output at `output_loss_index`, a scalar, and the only output that requires a
-    gradient; nothing that requires one may be written to. Without `trace_joint` the module runs under no_grad, with
-    `pre_dispatch` in the present grad mode, of which changes are recorded.
-    Raises an ExportError: geometry of an input changed, an input written to that shares memory with another, a wrapper
-    subclass, no tuple returned, a bad loss; and GradientMissing.
+    The graph takes (*parameters, *buffers, *leaves of (args, kwargs)) and returns (*updated inputs, *leaves of the result). With
+    `trace_joint` it also returns the gradients of the loss for parameters and inputs that require them. If there are side
+    effects, tokens precede the inputs and the outputs. The caller copies updated inputs into the inputs.
+
+    With `trace_joint` the loss is the output at `output_loss_index`. It must be a scalar and the only output that requires a
+    gradient, and no input that requires a gradient may be mutated. Without `trace_joint` the module runs under no_grad, unless
+    `pre_dispatch` is set: then it runs in the present grad mode, and the graph records changes of the mode.
+    Raises an ExportError if the geometry of an input changes, a mutated input shares memory with another, an input or output is
+    a wrapper subclass, the module returns no tuple or list, the loss is missing or unsuitable, or both `trace_joint` and
+    `pre_dispatch` are set. Raises GradientMissing if the loss does not depend on an input that requires a gradient.
     """
     if pre_dispatch and trace_joint:
         raise JointWithPreDispatch
@@ -80,7 +83,10 @@ def aot_export_module(
 
 
 class _ModuleRun:
-    """Runs the module on other values than its own, and notes what the graph's outputs will be. Mutable; one per export."""
+    """Runs the module with other parameters and buffers, and notes which output is the loss and which buffers were assigned.
+
+    Mutable; made for one export.
+    """
 
     def __init__(self, mod: torch.nn.Module, names: tuple[str, ...], *, loss_index: int | None, is_joint: bool) -> None:
         self.mod = mod
@@ -93,10 +99,10 @@ class _ModuleRun:
         self.loss_index = loss_index
         self.is_joint = is_joint
         self.loss_leaf: int | None = None
-        self.assigned: tuple[int, ...] = ()  # inputs, buffers all of them, that were assigned something
+        self.assigned: tuple[int, ...] = ()  # positions of buffers that forward assigned to, among the inputs
 
     def __call__(self, values: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, list[torch.Tensor]]:
-        """What the module returns, and what it has assigned to buffers."""
+        """The result of the module, and the tensors that it assigned to buffers."""
         count = len(self.names)
         by_name = dict(zip(self.names, values[:count], strict=True))
         given = {name: by_name[self.first_names[name]] for name in self.names}
@@ -113,12 +119,15 @@ class _ModuleRun:
         return result, [assigned[self.names[i]] for i in self.assigned]
 
     def is_repeated(self, position: int) -> bool:
-        """Whether the input is a parameter or buffer that an earlier one is too: the module runs on the earlier one."""
+        """Whether the input is a parameter or buffer that has an earlier name too; the module runs on the input of that name."""
         return position < len(self.names) and self.first_names[self.names[position]] != self.names[position]
 
 
 def leaf_of_loss(result: Sequence[Any], loss_index: int | None) -> int:
-    """Position of the loss among the leaves of the result. Raises if it is no loss, or not the only output with a gradient."""
+    """Position of the loss among the leaves of the result.
+
+    Raises an ExportError if it is no differentiable scalar, or another output requires a gradient.
+    """
     if loss_index is None:
         raise LossIndexMissing(len(result))
     if not -len(result) <= loss_index < len(result):
@@ -166,7 +175,7 @@ def _check_assigned(name: str, value: Any, before: torch.Tensor | None, *, is_jo
 def _module_graph(
     exported: ExportedFunction, run: _ModuleRun, requires_grad: Sequence[bool]
 ) -> tuple[torch.fx.GraphModule, GraphSignature]:
-    """The graph with gradients only where there are some, and updates by assignment among the others."""
+    """Sets the graph's outputs: updates from mutations and assigned buffers, results, gradients of inputs that require them."""
     graph_module, graph = exported.graph_module, exported.graph_module.graph
     output = graph.output_node()
     tokens = list(output.args[0])[: exported.num_tokens]  # type: ignore[call-overload]

@@ -1,10 +1,10 @@
-"""What the inputs and outputs of an exported module's graph are, by the names of its nodes.
+"""The signature of an exported module's graph: which node is which parameter, buffer, input, update, output or gradient.
 
 Counterpart: torch/_functorch/_aot_autograd/schemas.py GraphSignature, BackwardSignature; input_output_analysis.py
 create_graph_signature
-Differs: positions are mapped, never names to names, so that a buffer may be called like a node. Every updated input and every
-gradient has a node of its own: where two are one value upstream's dictionaries lose an entry, or an assertion fails.
-`loss_output` is the loss; upstream 2.13 counts it among all outputs, and names an updated buffer if there is one
+Differs: it is built from positions, not names, so a buffer may have the name of a node. Every updated input and every gradient
+has a node of its own; if two share one, upstream loses an entry of a dictionary or fails an assertion. `loss_output` is the loss;
+upstream 2.13 uses its index among user outputs as one among all outputs, and names an updated buffer if there is one
 (create_graph_signature, `graph_output_names[loss_index]`).
 """
 
@@ -25,7 +25,7 @@ FQN = NewType("FQN", str)
 
 @dataclass(frozen=True, slots=True)
 class BackwardSignature:
-    """Of a joint graph: which output is whose gradient, and which is the loss. Names are those of nodes, and of parameters."""
+    """Which output of a joint graph is the gradient of which parameter or user input, and which is the loss."""
 
     gradients_to_parameters: dict[GraphOutputName, FQN]
     gradients_to_user_inputs: dict[GraphOutputName, GraphInputName]
@@ -34,10 +34,10 @@ class BackwardSignature:
 
 @dataclass(frozen=True, slots=True)
 class GraphSignature:
-    """Inputs are (tokens, parameters, buffers, user inputs); outputs (tokens, updated inputs, user outputs, gradients).
+    """The graph takes (tokens, parameters, buffers, user inputs) and returns (tokens, updated inputs, user outputs, gradients).
 
-    `in_spec` is the structure of ((parameters, buffers, *args), kwargs), `out_spec` that of what the module returns. An output
-    that is no tensor has the name None.
+    `in_spec` is the pytree spec of ((*parameters, *buffers, *args), kwargs), `out_spec` that of the module's result. A user
+    output that is a constant, not a node, has the name None.
     """
 
     parameters: list[FQN]
@@ -58,7 +58,7 @@ class GraphSignature:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleGraphOutputs:
-    """What a module's graph is to return. Keys are positions of inputs, tokens not counted."""
+    """The values that a module's graph is to return. Keys are positions of inputs, without tokens."""
 
     tokens: Sequence[torch.fx.Node] = ()
     updates: Mapping[int, torch.fx.Node]
@@ -67,12 +67,12 @@ class ModuleGraphOutputs:
     loss: int | None = None  # position among the user outputs
 
     def values(self) -> list[Any]:
-        """In the order of the graph."""
+        """All values in the order in which the graph returns them."""
         return [*self.tokens, *self.updates.values(), *self.user_outputs, *self.gradients.values()]
 
 
 def with_nodes_of_their_own(graph: torch.fx.Graph, outputs: ModuleGraphOutputs) -> ModuleGraphOutputs:
-    """Adds a `clone` where one value is the update or the gradient of a second input."""
+    """Adds a `clone` for each update or gradient whose node is already the update or gradient of another input."""
     seen: set[torch.fx.Node] = set()
 
     def own(node: torch.fx.Node) -> torch.fx.Node:
@@ -98,7 +98,7 @@ def graph_signature(
     in_spec: pytree.TreeSpec,
     out_spec: pytree.TreeSpec,
 ) -> GraphSignature:
-    """The signature of a graph whose placeholders are tokens, parameters, buffers, user inputs, and which returns `outputs`."""
+    """The signature of a graph that takes (tokens, parameters, buffers, user inputs) and returns `outputs`."""
     placeholders = [GraphInputName(node.name) for node in graph.find_nodes(op="placeholder")]
     input_tokens, inputs = placeholders[: len(outputs.tokens)], placeholders[len(outputs.tokens) :]
     fqns = [FQN(name) for name in (*parameters, *buffers)]

@@ -1,9 +1,9 @@
-"""What an analysis says, in the records that callers of upstream's entry points read.
+"""Mutations and aliases of a program, in records with the names and fields of upstream's metadata.
 
 Counterpart: torch/_functorch/_aot_autograd/schemas.py ViewAndMutationMeta, InputAliasInfo, OutputAliasInfo, MutationType,
 OutputType; collect_metadata_analysis.py run_functionalized_fw_and_collect_metadata
-Differs: these records are a summary for callers; refimpl itself reads refimpl.aot.analysis.metadata. Subclasses, tokens and
-random states have records of their own.
+Differs: these records are only for callers; refimpl itself uses refimpl.aot.analysis.metadata. They have no fields for
+subclasses, tokens and random states.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from refimpl.aot.options import AOTConfig
 
 
 class MutationType(enum.Enum):
-    """Who applies a mutation: nobody, the graph itself, the code around it."""
+    """What applies the mutation of an input: nothing (there is none), the graph itself, or its caller."""
 
     NOT_MUTATED = 1
     MUTATED_IN_GRAPH = 2
@@ -30,7 +30,7 @@ class MutationType(enum.Enum):
 
 
 class OutputType(enum.Enum):
-    """What an output shares memory with."""
+    """Which memory an output uses: its own, or that of an input or intermediate."""
 
     non_alias = 1
     alias_of_input = 2
@@ -44,7 +44,7 @@ class OutputType(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputAliasInfo:
-    """One input. Of what is not mutated, nothing is hidden or under no_grad."""
+    """The mutation of one input. The fields `mutations_...` are False if there is none."""
 
     is_leaf: bool = True
     mutates_data: bool = False
@@ -57,7 +57,7 @@ class InputAliasInfo:
 
     @property
     def mutation_type(self) -> MutationType:
-        """Data may be written inside of the graph where autograd does not have to see it (refimpl.aot.in_graph_mutations)."""
+        """The graph may write data itself if autograd need not see the write (refimpl.aot.in_graph_mutations)."""
         if not self.mutates_data and not self.mutates_metadata:
             return MutationType.NOT_MUTATED
         is_plain = not self.mutates_metadata and not self.requires_grad and not self.mutations_hidden_from_autograd
@@ -68,7 +68,10 @@ class InputAliasInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputAliasInfo:
-    """One output; one that is there twice is told twice. `base_idx`: input, base or output that it is a view of."""
+    """The memory of one output. `base_idx` is the position of the input, base or output that it is a view of.
+
+    A repeated output has the record of the first.
+    """
 
     output_type: OutputType
     raw_type: type
@@ -78,7 +81,7 @@ class OutputAliasInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewAndMutationMeta:
-    """One program: inputs and outputs in the order of the flat function's."""
+    """Mutations and aliases of a program. Inputs and outputs have the order of the flat function's."""
 
     input_info: tuple[InputAliasInfo, ...]
     output_info: tuple[OutputAliasInfo, ...]
@@ -88,7 +91,7 @@ class ViewAndMutationMeta:
 
     @property
     def mutated_inp_runtime_indices(self) -> tuple[int, ...]:
-        """Inputs that the code around the graph updates."""
+        """Positions of inputs that the graph's caller has to update."""
         infos = enumerate(self.input_info)
         return tuple(i for i, info in infos if info.mutation_type is MutationType.MUTATED_OUT_GRAPH)
 
@@ -99,12 +102,12 @@ class ViewAndMutationMeta:
 
     @property
     def num_outputs(self) -> int:
-        """Of the flat function."""
+        """How many outputs the flat function has."""
         return len(self.output_info)
 
 
 def view_and_mutation_meta(traced: TracedProgram, *, keep_input_mutations: bool = False) -> ViewAndMutationMeta:
-    """The summary of a trace."""
+    """The records for a traced program."""
     analysis = traced.analysis
     first = analysis.outputs[0].position if analysis.outputs else 0
     returned = list(traced.graph_module.graph.output_node().args[0])  # type: ignore[call-overload]
@@ -172,9 +175,9 @@ def run_functionalized_fw_and_collect_metadata(
     static_input_indices: list[int] | None = None,
     pre_dispatch: bool = False,
 ) -> Callable[..., ViewAndMutationMeta]:
-    """A function of the flat arguments of `f` that says what `f` does to them, and what its outputs are.
+    """A function that takes the flat arguments of `f`, traces `f`, and returns its mutations and aliases.
 
-    `f` returns a flat sequence. `flat_args_descs` and `static_input_indices` say nothing that the answer depends on.
+    `f` returns a flat sequence. `flat_args_descs` and `static_input_indices` do not change the result.
     """
     config = AOTConfig(pre_dispatch=pre_dispatch, is_export=True)
 
