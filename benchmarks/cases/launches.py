@@ -25,7 +25,7 @@ class _Compiled:
 
 
 class UncompiledDeviceLevel(DeviceLevel):
-    """The GPU level without the compiled kernel, which needs no GPU."""
+    """Prepares launches as for a GPU, but launches nothing: it measures the host's work, and needs no GPU."""
 
     def __init__(self) -> None:
         self.fp_fusion = False

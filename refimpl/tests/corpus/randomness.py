@@ -1,4 +1,4 @@
-"""Programs that draw random numbers: eager mode's, in its order, from a generator that is left as eager leaves it."""
+"""Programs that draw random numbers: compiled, they draw eager mode's numbers and leave the generator in its state."""
 
 from __future__ import annotations
 
