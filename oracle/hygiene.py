@@ -193,14 +193,21 @@ def _attribute(name: str, owner: Any, attribute: str) -> _Probe:
 
 def _read_autocast() -> tuple[Any, ...]:
     devices = [(torch.is_autocast_enabled(name), torch.get_autocast_dtype(name)) for name in _AUTOCAST_DEVICES]
-    return (*devices, torch.is_autocast_cache_enabled())
+    torch.autocast_increment_nesting()
+    return (*devices, torch.is_autocast_cache_enabled(), torch.autocast_decrement_nesting())
 
 
 def _write_autocast(value: tuple[Any, ...]) -> None:
-    for name, (is_enabled, dtype) in zip(_AUTOCAST_DEVICES, value[:-1], strict=True):
+    for name, (is_enabled, dtype) in zip(_AUTOCAST_DEVICES, value[:-2], strict=True):
         torch.set_autocast_enabled(name, is_enabled)
         torch.set_autocast_dtype(name, dtype)
-    torch.set_autocast_cache_enabled(value[-1])
+    torch.set_autocast_cache_enabled(value[-2])
+    # Within a context that is never left, casts of parameters are kept, and later contexts of another dtype use them.
+    torch.autocast_increment_nesting()
+    while torch.autocast_decrement_nesting() > value[-1]:
+        torch.clear_autocast_cache()
+    for _ in range(value[-1] - _read_autocast()[-1]):
+        torch.autocast_increment_nesting()
 
 
 def _flushes_denormals() -> bool:
@@ -437,7 +444,7 @@ _PROBES: tuple[_Probe, ...] = (
         read=torch.backends.cuda.math_sdp_enabled,
         write=torch.backends.cuda.enable_math_sdp,
     ),
-    _Probe(name="autocast (cpu, cuda, cache)", read=_read_autocast, write=_write_autocast),
+    _Probe(name="autocast (cpu, cuda, cache, depth)", read=_read_autocast, write=_write_autocast),
     _Probe(name="number of threads", read=torch.get_num_threads, write=torch.set_num_threads),
     _Probe(name="number of interop threads", read=torch.get_num_interop_threads),
     _Probe(name="flush denormals", read=_flushes_denormals, write=torch.set_flush_denormal),
