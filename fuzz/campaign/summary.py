@@ -13,10 +13,10 @@ from typing import Any
 from fuzz.campaign.relations import relation_lines
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import CampaignState, FoundBucket, FoundProgram, Work
-from fuzz.draw.settings import SHARED_OPTIONS
 from fuzz.program.render import render_shown
 from fuzz.program.structure import FuzzProgram
 from fuzz.triage.ledger import Recheck
+from oracle.localisation.ladder import SHARED_OPTIONS
 from oracle.symptom import Symptom
 
 _SHOWN_ERRORS = 3

@@ -16,9 +16,10 @@ from fuzz.program.render import render
 from fuzz.program.structure import FuzzProgram
 from fuzz.reduce import Hint, reduce_counted
 from fuzz.reduce.trials import TrialProcess
-from fuzz.triage.localise import first_wrong, ladder_of, second_opinion
+from fuzz.triage.localise import first_wrong, second_opinion
 from fuzz.triage.repro import repro_script
 from oracle.errors import UsageError
+from oracle.localisation.ladder import ladder_of
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status, Verdict

@@ -20,9 +20,10 @@ from fuzz.judge.relation import judge_relation
 from fuzz.judge.single import judge
 from fuzz.program.render import to_program
 from fuzz.program.structure import FuzzProgram
-from fuzz.triage.culprit import find_culprit
 from oracle.errors import InternalError
+from oracle.localisation.culprit import find_culprit
 from oracle.program import Program
+from oracle.program.build import instantiate
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve
 from oracle.subjects.spec import SubjectSpec
@@ -74,7 +75,7 @@ class TrialProcess:
         return Verdict(status=status, symptom=with_relation(self._relation, symptom) if self._relation else symptom)
 
     def culprit(self, program: FuzzProgram, subject: SubjectSpec, symptom: Symptom, *, timeout_s: float) -> str:
-        """The result of `fuzz.triage.culprit`; "" if the child does not answer in time."""
+        """The culprit (`oracle.localisation.culprit`); "" if the child does not answer in time."""
         message = {
             "ask": "culprit", "program": program.to_json(), "subject": subject.to_json(), "symptom": symptom.to_json(),
         }  # fmt: skip
@@ -161,7 +162,8 @@ def _answer(message: dict[str, Any]) -> dict[str, Any]:
         subject = _loaded(json.dumps(message["subject"], sort_keys=True))
         program = FuzzProgram.from_json(message["program"])
         if message["ask"] == "culprit":
-            return {"culprit": find_culprit(program, subject, Symptom.from_json(message["symptom"]))}
+            plain, symptom = to_program(program, name="culprit"), Symptom.from_json(message["symptom"])
+            return {"culprit": find_culprit(lambda: instantiate(plain), subject, symptom).text}
         if message["relation"]:
             related = judge_relation(program, relation_named(message["relation"]), subject)
             return {"verdict": (related.verdict if related is not None else _NOT_RELATED).to_json()}

@@ -1,24 +1,17 @@
-"""First wrong rung and culprit; and the child process in which candidates are judged."""
+"""The first wrong rung of a drawn program; and the child process in which candidates are judged."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-import pytest
-import torch
-from torch._inductor import compile_fx
-
-import fuzz.triage.culprit as culprit_module
 from fuzz.program.parsing import program_of
 from fuzz.program.structure import FuzzProgram
 from fuzz.reduce.trials import TrialProcess
-from fuzz.triage.culprit import find_culprit
-from fuzz.triage.localise import LADDER, first_wrong_rung, judge_here, ladder_of
-from oracle.case import CaseResult
-from oracle.program import Call, Program
-from oracle.subjects.base import Subject
-from oracle.subjects.registry import load, resolve
+from fuzz.triage.localise import first_wrong, judge_here
+from oracle.localisation.ladder import LADDER, ladder_of
+from oracle.program import Call
+from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, symptom_of
 from oracle.verdict import Status, Verdict
@@ -73,9 +66,9 @@ def test_a_wrong_answer_names_the_first_stage_of_an_exported_program_that_gives_
     symptom = symptom_of(wrong)
     subject = resolve("refimpl.export[decomposed=all,through=saved]")
     judge_on = _judge_by({"refimpl.export[decomposed=all]": wrong, subject.name: wrong})
-    assert first_wrong_rung(_XOR, subject, symptom, judge_on=judge_on) == "refimpl.export[decomposed=all]"
+    assert first_wrong(_XOR, subject, symptom, judge_on=judge_on).name == "refimpl.export[decomposed=all]"
     assert judge_on.asked == ["refimpl.export", "refimpl.export[decomposed=all]"]
-    assert first_wrong_rung(_XOR, subject, symptom, judge_on=_judge_by({subject.name: wrong})) == subject.name
+    assert first_wrong(_XOR, subject, symptom, judge_on=_judge_by({subject.name: wrong})).name == subject.name
 
 
 def test_the_lowest_rung_with_the_same_symptom_is_the_first_wrong_one() -> None:
@@ -84,74 +77,22 @@ def test_the_lowest_rung_with_the_same_symptom_is_the_first_wrong_one() -> None:
     )
     other = Verdict(status=Status.FAIL_STRIDE, symptom="call 0: output.stride() is (1,), but should be (2,)")
     judge_on = _judge_by({"dynamo": other, "aot_eager_decomp_partition": number, "inductor": number})
-    assert first_wrong_rung(_XOR, resolve("inductor"), _WRONG, judge_on=judge_on) == "aot_eager_decomp_partition"
+    assert first_wrong(_XOR, resolve("inductor"), _WRONG, judge_on=judge_on).name == "aot_eager_decomp_partition"
     assert judge_on.asked == [
         "dynamo",
         "aot_eager",
         "aot_eager_decomp_partition",
     ]  # cheapest first, the subject not again
-    assert first_wrong_rung(_XOR, resolve("inductor"), _WRONG, judge_on=_judge_by({})) == "inductor"
+    assert first_wrong(_XOR, resolve("inductor"), _WRONG, judge_on=_judge_by({})).name == "inductor"
 
 
 def test_rungs_are_judged_for_real() -> None:
     planted = resolve("fuzz.tests.planted_bugs:integer_value")
-    assert first_wrong_rung(_XOR, planted, symptom_of(judge_here(_XOR, planted))) == planted.name
+    assert first_wrong(_XOR, planted, symptom_of(judge_here(_XOR, planted))).name == planted.name
     decomposed = resolve("aot_eager_decomp_partition")
     symptom = symptom_of(judge_here(_GAPS, decomposed))
     assert symptom == _WRONG
-    assert first_wrong_rung(_GAPS, decomposed, symptom) == "aot_eager"
-
-
-def test_the_culprit_of_a_refusal_is_where_it_was_raised() -> None:
-    program = program_of("def program(a):\n    w = a.unfold(0, 2, 1)\n    w[:1] = 1\n    return w\n", [_tensor(4)])
-    subject = resolve("aot_eager")
-    symptom = symptom_of(judge_here(program, subject))
-    if symptom.status != Status.FAIL_TO_RUN.value:
-        pytest.skip("this torch accepts a write through overlapping windows")
-    assert find_culprit(program, load(subject), symptom).startswith("raised in: torch/")
-
-
-def test_a_planted_decomposition_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = dict(compile_fx.select_decomp_table())
-    table[torch.ops.aten.hypot.default] = lambda a, b: (a * a + b * b).sqrt() + 1
-    monkeypatch.setattr(compile_fx, "select_decomp_table", lambda: table)
-    program = program_of("def program(a):\n    w = a.exp()\n    r = torch.hypot(w, a)\n    return r\n", [_tensor(4)])
-    subject = resolve("aot_eager_decomp_partition")
-    symptom = symptom_of(judge_here(program, subject))
-    assert symptom == _WRONG
-    assert find_culprit(program, load(subject), symptom) == "decomposition: aten.hypot"
-
-
-def test_what_no_decomposition_causes_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = program_of(
-        "def program(a):\n    w = torch.frac(a)\n    r = w.sinc().nan_to_num()\n    return r\n", [_tensor(4)]
-    )
-    asked = []
-
-    def wrong_however(asked_program: Program, subject: Subject) -> CaseResult:
-        asked.append(asked_program.name)
-        return CaseResult(verdict=Verdict(status=Status.FAIL_ACCURACY, symptom="output: number differs"))
-
-    monkeypatch.setattr(culprit_module, "judge", wrong_however)
-    symptom = symptom_of(Verdict(status=Status.FAIL_ACCURACY, symptom="output: number differs"))
-    assert find_culprit(program, load(resolve("aot_eager_decomp_partition")), symptom) == ""
-    assert len(asked) == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("body", "culprit"),
-    [
-        ("r = a.t().contiguous().argmin()", "lowering: aten.argmin"),
-        ("r = torch.slice_scatter(a, b)\n    a.zero_()", "pass: reinplace_inplaceable_ops"),
-    ],
-)
-def test_the_culprit_in_inductor(body: str, culprit: str) -> None:
-    program = program_of(f"def program(a, b):\n    {body}\n    return r\n", [_tensor(5, 7), _tensor(5, 7)])
-    subject = resolve("inductor")
-    verdict = judge_here(program, subject)
-    assert verdict.status is Status.FAIL_ACCURACY, "fixed in this torch: choose another program"
-    assert culprit == find_culprit(program, load(subject), symptom_of(verdict))
+    assert first_wrong(_GAPS, decomposed, symptom).name == "aot_eager"
 
 
 # ---------------------------------------------------------------------------------------------------- trials in a child

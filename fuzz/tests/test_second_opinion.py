@@ -18,8 +18,9 @@ from fuzz.campaign.work import task_of
 from fuzz.program.parsing import program_of
 from fuzz.program.structure import FuzzProgram
 from fuzz.reduce.task import reduce_finding
-from fuzz.triage.localise import AGREES, SECOND, judge_here, ladder_of, second_opinion
+from fuzz.triage.localise import judge_here, second_opinion
 from oracle.isolate import Completed, TaskResult
+from oracle.localisation.ladder import AGREES, SECOND, ladder_of
 from oracle.program import Call
 from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec

@@ -1,7 +1,7 @@
 """Buckets: findings that are counted as one bug, by their reduced programs. Does not import torch.
 
 A bucket is identified by the first wrong rung, the symptom, the operators of the reduced program, and the culprit if it is known
-(`fuzz.triage.culprit`). Names, sizes, values, the order of arguments and the spelling of an operator (`a // b`,
+(`oracle.localisation.culprit`). Names, sizes, values, the order of arguments and the spelling of an operator (`a // b`,
 `torch.floor_divide(a, b)`, `a.floor_divide_(b)`) make no difference.
 """
 

@@ -91,7 +91,7 @@ class FindingPattern:
     extra: int = 0  # it has at most so many other operators
     one_of: tuple[str, ...] = ()  # one of the others is among these
     kinds: tuple[str, ...] = ("*",)  # globs; one matches the kind of the symptom (oracle.symptom)
-    culprits: tuple[str, ...] = ("*",)  # globs; one matches the culprit found by fuzz.triage.culprit
+    culprits: tuple[str, ...] = ("*",)  # globs; one matches the culprit found by oracle.localisation.culprit
     before: tuple[str, ...] = ()  # globs; one matches a statement before a call
     lines: tuple[str, ...] = ()  # globs; each one matches a line of the program
     arguments: tuple[str, ...] = ()  # globs; one argument's JSON (keys sorted) matches all of them

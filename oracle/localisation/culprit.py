@@ -1,0 +1,239 @@
+"""Finds the culprit: the part of torch's compiler without which a symptom goes away (ablation).
+
+On `aot_eager_decomp_partition` it is a decomposition; on `inductor` a graph pass, the lowering of an operator, vector code, or
+fusion. On every rung it may be an option that the user gave. If the compiler raises, it is the function that raised.
+
+Counterpart: torch/_inductor/compiler_bisector.py
+Differs: asks the judge about one symptom, not a user's test; a set of parts may be to blame together; lowerings and
+decompositions are switched off by name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
+from oracle.localisation.parts import CODEGEN, CalledOperators, Part, recording, without
+from oracle.observe import observe
+from oracle.program.build import Instance
+from oracle.subjects.base import Subject
+from oracle.subjects.registry import load
+from oracle.symptom import Symptom, matches, symptom_of
+from oracle.verdict import Status
+
+_CPU_BUDGET_S = 40.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One run of the compiler without some of its parts."""
+
+    parts: tuple[str, ...]  # what was switched off: "pass: remove_noop_ops"
+    outcome: str  # "right", "wrong" (the same symptom), or another symptom
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    """The parts to blame, and the trials that show it."""
+
+    text: str = ""  # "lowering: aten.argmin", "pass: a, b" if only both together cure; "" if nothing does
+    parts: tuple[Part, ...] = ()
+    trials: tuple[Trial, ...] = ()
+    is_finished: bool = True  # False: the budget was used up before
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Culprit:
+        parts = tuple(Part(**part) for part in data["parts"])
+        trials = tuple(Trial(**{**trial, "parts": tuple(trial["parts"])}) for trial in data["trials"])
+        return cls(**{**data, "parts": parts, "trials": trials})
+
+
+def find_culprit(
+    make: Callable[[], Instance], subject: Subject, symptom: Symptom, *, cpu_budget_s: float = _CPU_BUDGET_S
+) -> Culprit:
+    """The culprit of a symptom on the first wrong rung. Call it in a child process: it patches the compiler.
+
+    `make` makes a fresh instance of the program. The budget is CPU time, including compilers that are started, so that a busy
+    machine gives the same answer.
+    """
+    search = _Search(make, subject, symptom, _cpu_seconds() + cpu_budget_s)
+    if symptom.status == Status.FAIL_TO_RUN.value:
+        return Culprit(text=_raised_in(search.judged(subject).traceback))
+    found: Culprit | None = None
+    with contextlib.suppress(_OutOfTimeError):
+        found = search.option() or search.part()
+    if found is None:
+        return Culprit(trials=tuple(search.trials), is_finished=False)
+    return replace(found, trials=tuple(search.trials))
+
+
+class _OutOfTimeError(Exception):
+    """The budget is used up."""
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+class _Search:
+    """Judges one program on one subject again and again, without parts of the compiler."""
+
+    def __init__(self, make: Callable[[], Instance], subject: Subject, symptom: Symptom, deadline: float) -> None:
+        self._make, self._subject, self._symptom, self._deadline = make, subject, symptom, deadline
+        self._eager = EagerState(make=make)
+        self.trials: list[Trial] = []
+
+    # ------------------------------------------------------------------------------------------------------- trials
+
+    def judged(self, subject: Subject) -> CaseResult:
+        """The result on a subject. Raises _OutOfTimeError after the deadline."""
+        if _cpu_seconds() > self._deadline:
+            raise _OutOfTimeError
+        return judge_subject(eager=self._eager, subject=subject, options=CaseOptions())
+
+    def outcome(
+        self, names: Sequence[str], context: AbstractContextManager[Any], subject: Subject | None = None
+    ) -> str:
+        """ "right", "wrong", or another symptom that the program has in this context."""
+        started = time.monotonic()
+        with context:
+            verdict = self.judged(subject or self._subject).verdict
+        seen = symptom_of(verdict)
+        if matches(self._symptom, seen):
+            outcome = "wrong"
+        else:
+            outcome = "right" if not verdict.status.is_finding else f"{seen.status}: {seen.kind}"
+        self.trials.append(Trial(parts=tuple(names), outcome=outcome, seconds=time.monotonic() - started))
+        return outcome
+
+    def without(self, parts: Sequence[Part]) -> str:
+        """The outcome without these parts."""
+        return self.outcome([str(part) for part in parts], without([*parts]))
+
+    def smallest_cure(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """A smallest set of parts whose absence cures, by delta debugging; of several the one with the last parts."""
+        if not parts:
+            return ()
+        together = self.without(parts)
+        if together == "wrong":
+            return ()
+        if together != "right":  # the compiler cannot do without all of them
+            single = next((part for part in reversed(parts) if self.without([part]) == "right"), None)
+            return () if single is None else (single,)
+        kept = list(parts)
+        size = len(kept) // 2
+        while size:
+            at = 0
+            while at < len(kept):
+                rest = kept[:at] + kept[at + size :]
+                if rest and self.without(rest) == "right":
+                    kept = rest
+                else:
+                    at += size
+            size //= 2
+        return tuple(kept)
+
+    # ------------------------------------------------------------------------------------------------------- search
+
+    def option(self) -> Culprit | None:
+        """An option of the subject, or of the program's configuration, without which the symptom goes away."""
+        spec = self._subject.spec
+        for key in spec.options:
+            if key in ("backend", "dynamic"):  # these define the rung
+                continue
+            plain = replace(spec, options={k: v for k, v in spec.options.items() if k != key})
+            if self.outcome([f"option: {key}"], contextlib.nullcontext(), load(plain)) == "right":
+                return Culprit(text=f"option: {key}={spec.options[key]}")
+        program = self._make().program
+        for key in program.config:
+            name = f"option: {key}={program.config[key]}"
+            if self._right_without_config(key, name):
+                return Culprit(text=name)
+        return None
+
+    def _right_without_config(self, key: str, name: str) -> bool:
+        def make() -> Instance:
+            instance = self._make()
+            config = {k: v for k, v in instance.program.config.items() if k != key}
+            return replace(instance, program=replace(instance.program, config=config))
+
+        usual, self._eager = self._eager, EagerState(make=make)
+        try:
+            return self.outcome([name], contextlib.nullcontext()) == "right"
+        finally:
+            self._eager = usual
+
+    def part(self) -> Culprit:
+        """A decomposition, a pass, a lowering, or a part of code generation."""
+        backend = self._subject.spec.options.get("backend")
+        if backend == "aot_eager_decomp_partition":
+            return _named(self.smallest_cure(self._decompositions()))
+        if backend != "inductor":
+            return Culprit()
+        with recording() as seen:
+            self.outcome([], contextlib.nullcontext())
+            passes = self.smallest_cure(seen.optional_passes())
+            if passes:
+                return _named(passes)
+            return self._of_code(seen.lowerings())
+
+    def _of_code(self, lowerings: list[Part]) -> Culprit:
+        """The culprit behind the passes. Without fusion, or with one lowering less, much is different in the code."""
+        options = [Part(kind="codegen", name=name) for name in reversed(CODEGEN)]  # of several, the first of the table
+        found_options = self.smallest_cure(options)
+        whole = found_options[0] if len(found_options) == 1 else None
+        cures = self.smallest_cure(lowerings)
+        is_fusion = whole is not None and whole.name == "fusion"
+        if cures and is_fusion:  # falling back prevents fusion: if others cure as well, no single lowering is wrong
+            others = [part for part in lowerings if part not in cures]
+            if others and self.without(others) == "right":
+                cures = ()
+        if cures:
+            found = _named(cures)
+            is_vector = whole is not None and whole.name == "vector code"
+            return replace(found, text=f"{found.text}, vector code") if is_vector else found
+        return _named(found_options)
+
+    def _decompositions(self) -> list[Part]:
+        modes: list[CalledOperators] = []
+
+        def recorder() -> CalledOperators:
+            modes.append(CalledOperators())
+            return modes[-1]
+
+        observe(self._make(), around_call=recorder)
+        return list(dict.fromkeys(part for mode in modes for part in mode.decomposed()))
+
+
+def _named(parts: tuple[Part, ...]) -> Culprit:
+    if not parts:
+        return Culprit()
+    names = [str(part).partition(": ")[2] for part in parts]
+    return Culprit(text=f"{parts[0].kind}: {', '.join(dict.fromkeys(names))}", parts=parts)
+
+
+# -------------------------------------------------------------------------------------------------------------- raising
+
+_FRAME = re.compile(r'File "[^"]*?/(torch/[\w/]+\.py)", line \d+, in ([\w<>]+)')
+_CARRIES = re.compile(
+    r"convert_frame|eval_frame|/exc\.py|output_graph|symbolic_convert|compile_fx|aot_autograd|_utils_internal"
+)
+
+
+def _raised_in(traceback: str) -> str:
+    """The innermost function of torch in a traceback, without functions that only wrap errors."""
+    frames = [(path, name) for path, name in _FRAME.findall(traceback)]
+    telling = [frame for frame in frames if not _CARRIES.search(frame[0])] or frames
+    return f"raised in: {telling[-1][0]} {telling[-1][1]}" if telling else ""

@@ -1,0 +1,215 @@
+"""The parts of torch's compilers that can be switched off, each by a context manager: passes, lowerings, decompositions, options.
+
+Only torch's own switches and hooks are used. A part is written "pass: reinplace_inplaceable_ops" or "lowering: aten.argmin".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch._inductor.compile_fx
+import torch._inductor.config
+from torch._inductor import graph as inductor_graph
+from torch._inductor.lowering import fallback_handler
+from torch.fx.passes.graph_transform_observer import GraphTransformObserver
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from oracle.errors import UsageError
+
+KINDS = ("pass", "lowering", "decomposition", "codegen")
+# Passes that the next stage depends on, which cannot be switched off.
+_NEEDED_PASSES = re.compile(
+    r"decompose|stable_sort|topological|assert|cuda|comm|ddp|fsdp|custom|profiler|overlap|bucket"
+)
+# What code generation does to the whole program, with the options of Inductor that switch it off.
+CODEGEN: dict[str, dict[str, Any]] = {
+    "vector code": {"cpp.simdlen": 1},
+    "fusion": {"max_fusion_size": 1, "epilogue_fusion": False, "prologue_fusion": False},
+    "buffers used again in place": {"inplace_buffers": False, "allow_buffer_reuse": False},
+    "constant folding": {"joint_graph_constant_folding": False},
+    "layout optimization": {"layout_optimization": False},
+    "loop order": {"pick_loop_orders": False, "loop_ordering_after_fusion": False, "loop_index_inversion_in_fusion": False},
+    "threads": {"cpp.threads": 1},
+    "split reductions": {"split_reductions": False},
+    "index propagation": {"constant_and_index_propagation": False},
+    "weights packed in advance": {"cpp.weight_prepack": False, "freezing": False},
+    "random numbers of its own": {"fallback_random": True},
+    "autotuning": {"max_autotune": False, "max_autotune_gemm": False, "coordinate_descent_tuning": False},
+    "C++ wrapper": {"cpp_wrapper": False},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of a compiler. `name` is that of a pass, of an operator ("aten.argmin.default"), or a key of CODEGEN."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {_packet(self.name) if self.kind in ('lowering', 'decomposition') else self.name}"
+
+    def switched_off(self) -> AbstractContextManager[Any]:
+        """A context without this part."""
+        match self.kind:
+            case "pass":
+                return config(disabled_passes=self.name)
+            case "lowering":
+                return lowering({}, frozenset([self.name]))
+            case "decomposition":
+                return _without_decompositions(frozenset([self.name]))
+            case _:
+                return config(**CODEGEN[self.name])
+
+
+def parse_part(text: str) -> Part:
+    """The part that a text such as "lowering: aten.argmin" names.
+
+    Raises UsageError for another form, and for a part of code generation that does not exist.
+    """
+    kind, colon, name = (piece.strip() for piece in text.partition(":"))
+    if kind not in KINDS or not colon or not name or (kind == "codegen" and name not in CODEGEN):
+        raise UsageError(
+            seen=f"part {text!r}",
+            expected=f"KIND:NAME, where KIND is one of {', '.join(KINDS)}; of codegen the names are {', '.join(CODEGEN)}",
+            do="copy a part from the table that `torch-oracle localise` prints",
+        )
+    return Part(kind=kind, name=name)
+
+
+@contextlib.contextmanager
+def without(parts: list[Part]) -> Iterator[None]:
+    """A context without any of these parts."""
+    by_kind = {kind: frozenset(part.name for part in parts if part.kind == kind) for kind in KINDS}
+    with contextlib.ExitStack() as stack:
+        if by_kind["pass"]:
+            stack.enter_context(config(disabled_passes=",".join(sorted(by_kind["pass"]))))
+        if by_kind["lowering"]:
+            stack.enter_context(lowering({}, by_kind["lowering"]))
+        if by_kind["decomposition"]:
+            stack.enter_context(_without_decompositions(by_kind["decomposition"]))
+        for name in by_kind["codegen"]:
+            stack.enter_context(config(**CODEGEN[name]))
+        yield
+
+
+# ---------------------------------------------------------------------------------------------- parts that take part
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The parts that a compilation used, in order."""
+
+    passes: dict[str, None]
+    lowered: dict[str, None]
+
+    def optional_passes(self) -> list[Part]:
+        """The passes that can be left out."""
+        return [Part(kind="pass", name=name) for name in self.passes if name and not _NEEDED_PASSES.search(name)]
+
+    def lowerings(self) -> list[Part]:
+        """The operators that were lowered."""
+        return [Part(kind="lowering", name=name) for name in self.lowered]
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[Seen]:
+    """A context that records the parts of Inductor that are used, and keeps its caches from hiding them."""
+    seen = Seen({}, {})
+    with config(force_disable_caches=True), _recording_passes(seen.passes), lowering(seen.lowered, frozenset()):
+        yield seen
+
+
+class CalledOperators(TorchDispatchMode):
+    """A dispatch mode that records the overloads that are called, those of backward included."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: dict[Any, None] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.called[func] = None
+        return func(*args, **(kwargs or {}))
+
+    def decomposed(self) -> list[Part]:
+        """The decompositions of Inductor that apply to them."""
+        table = torch._inductor.compile_fx.select_decomp_table()
+        return [Part(kind="decomposition", name=str(op)) for op in self.called if op in table]
+
+
+# ----------------------------------------------------------------------------------------------------------- switches
+
+
+def config(**values: Any) -> AbstractContextManager[Any]:
+    """A context with these values of Inductor's configuration; options that this torch lacks are ignored."""
+    known = set(torch._inductor.list_options())
+    return torch._inductor.config.patch({name: value for name, value in values.items() if name in known})
+
+
+@contextlib.contextmanager
+def lowering(called: dict[str, None], as_fallback: frozenset[str]) -> Iterator[None]:
+    """A context that records which overloads are lowered; those named in `as_fallback` fall back to eager's kernel."""
+    original = inductor_graph.GraphLowering.call_function
+
+    def call_function(self: Any, target: Any, args: Any, kwargs: Any) -> Any:
+        if isinstance(target, torch._ops.OpOverload):
+            called[str(target)] = None
+            if _is_named(target, as_fallback):
+                return fallback_handler(target, add_to_fallback_set=False)(*args, **kwargs)
+        return original(self, target, args, kwargs)
+
+    with _replaced(inductor_graph.GraphLowering, "call_function", call_function):
+        yield
+
+
+@contextlib.contextmanager
+def _recording_passes(names: dict[str, None]) -> Iterator[None]:
+    original = GraphTransformObserver.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, gm: Any, passname: str, *args: Any, **kwargs: Any) -> None:
+        names[passname] = None
+        original(self, gm, passname, *args, **kwargs)
+
+    with _replaced(GraphTransformObserver, "__init__", init):
+        yield
+
+
+@contextlib.contextmanager
+def _without_decompositions(names: frozenset[str]) -> Iterator[None]:
+    module = torch._inductor.compile_fx
+    original = module.select_decomp_table
+
+    def select_decomp_table() -> Any:
+        return {op: rule for op, rule in original().items() if not _is_named(op, names)}
+
+    with _replaced(module, "select_decomp_table", select_decomp_table):
+        yield
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, value: Callable[..., Any]) -> Iterator[None]:
+    original = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def _is_named(overload: Any, names: frozenset[str]) -> bool:
+    """Whether an overload is named, or all overloads of its operator are."""
+    return bool(names) and (str(overload) in names or _packet(str(overload)) in names)
+
+
+def _packet(overload: str) -> str:
+    return overload.rpartition(".")[0] if overload.count(".") > 1 else overload
