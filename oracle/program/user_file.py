@@ -1,0 +1,303 @@
+"""A user's own code as a Program: `model.py:function`, `model.py:Module`, `model.py:make(3)`.
+
+The file's text is the program's source, with a few lines at its end, so that line numbers stay those of the file. A run of the
+program executes the file anew. Therefore a file that does more than compute (writes files, opens connections, starts processes)
+is refused, unless the user allows it. What it does is seen in a trial: a forked process that runs the program once in eager.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import json
+import multiprocessing
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+from oracle.errors import UsageError
+from oracle.program import Call, Program, default_plan
+from oracle.program.build import Instance, ProgramLoadError, instantiate
+from oracle.program.input_text import parse_call
+
+TARGET = re.compile(r"^(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)(?P<call>\(.*\))?$", re.DOTALL)
+_TRIAL_S = 120.0
+_SHOWN = 5
+# Audit events of code that does more than compute. "open" counts if it is for writing.
+_EFFECTS = frozenset(
+    [
+        "os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.truncate", "shutil.rmtree",
+        "socket.connect", "socket.bind", "subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.kill",
+    ]
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserFile:
+    """What a user named: a file, a name in it, and how it is called."""
+
+    path: Path
+    name: str
+    call: str = ""  # "(3, dim=4)": the name is a function that makes a module, called so
+    inputs: str = (
+        ""  # inputs as text (oracle.program.input_text), or the name of a function of the file that makes them
+    )
+
+
+def program_of_file(
+    target: str,
+    *,
+    inputs: str = "",
+    calls: int = 3,
+    seed: int = 0,
+    dynamic: bool | None = None,
+    backward: bool | None = None,
+    allow_effects: bool = False,
+) -> Program:
+    """The program that a target such as "model.py:Net" names, called `calls` times on other values.
+
+    `backward=None` differentiates if an input or a parameter requires grad. Runs the program once, in a forked process.
+
+    Raises UsageError if there is no such file or name, if the file does not import, if the inputs are missing or do not fit, if
+    eager cannot run the program, and for side effects that are not allowed.
+    """
+    asked = _parsed(target, inputs)
+    tree = _tree(asked.path)
+    folder = str(asked.path.parent.resolve())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)  # the file may import its neighbours; child processes inherit it
+    glue, is_module, call = _glue(asked, tree)
+    # A file without an end of line, or that ends in a comment, must not swallow the first line that is added.
+    source = asked.path.read_text(encoding="utf-8").rstrip("\n") + "\n\n" + glue
+    program = Program(
+        name=asked.path.name, source=source, calls=(call,), seed=seed, is_module=is_module, dynamic=dynamic
+    )
+    trial = _tried(program, asked)
+    if trial["effects"] and not allow_effects:
+        shown = "; ".join(trial["effects"][:_SHOWN])
+        raise UsageError(
+            seen=f"{target} has side effects: {shown}",
+            expected="a program that only computes, for it is run many times",
+            do="move the effects behind `if __name__ == '__main__':`, or allow them with --allow-effects",
+        )
+    differentiated = trial["needs_grad"] if backward is None else backward
+    return replace(program, calls=default_plan(replace(call, backward=differentiated), key=None, count=calls))
+
+
+def _parsed(target: str, inputs: str) -> UserFile:
+    found = TARGET.match(target)
+    if found is None:
+        raise UsageError(
+            seen=f"target {target!r}", expected="FILE.py:NAME, where NAME is a function or a module of the file",
+            do="write for example model.py:Net --inputs 'f32[4, 8]'",
+        )  # fmt: skip
+    path = Path(found["file"])
+    if not path.is_file():
+        raise UsageError(seen=f"no file {path}", expected="a Python file", do="check the path")
+    return UserFile(path=path, name=found["name"], call=found["call"] or "", inputs=inputs.strip())
+
+
+def _tree(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise UsageError(
+            seen=f"{path}{line}: {error.args[0]}", expected="a file of Python source", do="correct the file"
+        ) from error
+
+
+def _glue(asked: UserFile, tree: ast.Module) -> tuple[str, bool, Call]:
+    """The lines to add to the file, whether they define a factory of a module, and the call without its flags."""
+    names = _top_level(tree)
+    if asked.name not in names:
+        near = difflib.get_close_matches(asked.name, names, n=3, cutoff=0.4)
+        raise UsageError(
+            seen=f"{asked.path}: no {asked.name!r} at module level", expected=f"one of {', '.join(names) or 'none'}",
+            do=f"did you mean {' or '.join(near)}?" if near else "name a function or an nn.Module of the file",
+        )  # fmt: skip
+    node = names[asked.name]
+    is_module = True
+    if asked.call:
+        lines = [f"program = lambda: {asked.name}{_literal_call(asked)}"]
+    elif isinstance(node, ast.FunctionDef):
+        lines, is_module = [f"program = {asked.name}"], False
+    elif isinstance(node, ast.ClassDef):
+        lines = [f"program = {asked.name}"]
+    else:  # assigned or imported: only a run shows what it is
+        lines, is_module = [f"program = {asked.name}"], _is_module(asked)
+        if is_module:
+            lines = ["import copy as _copy", f"program = lambda: _copy.deepcopy({asked.name})"]
+    call, more = _inputs(asked, names)
+    return "\n".join([*lines, *more]) + "\n", is_module, call
+
+
+def _literal_call(asked: UserFile) -> str:
+    """The arguments in parentheses, if they are literals."""
+    try:
+        call = ast.parse(f"f{asked.call}", mode="eval").body
+        assert isinstance(call, ast.Call)
+        for value in (*call.args, *(keyword.value for keyword in call.keywords)):
+            ast.literal_eval(value)
+    except (SyntaxError, ValueError, AssertionError) as error:
+        raise UsageError(
+            seen=f"{asked.name}{asked.call}", expected="a call with Python literals, such as make(3, bias=False)",
+            do="write a function without arguments that makes the module, and name that",
+        ) from error  # fmt: skip
+    return asked.call
+
+
+def _top_level(tree: ast.Module) -> dict[str, ast.AST]:
+    """What each name at module level is bound by; the last counts."""
+    found: dict[str, ast.AST] = {}
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                found[name] = node
+            case ast.Assign(targets=targets):
+                found.update({target.id: node for target in targets if isinstance(target, ast.Name)})
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found[name] = node
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                found.update({(alias.asname or alias.name).partition(".")[0]: node for alias in names})
+            case _:
+                pass
+    return found
+
+
+def _is_module(asked: UserFile) -> bool:
+    """Whether a name that the file assigns or imports is an nn.Module. Runs the file."""
+    source = asked.path.read_text(encoding="utf-8") + f"\n\nprogram = lambda: {asked.name}\n"
+    try:
+        instance = instantiate(Program(name=asked.path.name, source=source))
+    except ProgramLoadError as error:
+        raise _does_not_import(asked, str(error), traceback.format_exc()) from error
+    return isinstance(instance.target(), torch.nn.Module)
+
+
+def _inputs(asked: UserFile, names: dict[str, ast.AST]) -> tuple[Call, list[str]]:
+    """The call, and the lines that define `inputs(call)` if a function of the file makes them."""
+    if asked.inputs and asked.inputs.isidentifier() and asked.inputs in names:
+        return Call(), [*_AS_CALL, f"def inputs(call, _make={asked.inputs}):", "    return _as_call(_make())"]
+    if asked.inputs:
+        return parse_call(asked.inputs), []
+    if isinstance(node := names.get("inputs"), ast.FunctionDef):
+        is_per_call = bool(node.args.args)
+        given = "call" if is_per_call else ""
+        return Call(), [*_AS_CALL, "def inputs(call, _make=inputs):", f"    return _as_call(_make({given}))"]
+    return Call(args=[]), []
+
+
+# `(args, kwargs)`, a tuple or list of arguments, or one argument.
+_AS_CALL = (
+    "def _as_call(made):",
+    "    if isinstance(made, (tuple, list)):",
+    "        if len(made) == 2 and isinstance(made[0], (tuple, list)) and isinstance(made[1], dict):",
+    "            return made",
+    "        return tuple(made), {}",
+    "    return (made,), {}",
+)
+
+
+# --------------------------------------------------------------------------------------------------------------- trial
+
+
+def _tried(program: Program, asked: UserFile) -> dict[str, Any]:
+    """What one run in eager showed: {"needs_grad", "effects"}. Raises UsageError if eager cannot run the program."""
+    context = multiprocessing.get_context("fork")
+    here, there = context.Pipe(duplex=False)
+    child = context.Process(target=_trial, args=(program, there), daemon=False)
+    child.start()
+    there.close()
+    try:
+        if not here.poll(_TRIAL_S):
+            raise UsageError(
+                seen=f"{asked.path}:{asked.name} did not end within {_TRIAL_S:.0f} s in eager", expected="a shorter program",
+                do="use smaller inputs, or fewer layers",
+            )  # fmt: skip
+        answer = json.loads(here.recv_bytes())
+    except EOFError:
+        child.join(5)
+        raise UsageError(
+            seen=f"{asked.path}:{asked.name}: the process died in eager (exit code {child.exitcode})",
+            expected="a program that eager runs",
+            do="run it alone; if memory was short, use smaller sizes",
+        ) from None
+    finally:
+        if child.is_alive():
+            child.kill()
+        child.join()
+        here.close()
+    if "import" in answer:
+        raise _does_not_import(asked, answer["import"], answer["trace"])
+    if "call" in answer:
+        raise UsageError(
+            seen=f"{asked.path}:{asked.name} raises in eager: {answer['call']}\n{answer['trace']}",
+            expected="a program that eager runs on these inputs",
+            do="correct --inputs (or leave it out, and define a function `inputs()` in the file)",
+        )
+    return answer
+
+
+def _does_not_import(asked: UserFile, error: str, trace: str) -> UsageError:
+    return UsageError(
+        seen=f"{asked.path} does not import: {error}\n{trace.strip()}", expected="a file that runs when it is imported",
+        do="correct it; what it imports must be installed, or lie beside it",
+    )  # fmt: skip
+
+
+def _trial(program: Program, connection: Connection) -> None:
+    torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
+    sys.dont_write_bytecode = True
+    effects: dict[str, None] = {}
+    sys.addaudithook(_listener(effects))
+    try:
+        message: dict[str, Any] = {"needs_grad": _needs_grad(instantiate(program)), "effects": [*effects]}
+    except ProgramLoadError as error:
+        message = {"import": str(error), "trace": _own_frames(error.__cause__, program)}
+    except Exception as error:  # the user's code, at the process edge: told to the parent
+        message = {"call": f"{type(error).__name__}: {error}", "trace": _own_frames(error, program)}
+    connection.send_bytes(json.dumps(message).encode())
+    connection.close()
+    os._exit(0)  # no atexit handlers of the parent's libraries in the child
+
+
+def _needs_grad(instance: Instance) -> bool:
+    """Runs the program once; says whether an input or a parameter requires grad."""
+    instance.prepare(0)
+    args, kwargs = instance.inputs(0)
+    leaves = tree_leaves((args, kwargs))
+    if isinstance(instance.target, torch.nn.Module):
+        leaves += instance.target.parameters()
+    instance.target(*args, **kwargs)
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+
+
+def _listener(effects: dict[str, None]) -> Callable[[str, tuple[Any, ...]], None]:
+    def hear(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open":
+            path, mode, flags = args
+            writes = isinstance(mode, str) and any(letter in mode for letter in "wax+")
+            writes = writes or (mode is None and isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR)))
+            if writes and isinstance(path, str) and not path.startswith(("/dev/", "/proc/")):
+                effects[f"writes {path}"] = None
+        elif event in _EFFECTS:
+            effects[f"{event} {', '.join(map(str, args[:2]))}"[:120]] = None
+
+    return hear
+
+
+def _own_frames(error: BaseException | None, program: Program) -> str:
+    """The frames of a traceback that are in the user's file."""
+    own = f"<program {program.name}>"
+    frames = traceback.extract_tb(error.__traceback__) if error is not None else []
+    return "\n".join(f"  {program.name}:{f.lineno}, in {f.name}: {f.line}" for f in frames if f.filename == own)

@@ -1,0 +1,135 @@
+"""A user's own file as a program."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+
+from oracle.errors import UsageError
+from oracle.observe import observe
+from oracle.observe.outcome import Returned
+from oracle.program.build import instantiate
+from oracle.program.user_file import program_of_file
+
+_MODEL = """
+    import torch
+    from neighbour import SCALE
+
+    def half(x, scale=SCALE):
+        return x / scale
+
+    class Net(torch.nn.Module):
+        def __init__(self, width=8):
+            super().__init__()
+            self.linear = torch.nn.Linear(width, 2)
+
+        def forward(self, x):
+            return self.linear(x)
+
+    def make(width, bias=True):
+        return torch.nn.Linear(width, 3, bias=bias)
+
+    ready = Net()
+    alias = half
+
+    def batch():
+        return torch.ones(4, 8)
+
+    def both():
+        return (torch.ones(2),), {"scale": 4.0}
+
+    if __name__ == "__main__":
+        open("never", "w")
+    # a last comment"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    (tmp_path / "neighbour.py").write_text("SCALE = 2.0\n")
+    (tmp_path / "model.py").write_text(textwrap.dedent(_MODEL))
+    return str(tmp_path / "model.py")
+
+
+def _results(target: str, **options: object) -> list[object]:
+    program = program_of_file(target, **options)  # type: ignore[arg-type]
+    outcome = observe(instantiate(program))
+    assert isinstance(outcome, Returned)
+    return [leaf.value for call in outcome.calls for leaf in call.outputs]
+
+
+def test_a_function_with_inputs_as_text(model: str) -> None:
+    first = _results(f"{model}:half", inputs="f32[3].values(2, 4, 6)")[0]
+    assert isinstance(first, torch.Tensor)
+    assert first.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "shape"),
+    [("Net", "f32[5, 8]", (5, 2)), ("Net", "batch", (4, 2)), ("make(4)", "f32[1, 4]", (1, 3)), ("ready", "batch", (4, 2)),
+     ("make(4, bias=False)", "f32[1, 4]", (1, 3)), ("alias", "both", (2,))],
+)  # fmt: skip
+def test_modules_factories_and_functions_that_make_inputs(
+    model: str, name: str, inputs: str, shape: tuple[int, ...]
+) -> None:
+    results = _results(f"{model}:{name}", inputs=inputs, calls=2)
+    assert [value.shape for value in results if isinstance(value, torch.Tensor)] == [shape, shape]
+
+
+def test_gradients_are_asked_for_where_something_requires_them(model: str) -> None:
+    assert program_of_file(f"{model}:Net", inputs="f32[5, 8]").calls[0].backward
+    assert not program_of_file(f"{model}:half", inputs="f32[5]").calls[0].backward
+    assert program_of_file(f"{model}:half", inputs="f32[5].grad").calls[0].backward
+    assert not program_of_file(f"{model}:Net", inputs="f32[5, 8]", backward=False).calls[0].backward
+
+
+def test_lines_are_those_of_the_file(model: str) -> None:
+    source = program_of_file(f"{model}:Net", inputs="batch").source
+    assert source.startswith(Path(model).read_text())
+
+
+def test_a_file_that_defines_inputs_needs_no_option(tmp_path: Path) -> None:
+    path = tmp_path / "f.py"
+    path.write_text("import torch\ndef inputs():\n    return torch.ones(2)\ndef f(x):\n    return x + 1\n")
+    (first, *_) = _results(f"{path}:f")
+    assert isinstance(first, torch.Tensor)
+    assert first.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "inputs", "message"),
+    [
+        ("def f(x): return x", "g", "f32[1]", r"no 'g' at module level.*one of f"),
+        ("def f(x: return", "f", "f32[1]", r"line 1: .*a file of Python source"),
+        ("import no_such_module\ndef f(x): return x", "f", "f32[1]", r"does not import: .*no_such_module"),
+        ("def f(x, y): return x", "f", "f32[1]", r"raises in eager: TypeError.*correct --inputs"),
+        ("def f(x): return x", "f", "", r"raises in eager: TypeError.*correct --inputs"),
+        ("def f(x): return x", "f", "f31[1]", r"a tensor such as f32\[4, 8\]"),
+        ("def f(x):\n    open('/tmp/torch_oracle_effect', 'w')\n    return x", "f", "f32[1]", r"side effects: writes /tmp"),
+        ("import subprocess\nsubprocess.run(['true'])\ndef f(x): return x", "f", "f32[1]", r"side effects: subprocess.Popen"),
+        ("import os\ndef f(x): os._exit(3)", "f", "f32[1]", r"the process died in eager"),
+        ("def f(x): return x\ng = 3", "f(os.system('true'))", "f32[1]", r"a call with Python literals"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_a_program_is_refused_with_the_reason(
+    tmp_path: Path, text: str, name: str, inputs: str, message: str
+) -> None:
+    path = tmp_path / "wrong.py"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=f"(?s){message}"):
+        program_of_file(f"{path}:{name}", inputs=inputs)
+
+
+def test_effects_can_be_allowed(tmp_path: Path) -> None:
+    path = tmp_path / "f.py"
+    path.write_text(f"def f(x):\n    open({str(tmp_path / 'log')!r}, 'a').write('x')\n    return x\n")
+    assert program_of_file(f"{path}:f", inputs="f32[1]", allow_effects=True).calls
+
+
+def test_a_target_of_another_form_and_a_missing_file_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"FILE\.py:NAME"):
+        program_of_file("model:Net")
+    with pytest.raises(UsageError, match="no file"):
+        program_of_file(f"{tmp_path}/none.py:f")
