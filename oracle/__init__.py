@@ -1,6 +1,6 @@
 """oracle: run one program on many subjects, observe everything that eager does, judge, and record.
 
-Importing this package is cheap: torch is loaded on first use of `check` or `assert_agrees`.
+Importing this package is cheap: torch is loaded on first use of a function.
 """
 
 from importlib import import_module
@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from oracle.checking import assert_agrees, check
+    from oracle.localising import localise
 
-__all__ = ["assert_agrees", "check"]
+__all__ = ["assert_agrees", "check", "localise"]
+_MODULES = {"assert_agrees": "oracle.checking", "check": "oracle.checking", "localise": "oracle.localising"}
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        return getattr(import_module("oracle.checking"), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'oracle' has no attribute {name!r}; it has {', '.join(__all__)}")

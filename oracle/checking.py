@@ -13,14 +13,9 @@ from __future__ import annotations
 
 import copy
 import inspect
-import json
-import multiprocessing
 import os
-import time
-import traceback
 import types
 from collections.abc import Callable, Iterable, Mapping
-from multiprocessing.connection import Connection
 from typing import Any
 
 import torch
@@ -28,9 +23,8 @@ from torch._dynamo import OptimizedModule
 from torch._subclasses.fake_tensor import FakeTensor
 
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.errors import InternalError, UsageError
-from oracle.isolate.process_tree import thread_times, tree_of
-from oracle.isolate.task_clock import TaskClock
+from oracle.errors import UsageError
+from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
 from oracle.observe.flatten import flatten
 from oracle.program import Call, Program, default_plan
 from oracle.program.build import LiveProgram
@@ -42,8 +36,6 @@ from oracle.verdict import Status, Verdict
 
 DEFAULT_SUBJECTS = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
 GivenSubject = str | Callable[..., Any]
-
-_LOOK_S = 0.05  # interval at which the child's CPU time is read
 
 
 class DisagreementError(AssertionError):
@@ -84,16 +76,16 @@ def check(
     Raises UsageError for unknown subjects, for one subject given twice by name, for a backend that takes other arguments or
     does not return a callable, for a `fn` that cannot be called with these inputs, and for options of a wrong type.
     """
-    _check_options(kwargs=kwargs, backward=backward, dynamic=dynamic, calls=calls, seed=seed, timeout_s=timeout_s)
-    _check_target(fn, inputs, dict(kwargs or {}))
-    live = _live_program(fn, inputs, dict(kwargs or {}), backward=backward, dynamic=dynamic, calls=calls, seed=seed)
+    check_options(kwargs=kwargs, backward=backward, dynamic=dynamic, calls=calls, seed=seed, timeout_s=timeout_s)
+    check_target(fn, inputs, dict(kwargs or {}))
+    live = live_program(fn, inputs, dict(kwargs or {}), backward=backward, dynamic=dynamic, calls=calls, seed=seed)
     on_cuda = any(
         isinstance(leaf.value, torch.Tensor) and leaf.value.is_cuda for leaf in flatten((inputs, kwargs), "")[0]
     )
-    chosen = _chosen(subjects, device="cuda" if on_cuda else "cpu")
+    loaded = loaded_subjects(subjects, device="cuda" if on_cuda else "cpu")
     can_fork = isolate and not on_cuda and not torch.cuda.is_initialized() and hasattr(os, "fork")
     run = _run_forked if can_fork else _run_here
-    return {subject.spec.name: run(live, subject, timeout_s) for subject in chosen}
+    return {subject.spec.name: run(live, subject, timeout_s) for subject in loaded}
 
 
 def assert_agrees(
@@ -129,7 +121,7 @@ def describe(subject: str, verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
-def _check_target(fn: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def check_target(fn: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise UsageError if it shows without a run that eager cannot run `fn` on these inputs."""
     if isinstance(fn, type) and issubclass(fn, torch.nn.Module):
         raise UsageError(
@@ -170,7 +162,7 @@ def _check_target(fn: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> N
         ) from error
 
 
-def _check_options(*, kwargs: Any, backward: Any, dynamic: Any, calls: Any, seed: Any, timeout_s: Any) -> None:
+def check_options(*, kwargs: Any, backward: Any, dynamic: Any, calls: Any, seed: Any, timeout_s: Any) -> None:
     """Raise UsageError for the first option of a wrong type or out of range."""
 
     def is_number(value: Any, kinds: tuple[type, ...]) -> bool:
@@ -210,8 +202,8 @@ def _listed(given: Any) -> list[GivenSubject]:
     return listed
 
 
-def _chosen(subjects: Any, *, device: str) -> list[Subject]:
-    """The subjects, with unique names."""
+def loaded_subjects(subjects: Any, *, device: str) -> list[Subject]:
+    """The subjects that `check` was given, loaded, with unique names. Raises UsageError for what is no subject."""
     given = [resolve(subject) if isinstance(subject, str) else subject for subject in _listed(subjects)]
     specs = [subject for subject in given if isinstance(subject, SubjectSpec)]
     names = iter(names_of_callables(subject for subject in given if not isinstance(subject, SubjectSpec)))
@@ -238,7 +230,7 @@ def _name(fn: Callable[..., Any]) -> str:
     return getattr(fn, "__name__", type(fn).__name__)
 
 
-def _live_program(
+def live_program(
     fn: Callable[..., Any],
     inputs: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -248,6 +240,7 @@ def _live_program(
     calls: int,
     seed: int,
 ) -> LiveProgram:
+    """The program of a function or module of this process, called on these inputs. The arguments are those of `check`."""
     is_module = isinstance(fn, torch.nn.Module)
     if backward is None:
         tensors = [leaf.value for leaf in flatten((inputs, kwargs), "")[0] if isinstance(leaf.value, torch.Tensor)]
@@ -300,39 +293,21 @@ def _run_here(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdict:
 
 
 def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdict:
-    """Judge in a forked child; a crash or a timeout of it is a verdict too. Time is charged as `TaskClock` does."""
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    child = context.Process(target=_child, args=(live, subject, there), daemon=False)
-    child.start()
-    there.close()
-    assert child.pid is not None
-    clock = TaskClock(limit_s=timeout_s, times=thread_times([child.pid]))
+    """Judge in a forked child; a crash or a timeout of it is a verdict too."""
+
+    def work() -> dict[str, Any]:
+        torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
+        return _refusal() or {"verdict": _run_here(live, subject, timeout_s).to_json()}
+
     try:
-        while not (has_answered := here.poll(min(_LOOK_S, max(0.0, clock.due_at - time.monotonic())))):
-            clock.look(thread_times(tree_of(child.pid)))
-            if clock.is_over:
-                break
-        if has_answered:
-            message = json.loads(here.recv_bytes())
-            if "usage" in message:
-                raise UsageError(**message["usage"])
-            if "error" in message:
-                raise InternalError(f"internal error, please report it with the text below\n{message['error']}")
-            if "refused" in message:  # autograd does not work in a forked process
-                return _run_here(live, subject, timeout_s)
-            return Verdict.from_json(message["verdict"])
-        return Verdict(status=Status.TIMEOUT, symptom=f"no end within {timeout_s:.0f} s")
-    except EOFError:
-        child.join(5)
-        code = child.exitcode
-        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
-        return Verdict(status=Status.CRASH, symptom=f"the process died of {how}")
-    finally:
-        if child.is_alive():
-            child.kill()
-        child.join()
-        here.close()
+        answer = in_child(work, timeout_s=timeout_s)
+    except ChildLateError as late:
+        return Verdict(status=Status.TIMEOUT, symptom=str(late))
+    except ChildDiedError as died:
+        return Verdict(status=Status.CRASH, symptom=f"the process died of {died}")
+    if "refused" in answer:  # autograd does not work in a forked process
+        return _run_here(live, subject, timeout_s)
+    return Verdict.from_json(answer["verdict"])
 
 
 def _refusal() -> dict[str, Any] | None:
@@ -342,16 +317,3 @@ def _refusal() -> dict[str, Any] | None:
     except RuntimeError as error:
         return {"refused": str(error)}
     return None
-
-
-def _child(live: LiveProgram, subject: Subject, connection: Connection) -> None:
-    torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
-    try:
-        message = _refusal() or {"verdict": _run_here(live, subject, 0.0).to_json()}
-    except UsageError as error:
-        message = {"usage": {"seen": error.seen, "expected": error.expected, "do": error.do}}
-    except Exception:  # at the process edge: sent to the parent, which raises it
-        message = {"error": traceback.format_exc()}
-    connection.send_bytes(json.dumps(message).encode())
-    connection.close()
-    os._exit(0)  # no atexit handlers of the parent's libraries in the child

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch._inductor.compile_fx
 import torch._inductor.config
+from torch._functorch import config as functorch_config
 from torch._inductor import graph as inductor_graph
 from torch._inductor.lowering import fallback_handler
 from torch.fx.passes.graph_transform_observer import GraphTransformObserver
@@ -56,18 +57,6 @@ class Part:
     def __str__(self) -> str:
         return f"{self.kind}: {_packet(self.name) if self.kind in ('lowering', 'decomposition') else self.name}"
 
-    def switched_off(self) -> AbstractContextManager[Any]:
-        """A context without this part."""
-        match self.kind:
-            case "pass":
-                return config(disabled_passes=self.name)
-            case "lowering":
-                return lowering({}, frozenset([self.name]))
-            case "decomposition":
-                return _without_decompositions(frozenset([self.name]))
-            case _:
-                return config(**CODEGEN[self.name])
-
 
 def parse_part(text: str) -> Part:
     """The part that a text such as "lowering: aten.argmin" names.
@@ -86,9 +75,10 @@ def parse_part(text: str) -> Part:
 
 @contextlib.contextmanager
 def without(parts: list[Part]) -> Iterator[None]:
-    """A context without any of these parts."""
+    """A context without any of these parts, and without caches of compiled graphs."""
     by_kind = {kind: frozenset(part.name for part in parts if part.kind == kind) for kind in KINDS}
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_without_caches())
         if by_kind["pass"]:
             stack.enter_context(config(disabled_passes=",".join(sorted(by_kind["pass"]))))
         if by_kind["lowering"]:
@@ -123,7 +113,7 @@ class Seen:
 def recording() -> Iterator[Seen]:
     """A context that records the parts of Inductor that are used, and keeps its caches from hiding them."""
     seen = Seen({}, {})
-    with config(force_disable_caches=True), _recording_passes(seen.passes), lowering(seen.lowered, frozenset()):
+    with _without_caches(), _recording_passes(seen.passes), lowering(seen.lowered, frozenset()):
         yield seen
 
 
@@ -153,6 +143,13 @@ def config(**values: Any) -> AbstractContextManager[Any]:
     """A context with these values of Inductor's configuration; options that this torch lacks are ignored."""
     known = set(torch._inductor.list_options())
     return torch._inductor.config.patch({name: value for name, value in values.items() if name in known})
+
+
+@contextlib.contextmanager
+def _without_caches() -> Iterator[None]:
+    """Without the caches of compiled graphs, which would give a graph that was compiled with another set of parts."""
+    with config(force_disable_caches=True, fx_graph_cache=False), functorch_config.patch(enable_autograd_cache=False):
+        yield
 
 
 @contextlib.contextmanager

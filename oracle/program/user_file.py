@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import ast
 import difflib
-import json
-import multiprocessing
 import os
 import re
 import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +22,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from oracle.errors import UsageError
+from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
 from oracle.program import Call, Program, default_plan
 from oracle.program.build import Instance, ProgramLoadError, instantiate
 from oracle.program.input_text import parse_call
@@ -213,30 +211,19 @@ _AS_CALL = (
 
 def _tried(program: Program, asked: UserFile) -> dict[str, Any]:
     """What one run in eager showed: {"needs_grad", "effects"}. Raises UsageError if eager cannot run the program."""
-    context = multiprocessing.get_context("fork")
-    here, there = context.Pipe(duplex=False)
-    child = context.Process(target=_trial, args=(program, there), daemon=False)
-    child.start()
-    there.close()
     try:
-        if not here.poll(_TRIAL_S):
-            raise UsageError(
-                seen=f"{asked.path}:{asked.name} did not end within {_TRIAL_S:.0f} s in eager", expected="a shorter program",
-                do="use smaller inputs, or fewer layers",
-            )  # fmt: skip
-        answer = json.loads(here.recv_bytes())
-    except EOFError:
-        child.join(5)
+        answer = in_child(lambda: _trial(program), timeout_s=_TRIAL_S)
+    except ChildLateError as late:
         raise UsageError(
-            seen=f"{asked.path}:{asked.name}: the process died in eager (exit code {child.exitcode})",
+            seen=f"{asked.path}:{asked.name}: {late} in eager", expected="a shorter program",
+            do="use smaller inputs, or fewer layers",
+        ) from late  # fmt: skip
+    except ChildDiedError as died:
+        raise UsageError(
+            seen=f"{asked.path}:{asked.name}: the process died in eager of {died}",
             expected="a program that eager runs",
             do="run it alone; if memory was short, use smaller sizes",
-        ) from None
-    finally:
-        if child.is_alive():
-            child.kill()
-        child.join()
-        here.close()
+        ) from died
     if "import" in answer:
         raise _does_not_import(asked, answer["import"], answer["trace"])
     if "call" in answer:
@@ -255,20 +242,17 @@ def _does_not_import(asked: UserFile, error: str, trace: str) -> UsageError:
     )  # fmt: skip
 
 
-def _trial(program: Program, connection: Connection) -> None:
+def _trial(program: Program) -> dict[str, Any]:
     torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
     sys.dont_write_bytecode = True
     effects: dict[str, None] = {}
     sys.addaudithook(_listener(effects))
     try:
-        message: dict[str, Any] = {"needs_grad": _needs_grad(instantiate(program)), "effects": [*effects]}
+        return {"needs_grad": _needs_grad(instantiate(program)), "effects": [*effects]}
     except ProgramLoadError as error:
-        message = {"import": str(error), "trace": _own_frames(error.__cause__, program)}
-    except Exception as error:  # the user's code, at the process edge: told to the parent
-        message = {"call": f"{type(error).__name__}: {error}", "trace": _own_frames(error, program)}
-    connection.send_bytes(json.dumps(message).encode())
-    connection.close()
-    os._exit(0)  # no atexit handlers of the parent's libraries in the child
+        return {"import": str(error), "trace": _own_frames(error.__cause__, program)}
+    except Exception as error:  # the user's code: told to the user
+        return {"call": f"{type(error).__name__}: {error}", "trace": _own_frames(error, program)}
 
 
 def _needs_grad(instance: Instance) -> bool:

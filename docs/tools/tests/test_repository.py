@@ -12,7 +12,7 @@ import pytest
 import contracts
 
 ROOT = contracts.ROOT
-PACKAGES = ("refimpl", "oracle", "fuzz", "suites", "results", "benchmarks")
+PACKAGES = ("refimpl", "oracle", "fuzz", "triage", "suites", "results", "benchmarks")
 MODULES = sorted(path for package in (*PACKAGES, "docs") for path in (ROOT / package).rglob("*.py"))
 LINE_LIMIT = 800
 RULE_TABLES: frozenset[str] = frozenset()  # paths of rule tables, which alone may be longer

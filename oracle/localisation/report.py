@@ -1,0 +1,107 @@
+"""The result of a localisation, as data and as text."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from oracle.localisation.culprit import Culprit
+from oracle.verdict import Verdict
+
+_LIST = 3  # a longer list of parts is not written out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungRow:
+    """The verdict on one rung of the ladder, or on a stage of refimpl beside it."""
+
+    name: str
+    verdict: Verdict
+    is_wrong: bool  # shows the symptom of the subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Localisation:
+    """Where a program goes wrong on a subject."""
+
+    program: str
+    subject: str
+    verdict: Verdict
+    shown: int  # runs that showed a difference, of `runs`
+    runs: int
+    seconds: float
+    rungs: tuple[RungRow, ...] = ()
+    first_wrong: str = ""
+    second_opinion: str = ""
+    culprit: Culprit = Culprit()
+
+    def to_json(self) -> dict[str, Any]:
+        data = asdict(self)
+        data["verdict"] = self.verdict.to_json()
+        data["rungs"] = [{**asdict(row), "verdict": row.verdict.to_json()} for row in self.rungs]
+        return data
+
+    def text(self, *, check: str = "") -> str:
+        """The report. `check` is the command that judges the program; each row shows the options that repeat it."""
+        times = f"{self.shown} of {self.runs} runs"
+        head = f"{self.program or 'the program'} on {self.subject}: {self.verdict.status.value}, {times}"
+        if not self.shown:
+            return f"{head} differ from eager\n"
+        parts = [f"{head}\n  {self.verdict.symptom}\n", *self._tables(), self._conclusion()]
+        if check:
+            parts.append(f"To repeat a row: {check} OPTIONS\n")
+        return "\n".join(parts)
+
+    def _tables(self) -> list[str]:
+        rungs = [
+            (
+                row.name,
+                row.verdict.status.value + ("  <- first wrong" if row.name == self.first_wrong else ""),
+                f"--subject {shlex.quote(row.name)}",
+            )
+            for row in self.rungs
+        ]
+        tables = [table(("rung", "verdict", "options"), rungs)]
+        trials = [
+            (
+                _listed(trial.parts),
+                trial.outcome,
+                _repeat(self.first_wrong, trial.parts),
+            )
+            for trial in self.culprit.trials
+        ]
+        return [*tables, table(("without", "outcome", "options"), trials)] if trials else tables
+
+    def _conclusion(self) -> str:
+        culprit = self.culprit.text or ("not found" if self.culprit.is_finished else "not found in the time given")
+        rows = [
+            ("first wrong rung", self.first_wrong),
+            ("refimpl", self.second_opinion.removeprefix("refimpl ")),
+            ("culprit", culprit),
+        ]
+        lines = [f"{name + ':':18} {value}" for name, value in rows if value]
+        return "\n".join([*lines, f"{'time:':18} {self.seconds:.0f} s"]) + "\n"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    if len(parts) <= _LIST:
+        return ", ".join(parts) or "nothing left out"
+    return f"{len(parts)} parts: {parts[0]} to {parts[-1]}"
+
+
+def _repeat(subject: str, parts: Sequence[str]) -> str:
+    """The options of `torch-oracle check` that repeat a trial; "" for long lists, which the JSON has, and for given options."""
+    if len(parts) > _LIST or any(part.startswith("option: ") for part in parts):
+        return ""
+    return " ".join([f"--subject {shlex.quote(subject)}", *(f"--without {shlex.quote(part)}" for part in parts)])
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows as aligned columns under a header; columns without text are left out."""
+    kept = [at for at in range(len(header)) if any(row[at] for row in rows)]
+    cells = [[row[at] for at in kept] for row in (header, *rows)]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(kept))]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]]) + "\n"

@@ -1,0 +1,145 @@
+"""The search: runs a program on a subject and on the rungs below it, and looks inside the first wrong one.
+
+Each question is asked in a forked process, so that a crash or a hang of the compiler is an answer, and no patch of the compiler
+lasts. Eager runs once, before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import torch
+
+from oracle.case import CaseOptions, EagerState, judge_subject
+from oracle.hygiene import snapshot
+from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
+from oracle.localisation.culprit import Culprit, find_culprit
+from oracle.localisation.ladder import ladder_of, second_opinion
+from oracle.localisation.parts import Part, without
+from oracle.localisation.report import Localisation, RungRow
+from oracle.program.build import Instance
+from oracle.subjects.base import Subject
+from oracle.subjects.registry import load
+from oracle.subjects.spec import SubjectSpec
+from oracle.symptom import Symptom, matches, symptom_of
+from oracle.verdict import Status, Verdict
+
+RUNS = 3
+_TIMEOUT_S = 300.0
+_CULPRIT_CPU_S = 120.0
+Progress = Callable[[str], None]
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(slots=True, kw_only=True)
+class Questions:
+    """Judges one program on subjects, each in a forked process."""
+
+    make: Callable[[], Instance]
+    eager: EagerState
+    given: dict[
+        str, Subject
+    ]  # subjects that no path names, such as a backend of this process, by the name of their spec
+    timeout_s: float = _TIMEOUT_S
+
+    @classmethod
+    def about(cls, make: Callable[[], Instance], given: Sequence[Subject] = ()) -> Questions:
+        """Questions about a program. Runs it in eager, in this process."""
+        eager = EagerState(make=make)
+        eager.run(lambda stage: None, snapshot())
+        return cls(make=make, eager=eager, given={subject.spec.name: subject for subject in given})
+
+    def subject(self, spec: SubjectSpec) -> Subject:
+        """The subject of a spec."""
+        return self.given.get(spec.name) or load(spec)
+
+    def verdict(self, spec: SubjectSpec, parts: Sequence[Part] = ()) -> Verdict:
+        """The verdict on a subject, without these parts of it."""
+        subject = self.subject(spec)  # its compiler is imported here, once, and not in every child
+
+        def judged() -> Any:
+            torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
+            with without([*parts]) if parts else contextlib.nullcontext():
+                return judge_subject(eager=self.eager, subject=subject, options=CaseOptions()).verdict.to_json()
+
+        try:
+            return Verdict.from_json(in_child(judged, timeout_s=self.timeout_s))
+        except ChildLateError as late:
+            return Verdict(status=Status.TIMEOUT, symptom=str(late))
+        except ChildDiedError as died:
+            return Verdict(status=Status.CRASH, symptom=f"the process died of {died}")
+
+    def answer(self, work: Callable[[], Any], made: Callable[[Any], _Answer], otherwise: _Answer) -> _Answer:
+        """What `work` finds in a forked process; `otherwise` if it dies or takes too long."""
+
+        def asked() -> Any:
+            torch.set_num_threads(1)
+            return work()
+
+        try:
+            return made(in_child(asked, timeout_s=self.timeout_s))
+        except (ChildDiedError, ChildLateError):
+            return otherwise
+
+
+def localise_program(
+    make: Callable[[], Instance],
+    spec: SubjectSpec,
+    *,
+    name: str = "",
+    given: Sequence[Subject] = (),
+    runs: int = RUNS,
+    progress: Progress = lambda stage: None,
+) -> Localisation:
+    """Localises the difference that a program shows on a subject. If none of `runs` runs shows one, the verdict says so.
+
+    `name` is shown in the report; `given` are subjects of this process that have no path.
+    """
+    started = time.monotonic()
+    progress("eager")
+    questions = Questions.about(make, given)
+    progress(f"{spec.name}, {runs} runs")
+    verdicts = [questions.verdict(spec) for _ in range(runs)]
+    wrong = [verdict for verdict in verdicts if verdict.status.is_finding]
+    found = Localisation(
+        program=name, subject=spec.name, verdict=(wrong or verdicts)[0], shown=len(wrong), runs=runs, seconds=0.0
+    )
+    if wrong:
+        found = _inside(questions, spec, found, progress)
+    return replace(found, seconds=time.monotonic() - started)
+
+
+def _inside(questions: Questions, spec: SubjectSpec, found: Localisation, progress: Progress) -> Localisation:
+    symptom = symptom_of(found.verdict)
+    rows: list[RungRow] = []
+    judged: dict[str, Verdict] = {spec.name: found.verdict}
+
+    def ask(rung: SubjectSpec) -> Verdict:
+        if rung.name not in judged:
+            progress(rung.name)
+            judged[rung.name] = questions.verdict(rung)
+        verdict = judged[rung.name]
+        rows.append(RungRow(name=rung.name, verdict=verdict, is_wrong=matches(symptom, symptom_of(verdict))))
+        return verdict
+
+    first = next(rung for rung in ladder_of(spec) if matches(symptom, symptom_of(ask(rung))))
+    changes = any(call.before for call in questions.make().program.calls)
+    opinion = second_opinion(first, symptom, ask, changes_between_calls=changes)
+    progress("culprit")
+    return replace(
+        found, rungs=tuple(rows), first_wrong=first.name, second_opinion=opinion,
+        culprit=_culprit(questions, first, symptom),
+    )  # fmt: skip
+
+
+def _culprit(questions: Questions, rung: SubjectSpec, symptom: Symptom) -> Culprit:
+    subject = questions.subject(rung)
+
+    def work() -> Any:
+        return find_culprit(questions.make, subject, symptom, cpu_budget_s=_CULPRIT_CPU_S).to_json()
+
+    return questions.answer(work, Culprit.from_json, Culprit(is_finished=False))

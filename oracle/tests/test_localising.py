@@ -1,0 +1,73 @@
+"""`oracle.localise`: the first wrong rung and the culprit of a function of this process."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from torch._inductor import compile_fx
+
+import oracle
+from oracle.errors import UsageError
+
+
+def _sinh_is_cosh(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+    """A backend that computes cosh in place of sinh."""
+    for node in graph.graph.nodes:
+        if node.target is torch.sinh:
+            node.target = torch.cosh
+    graph.recompile()
+    return graph.forward
+
+
+def _dies(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+    os._exit(7)
+
+
+def _hyperbolic(x: torch.Tensor) -> torch.Tensor:
+    return torch.sinh(x) + 1
+
+
+def test_a_wrong_backend_is_the_first_wrong_rung() -> None:
+    found = oracle.localise(_hyperbolic, torch.randn(8), subject=_sinh_is_cosh)
+    assert (found.shown, found.runs) == (3, 3)
+    assert found.first_wrong == found.subject
+    assert [(row.name, row.is_wrong) for row in found.rungs] == [
+        ("dynamo", False), ("aot_eager", False), (found.subject, True), ("refimpl.aot", False), ("refimpl.partitioned", False),
+    ]  # fmt: skip
+    assert found.second_opinion == "refimpl agrees with eager"
+    text = found.text()
+    assert "fail_accuracy, 3 of 3 runs" in text
+    assert "fail_accuracy  <- first wrong" in text
+    assert found.to_json()["rungs"][2]["verdict"]["status"] == "fail_accuracy"
+
+
+def test_a_crash_is_localised_too() -> None:
+    found = oracle.localise(_hyperbolic, torch.randn(8), subject=_dies, runs=1)
+    assert found.verdict.symptom == "the process died of exit code 7"
+    assert found.first_wrong == found.subject
+
+
+def test_a_planted_decomposition_is_named_with_the_option_that_leaves_it_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = dict(compile_fx.select_decomp_table())
+    table[torch.ops.aten.sinc.default] = lambda x: x + 1
+    monkeypatch.setattr(compile_fx, "select_decomp_table", lambda: table)
+    found = oracle.localise(lambda x: torch.sinc(x).exp(), torch.randn(8), subject="aot_eager_decomp_partition", runs=1)
+    assert found.culprit.text == "decomposition: aten.sinc"
+    assert "--subject aot_eager_decomp_partition --without 'decomposition: aten.sinc'" in found.text()
+
+
+def test_a_program_that_agrees_is_said_to_agree() -> None:
+    found = oracle.localise(_hyperbolic, torch.randn(8), subject="aot_eager")
+    assert found.shown == 0
+    assert found.text() == "_hyperbolic on aot_eager: pass, 0 of 3 runs differ from eager\n"
+    assert found.rungs == ()
+
+
+def test_the_arguments_are_checked_as_those_of_check() -> None:
+    with pytest.raises(UsageError, match="subject"):
+        oracle.localise(_hyperbolic, torch.randn(8), subject="inductr")
+    with pytest.raises(UsageError, match="the arguments of one call"):
+        oracle.localise(_hyperbolic)

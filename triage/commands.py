@@ -1,0 +1,105 @@
+"""The commands about one program: `torch-oracle check | localise`.
+
+Exit codes: 0 the program agrees with eager, 1 it differs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from oracle.checking import describe
+from oracle.localisation.parts import parse_part
+from oracle.localisation.search import Questions, localise_program
+from oracle.program.build import instantiate
+from oracle.subjects.registry import check_requirements, resolve, split_names
+from results.commands import DEFAULT_DB
+from triage.target import DEFAULT_SUBJECT, FileOptions, find_target
+
+TargetArgument = Annotated[
+    str,
+    typer.Argument(metavar="TARGET", help="FILE.py:NAME, RUN:CASE, issue:ID, or the .json file of a finding."),
+]
+InputsOption = Annotated[
+    str,
+    typer.Option(
+        help="Inputs of FILE.py:NAME: 'f32[4, 8], i64[4] < 100, scale=0.5', or a function of the file that makes them. "
+        "Without it, the file's function `inputs` is used."
+    ),
+]
+CallsOption = Annotated[int, typer.Option(min=1, help="Calls of FILE.py:NAME; later ones have other values.")]
+SeedOption = Annotated[int, typer.Option(min=0, help="Seed of random inputs and weights.")]
+DynamicOption = Annotated[bool | None, typer.Option("--dynamic/--static", help="Compile for dynamic or static sizes.")]
+EffectsOption = Annotated[bool, typer.Option("--allow-effects", help="Run a program that writes files, or the like.")]
+SubjectOption = Annotated[str, typer.Option(help=f"Subject; by default the record's, or {DEFAULT_SUBJECT}.")]
+DbOption = Annotated[str, typer.Option(help="Results, for RUN:CASE: a SQLite file or a database URL.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+
+
+def check(
+    target: TargetArgument,
+    inputs: InputsOption = "",
+    subject: Annotated[str, typer.Option(help="Subjects, separated by commas.")] = "",
+    without: Annotated[
+        list[str],
+        typer.Option(metavar="PART", help="Leave out a part of torch's compiler, such as 'lowering: aten.argmin'."),
+    ] = [],  # noqa: B006  typer copies it
+    calls: CallsOption = 3,
+    seed: SeedOption = 0,
+    dynamic: DynamicOption = None,
+    allow_effects: EffectsOption = False,
+    db: DbOption = DEFAULT_DB,
+    as_json: JsonOption = False,
+) -> None:
+    """Run one program on subjects, and say whether it agrees with eager."""
+    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
+    parts = [parse_part(text) for text in without]
+    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
+    first, *others = split_names(subject) or [""]
+    asked = find_target(target, subject=first, db=db, options=options)
+    subjects = [asked.subject, *(resolve(name) for name in others)]
+    for spec in subjects:
+        check_requirements(spec)
+    questions = Questions.about(lambda: instantiate(asked.program))
+    verdicts = {spec.name: questions.verdict(spec, parts) for spec in subjects}
+    if as_json:
+        sys.stdout.write(json.dumps({name: verdict.to_json() for name, verdict in verdicts.items()}, indent=2) + "\n")
+    else:
+        for name, verdict in verdicts.items():
+            sys.stdout.write(describe(name, verdict) + "\n")
+    raise typer.Exit(int(any(verdict.status.is_finding for verdict in verdicts.values())))
+
+
+def localise(
+    target: TargetArgument,
+    inputs: InputsOption = "",
+    subject: SubjectOption = "",
+    calls: CallsOption = 3,
+    seed: SeedOption = 0,
+    dynamic: DynamicOption = None,
+    allow_effects: EffectsOption = False,
+    db: DbOption = DEFAULT_DB,
+    as_json: JsonOption = False,
+) -> None:
+    """Find where a program goes wrong: the first wrong stage, the part of it, the first wrong value."""
+    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
+    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
+    asked = find_target(target, subject=subject, db=db, options=options)
+    console = Console(stderr=True)
+    with console.status("") as status:
+        found = localise_program(
+            lambda: instantiate(asked.program),
+            asked.subject,
+            name=asked.name,
+            progress=lambda stage: status.update(f"localise: {stage}"),
+        )
+    if as_json:
+        sys.stdout.write(json.dumps(found.to_json(), indent=2) + "\n")
+    else:
+        sys.stdout.write(found.text(check=asked.command("check")))
+    raise typer.Exit(int(found.shown > 0))
