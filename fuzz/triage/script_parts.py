@@ -19,6 +19,10 @@ from oracle.verdict import Verdict
 _WIDTH = 110
 _PLAIN_LIMIT = 0.05  # torch.testing.assert_close finds larger errors in every dtype
 _CALL = re.compile(r"^call \d+: ")
+_NUMBER = re.compile(r"^(?P<is>.*? is .*?), but should be (?P<eager>.*?)(?: \(fp64 (?P<truth>[^)]*)\))?: error ")
+_RAISES = re.compile(
+    r"^outcome is (?P<type>[\w.]+) in (?P<phase>\w+) \((?P<message>.*)\), but should be a return$", re.DOTALL
+)
 _LONGEST = 3 * _WIDTH  # limit for the sentence that says what differs
 
 
@@ -35,13 +39,18 @@ def short_header(subject: SubjectSpec, verdict: Verdict, notes: Sequence[str]) -
 
 def what_differs(verdict: Verdict) -> str:
     """What the compiler gives and what eager gives: "output[0] is 10, eager gives 9 (float64: 9.0)"."""
-    worst = verdict.worst
-    if worst is not None and worst.where:
+    worst, text = verdict.worst, _CALL.sub("", verdict.symptom)
+    if worst is not None and worst.where and "sign of zero" not in text:
         index = f"[{', '.join(map(str, worst.index))}]" if worst.index else ""
         truth = f" (float64: {worst.truth})" if worst.truth is not None else ""
         return f"{_CALL.sub('', worst.where)}{index} is {worst.subject}, eager gives {worst.eager}{truth}"
-    text = _CALL.sub("", verdict.symptom) or verdict.status.value
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 4] + " ..."
+    if ending := _RAISES.match(text):
+        where = "" if ending["phase"] == "call" else f" in {ending['phase']}"
+        text = f"raises {ending['type'].rpartition('.')[2]}{where}, eager returns: {ending['message'][1:-1]}"
+    elif number := _NUMBER.match(text):
+        truth = f" (float64: {number['truth']})" if number["truth"] else ""
+        text = f"{number['is']}, eager gives {number['eager']}{truth}"
+    return text if 0 < len(text) <= _LONGEST else text[: _LONGEST - 4] + " ..." if text else verdict.status.value
 
 
 def _versions() -> str:
