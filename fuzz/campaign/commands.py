@@ -279,8 +279,7 @@ def _listener(
         data = bucket_json(bucket, settings, corpus=directory)
         if corpus is not None:
             corpus.save_finding(bucket.key, data)
-            if bucket.script:
-                corpus.save_script(bucket.key, bucket.script)
+            corpus.save_scripts(bucket.key, bucket.short_script, bucket.script)
         if as_json and bucket.key not in told:
             told.add(bucket.key)
             sys.stdout.write(json.dumps({"finding": data}) + "\n")

@@ -3,7 +3,7 @@
     corpus.json     format and what the campaign is (subject, seed, focus ...)
     state.json      everything a campaign knows (`fuzz.campaign.state`)
     findings/       per bucket KEY.json (the reduced program, its source, the verdict) and, where torch alone can show it,
-                    KEY.py, a script for a bug report
+                    KEY.py, a script for a bug report; if that has a few lines only, KEY_long.py compares all that can be seen
     interesting/    programs that reached a part of the compiler that no earlier one had reached
     lock            held by the campaign that is running
 
@@ -86,6 +86,15 @@ class Corpus:
 
     def save_finding(self, key: str, data: Mapping[str, Any]) -> Path:
         return self._write(f"findings/{key}.json", {"format": FORMAT_VERSION, **data})
+
+    def save_scripts(self, key: str, short: str, long: str) -> None:
+        """Write the shortest one as `KEY.py`, and the long one beside it. Raises UsageError where they cannot be written."""
+        if short or long:
+            self.save_script(key, short or long)
+        if short and long:
+            self.save_script(f"{key}_long", long)
+        else:  # of an earlier, larger program
+            (self.directory / f"findings/{key}_long.py").unlink(missing_ok=True)
 
     def save_script(self, key: str, text: str) -> Path:
         """Raises UsageError where it cannot be written."""

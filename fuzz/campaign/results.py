@@ -347,6 +347,7 @@ class ResultTaker:
             traceback=found.traceback,
             opinion=data.get("opinion", ""),
             script=data.get("script", ""),
+            short_script=data.get("short_script", ""),
             relation=found.relation,
             inputs=inputs_of_json(data.get("inputs", found.inputs)),
         )

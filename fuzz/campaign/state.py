@@ -74,6 +74,7 @@ class FoundBucket:
     traceback: str = ""
     opinion: str = ""  # what refimpl does with the reduced program; "" if it was not run
     script: str = ""  # a script of the finding that needs only torch
+    short_script: str = ""  # the same in a few lines, if these show it
     relation: str = ""  # the relation that the subject breaks; "" if it is wrong on the program alone
     inputs: tuple[tuple[str, ...], ...] = ()  # of each call, as Python text (fuzz.draw.inputs.source); () if not known
 

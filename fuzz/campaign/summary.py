@@ -207,9 +207,9 @@ def summary_json(
 
 
 def bucket_json(bucket: FoundBucket, settings: CampaignSettings, *, corpus: Path | None) -> dict[str, Any]:
-    """A bucket as JSON, without the script, which is a file of its own (`findings/KEY.py`)."""
+    """A bucket as JSON, without the scripts, which are files of their own (`findings/KEY.py`)."""
     data = asdict(bucket)
-    del data["script"]
+    del data["script"], data["short_script"]
     return {**data, "repeat": repeat_command(bucket, settings, corpus=corpus)}
 
 

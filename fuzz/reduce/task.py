@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
@@ -18,6 +19,8 @@ from fuzz.reduce import Hint, reduce_counted
 from fuzz.reduce.trials import TrialProcess
 from fuzz.triage.localise import first_wrong, second_opinion
 from fuzz.triage.repro import repro_script
+from fuzz.triage.script_runs import exit_code
+from fuzz.triage.short_script import short_scripts, verified
 from oracle.errors import UsageError
 from oracle.localisation.ladder import ladder_of
 from oracle.subjects.spec import SubjectSpec
@@ -26,6 +29,7 @@ from oracle.verdict import Status, Verdict
 
 _HANG_S = 20.0  # limit for a candidate, if the finding is a program that never ends
 _CULPRIT_S = 60.0  # limit for the search for the culprit, beyond the budget
+_SCRIPT_S = 60.0  # limit for one run of a short script, beyond the budget
 _SEARCH_SHARE = 0.9  # of the budget; the rest is for the final run on the subject itself
 
 Progress = Callable[[str], None]
@@ -50,7 +54,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
         progress("reproduce")
         verdict = trials.judge(program, subject)
         is_reproduced = verdict.status.is_finding and matches(symptom, symptom_of(verdict))
-        rung, culprit, opinion, count, is_finished = subject, "", "", 0, False
+        rung, culprit, opinion, short, count, is_finished = subject, "", "", "", 0, False
         if is_reproduced:
             program, verdict = _called_once(program, subject, verdict, trials)
             symptom = symptom_of(verdict)
@@ -73,6 +77,8 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
             culprit = (
                 trials.culprit(program, rung, symptom, timeout_s=_CULPRIT_S) if payload.get("culprit", True) else ""
             )
+            progress("script")
+            short = _short_script(program, shown_on, shown_by, opinion)
     return {
         "program": program.to_json(),
         "source": render(program),
@@ -82,6 +88,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
         "culprit": culprit,
         "opinion": opinion,
         "script": _script(program, shown_on, shown_by, opinion, relation),
+        "short_script": short,
         "verdict": verdict.to_json(),
         "reproduced": is_reproduced,
         "finished": is_finished,
@@ -107,6 +114,13 @@ def _script(program: FuzzProgram, rung: SubjectSpec, verdict: Verdict, opinion: 
         return repro_script(program, rung, verdict, notes=notes)
     except UsageError:
         return ""
+
+
+def _short_script(program: FuzzProgram, rung: SubjectSpec, verdict: Verdict, opinion: str) -> str:
+    """A script of a few lines, if running it shows the finding; else ""."""
+    notes = (opinion,) if opinion else ()
+    runs = functools.partial(exit_code, timeout_s=_SCRIPT_S)
+    return verified(short_scripts(program, rung, verdict, notes=notes), runs)
 
 
 def _cpu_seconds() -> float:

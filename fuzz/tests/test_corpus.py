@@ -125,3 +125,17 @@ def test_a_state_comes_back_as_it_was() -> None:
     state.factors[2] = {"op:torch.add": 1.5}
     assert CampaignState.from_json(json.loads(json.dumps(state.to_json()))).to_json() == state.to_json()
     assert CampaignSettings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+
+
+def test_the_long_script_is_beside_a_short_one_only(tmp_path: Path) -> None:
+    with Corpus(tmp_path, IDENTITY) as corpus:
+        corpus.save_scripts("key", "short", "long")
+        assert _scripts(tmp_path) == {"key.py": "short", "key_long.py": "long"}
+        corpus.save_scripts("key", "", "longer")  # of a smaller program, which no short script shows
+        assert _scripts(tmp_path) == {"key.py": "longer"}
+        corpus.save_scripts("other", "", "")  # of a subject that torch does not have
+        assert _scripts(tmp_path) == {"key.py": "longer"}
+
+
+def _scripts(directory: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (directory / "findings").glob("*.py")}

@@ -193,6 +193,10 @@ def test_a_finding_of_capture_needs_no_backend_of_the_users(tmp_path: Path, monk
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert "call 0: value of output" in ended.stdout
     assert ended.stdout.endswith("DIFFERENT\n")
+    short = _without_our_code(found["short_script"], tmp_path / "elsewhere")
+    assert short.returncode == 1, short.stdout + short.stderr
+    assert "assert_close(compiled, eager" in found["short_script"]
+    assert len(found["short_script"].splitlines()) <= 15
     # what is shown beside it is what the script runs
     for line in found["inputs"][0][:-1]:
         assert line in script

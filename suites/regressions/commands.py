@@ -7,7 +7,7 @@ import json
 import re
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
@@ -74,7 +74,9 @@ def issues(
     if as_json:
         sys.stdout.write(json.dumps([_json(one, ledger) for one in chosen], indent=2) + "\n")
     elif script and single is not None:
-        sys.stdout.write(script_of(single, ledger))
+        from fuzz.triage.script_runs import exit_code  # noqa: PLC0415  imports torch, which listing issues does not need
+
+        sys.stdout.write(script_of(single, ledger, runs=exit_code))
     elif run and single is not None:
         raise typer.Exit(_run(single, ledger))
     elif single is not None:
@@ -227,8 +229,11 @@ def _json(issue: KnownIssue, ledger: Ledger) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------------------ script, run
 
 
-def script_of(issue: KnownIssue, ledger: Ledger) -> str:
-    """The issue's program as a script that needs only torch; it exits with 1 while eager and compiled results differ."""
+def script_of(issue: KnownIssue, ledger: Ledger, *, runs: Callable[[str], int] | None = None) -> str:
+    """The issue's program as a script that needs only torch; it exits with 1 while eager and compiled results differ.
+
+    `runs` runs a script and returns its exit code. The script has a few lines if these show the issue when they are run.
+    """
     endings = ledger.newest_endings(issue).get(issue.subject, ())
     ending = next((one for one in endings if one.status.is_finding), None)
     symptom = ending.symptom if ending else ""
@@ -237,8 +242,11 @@ def script_of(issue: KnownIssue, ledger: Ledger) -> str:
     )
     notes = [issue.title, *([issue.link] if issue.link else [])]
     from fuzz.triage.repro import text_script  # noqa: PLC0415  imports torch, which listing issues does not need
+    from fuzz.triage.short_script import shortest_script  # noqa: PLC0415  the same
 
-    return text_script(issue.program, resolve(issue.subject), verdict, notes=notes)
+    if runs is None:
+        return text_script(issue.program, resolve(issue.subject), verdict, notes=notes)
+    return shortest_script(issue.program, resolve(issue.subject), verdict, notes=notes, runs=runs)
 
 
 def _worst_of(symptom: str) -> WorstElement | None:

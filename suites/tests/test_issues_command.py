@@ -112,6 +112,14 @@ def test_the_script_of_an_issue_shows_it_with_torch_alone(name: str, tmp_path: P
     assert "oracle" not in path.read_text()
 
 
+def test_the_printed_script_has_a_few_lines() -> None:
+    if not torch.__version__.startswith("2.13."):
+        pytest.skip(f"measured on torch 2.13, this is {torch.__version__}")
+    text = printed("pytorch-198102", "--script")
+    assert len(text.splitlines()) <= 20
+    assert 'torch.compile(program, backend="aot_eager")' in text
+
+
 def test_the_script_says_that_nothing_differs_where_nothing_does(tmp_path: Path) -> None:
     issue = LEDGER.of_id("pytorch-198102")
     assert issue is not None
