@@ -82,10 +82,10 @@ def check(
     on_cuda = any(
         isinstance(leaf.value, torch.Tensor) and leaf.value.is_cuda for leaf in flatten((inputs, kwargs), "")[0]
     )
-    loaded = loaded_subjects(subjects, device="cuda" if on_cuda else "cpu")
+    chosen = chosen_subjects(subjects, device="cuda" if on_cuda else "cpu")
     can_fork = isolate and not on_cuda and not torch.cuda.is_initialized() and hasattr(os, "fork")
     run = _run_forked if can_fork else _run_here
-    return {subject.spec.name: run(live, subject, timeout_s) for subject in loaded}
+    return {subject.spec.name: run(live, subject, timeout_s) for subject in chosen}
 
 
 def assert_agrees(
@@ -202,7 +202,7 @@ def _listed(given: Any) -> list[GivenSubject]:
     return listed
 
 
-def loaded_subjects(subjects: Any, *, device: str) -> list[Subject]:
+def chosen_subjects(subjects: Any, *, device: str) -> list[Subject]:
     """The subjects that `check` was given, loaded, with unique names. Raises UsageError for what is no subject."""
     given = [resolve(subject) if isinstance(subject, str) else subject for subject in _listed(subjects)]
     specs = [subject for subject in given if isinstance(subject, SubjectSpec)]
@@ -297,7 +297,7 @@ def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdic
 
     def work() -> dict[str, Any]:
         torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
-        return _refusal() or {"verdict": _run_here(live, subject, timeout_s).to_json()}
+        return autograd_refusal() or {"verdict": _run_here(live, subject, timeout_s).to_json()}
 
     try:
         answer = in_child(work, timeout_s=timeout_s)
@@ -310,7 +310,7 @@ def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdic
     return Verdict.from_json(answer["verdict"])
 
 
-def _refusal() -> dict[str, Any] | None:
+def autograd_refusal() -> dict[str, Any] | None:
     """The message if autograd refuses to run here, as builds for accelerators do in a fork of a process that ran a backward."""
     try:
         torch.ones(1, requires_grad=True).sum().backward()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from oracle.checking import check_options, check_target, live_program, loaded_subjects
+from oracle.checking import check_options, check_target, live_program, chosen_subjects
 from oracle.localisation.report import Localisation
 from oracle.localisation.search import RUNS, localise_program
 
@@ -40,6 +40,6 @@ def localise(
     named = dict(kwargs or {})
     check_target(fn, inputs, named)
     live = live_program(fn, inputs, named, backward=backward, dynamic=dynamic, calls=calls, seed=seed)
-    (loaded,) = loaded_subjects([subject], device="cpu")
+    (loaded,) = chosen_subjects([subject], device="cpu")
     name = getattr(fn, "__name__", type(fn).__name__)
     return localise_program(live.instantiate, loaded.spec, name=name, given=[loaded], runs=runs, progress=progress)
