@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from oracle.checking import assert_agrees, check
     from oracle.localising import localise
+    from oracle.watching import watch
 
-__all__ = ["assert_agrees", "check", "localise"]
-_MODULES = {"assert_agrees": "oracle.checking", "check": "oracle.checking", "localise": "oracle.localising"}
+__all__ = ["assert_agrees", "check", "localise", "watch"]
+_MODULES = {
+    "assert_agrees": "oracle.checking",
+    "check": "oracle.checking",
+    "localise": "oracle.localising",
+    "watch": "oracle.watching",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -112,7 +112,9 @@ def test_a_fork_after_a_backward_pass_and_threads_in_the_caller_works() -> None:
 
 
 def test_where_autograd_refuses_a_forked_process_the_subject_runs_in_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checking, "_refusal", lambda: {"refused": "in combination with fork-based multiprocessing"})
+    monkeypatch.setattr(
+        checking, "autograd_refusal", lambda: {"refused": "in combination with fork-based multiprocessing"}
+    )
     ran: list[int] = []
 
     def here(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
