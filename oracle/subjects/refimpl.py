@@ -9,7 +9,7 @@ import functools
 import io
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -27,7 +27,7 @@ from refimpl.aot.functional_transform import functionalize
 from refimpl.backend_registry import Backend, lookup_backend
 from refimpl.backends.partition import partition_for_kernels
 from refimpl.backends.triton import triton
-from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.captured import CaptureOptions, GuardFail
 from refimpl.capture.compile import with_options
 from refimpl.capture.segment import Segment
 from refimpl.codegen.compile import compile_graph
@@ -273,6 +273,19 @@ class RefimplCodegen:
         return counters if self._kernels is None else self._kernels.counted(counters)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedSegment:
+    """What refimpl's capture made of a part of a function."""
+
+    graph: torch.fx.GraphModule | None  # None where there is nothing to compute
+    guards: tuple[str, ...]
+    reason: str | None  # why the graph breaks after it; None where the function returns
+    where: tuple[str, int] | None  # file and line of the graph break
+    depth: int = (
+        1  # how many functions deep it is; deeper than 1, the called function is captured by itself and breaks there
+    )
+
+
 class RefimplCapture:
     """refimpl.capture: graphs with guards, and interpreted code at graph breaks.
 
@@ -282,11 +295,14 @@ class RefimplCapture:
     def __init__(self, spec: SubjectSpec) -> None:
         self.spec = spec
         self._options: list[CaptureOptions] = []
+        self.failed_guards: list[str] = []
+        """The guards that did not hold when a part of a function was captured again, in order; kept with the transcript."""
         self._kernels = KernelCompilerState(spec) if spec.kind == "triton" else None
         self.transcript = Transcript() if self._kernels is None else self._kernels.transcript
 
     def reset(self) -> None:
         self._options.clear()
+        self.failed_guards.clear()
         self.transcript.clear()
         if self._kernels is not None:
             self._kernels.reset()
@@ -297,6 +313,7 @@ class RefimplCapture:
             backend=self._backend(), fullgraph=bool(options.get("fullgraph", False)),
             dynamic=options.get("dynamic", request.dynamic), recompile_limit=RECOMPILE_LIMIT,
             breaks_at=BREAKS[options.get("breaks", "needed")],
+            guard_fail_fn=self._note_failed if self.transcript.is_kept else None,
         )  # fmt: skip
         self._options.append(made)
         return with_options(request.target, made)
@@ -322,6 +339,25 @@ class RefimplCapture:
             self.transcript.add(
                 "guards", "\n".join([*map(str, segment.guards), f"then: {segment.reason or 'returns'}"])
             )
+
+    def _note_failed(self, failed: GuardFail) -> None:
+        self.failed_guards.append(failed.reason)
+
+    def captured(self) -> list[CapturedSegment]:
+        """What was captured since the last `reset`, function by function."""
+        found = []
+        for segment in self._segments():
+            stack = segment.reason.stack if segment.reason is not None else ()
+            found.append(
+                CapturedSegment(
+                    graph=segment.graph,
+                    guards=tuple(map(str, segment.guards)),
+                    reason=segment.reason.explanation if segment.reason is not None else None,
+                    where=(stack[-1].file, stack[-1].line) if stack else None,
+                    depth=max(1, len(stack)),
+                )
+            )
+        return found
 
     def _segments(self) -> list[Segment]:
         functions = [function for options in self._options for function in options.functions.values()]
