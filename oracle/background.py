@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._inductor.config
+from torch._dynamo.utils import counters as dynamo_counters
 
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.checking import autograd_refusal, describe, live_program
@@ -31,6 +33,7 @@ from oracle.isolate.process_tree import die_with_parent, thread_times, tree_of
 from oracle.isolate.task_clock import TaskClock
 from oracle.saved_call import save_call
 from oracle.subjects.base import CompileRequest, Counters, Subject
+from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
 _NICE = 10  # where processors are short, training goes first
@@ -252,3 +255,26 @@ class _Unreset:
 
     def counters(self) -> Counters:
         return self._subject.counters()
+
+
+class OwnCode:
+    """A subject that is the program's own compiled code: what torch.compile made of the model up to now, with its guards.
+
+    `code_of` gives the compiled form of a copy of the model. Dynamo looks its code up by the function that it compiled, so the
+    copy runs the code that the model runs; where no guards hold, it is compiled as the model would be.
+    """
+
+    def __init__(self, code_of: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        draws_as_eager = getattr(torch._inductor.config, "fallback_random")
+        self.spec = SubjectSpec(name="its own compiled code", kind="own", rng="eager" if draws_as_eager else "own")
+        self._code_of = code_of
+
+    def reset(self) -> None:
+        pass
+
+    def compile(self, request: CompileRequest) -> Callable[..., Any]:
+        return self._code_of(request.target)
+
+    def counters(self) -> Counters:
+        """Graphs of the whole process: more than zero says that there is compiled code."""
+        return Counters(graphs=dynamo_counters["stats"]["unique_graphs"])

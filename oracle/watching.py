@@ -27,7 +27,7 @@ import torch
 from torch._dynamo import OptimizedModule
 from torch._subclasses.fake_tensor import FakeTensor
 
-from oracle.background import CallToJudge, ForkedJudgement, Judgement, judged_here
+from oracle.background import CallToJudge, ForkedJudgement, Judgement, OwnCode, judged_here
 from oracle.checking import DisagreementError, GivenSubject, chosen_subjects, describe
 from oracle.errors import UsageError
 from oracle.hygiene import rng_digest
@@ -58,7 +58,7 @@ def watch(
     model: Callable[..., Any],
     *,
     every: int = 100,
-    subject: GivenSubject = "inductor",
+    subject: GivenSubject | None = "inductor",
     save_to: str | Path | None = None,
     on_difference: str = "report",
     timeout_s: float = 300.0,
@@ -68,7 +68,8 @@ def watch(
 
     `model` is an nn.Module, compiled or not, or a function. Calls of a module are seen wherever they are made; for a function,
     call the Watching object in its place. `subject` is one subject as `oracle.check` takes it; it compiles a copy of the original
-    model. Gradients are compared if the call is in grad mode, something requires grad, and the module is in training mode.
+    model. With None it is the compiled code that the model has, which needs no compile. Gradients are compared if the call is in
+    grad mode, something requires grad, and the module is in training mode.
 
     The first difference is logged, and with `save_to` saved there. `on_difference="raise"` raises DisagreementError once it is
     known, which is at a later call or at the end; nothing else is ever raised into the loop. The end of the `with` block waits
@@ -78,7 +79,7 @@ def watch(
     made: training then waits for the compile and the runs, and the subject's code joins Dynamo's compiled code of the same
     function. State, generators and gradients are kept all the same.
 
-    Raises UsageError for an option of a wrong type and for an unknown subject.
+    Raises UsageError for an option of a wrong type, for an unknown subject, and for None if torch.compile did not make `model`.
     """
     rules = (
         ("model", callable(model) and not isinstance(model, type), "an nn.Module or a function", "pass the model itself"),
@@ -93,9 +94,12 @@ def watch(
         if not is_right:
             raise UsageError(seen=f"{name}={given[name]!r:.80}", expected=expected, do=do)
     tensors = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
-    chosen = chosen_subjects([subject], device="cuda" if any(tensor.is_cuda for tensor in tensors) else "cpu")
+    if subject is None:
+        chosen: Subject = OwnCode(_compiled_like(model))
+    else:
+        (chosen,) = chosen_subjects([subject], device="cuda" if any(tensor.is_cuda for tensor in tensors) else "cpu")
     return Watching(
-        model, every=every, subject=chosen[0], save_to=None if save_to is None else Path(save_to),
+        model, every=every, subject=chosen, save_to=None if save_to is None else Path(save_to),
         is_raised=on_difference == "raise", timeout_s=timeout_s, forks=isolate and hasattr(os, "fork"),
     )  # fmt: skip
 
@@ -272,6 +276,18 @@ def _original(model: Callable[..., Any]) -> Callable[..., Any]:
     if isinstance(model, OptimizedModule):
         return model._orig_mod
     return getattr(model, "_torchdynamo_orig_callable", model) if not isinstance(model, torch.nn.Module) else model
+
+
+def _compiled_like(model: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """What compiles a copy of the original model as `model` is compiled. Raises UsageError if torch.compile did not make it."""
+    if isinstance(model, OptimizedModule):
+        return lambda target: OptimizedModule(target, model.dynamo_ctx)  # pyright: ignore
+    if not isinstance(model, torch.nn.Module) and hasattr(model, "_torchdynamo_orig_callable"):
+        return lambda target: model  # a function is not copied
+    raise UsageError(
+        seen=f"subject=None for a model of type {type(model).__name__}", expected="what torch.compile(...) returned",
+        do="name a subject, or watch the compiled model",
+    )  # fmt: skip
 
 
 def _attach(model: torch.nn.Module, see: Callable[..., None]) -> Callable[[], None]:

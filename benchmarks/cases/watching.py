@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -29,9 +30,10 @@ def _model() -> nn.Module:
 
 
 def _alone(steps: int) -> Figures:
-    model = _model()
+    model, began = _model(), time.process_time()
     with stopwatch() as found:
         _train(model, steps)
+    found["alone_cpu_s"] = time.process_time() - began
     return found
 
 
@@ -39,8 +41,10 @@ def _watched(steps: int, every: int, subject: str) -> Figures:
     """Only the training is timed: the wait for the last child comes once, at the end."""
     model = _model()
     with oracle.watch(model, every=every, subject=subject) as watching:
+        cpu_s = time.process_time()
         with stopwatch() as found:
             _train(model, steps)
+        found["watched_cpu_s"] = time.process_time() - cpu_s
         began = time.perf_counter()
     found["wait_s"] = time.perf_counter() - began
     judged = watching.verdicts.total()
@@ -49,12 +53,17 @@ def _watched(steps: int, every: int, subject: str) -> Figures:
     return found
 
 
+def _ratio(found: Mapping[str, Any]) -> dict[str, float]:
+    """CPU time of the training process itself, which does not depend on other load, watched over alone."""
+    return {"own_cpu_ratio": found["watched_cpu_s"] / found["alone_cpu_s"]}
+
+
 @benchmark(repeat=5, warm_up="first")
 def watching(steps: int = 1000, subject: str = "inductor") -> Iterator[Case]:
-    """Training of a small model, watched and alone; `watched` includes what the children take from the machine."""
+    """Training of a small model, watched and alone; the wall time includes what the children take from the machine."""
     for every in (10, 100):
 
         def sides(every: int = every) -> dict[str, Side]:
             return {"watched": lambda: _watched(steps, every, subject), "alone": lambda: _alone(steps)}
 
-        yield Case(f"every {every}, {subject}", sides)
+        yield Case(f"every {every}, {subject}", sides, derive=_ratio)

@@ -217,6 +217,31 @@ def test_a_wrong_backend_of_a_compiled_model_is_found_beside_the_users_own_code(
     assert [difference.verdict.status for difference in watching.differences] == [Status.FAIL_ACCURACY]
 
 
+@pytest.mark.parametrize("isolate", [True, False])
+@pytest.mark.parametrize("is_module", [True, False])
+def test_the_compiled_code_that_a_model_has_is_judged_without_a_compile(is_module: bool, isolate: bool) -> None:
+    torch._dynamo.reset()
+    compiles: list[int] = []
+
+    def wrong_from_the_second_on(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Backend:
+        compiles.append(os.getpid())
+        return gm.forward if len(compiles) == 1 else wrong(gm, example_inputs)
+
+    module = Plain()
+    given: Any = module if is_module else lambda x: torch.nn.functional.linear(x, module.layer.weight)
+    model: Any = torch.compile(given, backend=wrong_from_the_second_on)
+    model(torch.randn(3, 4))
+    with _in_step(oracle.watch(model, every=1, subject=None, isolate=isolate)) as watching:
+        for size in (3, 3, 5):
+            watching(torch.randn(size, 4))
+    assert [difference.call for difference in watching.differences] == [2], watching.summary()
+    assert watching.verdicts[Status.PASS] == 2
+    assert set(compiles) == {os.getpid()}
+    assert len(compiles) == 2
+    with pytest.raises(UsageError, match="subject=None for a model of type Plain"):
+        oracle.watch(module, subject=None)
+
+
 def test_inside_of_a_compiled_function_the_model_is_not_seen_and_the_graph_does_not_break() -> None:
     model = Plain()
     step: Any = torch.compile(lambda x: model(x) + 1, backend="eager", fullgraph=True)
