@@ -1,0 +1,251 @@
+"""Taps: graphs that also return what a captured graph computes on the way, its values or its gradients.
+
+A tapped graph is a program like any other, so that any subject compiles it and the judge compares it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from oracle.localisation.captured import CapturedGraph
+from oracle.localisation.run import GraphRun
+from oracle.symptom import symptom_of
+from oracle.verdict import Status, Verdict
+
+# Kinds of a symptom (oracle.symptom) that say that a tensor is wrong, and not only its strides, flags or aliases.
+_WRONG = re.compile(r"\w+: |\w+\.(?:shape|dtype|device|layout)$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tap:
+    """One value or gradient that is looked at."""
+
+    node: str  # the operator whose forward or backward computes it
+    value: str  # the node whose value it is; for a gradient: the argument of `node` that it belongs to
+    after: tuple[int, ...]  # positions of the taps that it is computed from
+
+
+class Taps(Protocol):
+    """Values or gradients of one graph, in the order in which they are computed."""
+
+    taps: Sequence[Tap]
+
+    has_backward: bool  # the taps are gradients
+
+    def program(self, chosen: Sequence[int]) -> tuple[fx.GraphModule, tuple[Any, ...]]:
+        """The graph with these taps, which also returns what the graph itself returns, and its inputs."""
+        ...
+
+    def wrong(self, verdict: Verdict, chosen: Sequence[int]) -> dict[int, str]:
+        """The chosen taps that the verdict on this program finds wrong, each with the symptom."""
+        ...
+
+    def ends(self, verdict: Verdict) -> list[int]:
+        """The taps that compute what the verdict on the graph without taps finds wrong."""
+        ...
+
+    def is_certain(self, position: int) -> bool:
+        """Whether this tap's operator is to blame if the tap is wrong and all that it is computed from are right."""
+        ...
+
+
+def wrong_places(verdict: Verdict, prefix: str) -> dict[int, str]:
+    """Index -> symptom, for each wrong tensor at `prefix[index]`, in the order of the verdict."""
+    path = re.compile(rf"^call \d+: {prefix}\[(\d+)\]")
+    found: dict[int, str] = {}
+    for text in (verdict.symptom, *verdict.also):
+        at = path.match(text)
+        kind = symptom_of(replace(verdict, status=Status.FAIL_ACCURACY, symptom=text)).kind
+        if at is not None and _WRONG.match(kind):
+            found.setdefault(int(at[1]), text)
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Value:
+    """A tensor as it is right after a node: the node's result, or an argument that the node changes in place."""
+
+    node: fx.Node
+    of: fx.Node
+    is_kept: bool  # no later node changes it
+
+
+class ValueTaps:
+    """The tensors that a graph computes, in topological order."""
+
+    has_backward = False
+
+    def __init__(self, captured: CapturedGraph, run: GraphRun) -> None:
+        self._module = captured.module
+        self._inputs = captured.inputs
+        self._run = run
+        self._values: list[_Value] = []
+        taps: list[Tap] = []
+        last: dict[int, int] = {}  # storage -> position of the last value in it
+        for node in run.operators:
+            after = tuple(sorted(_sources(run, node, last)))
+            named: Any = node.args[0] if run.is_part(node) else node
+            for of in _written(run, node):
+                taps.append(Tap(node=named.name, value=of.name, after=after))
+                self._values.append(_Value(node=node, of=of, is_kept=not run.is_changed_after(node, of)))
+            for of in _written(run, node):
+                last.update(dict.fromkeys(run.storages(of), len(taps) - 1))
+        self.taps: Sequence[Tap] = taps
+
+    def program(self, chosen: Sequence[int]) -> tuple[fx.GraphModule, tuple[Any, ...]]:
+        wanted: dict[fx.Node, list[int]] = {}
+        for position in chosen:
+            wanted.setdefault(self._values[position].node, []).append(position)
+        graph, copies, tapped = fx.Graph(), dict[fx.Node, fx.Node](), dict[int, fx.Node]()
+        for node in self._run.nodes:
+            if node.op == "output":
+                graph.output((*(tapped[position] for position in chosen), *map(copies.__getitem__, _returned(node))))
+                break
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            for position in wanted.get(node, ()):
+                value = self._values[position]
+                tensor = copies[value.of]
+                tapped[position] = tensor if value.is_kept else graph.call_method("clone", (tensor,))
+        return fx.GraphModule(self._module, graph), self._inputs
+
+    def wrong(self, verdict: Verdict, chosen: Sequence[int]) -> dict[int, str]:
+        return {chosen[at]: text for at, text in wrong_places(verdict, "output").items() if at < len(chosen)}
+
+    def ends(self, verdict: Verdict) -> list[int]:
+        returned = _returned(self._run.nodes[-1])
+        inputs = [node for node in self._run.nodes if node.op == "placeholder"]
+        nodes = [returned[at] for at in wrong_places(verdict, "output")]
+        nodes += [inputs[at] for at in wrong_places(verdict, "args")]
+        found = [[i for i, value in enumerate(self._values) if value.of is node] for node in nodes]
+        return [positions[-1] for positions in found if positions]
+
+    def is_certain(self, position: int) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Edge:
+    """An argument of an operator, to which a gradient flows back."""
+
+    node: fx.Node
+    argument: fx.Node
+    same: tuple[fx.Node, ...] = ()  # if the node changes it in place: all nodes that are this tensor
+    is_tapped: bool = True
+
+
+class GradientTaps:
+    """The gradients that each operator's backward computes for its arguments, in the order of the backward.
+
+    The tap of an argument is an input of zeros that is added to it: its gradient is the one that flows back here.
+    """
+
+    has_backward = True
+
+    def __init__(self, captured: CapturedGraph, run: GraphRun) -> None:
+        self._module = captured.module
+        self._inputs = captured.inputs
+        self._run = run
+        every = [edge for node in run.operators for edge in _edges(run, node)]
+        every.sort(key=lambda edge: -run.position[edge.node])
+        self._untapped = [edge for edge in every if not edge.is_tapped]
+        self._edges = [edge for edge in every if edge.is_tapped]
+        readers: dict[int, list[int]] = {}  # storage -> positions of the edges to it
+        for position, edge in enumerate(self._edges):
+            readers.setdefault(_storage_of(run, edge), []).append(position)
+        taps: list[Tap] = []
+        for edge in self._edges:
+            reached = {position for storage in run.written_by(edge.node) for position in readers.get(storage, ())}
+            after = [position for position in sorted(reached) if self._is_later(self._edges[position], edge)]
+            taps.append(Tap(node=edge.node.name, value=edge.argument.name, after=tuple(after)))
+        self.taps: Sequence[Tap] = taps
+
+    def program(self, chosen: Sequence[int]) -> tuple[fx.GraphModule, tuple[Any, ...]]:
+        graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+        zeros = {self._edges[at]: graph.placeholder(f"tap_{number}") for number, at in enumerate(chosen)}
+        by_node: dict[fx.Node, list[_Edge]] = {}
+        for edge in zeros:
+            by_node.setdefault(edge.node, []).append(edge)
+        for node in self._run.nodes:
+            here = dict[fx.Node, fx.Node]()
+            for edge in by_node.get(node, ()):
+                added = graph.call_function(torch.add, (copies[edge.argument], zeros[edge]))
+                here[edge.argument] = added
+                copies.update(dict.fromkeys(edge.same, added))
+            copies[node] = graph.node_copy(node, lambda one, here=here: here.get(one, copies[one]))
+        tensors = [_zeros_like(self._run.tensor(edge.argument)) for edge in zeros]
+        return fx.GraphModule(self._module, graph), (*tensors, *self._inputs)
+
+    def wrong(self, verdict: Verdict, chosen: Sequence[int]) -> dict[int, str]:
+        return {chosen[at]: text for at, text in wrong_places(verdict, r"grad of args").items() if at < len(chosen)}
+
+    def ends(self, verdict: Verdict) -> list[int]:
+        inputs = [node for node in self._run.nodes if node.op == "placeholder"]
+        found: list[int] = []
+        for at in wrong_places(verdict, r"grad of args"):
+            positions = [i for i, edge in enumerate(self._edges) if edge.argument is inputs[at]]
+            if len(positions) == 1 and all(edge.argument is not inputs[at] for edge in self._untapped):
+                found += positions
+        return found
+
+    def is_certain(self, position: int) -> bool:
+        edge = self._edges[position]
+        written = self._run.written_by(edge.node)
+        return not any(
+            self._is_later(other, edge) and _storage_of(self._run, other) in written for other in self._untapped
+        )
+
+    def _is_later(self, other: _Edge, edge: _Edge) -> bool:
+        """Whether the operator of `other` comes later in the graph, so that its backward comes before."""
+        return self._run.position[other.node] > self._run.position[edge.node]
+
+
+def _returned(output: fx.Node) -> list[fx.Node]:
+    return [leaf for leaf in tree_leaves(output.args) if isinstance(leaf, fx.Node)]
+
+
+def _written(run: GraphRun, node: fx.Node) -> Iterator[fx.Node]:
+    """The node if its result is a tensor, then its arguments that it changes and does not return."""
+    result = run.tensor(node)
+    if result is not None:
+        yield node
+    yield from (argument for argument in run.changed_by(node) if run.tensor(argument) is not result)
+
+
+def _sources(run: GraphRun, node: fx.Node, last: Mapping[int, int]) -> set[int]:
+    """Positions of the values that a node reads, through nodes that are no tensors."""
+    found: set[int] = set()
+    for argument in node.all_input_nodes:
+        here = {last[storage] for storage in run.storages(argument) if storage in last}
+        found |= here or _sources(run, argument, last)
+    return found
+
+
+def _edges(run: GraphRun, node: fx.Node) -> Iterator[_Edge]:
+    for argument in run.differentiates(node):
+        (storage,) = run.storages(argument)
+        if argument in run.changed_by(node):
+            # The sum takes the place of the tensor from here on, which is right only if no view of it exists.
+            same = run.earlier_with_storage(node, storage)
+            is_alone = all(run.tensor(other) is run.tensor(argument) for other in same)
+            yield _Edge(node=node, argument=argument, same=tuple(same), is_tapped=is_alone)
+        else:
+            # A view of the sum would not see a later change of the tensor.
+            is_read_later = storage in run.storages(node) and run.is_changed_after(node, argument)
+            yield _Edge(node=node, argument=argument, is_tapped=not is_read_later)
+
+
+def _storage_of(run: GraphRun, edge: _Edge) -> int:
+    (storage,) = run.storages(edge.argument)
+    return storage
+
+
+def _zeros_like(tensor: torch.Tensor | None) -> torch.Tensor:
+    assert tensor is not None  # an edge's argument is a tensor
+    return torch.zeros_like(tensor.detach()).requires_grad_()

@@ -1,0 +1,197 @@
+"""Finds the first wrong value: the earliest intermediate value or gradient of a program that a compiler gets wrong.
+
+Each graph of the program is compiled again so that it also returns its intermediate values. The judge compares them like any
+program's outputs, so there is no tolerance here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import fx
+
+from oracle.case import CaseOptions, EagerState, judge_subject
+from oracle.localisation.captured import CapturedGraph, captured_graphs
+from oracle.localisation.run import GraphRun
+from oracle.localisation.taps import GradientTaps, Taps, ValueTaps, wrong_places
+from oracle.program import Call, ComparePolicy, Program
+from oracle.program.build import Instance, LiveProgram
+from oracle.subjects.base import Subject
+from oracle.subjects.registry import load
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
+
+_POLICY = ComparePolicy(strides="ignore", aliases=False, reason="an intermediate value need not have eager's memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongValue:
+    """The first value that a compiler gets wrong. All values that it is computed from are right."""
+
+    module: str  # path in the model, "encoder.layers.3.norm2"; "" in a function, and in the model's own forward
+    source: str  # "model.py:41"
+    line: str  # the text of that line
+    operator: str  # "layer_norm": it computes the value, or its backward computes the gradient
+    direction: str  # "forward", or "backward": the value is a gradient
+    node: str  # the operator's node in the graph
+    value: str  # the value's node or, if it is an input of the graph, its name; with "backward" its gradient is wrong
+    graph: int  # number of the graph in the program
+    position: int  # of the value among those of the graph, in the order in which they are computed
+    of: int  # number of the graph's values
+    is_alone: bool  # the compiler gets it right if it has to return all values: they were looked at one by one
+    symptom: str  # of this value, as in the verdict
+    verdict: Verdict  # on the graph that also returns the value
+
+    def describe(self) -> str:
+        """One line: "encoder.layers.3.norm2, model.py:41, layer_norm"."""
+        where = ", ".join(part for part in (self.module, self.source, self.operator) if part)
+        return where if self.direction == "forward" else f"{where}, gradient of {self.value}"
+
+
+def first_wrong_value(make: Callable[[], Instance], spec: SubjectSpec | Subject, *, call: int = 0) -> WrongValue | None:
+    """The first value of one call that the subject computes wrong, or None if none is found.
+
+    `make` returns a fresh instance of the program. `call` is a call of its plan; earlier calls run in eager. Forward values come
+    before gradients. Each graph of the program is looked at on its own, on the inputs of its first run, with right values before
+    it. So None does not say that the subject is right: what is wrong may be the capture, a guard, an alias, or a graph's later
+    run. It is None as well if the program's policy leaves open which values are right. Raises UsageError if the subject cannot
+    be loaded.
+    """
+    subject = load(spec) if isinstance(spec, SubjectSpec) else spec
+    graphs = captured_graphs(make, call, options=subject.spec.options)
+    if any(graph.program.policy.invariant or graph.program.policy.index_outputs for graph in graphs):
+        return None
+    looks = [_Look(captured, subject, call=call, number=number) for number, captured in enumerate(graphs)]
+    for look in looks:
+        found = look.first_wrong("forward") if look.is_wrong else None
+        if found is not None:
+            return found
+    for look in reversed(looks):
+        found = look.first_wrong("backward") if look.has_wrong_gradient else None
+        if found is not None:
+            return found
+    return None
+
+
+class _Look:
+    """One graph of a program, which a subject compiles with and without taps. Mutable."""
+
+    def __init__(self, captured: CapturedGraph, subject: Subject, *, call: int, number: int) -> None:
+        self._captured = captured
+        self._subject = subject
+        self._number = number
+        self._backward = captured.program.calls[call].backward and captured.grad_mode == "grad"
+        self._plain = self._judged((captured.module, captured.inputs), backward=self._backward)
+        self._run: GraphRun | None = None
+        self.has_wrong_gradient = bool(wrong_places(self._plain, "grad of args"))
+        self.is_wrong = self.has_wrong_gradient or any(wrong_places(self._plain, at) for at in ("output", "args"))
+
+    def first_wrong(self, direction: str) -> WrongValue | None:
+        """The first wrong value or gradient of the graph. All are looked at at once; if none is wrong then, one by one."""
+        if self._run is None:
+            self._run = GraphRun(self._captured)
+        is_forward = direction == "forward"
+        taps = ValueTaps(self._captured, self._run) if is_forward else GradientTaps(self._captured, self._run)
+        found, is_alone = self._at_once(taps), False
+        if found is None and (ends := taps.ends(self._plain)):
+            found, is_alone = self._one_by_one(taps, min(ends)), True
+        if found is None or not taps.is_certain(found[0]):
+            return None
+        position, symptom, verdict = found
+        tap = taps.taps[position]
+        place = self._captured.places[tap.node]
+        return WrongValue(
+            module=place.module,
+            source=place.source,
+            line=place.line,
+            operator=place.operator,
+            direction=direction,
+            node=tap.node,
+            value=self._captured.labels.get(tap.value, tap.value),
+            graph=self._number,
+            position=position,
+            of=len(taps.taps),
+            is_alone=is_alone,
+            symptom=symptom,
+            verdict=verdict,
+        )
+
+    def _at_once(self, taps: Taps) -> tuple[int, str, Verdict] | None:
+        """The first wrong of all taps."""
+        chosen = range(len(taps.taps))
+        best: tuple[int, str, Verdict] | None = None
+        while chosen:
+            verdict = self._judged(taps.program(chosen), backward=taps.has_backward)
+            wrong = taps.wrong(verdict, chosen)
+            if not wrong:
+                break
+            first = min(wrong)
+            best = first, wrong[first], verdict
+            # The judge lists wrong shapes and dtypes before wrong values, and not all of them.
+            if verdict.status is not Status.FAIL_METADATA or not (verdict.also and verdict.also[-1].startswith("...")):
+                break
+            chosen = range(first)
+        return best
+
+    def _one_by_one(self, taps: Taps, end: int) -> tuple[int, str, Verdict]:
+        """The first wrong of the taps that `end` is computed from, which is wrong without taps. Each is compiled alone."""
+        current, seen = end, dict[int, tuple[str, Verdict] | None]()
+
+        def is_wrong(position: int) -> bool:
+            if position not in seen:
+                verdict = self._judged(taps.program([position]), backward=taps.has_backward)
+                text = taps.wrong(verdict, [position]).get(position)
+                seen[position] = None if text is None else (text, verdict)
+            return seen[position] is not None
+
+        while True:
+            earlier = _bisected(sorted(_before(taps, current)), is_wrong)
+            if earlier is None:  # right ones may have come last in the order without being on the way to `current`
+                earlier = next(filter(is_wrong, taps.taps[current].after), None)
+            if earlier is None:
+                text, verdict = seen.get(current) or (self._plain.symptom, self._plain)
+                return current, text, verdict
+            current = earlier
+
+    def _judged(self, tapped: tuple[fx.GraphModule, tuple[Any, ...]], *, backward: bool) -> Verdict:
+        module, inputs = tapped
+        captured = self._captured
+        program = Program(
+            name=f"{captured.program.name}, graph {self._number}",
+            source="",
+            calls=(Call(backward=backward, grad_mode=captured.grad_mode),),
+            seed=captured.seed,
+            is_module=True,
+            dynamic=captured.program.dynamic,
+            config=captured.program.config,
+            policy=replace(_POLICY, is_random=captured.program.policy.is_random),
+        )
+        live = LiveProgram(program=program, make_target=lambda: copy.deepcopy(module), args=inputs, kwargs={})
+        eager = EagerState(make=live.instantiate)
+        return judge_subject(eager=eager, subject=self._subject, options=CaseOptions()).verdict
+
+
+def _before(taps: Taps, position: int) -> set[int]:
+    """All taps that this one is computed from, directly or not."""
+    found: set[int] = set()
+    open_ones = [position]
+    while open_ones:
+        new = set(taps.taps[open_ones.pop()].after) - found
+        found |= new
+        open_ones += new
+    return found
+
+
+def _bisected(positions: Sequence[int], is_wrong: Callable[[int], bool]) -> int | None:
+    """The first wrong position if all after it are wrong too, None if the last ones are right."""
+    right, wrong = -1, len(positions)
+    while wrong - right > 1:
+        middle = (right + wrong) // 2
+        if is_wrong(positions[middle]):
+            wrong = middle
+        else:
+            right = middle
+    return positions[wrong] if wrong < len(positions) else None
