@@ -1,0 +1,222 @@
+"""Finds the step of torch's compiler that first changes what a graph computes.
+
+The compiler runs once. A copy of each graph after each step is then run in eager in place of the compiled code, on the arguments
+that the program gave the graph, and judged against the graph that Dynamo captured, by the same judge as any subject. The wrong
+step is the first one after which the result is wrong and stays wrong up to the compiled code.
+
+Counterpart: torch/_inductor/compiler_bisector.py
+Differs: no pass is switched off and nothing is compiled twice; the graphs themselves are run and compared.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from oracle.configure import configured
+from oracle.errors import UsageError
+from oracle.hygiene import differences, restore, snapshot
+from oracle.localisation.compiled_graph import COMPILED, CompiledGraph, RecordedStep
+from oracle.localisation.decompositions import wrong_decomposition
+from oracle.localisation.graph_runs import RefusedError
+from oracle.localisation.judging import GraphJudge
+from oracle.localisation.lowering import wrong_output
+from oracle.localisation.recorder import GENERATED, TRACED, Recorder
+from oracle.observe import observe
+from oracle.observe.outcome import Raised
+from oracle.program.build import Instance
+from oracle.program.inputs import clone_tree
+from oracle.subjects.base import CompileRequest
+from oracle.subjects.registry import load
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
+
+BACKENDS = ("inductor", "aot_eager_decomp_partition")
+# Findings about memory layout. Only the compiled code owes eager's layout, so a graph in eager may show them without being wrong.
+_LAYOUT = frozenset({Status.FAIL_STRIDE, Status.FAIL_ALIAS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of the compiler on one graph."""
+
+    graph: int  # number of the captured graph, in the order of compilation
+    direction: str  # "captured" (the graph before AOT autograd), "joint", "forward", "backward" or "inference"
+    name: str  # "pre_grad: fuse_conv_bn", "decomposition: aten.addmm.default", "partitioner", "lowering and code generation"
+    is_changed: bool  # the text of the graph changed
+    difference: str = ""  # what is wrong after the step: "output[1][2, 3] is 3.5, but should be 3.0"; "" if nothing is
+    where: str = ""  # of a wrong lowering: which output of the graph
+    not_run: str = ""  # why the graph after the step could not be compared
+
+    @property
+    def text(self) -> str:
+        """The step in one line."""
+        return f"graph {self.graph} ({self.direction}), {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """All steps of the compiler on a program."""
+
+    steps: tuple[Step, ...] = ()  # by graph, in the order in which they ran
+    wrong: Step | None = None  # the first wrong one; None: not found
+    explained: tuple[str, ...] = ()  # why none was found, or what was not compared
+
+
+def first_wrong_step(make: Callable[[], Instance], spec: SubjectSpec, *, call: int | None = None) -> StepReport:
+    """The first step of the compiler after which a program is wrong that `spec` makes wrong.
+
+    `spec` is torch.compile with the backend inductor or aot_eager_decomp_partition; capture is taken to be right. With `call`,
+    only graphs that this call of the plan runs are compared, on its values; the default is all calls. It patches the compiler
+    while it runs, so nothing else should compile in this process then. Raises UsageError for another subject.
+    """
+    if spec.options.get("backend") not in BACKENDS:
+        raise UsageError(
+            seen=f"subject {spec.name!r}",
+            expected=f"torch.compile with the backend {' or '.join(BACKENDS)}",
+            do="name the first wrong rung of torch's ladder",
+        )
+    # A subject that draws its own random numbers is first tried with eager's, which can be compared one by one.
+    config = spec.eager_stream if spec.rng == "own" else {}
+    report, is_random = _report(make, spec, call, config, rng="eager" if config else spec.rng)
+    if report.wrong is None and is_random and config:
+        report, _ = _report(make, spec, call, {}, rng=spec.rng)
+        text = "random values were compared by their distribution: with eager's random numbers no step was wrong"
+        report = replace(report, explained=(*report.explained, text))
+    return report
+
+
+def _report(
+    make: Callable[[], Instance], spec: SubjectSpec, call: int | None, config: Mapping[str, Any], *, rng: str
+) -> tuple[StepReport, bool]:
+    """The report of one run of the compiler, and whether a graph's results depend on random numbers."""
+    original = make()
+    recorder, raised = _recorded(original, spec, call, config)
+    explained = [f"the compiler or the program raised{_inside(recorder)}: {raised}"] if raised else []
+    judges = [
+        GraphJudge(graph=graph, original=original.program, device=original.device, rng=rng, config=config)
+        for graph in recorder.graphs
+        if graph.calls and graph.steps
+    ]
+    if not judges:
+        return StepReport(explained=(*explained, "no graph was compiled and called")), False
+    steps: list[Step] = []
+    wrong: Step | None = None
+    with configured({**original.program.config, **config}):
+        for judge in judges:
+            judged = _judged(judge, spec)
+            steps += judged.steps
+            wrong = wrong or judged.wrong
+            explained += judged.explained
+    return StepReport(steps=tuple(steps), wrong=wrong, explained=tuple(explained)), any(j.is_random for j in judges)
+
+
+def _inside(recorder: Recorder) -> str:
+    return f" in {recorder.raised_in}" if recorder.raised_in else ""
+
+
+def _recorded(
+    instance: Instance, spec: SubjectSpec, call: int | None, config: Mapping[str, Any]
+) -> tuple[Recorder, str]:
+    """Compile and run the program, with a record of each graph. Returns the exception's text too, if it raised."""
+    recorder, subject, before = Recorder(), load(spec), snapshot()
+    program = instance.program
+    if call is not None:
+        instance = instance.with_calls(program.calls[: call + 1])
+
+    def compile_target(target: Callable[..., Any]) -> Callable[..., Any]:
+        args, kwargs, _ = instance.arguments(*clone_tree(instance.inputs(0)))
+        request = CompileRequest(
+            target=target,
+            args=args,
+            kwargs=kwargs,
+            dynamic=program.dynamic,
+            sizes=program.sizes,
+            backward=any(plan.backward for plan in program.calls),
+        )
+        return _counted(subject.compile(request), recorder, call)
+
+    subject.reset()
+    with configured({**program.config, **config}), recorder.watching():
+        outcome = observe(instance, compile_target=compile_target)
+    if differences(before, snapshot()):
+        restore(before)
+    return recorder, f"{outcome.exception.type_name}: {outcome.exception.message}"[:300] if isinstance(
+        outcome, Raised
+    ) else ""
+
+
+def _counted(compiled: Callable[..., Any], recorder: Recorder, call: int | None) -> Callable[..., Any]:
+    """The compiled program, which tells the recorder the number of each call."""
+    numbers = itertools.count()
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        recorder.call = next(numbers)
+        recorder.is_recording = call in (None, recorder.call)
+        return compiled(*args, **kwargs)
+
+    return called
+
+
+# ---------------------------------------------------------------------------------------------------------- one graph
+
+
+def _judged(judge: GraphJudge, spec: SubjectSpec) -> StepReport:
+    """The steps on one graph."""
+    graph = judge.graph
+    last = judge.verdict(COMPILED)
+    plain = [_step(graph, step) for step in graph.steps]
+    if not last.status.is_finding:
+        text = f"graph {graph.number}: the compiled code agrees with the captured graph ({last.status.value})"
+        return StepReport(steps=tuple(plain), explained=(text,))
+    steps = [
+        _compared(step, judge.verdict(recorded.stage), last) if step.is_changed else step
+        for step, recorded in zip(plain, graph.steps, strict=True)
+    ]
+    number = _first_wrong(steps)
+    if number is None:
+        return StepReport(steps=tuple(steps))
+    steps[number] = _named(judge, spec, steps[number], graph.steps[number - 1] if number else None)
+    return StepReport(steps=tuple(steps), wrong=steps[number])
+
+
+def _step(graph: CompiledGraph, step: RecordedStep) -> Step:
+    return Step(graph=graph.number, direction=step.direction, name=step.name, is_changed=step.is_changed)
+
+
+def _compared(step: Step, verdict: Verdict, last: Verdict) -> Step:
+    """The step with what is wrong after it, given the verdict on the compiled code."""
+    text = re.sub(r"^call 0: ", "", verdict.symptom)
+    if (
+        verdict.status is Status.FAIL_TO_RUN
+        and RefusedError.__name__ not in text
+        and last.status is not Status.FAIL_TO_RUN
+    ):
+        return replace(step, not_run=f"eager cannot run the graph: {text}"[:300])
+    if verdict.status in _LAYOUT and (verdict.status is not last.status or step.name.startswith("post_grad")):
+        return step
+    return replace(step, difference=text) if verdict.status.is_finding else step
+
+
+def _first_wrong(steps: Sequence[Step]) -> int | None:
+    """The number of the first step after which all steps that could be compared are wrong."""
+    number = None
+    for i in reversed([i for i, step in enumerate(steps) if step.is_changed and not step.not_run]):
+        if not steps[i].difference:
+            return number
+        number = i
+    return number
+
+
+def _named(judge: GraphJudge, spec: SubjectSpec, step: Step, before: RecordedStep | None) -> Step:
+    """The wrong step, with the decomposition or the output that is wrong."""
+    if step.name == TRACED:
+        return replace(step, name=wrong_decomposition(judge))
+    if step.name == GENERATED and spec.options["backend"] == "inductor" and before is not None:
+        side = "backward" if step.direction == "backward" else "forward"
+        graph = before.stage.backward if side == "backward" else before.stage.forward
+        return replace(step, where="" if graph is None else wrong_output(judge, side, graph))
+    return step
