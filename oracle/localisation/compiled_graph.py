@@ -63,6 +63,7 @@ class CompiledGraph:
     captured: GraphModule
     steps: list[RecordedStep] = field(default_factory=list)
     calls: list[GraphCall] = field(default_factory=list)
+    draws: bool = False  # random operators are left in it after tracing
     decomposed: dict[Any, int] = field(default_factory=dict)  # overloads that were decomposed -> how deep in other ones
     options: dict[str, Any] = field(default_factory=dict)  # of AOT autograd
     call: Callable[..., Any] | None = None  # the callable of AOT autograd
@@ -78,6 +79,11 @@ class CompiledGraph:
     def is_differentiated(self) -> bool:
         """Whether the program ran the backward."""
         return "backward" in self.code
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether AOT autograd traced a backward."""
+        return any(step.direction == "joint" for step in self.steps)
 
     def step(self, direction: str, name: str, *, is_changed: bool, **changed: Any) -> None:
         """Add a step, after which the stage differs from that of the last one in `changed`."""

@@ -48,6 +48,12 @@ def outputs_of(module: GraphModule) -> list[Any]:
     return pytree.tree_leaves(module.graph.output_node().args[0], is_leaf=lambda leaf: leaf is None)
 
 
+def draws(module: GraphModule) -> bool:
+    """Whether a node of the graph draws random numbers from eager's generators."""
+    operators = (node.target for node in module.graph.nodes if isinstance(node.target, torch._ops.OpOverload))
+    return any(torch.Tag.nondeterministic_seeded in operator.tags for operator in operators)
+
+
 def run(module: GraphModule, args: Sequence[Any]) -> Any:
     """The graph's results on these arguments, each node by eager's kernel."""
     return _Eager(module).run(*args)

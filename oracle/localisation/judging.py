@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.localisation.compiled_graph import CompiledGraph, Stage, derived
+from oracle.localisation.compiled_graph import CompiledGraph, GraphCall, Stage, derived
 from oracle.program import Call, ComparePolicy, Program
 from oracle.program.build import Instance
 from oracle.subjects.base import CompileRequest, Counters
@@ -69,7 +69,7 @@ class GraphJudge:
         program = Program(
             name=f"graph {self.graph.number} of {self.original.name}",
             source="",
-            calls=tuple(Call(backward=self.graph.is_differentiated, grad_mode=call.grad_mode) for call in calls),
+            calls=tuple(Call(backward=self._has_backward(call), grad_mode=call.grad_mode) for call in calls),
             seed=self.original.seed + calls[0].number,  # the tangents of the program's call, if it has one graph
             config={**self.original.config, **self.config},
             policy=ComparePolicy(strides=policy.strides, aliases=policy.aliases, reason=policy.reason),
@@ -83,10 +83,10 @@ class GraphJudge:
         captured = functools.partial(self.graph.run, Stage(captured=self.graph.captured))
         self.eager = given_program(program, captured, [call.args for call in calls], self.device, **more)
 
-    @property
-    def is_random(self) -> bool:
-        """Whether eager's results depend on random numbers. Known after the first verdict."""
-        return bool(self.eager.is_random)
+    def _has_backward(self, call: GraphCall) -> bool:
+        # A backward that raised before it reached the compiled code was asked for too.
+        is_asked_for = self.graph.is_joint and self.original.calls[call.number].backward
+        return self.graph.is_differentiated or is_asked_for
 
     def verdict(self, stage: Stage) -> Verdict:
         """The verdict on the graph as it is after a step."""

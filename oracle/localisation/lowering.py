@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +15,13 @@ from oracle.localisation.judging import GraphJudge, given_program, judge_functio
 from oracle.program import Call, ComparePolicy, Program
 
 _PLACE = re.compile(r"(output|args)\[(\d+)\]")
-_POLICY = ComparePolicy(strides="ignore", aliases=False, reason="inside of AOT autograd's wrapper, nobody sees them")
+_REASON = "the program does not see which results of the code share memory, and only some of the strides"
 
 
-def wrong_output(judge: GraphJudge, side: str, graph: GraphModule) -> str:
+def wrong_output(judge: GraphJudge, side: str, graph: GraphModule, *, strides: bool) -> str:
     """The first wrong output or argument of the compiled code, such as "output 2 of the graph, add_1 = aten.add.Tensor".
 
-    "" if the code agrees with the graph after the last pass on the arguments of its calls.
+    Strides are compared only with `strides`. "" if the code agrees with the graph after the last pass on its arguments.
     """
     compiled = judge.graph
     compiled.code_args = {side: []}
@@ -33,7 +34,7 @@ def wrong_output(judge: GraphJudge, side: str, graph: GraphModule) -> str:
         name=f"{side} graph",
         source="",
         calls=tuple(Call(grad_mode="no_grad") for _ in calls),
-        policy=_POLICY,
+        policy=ComparePolicy(strides="exact" if strides else "ignore", aliases=False, reason=_REASON),
         config=judge.eager.instance().program.config,
     )
     code = compiled.code[side]
@@ -58,7 +59,10 @@ class _Tupled:
 def _described(graph: GraphModule, section: str, number: int) -> str:
     if section == "args":
         return f"input {number} of the graph, which it changes"
-    node = outputs_of(graph)[number]
-    return (
-        f"output {number} of the graph, {node.name} = {node.target}" if isinstance(node, Node) else f"output {number}"
-    )
+    output = node = outputs_of(graph)[number]
+    if isinstance(node, Node) and node.target is operator.getitem:  # of an operator with several results
+        node = node.args[0]
+    if not isinstance(node, Node):
+        return f"output {number} of the graph"
+    result = f", result {output.args[1]}" if output is not node else ""
+    return f"output {number} of the graph, {node.name} = {node.target}{result}"

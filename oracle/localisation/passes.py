@@ -35,7 +35,7 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
 BACKENDS = ("inductor", "aot_eager_decomp_partition")
-# Findings about memory layout. Only the compiled code owes eager's layout, so a graph in eager may show them without being wrong.
+# Findings that count only if the compiled code has them too.
 _LAYOUT = frozenset({Status.FAIL_STRIDE, Status.FAIL_ALIAS})
 
 
@@ -44,17 +44,18 @@ class Step:
     """One step of the compiler on one graph."""
 
     graph: int  # number of the captured graph, in the order of compilation
-    direction: str  # "captured" (the graph before AOT autograd), "joint", "forward", "backward" or "inference"
+    direction: str = ""  # "captured" (before AOT autograd), "joint", "forward", "backward" or "inference"
     name: str  # "pre_grad: fuse_conv_bn", "decomposition: aten.addmm.default", "partitioner", "lowering and code generation"
     is_changed: bool  # the text of the graph changed
-    difference: str = ""  # what is wrong after the step: "output[1][2, 3] is 3.5, but should be 3.0"; "" if nothing is
+    difference: str = ""  # what is wrong after the step: "output[1][2, 3] is 3.5, but should be 3.0", or what it raises
     where: str = ""  # of a wrong lowering: which output of the graph
-    not_run: str = ""  # why the graph after the step could not be compared
+    not_run: str = ""  # why the graph after the step could not be run or compared
 
     @property
     def text(self) -> str:
         """The step in one line."""
-        return f"graph {self.graph} ({self.direction}), {self.name}"
+        direction = f" ({self.direction})" if self.direction else ""
+        return f"graph {self.graph}{direction}, {self.name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,21 +82,24 @@ def first_wrong_step(make: Callable[[], Instance], spec: SubjectSpec, *, call: i
         )
     # A subject that draws its own random numbers is first tried with eager's, which can be compared one by one.
     config = spec.eager_stream if spec.rng == "own" else {}
-    report, is_random = _report(make, spec, call, config, rng="eager" if config else spec.rng)
-    if report.wrong is None and is_random and config:
-        report, _ = _report(make, spec, call, {}, rng=spec.rng)
-        text = "random values were compared by their distribution: with eager's random numbers no step was wrong"
-        report = replace(report, explained=(*report.explained, text))
-    return report
+    report, draws = _report(make, spec, call, config, rng="eager" if config else spec.rng)
+    if report.wrong is not None or not (config and draws):
+        return report
+    report, _ = _report(make, spec, call, {}, rng=spec.rng)
+    text = "with eager's random numbers no step was wrong; random values were compared by their distribution"
+    return replace(report, explained=(*report.explained, text))
 
 
 def _report(
     make: Callable[[], Instance], spec: SubjectSpec, call: int | None, config: Mapping[str, Any], *, rng: str
 ) -> tuple[StepReport, bool]:
-    """The report of one run of the compiler, and whether a graph's results depend on random numbers."""
+    """The report of one run of the compiler under a configuration of torch, and whether some graph draws random numbers."""
     original = make()
     recorder, raised = _recorded(original, spec, call, config)
-    explained = [f"the compiler or the program raised{_inside(recorder)}: {raised}"] if raised else []
+    if raised and recorder.raised_in and not recorder.graphs[-1].calls:
+        step = Step(graph=len(recorder.graphs) - 1, name=recorder.raised_in, is_changed=False, difference=raised)
+        return StepReport(steps=(step,), wrong=step), False
+    explained = [f"the compiler or the program raised {raised}"] if raised else []
     judges = [
         GraphJudge(graph=graph, original=original.program, device=original.device, rng=rng, config=config)
         for graph in recorder.graphs
@@ -111,11 +115,8 @@ def _report(
             steps += judged.steps
             wrong = wrong or judged.wrong
             explained += judged.explained
-    return StepReport(steps=tuple(steps), wrong=wrong, explained=tuple(explained)), any(j.is_random for j in judges)
-
-
-def _inside(recorder: Recorder) -> str:
-    return f" in {recorder.raised_in}" if recorder.raised_in else ""
+    report = StepReport(steps=tuple(steps), wrong=wrong, explained=tuple(explained))
+    return report, any(graph.draws for graph in recorder.graphs)
 
 
 def _recorded(
@@ -168,18 +169,20 @@ def _judged(judge: GraphJudge, spec: SubjectSpec) -> StepReport:
     """The steps on one graph."""
     graph = judge.graph
     last = judge.verdict(COMPILED)
-    plain = [_step(graph, step) for step in graph.steps]
+    recorded = list(graph.steps)  # a backward that had not been compiled is compiled when a stage runs it
+    plain = [_step(graph, step) for step in recorded]
     if not last.status.is_finding:
         text = f"graph {graph.number}: the compiled code agrees with the captured graph ({last.status.value})"
         return StepReport(steps=tuple(plain), explained=(text,))
     steps = [
-        _compared(step, judge.verdict(recorded.stage), last) if step.is_changed else step
-        for step, recorded in zip(plain, graph.steps, strict=True)
+        _compared(step, judge.verdict(after.stage), last) if step.is_changed else step
+        for step, after in zip(plain, recorded, strict=True)
     ]
     number = _first_wrong(steps)
     if number is None:
         return StepReport(steps=tuple(steps))
-    steps[number] = _named(judge, spec, steps[number], graph.steps[number - 1] if number else None)
+    before, is_about_strides = recorded[number - 1] if number else None, last.status is Status.FAIL_STRIDE
+    steps[number] = _named(judge, spec, steps[number], before, is_about_strides=is_about_strides)
     return StepReport(steps=tuple(steps), wrong=steps[number])
 
 
@@ -190,15 +193,13 @@ def _step(graph: CompiledGraph, step: RecordedStep) -> Step:
 def _compared(step: Step, verdict: Verdict, last: Verdict) -> Step:
     """The step with what is wrong after it, given the verdict on the compiled code."""
     text = re.sub(r"^call 0: ", "", verdict.symptom)
-    if (
-        verdict.status is Status.FAIL_TO_RUN
-        and RefusedError.__name__ not in text
-        and last.status is not Status.FAIL_TO_RUN
-    ):
+    raises, should_raise = (one.status is Status.FAIL_TO_RUN for one in (verdict, last))
+    if raises and not should_raise and RefusedError.__name__ not in text:
         return replace(step, not_run=f"eager cannot run the graph: {text}"[:300])
-    if verdict.status in _LAYOUT and (verdict.status is not last.status or step.name.startswith("post_grad")):
-        return step
-    return replace(step, difference=text) if verdict.status.is_finding else step
+    if verdict.status is Status.FAIL_STRIDE and step.name.startswith("post_grad"):
+        return replace(step, not_run="code generation chooses the strides")
+    is_another = (verdict.status in _LAYOUT and verdict.status is not last.status) or (should_raise and not raises)
+    return replace(step, difference=text) if verdict.status.is_finding and not is_another else step
 
 
 def _first_wrong(steps: Sequence[Step]) -> int | None:
@@ -211,12 +212,14 @@ def _first_wrong(steps: Sequence[Step]) -> int | None:
     return number
 
 
-def _named(judge: GraphJudge, spec: SubjectSpec, step: Step, before: RecordedStep | None) -> Step:
+def _named(
+    judge: GraphJudge, spec: SubjectSpec, step: Step, before: RecordedStep | None, *, is_about_strides: bool
+) -> Step:
     """The wrong step, with the decomposition or the output that is wrong."""
     if step.name == TRACED:
         return replace(step, name=wrong_decomposition(judge))
     if step.name == GENERATED and spec.options["backend"] == "inductor" and before is not None:
         side = "backward" if step.direction == "backward" else "forward"
         graph = before.stage.backward if side == "backward" else before.stage.forward
-        return replace(step, where="" if graph is None else wrong_output(judge, side, graph))
+        return replace(step, where="" if graph is None else wrong_output(judge, side, graph, strides=is_about_strides))
     return step

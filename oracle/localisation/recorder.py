@@ -22,7 +22,15 @@ from torch.fx import GraphModule
 from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
 from oracle.localisation.compiled_graph import CompiledGraph, graph_call
-from oracle.localisation.graph_runs import JointGraph, copied, outputs_of, placeholders_of, tangent_positions, text_of
+from oracle.localisation.graph_runs import (
+    JointGraph,
+    copied,
+    draws,
+    outputs_of,
+    placeholders_of,
+    tangent_positions,
+    text_of,
+)
 
 TRACED = "functionalization and decompositions"
 PARTITIONED = "partitioner"
@@ -53,7 +61,7 @@ class Recorder:
         self.graphs: list[CompiledGraph] = []
         self.call = 0  # number of the program's call that runs at present
         self.is_recording = True  # whether arguments of captured graphs are kept
-        self.raised_in = ""  # the pass in which the compiler raised
+        self.raised_in = ""  # the step, innermost pass or decomposition in which the compiler raised
         self._watched: list[_Watched] = []
 
     @contextlib.contextmanager
@@ -99,7 +107,9 @@ class Recorder:
                 return original(mod, args, **options)
             graph = CompiledGraph(number=len(self.graphs), captured=copied(mod), options=options)
             self.graphs.append(graph)
-            compiled = original(mod, args, **self._options(graph, mod, options))
+            self.raised_in = ""
+            with self._raising_in(TRACED):
+                compiled = original(mod, args, **self._options(graph, options))
             graph.call = compiled
 
             @functools.wraps(compiled)
@@ -111,13 +121,11 @@ class Recorder:
         return aot_module_simplified
 
     def _run(self, graph: CompiledGraph, compiled: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        record = graph_call(self.call, given) if self.is_recording and len(graph.calls) < _MOST_CALLS else None
-        result = compiled(*given)
-        if record is not None:
-            graph.calls.append(record)
-        return result
+        if self.is_recording and len(graph.calls) < _MOST_CALLS:
+            graph.calls.append(graph_call(self.call, given))
+        return compiled(*given)
 
-    def _options(self, graph: CompiledGraph, mod: GraphModule, options: dict[str, Any]) -> dict[str, Any]:
+    def _options(self, graph: CompiledGraph, options: dict[str, Any]) -> dict[str, Any]:
         """The options of AOT autograd, with each function among them watched."""
         watched = dict(options)
         for name, direction in _COMPILERS.items():
@@ -134,7 +142,7 @@ class Recorder:
         if options.get("decompositions"):
             depth = [0]
             watched["decompositions"] = {
-                overload: _noting(graph.decomposed, overload, rule, depth)
+                overload: self._noting(graph.decomposed, overload, rule, depth)
                 for overload, rule in options["decompositions"].items()
             }
         return watched
@@ -157,7 +165,8 @@ class Recorder:
             # Graphs in the graph are partitioned first, and have no inputs of their own that could be recorded.
             graph.steps = [step for step in graph.steps if step.direction == "captured"]
             graph.step("joint", TRACED, is_changed=True, **stage(copied(joint)))
-            with self._watch(graph, "joint", joint, stage, _JOINT):
+            graph.draws = draws(joint)
+            with self._watch(graph, "joint", joint, stage, _JOINT), self._raising_in(PARTITIONED):
                 forward, backward = original(joint, joint_inputs, num_fwd_outputs=num_fwd_outputs, **more)
             graph.saved = outputs_of(forward)[num_fwd_outputs:]
             graph.tangents = tangent_positions(backward)
@@ -177,12 +186,46 @@ class Recorder:
             traced = copied(module)
             if direction == "inference":
                 graph.step(direction, TRACED, is_changed=True, captured=None, forward=traced)
-            with self._watch(graph, direction, module, stage, first):
-                code = original(module, example_inputs)
+                graph.draws = draws(module)
+            code: Callable[..., Any]
+            try:
+                with self._watch(graph, direction, module, stage, first), self._raising_in(GENERATED):
+                    code = original(module, example_inputs)
+            except Exception as error:  # whatever the compiler raises
+                if direction != "backward":
+                    raise
+                # A backward is compiled when it first runs, in any stage. It has to raise only where the compiled code runs.
+                code = functools.partial(_raise, error)
             graph.step(direction, GENERATED, is_changed=True, **{side: None})
             return graph.in_place_of(side, code, traced)
 
         return compiler
+
+    @contextlib.contextmanager
+    def _raising_in(self, name: str) -> Iterator[None]:
+        """Note the step if the compiler raises in it, but in no pass or decomposition of it."""
+        try:
+            yield
+        except Exception:  # whatever the compiler raises
+            self.raised_in = self.raised_in or name
+            raise
+
+    def _noting(
+        self, found: dict[Any, int], overload: Any, rule: Callable[..., Any], depth: list[int]
+    ) -> Callable[..., Any]:
+        """A decomposition that notes that it ran, and how deep in others."""
+
+        @functools.wraps(rule)
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            depth[0] += 1
+            found[overload] = max(found.get(overload, 0), depth[0])
+            try:
+                with self._raising_in(f"decomposition: {overload}"):
+                    return rule(*args, **kwargs)
+            finally:
+                depth[0] -= 1
+
+        return noted
 
     # ------------------------------------------------------------------------------------------------------- passes
 
@@ -254,23 +297,12 @@ def _may_replace(module: GraphModule, other: GraphModule) -> bool:
     return has_its_inputs and len(outputs_of(other)) == len(outputs_of(module))
 
 
+def _raise(error: Exception, *args: Any) -> Any:
+    raise error
+
+
 def _as(name: str, module: GraphModule) -> dict[str, Any]:
     return {name: module}
-
-
-def _noting(found: dict[Any, int], overload: Any, rule: Callable[..., Any], depth: list[int]) -> Callable[..., Any]:
-    """A decomposition that notes that it ran, and how deep in others."""
-
-    @functools.wraps(rule)
-    def noted(*args: Any, **kwargs: Any) -> Any:
-        depth[0] += 1
-        found[overload] = max(found.get(overload, 0), depth[0])
-        try:
-            return rule(*args, **kwargs)
-        finally:
-            depth[0] -= 1
-
-    return noted
 
 
 @contextlib.contextmanager
