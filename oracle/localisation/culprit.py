@@ -21,6 +21,7 @@ from typing import Any
 
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
 from oracle.localisation.parts import CODEGEN, CalledOperators, Part, recording, without
+from oracle.localisation.recorder import GENERATED
 from oracle.observe import observe
 from oracle.program.build import Instance
 from oracle.subjects.base import Subject
@@ -60,19 +61,25 @@ class Culprit:
 
 
 def find_culprit(
-    make: Callable[[], Instance], subject: Subject, symptom: Symptom, *, cpu_budget_s: float = _CPU_BUDGET_S
+    make: Callable[[], Instance],
+    subject: Subject,
+    symptom: Symptom,
+    *,
+    first_wrong_step: str = "",
+    cpu_budget_s: float = _CPU_BUDGET_S,
 ) -> Culprit:
     """The culprit of a symptom on the first wrong rung. Call it in a child process: it patches the compiler.
 
-    `make` makes a fresh instance of the program. The budget is CPU time, including compilers that are started, so that a busy
-    machine gives the same answer.
+    `make` makes a fresh instance of the program. `first_wrong_step` is the name of a step of `oracle.localisation.passes`, if one
+    was found: it is tried first. The budget is CPU time, including compilers that are started, so that a busy machine gives the
+    same answer.
     """
     search = _Search(make, subject, symptom, _cpu_seconds() + cpu_budget_s)
     if symptom.status == Status.FAIL_TO_RUN.value:
         return Culprit(text=_raised_in(search.judged(subject).traceback))
     found: Culprit | None = None
     with contextlib.suppress(_OutOfTimeError):
-        found = search.option() or search.part()
+        found = search.option() or search.part(first_wrong_step)
     if found is None:
         return Culprit(trials=tuple(search.trials), is_finished=False)
     return replace(found, trials=tuple(search.trials))
@@ -175,8 +182,8 @@ class _Search:
         finally:
             self._eager = usual
 
-    def part(self) -> Culprit:
-        """A decomposition, a pass, a lowering, or a part of code generation."""
+    def part(self, step: str) -> Culprit:
+        """A decomposition, a pass, a lowering, or a part of code generation. `step` is the first wrong step, or ""."""
         backend = self._subject.spec.options.get("backend")
         if backend == "aot_eager_decomp_partition":
             return _named(self.smallest_cure(self._decompositions()))
@@ -184,10 +191,12 @@ class _Search:
             return Culprit()
         with recording() as seen:
             self.outcome([], contextlib.nullcontext())
-            passes = self.smallest_cure(seen.optional_passes())
-            if passes:
-                return _named(passes)
-            return self._of_code(seen.lowerings())
+            passes = seen.optional_passes()
+            named = [part for part in passes if step.endswith(f": {part.name}")]
+            if named and self.without(named) == "right":
+                return _named((*named,))
+            found = self.smallest_cure(passes) if step != GENERATED else ()
+            return _named(found) if found else self._of_code(seen.lowerings())
 
     def _of_code(self, lowerings: list[Part]) -> Culprit:
         """The culprit behind the passes. Without fusion, or with one lowering less, much is different in the code."""

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from oracle.localisation.culprit import Culprit
+from oracle.localisation.passes import Step
+from oracle.localisation.values import WrongValue
 from oracle.verdict import Verdict
 
 _LIST = 3  # a longer list of parts is not written out
@@ -35,11 +37,15 @@ class Localisation:
     rungs: tuple[RungRow, ...] = ()
     first_wrong: str = ""
     second_opinion: str = ""
+    step: Step | None = None  # the first wrong one of torch's compiler; None: not found, or another compiler
+    value: WrongValue | None = None  # the first wrong one; None: not found
     culprit: Culprit = Culprit()
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
         data["verdict"] = self.verdict.to_json()
+        if self.value is not None:
+            data["value"]["verdict"] = self.value.verdict.to_json()
         data["rungs"] = [{**asdict(row), "verdict": row.verdict.to_json()} for row in self.rungs]
         return data
 
@@ -81,8 +87,19 @@ class Localisation:
             ("refimpl", self.second_opinion.removeprefix("refimpl ")),
             ("culprit", culprit),
         ]
-        lines = [f"{name + ':':18} {value}" for name, value in rows if value]
-        return "\n".join([*lines, f"{'time:':18} {self.seconds:.0f} s"]) + "\n"
+        lines = [f"{name + ':':19} {value}" for name, value in rows if value]
+        return "\n".join([*lines, f"{'time:':19} {self.seconds:.0f} s"]) + "\n"
+
+
+def _step_text(step: Step | None) -> str:
+    return "" if step is None else f"{step.text}\n{'':20}{step.difference}"
+
+
+def _value_text(value: WrongValue | None) -> str:
+    if value is None:
+        return ""
+    line = f"\n{'':20}{value.line}" if value.line else ""
+    return f"{value.describe()}{line}\n{'':20}{value.symptom}"
 
 
 def _listed(parts: Sequence[str]) -> str:

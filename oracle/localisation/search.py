@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -20,7 +20,9 @@ from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
 from oracle.localisation.culprit import Culprit, find_culprit
 from oracle.localisation.ladder import ladder_of, second_opinion
 from oracle.localisation.parts import Part, without
+from oracle.localisation.passes import BACKENDS, Step, first_wrong_step
 from oracle.localisation.report import Localisation, RungRow
+from oracle.localisation.values import WrongValue, first_wrong_value
 from oracle.program.build import Instance
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load
@@ -129,17 +131,53 @@ def _inside(questions: Questions, spec: SubjectSpec, found: Localisation, progre
     first = next(rung for rung in ladder_of(spec) if matches(symptom, symptom_of(ask(rung))))
     changes = any(call.before for call in questions.make().program.calls)
     opinion = second_opinion(first, symptom, ask, changes_between_calls=changes)
+    progress("steps of the compiler")
+    step = _first_wrong_step(questions, first)
+    progress("values of the program")
+    value = _first_wrong_value(questions, first, judged[first.name].call or 0)
     progress("culprit")
+    culprit = _culprit(questions, first, symptom, step.name if step is not None else "")
     return replace(
-        found, rungs=tuple(rows), first_wrong=first.name, second_opinion=opinion,
-        culprit=_culprit(questions, first, symptom),
-    )  # fmt: skip
+        found,
+        rungs=tuple(rows),
+        first_wrong=first.name,
+        second_opinion=opinion,
+        step=step,
+        value=value,
+        culprit=culprit,
+    )
 
 
-def _culprit(questions: Questions, rung: SubjectSpec, symptom: Symptom) -> Culprit:
+def _first_wrong_step(questions: Questions, rung: SubjectSpec) -> Step | None:
+    if rung.options.get("backend") not in BACKENDS:
+        return None
+
+    def work() -> Any:
+        wrong = first_wrong_step(questions.make, rung).wrong
+        return None if wrong is None else asdict(wrong)
+
+    return questions.answer(work, lambda found: None if found is None else Step(**found), None)
+
+
+def _first_wrong_value(questions: Questions, rung: SubjectSpec, call: int) -> WrongValue | None:
     subject = questions.subject(rung)
 
     def work() -> Any:
-        return find_culprit(questions.make, subject, symptom, cpu_budget_s=_CULPRIT_CPU_S).to_json()
+        wrong = first_wrong_value(questions.make, subject, call=call)
+        return None if wrong is None else {**asdict(wrong), "verdict": wrong.verdict.to_json()}
+
+    def made(found: Any) -> WrongValue | None:
+        return None if found is None else WrongValue(**{**found, "verdict": Verdict.from_json(found["verdict"])})
+
+    return questions.answer(work, made, None)
+
+
+def _culprit(questions: Questions, rung: SubjectSpec, symptom: Symptom, step: str) -> Culprit:
+    subject = questions.subject(rung)
+
+    def work() -> Any:
+        return find_culprit(
+            questions.make, subject, symptom, first_wrong_step=step, cpu_budget_s=_CULPRIT_CPU_S
+        ).to_json()
 
     return questions.answer(work, Culprit.from_json, Culprit(is_finished=False))
