@@ -31,6 +31,18 @@ class Stage:
     forward: GraphModule | None = None
     backward: GraphModule | None = None
 
+    def module(self, direction: str) -> GraphModule | None:
+        """The graph of a direction of `RecordedStep`; None for compiled code."""
+        match direction:
+            case "captured":
+                return self.captured
+            case "joint":
+                return None if self.joint is None else self.joint.module
+            case "backward":
+                return self.backward
+            case _:
+                return self.forward
+
 
 COMPILED = Stage()
 
@@ -77,13 +89,8 @@ class CompiledGraph:
 
     @property
     def is_differentiated(self) -> bool:
-        """Whether the program ran the backward."""
+        """Whether the program ran or compiled the backward."""
         return "backward" in self.code
-
-    @property
-    def is_joint(self) -> bool:
-        """Whether AOT autograd traced a backward."""
-        return any(step.direction == "joint" for step in self.steps)
 
     def step(self, direction: str, name: str, *, is_changed: bool, **changed: Any) -> None:
         """Add a step, after which the stage differs from that of the last one in `changed`."""

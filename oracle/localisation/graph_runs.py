@@ -7,6 +7,7 @@ the values of the first, so that a random number is drawn once.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,6 +47,23 @@ def tangent_positions(module: GraphModule) -> list[int]:
 def outputs_of(module: GraphModule) -> list[Any]:
     """The nodes and constants that the graph returns, flat."""
     return pytree.tree_leaves(module.graph.output_node().args[0], is_leaf=lambda leaf: leaf is None)
+
+
+def changed_operators(before: GraphModule, after: GraphModule) -> str:
+    """Which operators a step removed and added: "aten.sin.default removed, 2 aten.cos.default added"; "" if none."""
+    old, new = (
+        Counter(_name_of(node) for node in module.graph.nodes if node.op.startswith("call"))
+        for module in (before, after)
+    )
+    words = ((old - new, "removed"), (new - old, "added"))
+    return ", ".join(
+        f"{f'{count} ' if count > 1 else ''}{name} {word}" for found, word in words for name, count in found.items()
+    )
+
+
+def _name_of(node: Node) -> str:
+    is_plain = callable(node.target) and not isinstance(node.target, torch._ops.OpOverload)
+    return getattr(node.target, "__name__", str(node.target)) if is_plain else str(node.target)
 
 
 def draws(module: GraphModule) -> bool:

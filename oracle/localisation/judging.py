@@ -84,9 +84,8 @@ class GraphJudge:
         self.eager = given_program(program, captured, [call.args for call in calls], self.device, **more)
 
     def _has_backward(self, call: GraphCall) -> bool:
-        # A backward that raised before it reached the compiled code was asked for too.
-        is_asked_for = self.graph.is_joint and self.original.calls[call.number].backward
-        return self.graph.is_differentiated or is_asked_for
+        """Whether the program differentiates the call, by its plan or by itself."""
+        return self.graph.is_differentiated or self.original.calls[call.number].backward
 
     def verdict(self, stage: Stage) -> Verdict:
         """The verdict on the graph as it is after a step."""

@@ -19,9 +19,9 @@ from typing import Any
 from oracle.configure import configured
 from oracle.errors import UsageError
 from oracle.hygiene import differences, restore, snapshot
-from oracle.localisation.compiled_graph import COMPILED, CompiledGraph, RecordedStep
+from oracle.localisation.compiled_graph import COMPILED, CompiledGraph, RecordedStep, Stage
 from oracle.localisation.decompositions import wrong_decomposition
-from oracle.localisation.graph_runs import RefusedError
+from oracle.localisation.graph_runs import RefusedError, changed_operators
 from oracle.localisation.judging import GraphJudge
 from oracle.localisation.lowering import wrong_output
 from oracle.localisation.recorder import GENERATED, TRACED, Recorder
@@ -35,6 +35,7 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
 
 BACKENDS = ("inductor", "aot_eager_decomp_partition")
+_REFUSED = re.compile(rf"{RefusedError.__name__} in [\w ]+ \(['\"](.*)['\"]\)", re.DOTALL)
 # Findings that count only if the compiled code has them too.
 _LAYOUT = frozenset({Status.FAIL_STRIDE, Status.FAIL_ALIAS})
 
@@ -48,7 +49,9 @@ class Step:
     name: str  # "pre_grad: fuse_conv_bn", "decomposition: aten.addmm.default", "partitioner", "lowering and code generation"
     is_changed: bool  # the text of the graph changed
     difference: str = ""  # what is wrong after the step: "output[1][2, 3] is 3.5, but should be 3.0", or what it raises
-    where: str = ""  # of a wrong lowering: which output of the graph
+    where: str = (
+        ""  # of a wrong lowering: which output of the graph; of a wrong pass: operators that it removed and added
+    )
     not_run: str = ""  # why the graph after the step could not be run or compared
 
     @property
@@ -181,9 +184,20 @@ def _judged(judge: GraphJudge, spec: SubjectSpec) -> StepReport:
     number = _first_wrong(steps)
     if number is None:
         return StepReport(steps=tuple(steps))
-    before, is_about_strides = recorded[number - 1] if number else None, last.status is Status.FAIL_STRIDE
-    steps[number] = _named(judge, spec, steps[number], before, is_about_strides=is_about_strides)
+    before = recorded[number - 1].stage if number else Stage(captured=graph.captured)
+    steps[number] = _described(judge, spec, steps[number], before, recorded[number].stage, last)
     return StepReport(steps=tuple(steps), wrong=steps[number])
+
+
+def _described(judge: GraphJudge, spec: SubjectSpec, step: Step, before: Stage, after: Stage, last: Verdict) -> Step:
+    """The wrong step, with the decomposition or the output that is wrong, or with what the pass did."""
+    if step.name == TRACED:
+        return replace(step, name=wrong_decomposition(judge))
+    old, new = before.module(step.direction) or judge.graph.captured, after.module(step.direction)
+    if step.name == GENERATED and spec.options["backend"] == "inductor":
+        side = "backward" if step.direction == "backward" else "forward"
+        return replace(step, where=wrong_output(judge, side, old, strides=last.status is Status.FAIL_STRIDE))
+    return step if new is None else replace(step, where=changed_operators(old, new))
 
 
 def _step(graph: CompiledGraph, step: RecordedStep) -> Step:
@@ -194,7 +208,9 @@ def _compared(step: Step, verdict: Verdict, last: Verdict) -> Step:
     """The step with what is wrong after it, given the verdict on the compiled code."""
     text = re.sub(r"^call 0: ", "", verdict.symptom)
     raises, should_raise = (one.status is Status.FAIL_TO_RUN for one in (verdict, last))
-    if raises and not should_raise and RefusedError.__name__ not in text:
+    if raises and (refused := _REFUSED.search(text)) is not None:
+        return replace(step, difference=f"eager cannot run the graph: {refused[1]}")
+    if raises and not should_raise:
         return replace(step, not_run=f"eager cannot run the graph: {text}"[:300])
     if verdict.status is Status.FAIL_STRIDE and step.name.startswith("post_grad"):
         return replace(step, not_run="code generation chooses the strides")
@@ -210,16 +226,3 @@ def _first_wrong(steps: Sequence[Step]) -> int | None:
             return number
         number = i
     return number
-
-
-def _named(
-    judge: GraphJudge, spec: SubjectSpec, step: Step, before: RecordedStep | None, *, is_about_strides: bool
-) -> Step:
-    """The wrong step, with the decomposition or the output that is wrong."""
-    if step.name == TRACED:
-        return replace(step, name=wrong_decomposition(judge))
-    if step.name == GENERATED and spec.options["backend"] == "inductor" and before is not None:
-        side = "backward" if step.direction == "backward" else "forward"
-        graph = before.stage.backward if side == "backward" else before.stage.forward
-        return replace(step, where="" if graph is None else wrong_output(judge, side, graph, strides=is_about_strides))
-    return step

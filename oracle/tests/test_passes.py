@@ -110,6 +110,8 @@ def test_a_wrong_pass_is_named(hook: str, target: Any, other: Any, name: str, di
     assert wrong is not None
     assert (wrong.name, wrong.direction, wrong.graph, wrong.is_changed) == (name, direction, 0, True)
     assert wrong.difference.startswith("output[1][")
+    added = "add removed, sub added" if hook.startswith("pre") else "aten.add.Tensor removed, aten.sub.Tensor added"
+    assert wrong.where == added
     at = report.steps.index(wrong)
     assert not any(step.difference for step in report.steps[:at])  # steps before it are right
     assert report.steps[-1].difference  # and the compiled code is wrong
@@ -160,6 +162,16 @@ def test_a_pass_that_raises() -> None:
         wrong = wrong_step(ADDED)
     assert wrong.name == "joint: joint_custom_pre_pass"
     assert "no such node" in wrong.difference
+
+
+@pytest.mark.usefixtures("uncompiled")
+def test_a_change_between_two_passes_is_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    def change(module: GraphModule) -> None:
+        replacing(aten.add.Tensor, aten.sub.Tensor)(module.graph)
+        module.recompile()
+
+    monkeypatch.setattr(compile_fx_module, "view_to_reshape", change)
+    assert wrong_step(ADDED).name == "joint: after pass_pattern_1"
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -238,10 +250,10 @@ BATCH_NORM = """
 class program(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv, self.norm = torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3)
+        self.norm = torch.nn.BatchNorm1d(4)
     def forward(self, x):
-        return torch.relu(self.norm(self.conv(x)))
-def inputs(call): return (torch.randn(2, 2, 5, 5, requires_grad=True),), {}
+        return torch.relu(self.norm(x))
+def inputs(call): return (torch.randn(5, 4, requires_grad=True),), {}
 """
 RIGHT = {
     "matmul, bias, gelu": (LEAF + "def program(x): return torch.nn.functional.gelu(x @ x.t() + x[:, 0])\n", TRAINING, {}),
