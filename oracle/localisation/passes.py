@@ -5,7 +5,8 @@ that the program gave the graph, and judged against the graph that Dynamo captur
 step is the first one after which the result is wrong and stays wrong up to the compiled code.
 
 Counterpart: torch/_inductor/compiler_bisector.py
-Differs: no pass is switched off and nothing is compiled twice; the graphs themselves are run and compared.
+Differs: no pass is switched off, the graphs themselves are run and compared. Only a program that draws random numbers is compiled
+twice, and only the graph of a wrong decomposition is traced again.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Step:
     is_changed: bool  # the text of the graph changed
     difference: str = ""  # what is wrong after the step: "output[1][2, 3] is 3.5, but should be 3.0", or what it raises
     where: str = (
-        ""  # of a wrong lowering: which output of the graph; of a wrong pass: operators that it removed and added
+        ""  # of the wrong step: which output of the lowered graph, or which operators the pass removed and added
     )
     not_run: str = ""  # why the graph after the step could not be run or compared
 
