@@ -27,7 +27,7 @@ import torch._inductor.config
 from torch._dynamo.utils import counters as dynamo_counters
 
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.checking import autograd_refusal, describe, live_program
+from oracle.checking import autograd_refusal, describe, live_program, settle_in_fork
 from oracle.hygiene import restore, snapshot
 from oracle.isolate.process_tree import die_with_parent, thread_times, tree_of
 from oracle.isolate.task_clock import TaskClock
@@ -168,7 +168,7 @@ def _child(call: CallToJudge, subject: Subject, save_to: Path | None, connection
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
     os.nice(_NICE)
-    torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
+    settle_in_fork()
 
     def send(message: Mapping[str, Any]) -> None:
         connection.send_bytes(json.dumps(message).encode())

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
+import torch._inductor.config
 from torch._dynamo import OptimizedModule
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -296,7 +297,7 @@ def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdic
     """Judge in a forked child; a crash or a timeout of it is a verdict too."""
 
     def work() -> dict[str, Any]:
-        torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
+        settle_in_fork()
         return autograd_refusal() or {"verdict": _run_here(live, subject, timeout_s).to_json()}
 
     try:
@@ -308,6 +309,12 @@ def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdic
     if "refused" in answer:  # autograd does not work in a forked process
         return _run_here(live, subject, timeout_s)
     return Verdict.from_json(answer["verdict"])
+
+
+def settle_in_fork() -> None:
+    """Use no pool of threads of the parent, for they did not survive the fork: torch's, and those in which inductor compiles."""
+    torch.set_num_threads(1)
+    setattr(torch._inductor.config, "compile_threads", 1)
 
 
 def autograd_refusal() -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from oracle.checking import check_options, check_target, live_program, chosen_subjects
+from oracle.checking import check_options, check_target, chosen_subjects, live_program
 from oracle.localisation.report import Localisation
 from oracle.localisation.search import RUNS, localise_program
 

@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
-import torch
-
 from oracle.case import CaseOptions, EagerState, judge_subject
+from oracle.checking import settle_in_fork
 from oracle.hygiene import snapshot
 from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
 from oracle.localisation.culprit import Culprit, find_culprit
@@ -64,7 +63,7 @@ class Questions:
         subject = self.subject(spec)  # its compiler is imported here, once, and not in every child
 
         def judged() -> Any:
-            torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
+            settle_in_fork()
             with without([*parts]) if parts else contextlib.nullcontext():
                 return judge_subject(eager=self.eager, subject=subject, options=CaseOptions()).verdict.to_json()
 
@@ -79,7 +78,7 @@ class Questions:
         """What `work` finds in a forked process; `otherwise` if it dies or takes too long."""
 
         def asked() -> Any:
-            torch.set_num_threads(1)
+            settle_in_fork()
             return work()
 
         try:

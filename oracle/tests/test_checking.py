@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch._inductor import config as inductor_config
+from torch._inductor.async_compile import AsyncCompile
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import oracle
@@ -108,6 +110,21 @@ def test_a_fork_after_a_backward_pass_and_threads_in_the_caller_works() -> None:
     x = torch.randn(300, 300, requires_grad=True)
     (x @ x).sum().backward()
     (verdict,) = oracle.check(lambda a: a @ a, x, subjects=[right], timeout_s=60).values()
+    assert verdict.status is Status.PASS
+
+
+def test_inductor_compiles_in_a_fork_of_a_process_in_which_it_has_compiled() -> None:
+    def compiles_in_threads(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Backend:
+        found: Any = AsyncCompile.submit(list)
+        assert (found.result() if hasattr(found, "result") else found) == []
+        return gm.forward
+
+    with inductor_config.patch(compile_threads=2):
+        AsyncCompile.pool().submit(
+            list
+        ).result()  # from here on the pool has an idle thread, which a fork does not have
+        (verdict,) = oracle.check(double, torch.ones(2), subjects=[compiles_in_threads], timeout_s=10).values()
+    AsyncCompile.pool.cache_clear()
     assert verdict.status is Status.PASS
 
 
