@@ -10,7 +10,7 @@ import copy
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ import torch._dynamo
 from torch import fx
 
 from oracle.configure import configured
-from oracle.hygiene import restore, seed_everything, snapshot
+from oracle.hygiene import restore, rng_digest, seed_everything, snapshot
 from oracle.localisation.places import Place, module_names, module_that_calls, place_of, state_names
 from oracle.observe import observe
 from oracle.program import Program
@@ -39,6 +39,7 @@ class CapturedGraph:
     labels: Mapping[str, str]  # name of a node that is a parameter or buffer -> its name in the model
     program: Program  # the whole program
     seed: int
+    draws: bool = False  # it draws random numbers
 
 
 def captured_graphs(make: Callable[[], Instance], call: int, *, options: Mapping[str, Any]) -> list[CapturedGraph]:
@@ -93,14 +94,21 @@ class _Recorder:
 
         def run(*args: Any) -> Any:
             nonlocal has_run
-            if not has_run:
-                has_run = True
-                self._record(gm, args, inside=module_that_calls(_locals_outwards(sys._getframe()), self._names))
-            return gm.forward(*args)
+            if has_run:
+                return gm.forward(*args)
+            has_run = True
+            captured = self._captured(
+                gm, args, inside=module_that_calls(_locals_outwards(sys._getframe()), self._names)
+            )
+            before = rng_digest()
+            try:
+                return gm.forward(*args)
+            finally:
+                self.graphs.append(replace(captured, draws=rng_digest() != before))
 
         return run
 
-    def _record(self, gm: fx.GraphModule, args: tuple[Any, ...], *, inside: str) -> None:
+    def _captured(self, gm: fx.GraphModule, args: tuple[Any, ...], *, inside: str) -> CapturedGraph:
         graph = copy.deepcopy(gm.graph)
         places: dict[str, Place] = {}
         for original, node in zip(gm.graph.nodes, graph.nodes, strict=True):
@@ -112,19 +120,16 @@ class _Recorder:
             grad_mode = "grad" if torch.is_grad_enabled() else "no_grad"
         placeholders = [node.name for node in graph.nodes if node.op == "placeholder"]
         given = zip(placeholders, args, strict=True)
-        labels = {name: self._state[id(value)] for name, value in given if id(value) in self._state}
         with torch.inference_mode(mode=False):  # an inference tensor would need that mode in every run
             inputs = clone_tree(args)
-        self.graphs.append(
-            CapturedGraph(
-                module=fx.GraphModule(gm, graph),
-                inputs=inputs,
-                grad_mode=grad_mode,
-                places=places,
-                labels=labels,
-                program=self._program,
-                seed=self._seed,
-            )
+        return CapturedGraph(
+            module=fx.GraphModule(gm, graph),
+            inputs=inputs,
+            grad_mode=grad_mode,
+            places=places,
+            labels={name: self._state[id(value)] for name, value in given if id(value) in self._state},
+            program=self._program,
+            seed=self._seed,
         )
 
 

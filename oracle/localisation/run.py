@@ -33,7 +33,8 @@ class GraphRun(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         arguments = {node: self.env[node] for node in n.all_input_nodes if isinstance(self.env[node], torch.Tensor)}
         before = {node: (tensor._version, _contents(tensor)) for node, tensor in arguments.items()}
-        self._needed_grad[n] = {node for node, tensor in arguments.items() if tensor.requires_grad}
+        is_recorded = torch.is_grad_enabled()
+        self._needed_grad[n] = {node for node, tensor in arguments.items() if is_recorded and tensor.requires_grad}
         result = super().run_node(n)
         # Both are looked at, since batch_norm changes its running mean without a new version.
         self._changed[n] = [

@@ -22,6 +22,9 @@ from oracle.verdict import Status, Verdict
 # Kinds of a symptom (oracle.symptom) that say that a tensor is wrong, and not only its strides, flags or aliases.
 _WRONG = re.compile(r"\w+: |\w+\.(?:shape|dtype|device|layout)$")
 
+_SUMMED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
+_UNITED = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tap:
@@ -47,8 +50,8 @@ class Taps(Protocol):
         """The chosen taps that the verdict on this program finds wrong, each with the symptom."""
         ...
 
-    def ends(self, verdict: Verdict) -> list[int]:
-        """The taps that compute what the verdict on the graph without taps finds wrong."""
+    def ends(self, verdict: Verdict) -> dict[int, str]:
+        """The taps that compute what the verdict on the graph without taps finds wrong, each with the symptom."""
         ...
 
     def is_certain(self, position: int) -> bool:
@@ -104,6 +107,9 @@ class ValueTaps:
         for position in chosen:
             wanted.setdefault(self._values[position].node, []).append(position)
         graph, copies, tapped = fx.Graph(), dict[fx.Node, fx.Node](), dict[int, fx.Node]()
+        changed = [self._run.tensor(self._values[at].of) for at in chosen if not self._values[at].is_kept]
+        neutral = {tensor.dtype: _neutral_element(tensor) for tensor in changed if tensor is not None}
+        numbers = {dtype: graph.placeholder(f"neutral_{i}") for i, dtype in enumerate(neutral)}
         for node in self._run.nodes:
             if node.op == "output":
                 graph.output((*(tapped[position] for position in chosen), *map(copies.__getitem__, _returned(node))))
@@ -111,20 +117,23 @@ class ValueTaps:
             copies[node] = graph.node_copy(node, copies.__getitem__)
             for position in wanted.get(node, ()):
                 value = self._values[position]
-                tensor = copies[value.of]
-                tapped[position] = tensor if value.is_kept else graph.call_method("clone", (tensor,))
-        return fx.GraphModule(self._module, graph), self._inputs
+                tensor = self._run.tensor(value.of)
+                assert tensor is not None  # all values are tensors
+                tapped[position] = copies[value.of]
+                if not value.is_kept:
+                    tapped[position] = _copied(graph, copies[value.of], numbers[tensor.dtype], tensor.dtype)
+        return fx.GraphModule(self._module, graph), (*neutral.values(), *self._inputs)
 
     def wrong(self, verdict: Verdict, chosen: Sequence[int]) -> dict[int, str]:
         return {chosen[at]: text for at, text in wrong_places(verdict, "output").items() if at < len(chosen)}
 
-    def ends(self, verdict: Verdict) -> list[int]:
+    def ends(self, verdict: Verdict) -> dict[int, str]:
         returned = _returned(self._run.nodes[-1])
         inputs = [node for node in self._run.nodes if node.op == "placeholder"]
-        nodes = [returned[at] for at in wrong_places(verdict, "output")]
-        nodes += [inputs[at] for at in wrong_places(verdict, "args")]
-        found = [[i for i, value in enumerate(self._values) if value.of is node] for node in nodes]
-        return [positions[-1] for positions in found if positions]
+        wrong = [(returned[at], text) for at, text in wrong_places(verdict, "output").items()]
+        wrong += [(inputs[at], text) for at, text in wrong_places(verdict, "args").items()]
+        last = {value.of: position for position, value in enumerate(self._values)}
+        return {last[node]: text for node, text in wrong if node in last}
 
     def is_certain(self, position: int) -> bool:
         return True
@@ -185,13 +194,14 @@ class GradientTaps:
     def wrong(self, verdict: Verdict, chosen: Sequence[int]) -> dict[int, str]:
         return {chosen[at]: text for at, text in wrong_places(verdict, r"grad of args").items() if at < len(chosen)}
 
-    def ends(self, verdict: Verdict) -> list[int]:
+    def ends(self, verdict: Verdict) -> dict[int, str]:
         inputs = [node for node in self._run.nodes if node.op == "placeholder"]
-        found: list[int] = []
-        for at in wrong_places(verdict, r"grad of args"):
+        found: dict[int, str] = {}
+        for at, text in wrong_places(verdict, r"grad of args").items():
             positions = [i for i, edge in enumerate(self._edges) if edge.argument is inputs[at]]
+            # A gradient that several operators add up does not tell which of them is wrong.
             if len(positions) == 1 and all(edge.argument is not inputs[at] for edge in self._untapped):
-                found += positions
+                found[positions[0]] = text
         return found
 
     def is_certain(self, position: int) -> bool:
@@ -204,6 +214,21 @@ class GradientTaps:
     def _is_later(self, other: _Edge, edge: _Edge) -> bool:
         """Whether the operator of `other` comes later in the graph, so that its backward comes before."""
         return self._run.position[other.node] > self._run.position[edge.node]
+
+
+def _neutral_element(tensor: torch.Tensor) -> torch.Tensor:
+    """The number that changes no tensor of this dtype: -0.0 for a sum of floats, 0 for a bitwise or."""
+    zero = torch.zeros((), dtype=tensor.dtype, device=tensor.device)
+    return -zero if tensor.is_floating_point() or tensor.is_complex() else zero
+
+
+def _copied(graph: fx.Graph, node: fx.Node, neutral: fx.Node, dtype: torch.dtype) -> fx.Node:
+    """A copy that a compiler must make: it may drop a clone, and it does so wrongly where it writes in place."""
+    if dtype in _SUMMED:
+        return graph.call_function(torch.add, (node, neutral))
+    if dtype in _UNITED:
+        return graph.call_function(torch.bitwise_or, (node, neutral))
+    return graph.call_method("clone", (node,))
 
 
 def _returned(output: fx.Node) -> list[fx.Node]:

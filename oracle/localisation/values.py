@@ -58,7 +58,7 @@ def first_wrong_value(make: Callable[[], Instance], spec: SubjectSpec | Subject,
     before gradients. Each graph of the program is looked at on its own, on the inputs of its first run, with right values before
     it. So None does not say that the subject is right: what is wrong may be the capture, a guard, an alias, or a graph's later
     run. It is None as well if the program's policy leaves open which values are right. Raises UsageError if the subject cannot
-    be loaded.
+    be loaded. A subject that draws its own random numbers is given eager's, if it has a configuration for that.
     """
     subject = load(spec) if isinstance(spec, SubjectSpec) else spec
     graphs = captured_graphs(make, call, options=subject.spec.options)
@@ -81,7 +81,10 @@ class _Look:
 
     def __init__(self, captured: CapturedGraph, subject: Subject, *, call: int, number: int) -> None:
         self._captured = captured
-        self._subject = subject
+        stream = subject.spec.eager_stream if captured.draws else {}
+        # Compared with eager's random numbers, a wrong value shows at once; their distributions may differ later only.
+        self._subject = _WithEagerStream(subject) if stream else subject
+        self._config = {**captured.program.config, **stream}
         self._number = number
         self._backward = captured.program.calls[call].backward and captured.grad_mode == "grad"
         self._plain = self._judged((captured.module, captured.inputs), backward=self._backward)
@@ -97,7 +100,7 @@ class _Look:
         taps = ValueTaps(self._captured, self._run) if is_forward else GradientTaps(self._captured, self._run)
         found, is_alone = self._at_once(taps), False
         if found is None and (ends := taps.ends(self._plain)):
-            found, is_alone = self._one_by_one(taps, min(ends)), True
+            found, is_alone = self._one_by_one(taps, min(ends), ends[min(ends)]), True
         if found is None or not taps.is_certain(found[0]):
             return None
         position, symptom, verdict = found
@@ -136,7 +139,7 @@ class _Look:
             chosen = range(first)
         return best
 
-    def _one_by_one(self, taps: Taps, end: int) -> tuple[int, str, Verdict]:
+    def _one_by_one(self, taps: Taps, end: int, symptom: str) -> tuple[int, str, Verdict]:
         """The first wrong of the taps that `end` is computed from, which is wrong without taps. Each is compiled alone."""
         current, seen = end, dict[int, tuple[str, Verdict] | None]()
 
@@ -152,7 +155,7 @@ class _Look:
             if earlier is None:  # right ones may have come last in the order without being on the way to `current`
                 earlier = next(filter(is_wrong, taps.taps[current].after), None)
             if earlier is None:
-                text, verdict = seen.get(current) or (self._plain.symptom, self._plain)
+                text, verdict = seen.get(current) or (symptom, self._plain)
                 return current, text, verdict
             current = earlier
 
@@ -166,12 +169,21 @@ class _Look:
             seed=captured.seed,
             is_module=True,
             dynamic=captured.program.dynamic,
-            config=captured.program.config,
+            config=self._config,
             policy=replace(_POLICY, is_random=captured.program.policy.is_random),
         )
         live = LiveProgram(program=program, make_target=lambda: copy.deepcopy(module), args=inputs, kwargs={})
-        eager = EagerState(make=live.instantiate)
-        return judge_subject(eager=eager, subject=self._subject, options=CaseOptions()).verdict
+        return judge_subject(
+            eager=EagerState(make=live.instantiate), subject=self._subject, options=CaseOptions()
+        ).verdict
+
+
+class _WithEagerStream:
+    """A subject that promises to draw eager's random numbers."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.spec = replace(subject.spec, rng="eager", eager_stream={})
+        self.reset, self.compile, self.counters = subject.reset, subject.compile, subject.counters
 
 
 def _before(taps: Taps, position: int) -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
+from oracle import case
 from oracle.localisation.values import WrongValue, first_wrong_value
-from oracle.program import Call, Program
+from oracle.program import Call, ComparePolicy, Program
 from oracle.program.build import Instance, LiveProgram, instantiate
 from oracle.subjects.registry import of_callable, resolve
 
@@ -21,27 +23,26 @@ FILE = Path(__file__)
 
 
 class Block(nn.Module):
-    def __init__(self, width: int, dropout: float) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
         self.norm2 = nn.LayerNorm(width)
         self.mix = nn.Linear(width, width)
-        self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.mix(self.norm1(x))
         weights = torch.softmax(h @ h.transpose(-1, -2), dim=-1)
-        x = x + self.drop(weights @ h)
+        x = x + weights @ h
         return x + F.gelu(self.norm2(x))
 
 
 class Encoder(nn.Module):
     """A transformer encoder with its loss."""
 
-    def __init__(self, depth: int = 1, dropout: float = 0.0) -> None:
+    def __init__(self, depth: int = 1) -> None:
         super().__init__()
         self.embed = nn.Embedding(11, 4)
-        self.layers = nn.ModuleList(Block(4, dropout) for _ in range(depth))
+        self.layers = nn.ModuleList(Block(4) for _ in range(depth))
 
     def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
         x = self.embed(tokens)
@@ -55,9 +56,13 @@ class Deep(Encoder):
         super().__init__(depth=3)
 
 
-class Noisy(Encoder):
+class Noisy(nn.Module):
     def __init__(self) -> None:
-        super().__init__(dropout=0.25)
+        super().__init__()
+        self.parts = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.25), nn.GELU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.parts(x)
 
 
 class Broken(nn.Module):
@@ -108,11 +113,18 @@ def in_place(x: Tensor, w: Tensor) -> Tensor:
 
 
 TOKENS = (torch.tensor([[0, 7, 3], [10, 6, 2]]), torch.tensor([1, 3]))
-STEPS = torch.linspace(-2, 1, 12).reshape(3, 2, 2)
+STEPS = torch.linspace(-2, 1, 8).reshape(2, 2, 2)
 MATRIX = torch.linspace(-1, 2, 16).reshape(2, 8)
 MATRICES = (STEPS, MATRIX, MATRIX.flip(1).sin())
 ROWS = torch.linspace(-1, 2, 12).reshape(3, 4)
 WEIGHT = torch.tensor([0.5, 1.5, -1.0, 2.0])
+
+
+@pytest.fixture(autouse=True)
+def _few_runs_under_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted errors are far larger than rounding errors, so two runs show how large those are."""
+    monkeypatch.setattr(case, "NOISE_RUNS", 2)
+    monkeypatch.setattr(case, "LOUD_NOISE_RUNS", 2)
 
 
 def live(target: Callable[..., Any], *args: Any, backward: bool = False) -> Callable[[], Instance]:
@@ -177,7 +189,6 @@ def line_of(text: str) -> str:
 
 def test_a_right_backend_has_no_wrong_value() -> None:
     assert first(live(Encoder, *TOKENS, backward=True), right_backend) is None
-    assert first(live(in_place, ROWS, WEIGHT), right_backend) is None
 
 
 def test_layer_norm_in_the_last_layer_of_an_encoder() -> None:
@@ -205,10 +216,14 @@ def test_gradient_of_gelu_in_a_training_step() -> None:
 
 
 def test_dropout_and_operators_behind_it() -> None:
-    make = live(Noisy, *TOKENS)
-    assert described(first(make, planted("gelu", one_element_off))).endswith("gelu")
-    scaled = first(make, planted("dropout", lambda right, *args: right(*args) * 1.01))
-    assert described(scaled) == f"layers.0.drop, {line_of('x = x + self.drop(weights @ h)')}, dropout"
+    for backend, expected in (
+        (planted("gelu", one_element_off), f"parts.2, {line_of('return self.parts(x)')}, gelu"),
+        (
+            planted("dropout", lambda right, *args: right(*args) * 1.01),
+            f"parts.1, {line_of('return self.parts(x)')}, dropout",
+        ),
+    ):
+        assert described(first(live(Noisy, ROWS), backend)) == expected
 
 
 def test_a_round_of_a_loop_and_an_operator_with_several_results() -> None:
@@ -217,7 +232,7 @@ def test_a_round_of_a_loop_and_an_operator_with_several_results() -> None:
     assert described(found) == f"{line_of('c = f.sigmoid() * c + i.sigmoid() * g.tanh()')}, tanh"
     assert found is not None
     assert found.node == "tanh_1"
-    found = first(make, planted("chunk", lambda right, x, *args: right(x.flip(0), *args), number=2))
+    found = first(make, planted("chunk", lambda right, x, *args: right(x.flip(0), *args), number=1))
     assert described(found) == f"{line_of('i, f, g, o = (x @ w + h @ u).chunk(4, -1)')}, chunk"
 
 
@@ -240,6 +255,20 @@ def test_a_tensor_changed_in_place_is_looked_at_after_each_change(
 ) -> None:
     found = first(live(in_place, ROWS, WEIGHT), planted(name, wrong))
     assert described(found) == f"{line_of(line)}, {name}"
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS.to(torch.complex64), ROWS.to(torch.int8), ROWS > 3])
+def test_a_clone_that_the_compiler_drops(rows: Tensor) -> None:
+    """Values that change later are copied to look at them, but not by a clone: that would be wrong as well."""
+
+    def program(a: Tensor) -> Tensor:
+        a[0].zero_()
+        kept = a.clone()
+        a.fill_(1)
+        return kept
+
+    found = first(live(program, rows), planted("clone", lambda right, x: x))
+    assert described(found) == f"{line_of('kept = a.clone()')}, clone"
 
 
 def test_gradient_of_an_operator_in_place() -> None:
@@ -267,8 +296,11 @@ def test_a_fusion_that_returning_all_values_prevents() -> None:
         is_fused = len(gelu.all_input_nodes[0].users) == 1
         return planted("gelu", one_element_off)(gm, example_inputs) if is_fused else gm.forward
 
-    found = first(live(Encoder, *TOKENS), backend)
-    assert described(found).endswith("gelu")
+    def program(x: Tensor) -> Tensor:
+        return F.gelu(F.layer_norm(x, (4,))).sum()
+
+    found = first(live(program, ROWS), backend)
+    assert described(found) == f"{line_of('return F.gelu(F.layer_norm(x, (4,))).sum()')}, gelu"
     assert found is not None
     assert found.is_alone
 
@@ -281,6 +313,28 @@ def program(x):
 def inputs(call):
     return (torch.arange(12.0).reshape(3, 4).sin() + call,), {}
 """
+
+
+def test_a_write_without_gradient_beside_a_wrong_gradient() -> None:
+    """The argument is also changed where nothing is differentiated, which must stay a change of the argument."""
+
+    def program(x: Tensor) -> Tensor:
+        a = x * 2
+        b = torch.tanh(a)
+        with torch.no_grad():
+            a.mul_(0.5)
+        return b + a.detach()
+
+    make = live(program, ROWS.clone().requires_grad_(), backward=True)
+    found = first(make, planted("tanh", wrong_gradient))
+    assert described(found) == f"{line_of('b = torch.tanh(a)')}, tanh, gradient of a"
+
+
+def test_a_policy_that_leaves_values_open() -> None:
+    policy = ComparePolicy(invariant="order", reason="the order is open")
+    program = Program(name="open", source=STATEFUL, policy=policy)
+    assert first(lambda: instantiate(program), planted("sigmoid", one_element_off)) is None
+    assert first(lambda: instantiate(replace(program, policy=ComparePolicy())), planted("sigmoid", one_element_off))
 
 
 def test_state_in_a_later_call() -> None:
