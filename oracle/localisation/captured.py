@@ -9,6 +9,7 @@ import contextlib
 import copy
 import sys
 import types
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,11 +20,11 @@ from torch import fx
 
 from oracle.configure import configured
 from oracle.hygiene import restore, rng_digest, seed_everything, snapshot
-from oracle.localisation.places import Place, module_names, module_that_calls, place_of, state_names
+from oracle.localisation.places import Place, input_name, module_names, module_that_calls, place_of, state_names
 from oracle.observe import observe
 from oracle.program import Program
 from oracle.program.build import Instance
-from oracle.program.inputs import clone_tree
+from oracle.program.clone import clone_tree, has_plain_storage
 
 _RECOMPILE_LIMIT = 64  # torch's default of 8 is too few for a graph break in a layer of a deep model
 
@@ -36,10 +37,16 @@ class CapturedGraph:
     inputs: tuple[Any, ...]  # of its first run: a copy, with the same strides, aliases and requires_grad
     grad_mode: str  # as in oracle.program.Call
     places: Mapping[str, Place]  # name of a node -> where it comes from
-    labels: Mapping[str, str]  # name of a node that is a parameter or buffer -> its name in the model
+    labels: Mapping[str, str]  # name of a node that is an input -> its name in the model or in the program
     program: Program  # the whole program
     seed: int
+    computed: frozenset[int]  # positions of inputs that autograd has a history of, so that they can be changed in place
     draws: bool = False  # it draws random numbers
+
+    def arguments(self, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments of a run on copies of the inputs, which may follow others. Copies have no history, arguments have."""
+        first = len(inputs) - len(self.inputs)
+        return tuple(value * 1 if at - first in self.computed else value for at, value in enumerate(inputs))
 
 
 def captured_graphs(make: Callable[[], Instance], call: int, *, options: Mapping[str, Any]) -> list[CapturedGraph]:
@@ -127,10 +134,23 @@ class _Recorder:
             inputs=inputs,
             grad_mode=grad_mode,
             places=places,
-            labels={name: self._state[id(value)] for name, value in given if id(value) in self._state},
+            labels={name: self._state.get(id(value), input_name(name)) for name, value in given},
             program=self._program,
             seed=self._seed,
+            computed=_computed(args),
         )
+
+
+def _computed(args: tuple[Any, ...]) -> frozenset[int]:
+    """Positions of the tensors with a history that share their memory with no other argument."""
+    tensors = {at: value for at, value in enumerate(args) if isinstance(value, torch.Tensor)}
+    owners = Counter(storage_of(tensor) for tensor in tensors.values())
+    return frozenset(at for at, tensor in tensors.items() if not tensor.is_leaf and owners[storage_of(tensor)] == 1)
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """What identifies the memory of a tensor: its storage, or the tensor itself if it has none of its own."""
+    return tensor.untyped_storage()._cdata if has_plain_storage(tensor) else id(tensor)
 
 
 def _locals_outwards(frame: types.FrameType | None) -> Iterator[Mapping[str, Any]]:

@@ -69,6 +69,11 @@ def state_names(instance: Instance) -> dict[int, str]:
     }
 
 
+def input_name(node: str) -> str:
+    """The variable that an input of a graph is: "tokens" for Dynamo's "l_tokens_"."""
+    return re.sub(r"^[lg]_(\w+)_$", r"\1", node)
+
+
 def _roots(instance: Instance) -> Iterator[tuple[str, torch.nn.Module]]:
     for name, value in (*instance.namespace.items(), ("", instance.target)):
         if isinstance(value, torch.nn.Module):

@@ -10,7 +10,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from oracle.hygiene import seed_everything
-from oracle.localisation.captured import CapturedGraph
+from oracle.localisation.captured import CapturedGraph, storage_of
 from oracle.program.clone import bytes_of, clone_tree, has_plain_storage
 
 _NOT_OPERATORS = ("placeholder", "get_attr", "output")
@@ -27,8 +27,9 @@ class GraphRun(fx.Interpreter):
         self._last_change: dict[int, int] = {}  # storage -> position of the last node that changes it
         self.position = {node: position for position, node in enumerate(self.nodes)}
         seed_everything(captured.seed)
+        inputs = captured.arguments(clone_tree(captured.inputs))
         with torch.set_grad_enabled(captured.grad_mode == "grad"):
-            self.run(*clone_tree(captured.inputs))
+            self.run(*inputs)
 
     def run_node(self, n: fx.Node) -> Any:
         arguments = {node: self.env[node] for node in n.all_input_nodes if isinstance(self.env[node], torch.Tensor)}
@@ -66,7 +67,7 @@ class GraphRun(fx.Interpreter):
 
     def storages(self, node: fx.Node) -> set[int]:
         """The storages of all tensors in the node's result."""
-        return {_storage(leaf) for leaf in tree_leaves(self.env.get(node)) if isinstance(leaf, torch.Tensor)}
+        return {storage_of(leaf) for leaf in tree_leaves(self.env.get(node)) if isinstance(leaf, torch.Tensor)}
 
     def written_by(self, node: fx.Node) -> set[int]:
         """The storages of the node's result and of the arguments that it changes."""
@@ -88,13 +89,13 @@ class GraphRun(fx.Interpreter):
             and self.tensor(source) is None
         )
 
+    def first_with_storage(self, storage: int) -> fx.Node:
+        """The first node that is a tensor in a storage: the others are views of it."""
+        return next(node for node in self.nodes if self.tensor(node) is not None and storage in self.storages(node))
+
     def earlier_with_storage(self, node: fx.Node, storage: int) -> list[fx.Node]:
         """The nodes before this one whose results use a storage."""
         return [other for other in self.nodes[: self.position[node]] if storage in self.storages(other)]
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata if has_plain_storage(tensor) else id(tensor)
 
 
 def _contents(tensor: torch.Tensor) -> torch.Tensor | None:

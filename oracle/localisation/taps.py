@@ -22,6 +22,7 @@ from oracle.verdict import Status, Verdict
 # Kinds of a symptom (oracle.symptom) that say that a tensor is wrong, and not only its strides, flags or aliases.
 _WRONG = re.compile(r"\w+: |\w+\.(?:shape|dtype|device|layout)$")
 
+GRADIENTS = "grad of (?:args|inputs)"  # of a run's arguments, or of the inputs that they are computed from
 _SUMMED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
 _UNITED = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -60,7 +61,7 @@ class Taps(Protocol):
 
 
 def wrong_places(verdict: Verdict, prefix: str) -> dict[int, str]:
-    """Index -> symptom, for each wrong tensor at `prefix[index]`, in the order of the verdict."""
+    """Index -> symptom, for each wrong tensor at `prefix[index]`, in the order of the verdict. `prefix` is a pattern."""
     path = re.compile(rf"^call \d+: {prefix}\[(\d+)\]")
     found: dict[int, str] = {}
     for text in (verdict.symptom, *verdict.also):
@@ -192,12 +193,12 @@ class GradientTaps:
         return fx.GraphModule(self._module, graph), (*tensors, *self._inputs)
 
     def wrong(self, verdict: Verdict, chosen: Sequence[int]) -> dict[int, str]:
-        return {chosen[at]: text for at, text in wrong_places(verdict, r"grad of args").items() if at < len(chosen)}
+        return {chosen[at]: text for at, text in wrong_places(verdict, GRADIENTS).items() if at < len(chosen)}
 
     def ends(self, verdict: Verdict) -> dict[int, str]:
         inputs = [node for node in self._run.nodes if node.op == "placeholder"]
         found: dict[int, str] = {}
-        for at, text in wrong_places(verdict, r"grad of args").items():
+        for at, text in wrong_places(verdict, GRADIENTS).items():
             positions = [i for i, edge in enumerate(self._edges) if edge.argument is inputs[at]]
             # A gradient that several operators add up does not tell which of them is wrong.
             if len(positions) == 1 and all(edge.argument is not inputs[at] for edge in self._untapped):
@@ -236,11 +237,16 @@ def _returned(output: fx.Node) -> list[fx.Node]:
 
 
 def _written(run: GraphRun, node: fx.Node) -> Iterator[fx.Node]:
-    """The node if its result is a tensor, then its arguments that it changes and does not return."""
+    """The node if its result is a tensor, then what it changes and does not return: arguments, and tensors they are views of."""
     result = run.tensor(node)
     if result is not None:
         yield node
-    yield from (argument for argument in run.changed_by(node) if run.tensor(argument) is not result)
+    seen = {id(result)}
+    for argument in run.changed_by(node):
+        for other in (argument, *(run.first_with_storage(storage) for storage in run.storages(argument))):
+            if id(run.tensor(other)) not in seen:
+                seen.add(id(run.tensor(other)))
+                yield other
 
 
 def _sources(run: GraphRun, node: fx.Node, last: Mapping[int, int]) -> set[int]:

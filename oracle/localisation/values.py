@@ -16,9 +16,9 @@ from torch import fx
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.localisation.captured import CapturedGraph, captured_graphs
 from oracle.localisation.run import GraphRun
-from oracle.localisation.taps import GradientTaps, Taps, ValueTaps, wrong_places
+from oracle.localisation.taps import GRADIENTS, GradientTaps, Taps, ValueTaps, wrong_places
 from oracle.program import Call, ComparePolicy, Program
-from oracle.program.build import Instance, LiveProgram
+from oracle.program.build import Instance
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
@@ -89,7 +89,7 @@ class _Look:
         self._backward = captured.program.calls[call].backward and captured.grad_mode == "grad"
         self._plain = self._judged((captured.module, captured.inputs), backward=self._backward)
         self._run: GraphRun | None = None
-        self.has_wrong_gradient = bool(wrong_places(self._plain, "grad of args"))
+        self.has_wrong_gradient = bool(wrong_places(self._plain, GRADIENTS))
         self.is_wrong = self.has_wrong_gradient or any(wrong_places(self._plain, at) for at in ("output", "args"))
 
     def first_wrong(self, direction: str) -> WrongValue | None:
@@ -172,10 +172,19 @@ class _Look:
             config=self._config,
             policy=replace(_POLICY, is_random=captured.program.policy.is_random),
         )
-        live = LiveProgram(program=program, make_target=lambda: copy.deepcopy(module), args=inputs, kwargs={})
-        return judge_subject(
-            eager=EagerState(make=live.instantiate), subject=self._subject, options=CaseOptions()
-        ).verdict
+
+        def make() -> Instance:
+            return Instance(
+                program=program,
+                namespace={
+                    "inputs": lambda call: (inputs, {}),  # Instance.inputs copies
+                    "derive": lambda *args: (captured.arguments(args), {}),
+                },
+                target=copy.deepcopy(module),
+                device="cpu",
+            )
+
+        return judge_subject(eager=EagerState(make=make), subject=self._subject, options=CaseOptions()).verdict
 
 
 class _WithEagerStream:

@@ -330,6 +330,33 @@ def test_a_write_without_gradient_beside_a_wrong_gradient() -> None:
     assert described(found) == f"{line_of('b = torch.tanh(a)')}, tanh, gradient of a"
 
 
+def test_an_input_with_a_history_that_a_graph_changes() -> None:
+    def program(x: Tensor) -> Tensor:
+        h = x * 2
+        torch._dynamo.graph_break()
+        h.mul_(3)
+        return F.gelu(h)
+
+    make = live(program, ROWS.clone().requires_grad_(), backward=True)
+    found = first(make, planted("gelu", wrong_gradient))
+    assert described(found) == f"{line_of('return F.gelu(h)')}, gelu, gradient of h"
+    assert found is not None
+    assert found.graph == 1
+
+
+def test_a_write_through_a_view_that_does_not_reach_the_tensor() -> None:
+    def program(x: Tensor) -> Tensor:
+        h = x * 2
+        row = h[0]
+        row.add_(1)
+        return h * 3
+
+    found = first(live(program, ROWS), planted("add_", lambda right, row, one: row + one))
+    assert described(found) == f"{line_of('row.add_(1)')}, add_"
+    assert found is not None
+    assert found.value == "h"
+
+
 def test_a_policy_that_leaves_values_open() -> None:
     policy = ComparePolicy(invariant="order", reason="the order is open")
     program = Program(name="open", source=STATEFUL, policy=policy)
