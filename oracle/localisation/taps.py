@@ -99,7 +99,6 @@ class ValueTaps:
             for of in _written(run, node):
                 taps.append(Tap(node=named.name, value=of.name, after=after))
                 self._values.append(_Value(node=node, of=of, is_kept=not run.is_changed_after(node, of)))
-            for of in _written(run, node):
                 last.update(dict.fromkeys(run.storages(of), len(taps) - 1))
         self.taps: Sequence[Tap] = taps
 
@@ -113,7 +112,8 @@ class ValueTaps:
         numbers = {dtype: graph.placeholder(f"neutral_{i}") for i, dtype in enumerate(neutral)}
         for node in self._run.nodes:
             if node.op == "output":
-                graph.output((*(tapped[position] for position in chosen), *map(copies.__getitem__, _returned(node))))
+                returned = [copies[leaf] if isinstance(leaf, fx.Node) else leaf for leaf in _returned(node)]
+                graph.output((*(tapped[position] for position in chosen), *returned))
                 break
             copies[node] = graph.node_copy(node, copies.__getitem__)
             for position in wanted.get(node, ()):
@@ -131,9 +131,9 @@ class ValueTaps:
     def ends(self, verdict: Verdict) -> dict[int, str]:
         returned = _returned(self._run.nodes[-1])
         inputs = [node for node in self._run.nodes if node.op == "placeholder"]
-        wrong = [(returned[at], text) for at, text in wrong_places(verdict, "output").items()]
+        wrong: list[tuple[Any, str]] = [(returned[at], text) for at, text in wrong_places(verdict, "output").items()]
         wrong += [(inputs[at], text) for at, text in wrong_places(verdict, "args").items()]
-        last = {value.of: position for position, value in enumerate(self._values)}
+        last: dict[Any, int] = {value.of: position for position, value in enumerate(self._values)}
         return {last[node]: text for node, text in wrong if node in last}
 
     def is_certain(self, position: int) -> bool:
@@ -232,8 +232,9 @@ def _copied(graph: fx.Graph, node: fx.Node, neutral: fx.Node, dtype: torch.dtype
     return graph.call_method("clone", (node,))
 
 
-def _returned(output: fx.Node) -> list[fx.Node]:
-    return [leaf for leaf in tree_leaves(output.args) if isinstance(leaf, fx.Node)]
+def _returned(output: fx.Node) -> list[Any]:
+    """What a graph returns, in the order of the judge's paths: nodes and constants."""
+    return tree_leaves(output.args)
 
 
 def _written(run: GraphRun, node: fx.Node) -> Iterator[fx.Node]:

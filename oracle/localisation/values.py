@@ -173,16 +173,12 @@ class _Look:
             policy=replace(_POLICY, is_random=captured.program.policy.is_random),
         )
 
+        namespace: dict[str, Any] = {"inputs": lambda call: (inputs, {})}  # Instance.inputs copies
+        if captured.computed:
+            namespace["derive"] = lambda *args: (captured.arguments(args), {})
+
         def make() -> Instance:
-            return Instance(
-                program=program,
-                namespace={
-                    "inputs": lambda call: (inputs, {}),  # Instance.inputs copies
-                    "derive": lambda *args: (captured.arguments(args), {}),
-                },
-                target=copy.deepcopy(module),
-                device="cpu",
-            )
+            return Instance(program=program, namespace={**namespace}, target=copy.deepcopy(module), device="cpu")
 
         return judge_subject(eager=EagerState(make=make), subject=self._subject, options=CaseOptions()).verdict
 
