@@ -15,6 +15,7 @@ from torch import fx
 
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.localisation.captured import CapturedGraph, captured_graphs
+from oracle.localisation.places import Place
 from oracle.localisation.run import GraphRun
 from oracle.localisation.taps import GRADIENTS, GradientTaps, Taps, ValueTaps, wrong_places
 from oracle.program import Call, ComparePolicy, Program
@@ -42,12 +43,15 @@ class WrongValue:
     position: int  # of the value among those of the graph, in the order in which they are computed
     of: int  # number of the graph's values
     is_alone: bool  # the compiler gets it right if it has to return all values: they were looked at one by one
+    hidden_by: tuple[
+        str, ...
+    ]  # with `is_alone`: places before it that may be to blame too, since a look at them hides the error
     symptom: str  # of this value, as in the verdict
     verdict: Verdict  # on the graph that also returns the value
 
     def describe(self) -> str:
         """One line: "encoder.layers.3.norm2, model.py:41, layer_norm"."""
-        where = ", ".join(part for part in (self.module, self.source, self.operator) if part)
+        where = _described(self)
         return where if self.direction == "forward" else f"{where}, gradient of {self.value}"
 
 
@@ -98,9 +102,10 @@ class _Look:
             self._run = GraphRun(self._captured)
         is_forward = direction == "forward"
         taps = ValueTaps(self._captured, self._run) if is_forward else GradientTaps(self._captured, self._run)
-        found, is_alone = self._at_once(taps), False
+        found, hiders, is_alone = self._at_once(taps), list[int](), False
         if found is None and (ends := taps.ends(self._plain)):
-            found, is_alone = self._one_by_one(taps, min(ends), ends[min(ends)]), True
+            found, hiders = self._one_by_one(taps, min(ends), ends[min(ends)])
+            is_alone = True
         if found is None or not taps.is_certain(found[0]):
             return None
         position, symptom, verdict = found
@@ -118,6 +123,7 @@ class _Look:
             position=position,
             of=len(taps.taps),
             is_alone=is_alone,
+            hidden_by=tuple(_described(self._captured.places[taps.taps[at].node]) for at in hiders),
             symptom=symptom,
             verdict=verdict,
         )
@@ -139,25 +145,32 @@ class _Look:
             chosen = range(first)
         return best
 
-    def _one_by_one(self, taps: Taps, end: int, symptom: str) -> tuple[int, str, Verdict]:
-        """The first wrong of the taps that `end` is computed from, which is wrong without taps. Each is compiled alone."""
-        current, seen = end, dict[int, tuple[str, Verdict] | None]()
+    def _one_by_one(self, taps: Taps, end: int, symptom: str) -> tuple[tuple[int, str, Verdict], list[int]]:
+        """The first wrong of the taps that `end` is computed from, which is wrong without taps, and those that hide the error.
+
+        Each is compiled alone.
+        """
+        current, seen = end, dict[int, Verdict]()
+
+        def wrong(position: int) -> str:
+            if position not in seen:
+                seen[position] = self._judged(taps.program([position]), backward=taps.has_backward)
+            return taps.wrong(seen[position], [position]).get(position, "")
 
         def is_wrong(position: int) -> bool:
-            if position not in seen:
-                verdict = self._judged(taps.program([position]), backward=taps.has_backward)
-                text = taps.wrong(verdict, [position]).get(position)
-                seen[position] = None if text is None else (text, verdict)
-            return seen[position] is not None
+            return bool(wrong(position))
 
         while True:
             earlier = _bisected(sorted(_before(taps, current)), is_wrong)
             if earlier is None:  # right ones may have come last in the order without being on the way to `current`
                 earlier = next(filter(is_wrong, taps.taps[current].after), None)
             if earlier is None:
-                text, verdict = seen.get(current) or (symptom, self._plain)
-                return current, text, verdict
+                break
             current = earlier
+        hiders = [position for position in taps.taps[current].after if not seen[position].status.is_finding]
+        if current in seen:
+            return (current, wrong(current), seen[current]), hiders
+        return (current, symptom, self._plain), hiders
 
     def _judged(self, tapped: tuple[fx.GraphModule, tuple[Any, ...]], *, backward: bool) -> Verdict:
         module, inputs = tapped
@@ -189,6 +202,10 @@ class _WithEagerStream:
     def __init__(self, subject: Subject) -> None:
         self.spec = replace(subject.spec, rng="eager", eager_stream={})
         self.reset, self.compile, self.counters = subject.reset, subject.compile, subject.counters
+
+
+def _described(place: Place | WrongValue) -> str:
+    return ", ".join(part for part in (place.module, place.source, place.operator) if part)
 
 
 def _before(taps: Taps, position: int) -> set[int]:

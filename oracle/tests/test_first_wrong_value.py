@@ -303,6 +303,7 @@ def test_a_fusion_that_returning_all_values_prevents() -> None:
     assert described(found) == f"{line_of('return F.gelu(F.layer_norm(x, (4,))).sum()')}, gelu"
     assert found is not None
     assert found.is_alone
+    assert found.hidden_by == (f"{line_of('return F.gelu(F.layer_norm(x, (4,))).sum()')}, layer_norm",)
 
 
 STATEFUL = """
