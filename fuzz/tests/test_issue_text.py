@@ -60,7 +60,7 @@ def test_an_issue_of_a_wrong_number_in_full() -> None:
     script = short_scripts(_FLOOR, _INDUCTOR, _TEN)[0].text
     assert (
         text
-        == f"""# [inductor] floor division of float32 gives 10.0, eager gives 9.0
+        == f"""[inductor] floor division of float32 gives 10.0, eager gives 9.0
 
 ### 🐛 Describe the bug
 
@@ -91,7 +91,7 @@ Rounding explains an error of up to 1e-05. The two differ by 1.05e+06 units in t
 
 ### Reports that may be of the same bug
 
-- https://github.com/pytorch/pytorch/issues/197895: `{issue.title.replace("`", "")}`
+- https://github.com/pytorch/pytorch/issues/197895 (`pytorch-197895`): `{issue.title.replace("`", "")}`
 
 ### Versions
 
@@ -181,3 +181,14 @@ def test_the_environment_says_what_is_there(monkeypatch: pytest.MonkeyPatch) -> 
     )
     monkeypatch.setattr("fuzz.triage.issue_text.get_pretty_env_info", lambda: pretty)
     assert environment_text().splitlines() == ["PyTorch version: 2.13.0", "CPU:", "[pip3] numpy==2.1"]
+
+
+def test_a_message_notifies_nobody_in_the_body() -> None:
+    said = "@user broke #1 <img> *here*"
+    text = _text(
+        verdict=Verdict(status=Status.FAIL_TO_RUN, symptom=f"call 0: outcome is RuntimeError in call ('{said}')")
+    )
+    _, _, body = text.partition("\n\n")
+    outside = re.sub(r"(?s)```.*?```|`[^`]*`", "", body)
+    assert "@user" in body
+    assert "@user" not in outside

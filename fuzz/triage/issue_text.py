@@ -1,6 +1,6 @@
 """Writes a finding as the text of a PyTorch issue, in Markdown: what happens, the script, the numbers, ablation, versions.
 
-Text of programs and messages stands in code spans and fences only, so that nothing in it is formatted or notifies anybody.
+In the body, text of programs and messages stands in code spans and fences only: nothing in it is formatted or notifies anybody.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def issue_text(
     alike: Sequence[AlikeIssue] = (),
     environment: str,
 ) -> str:
-    """The issue, its title in the first line.
+    """The issue: its title as plain text in the first line, an empty line, and its body.
 
     `ablation`: (part that is switched off, result without it). `reliability`: how many of how many runs showed it.
     `environment`: as `environment_text` returns it. An empty `title` is made from the verdict.
     """
     parts = [
-        f"# {title or title_of(verdict, subject, program)}",
+        " ".join((title or title_of(verdict, subject, program)).split()),
         "### 🐛 Describe the bug",
         _description(verdict, subject, program, reliability),
         *_reproduction(script, program),
@@ -187,7 +187,10 @@ def _ablation(rows: Sequence[tuple[str, str]]) -> list[str]:
 def _alike(issues: Sequence[AlikeIssue]) -> list[str]:
     if not issues:
         return []
-    rows = [f"- {issue.link or in_code(issue.id)}: {in_code(issue.title.replace('`', ''))}" for issue in issues]
+    rows = [
+        f"- {f'{issue.link} ' if issue.link else ''}({in_code(issue.id)}): {in_code(issue.title.replace('`', ''))}"
+        for issue in issues
+    ]
     return ["### Reports that may be of the same bug", "\n".join(rows)]
 
 
