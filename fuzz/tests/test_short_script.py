@@ -304,6 +304,22 @@ def test_a_subject_that_torch_does_not_have_is_refused() -> None:
         shortest_script(_FLOOR, resolve("refimpl.aot"), _TEN, runs=lambda script: 0)
 
 
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        _TEN,
+        Verdict(
+            status=Status.FAIL_TO_RUN, symptom="call 0: outcome is KeyError in call ('text'), but should be a return"
+        ),
+    ],
+)
+def test_another_exception_is_not_the_symptom(verdict: Verdict) -> None:
+    case = CASES["refusal"]  # raises NotImplementedError
+    scripts = short_scripts(case.program, resolve(case.backend), verdict)
+    assert [exit_code(scripts[0].control), exit_code(scripts[0].trial), exit_code(scripts[0].text)] == [0, 2, 1]
+    assert verified(scripts, exit_code) == ""
+
+
 def test_only_a_few_forms_are_compiled() -> None:
     asked: list[str] = []
 
@@ -311,7 +327,9 @@ def test_only_a_few_forms_are_compiled() -> None:
         asked.append(script)
         return 0
 
-    assert verified([ShortScript(text=f"compiled {n}", control=f"eager {n}") for n in range(9)], runs) == ""
+    assert (
+        verified([ShortScript(text=f"{n}", trial=f"compiled {n}", control=f"eager {n}") for n in range(9)], runs) == ""
+    )
     assert sum(script.startswith("compiled") for script in asked) == 3
 
 

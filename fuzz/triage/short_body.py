@@ -38,8 +38,12 @@ def body_lines(
     compiling: Compiling,
     *,
     is_warm: bool,
+    is_trial: bool = False,
 ) -> list[str]:
-    """The lines. `is_warm`: the plan's earlier calls are made first, and what they compiled is used again."""
+    """The lines. `is_warm`: the plan's earlier calls are made first, and what they compiled is used again.
+
+    `is_trial`: an exception that is not the symptom ends the script with 2.
+    """
     call = text.calls[place.call]
     lines, target, compiled = _targets(text, call, style, compiling, is_warm=is_warm, up_to=place.call)
     if style.is_fresh:
@@ -54,14 +58,16 @@ def body_lines(
             given = call.given
         suffix = place.path.removeprefix("output") if style.is_named and place.kind is Kind.OUTPUT else ""
         calls = [f"{target}({given}){suffix}", f"{compiled}({given}){suffix}"]
-    return [short for line in [*lines, *_ending(place, calls, limits)] for short in _wrapped(line)]
+    return [short for line in [*lines, *_ending(place, calls, limits, is_trial=is_trial)] for short in _wrapped(line)]
 
 
-def _ending(place: Place, calls: list[str], limits: Mapping[str, float]) -> list[str]:
+def _ending(place: Place, calls: list[str], limits: Mapping[str, float], *, is_trial: bool) -> list[str]:
     """The two runs and their comparison."""
     if place.kind is Kind.RETURNS:
-        return [calls[0], f"{calls[1]}  # raises {place.exception}"]
-    lines = [f"eager, compiled = {calls[0]}, {calls[1]}", 'print("eager   ", eager)', 'print("compiled", compiled)']
+        code = f"1 if type(error).__name__ == {place.exception!r} else 2"
+        return [calls[0], *(_tried(calls[1], code) if is_trial else [f"{calls[1]}  # raises {place.exception}"])]
+    both = f"eager, compiled = {calls[0]}, {calls[1]}"
+    lines = [*(_tried(both, "2") if is_trial else [both]), 'print("eager   ", eager)', 'print("compiled", compiled)']
     match place.kind:
         case Kind.FACT | Kind.GENERATOR:
             return [*lines, "raise SystemExit(eager != compiled)"]
@@ -70,6 +76,10 @@ def _ending(place: Place, calls: list[str], limits: Mapping[str, float]) -> list
         case _:
             near = "".join(f"{name}={value!r}, " for name, value in limits.items())
             return [*lines, f"torch.testing.assert_close(compiled, eager, {near}equal_nan=True)"]
+
+
+def _tried(line: str, code: str) -> list[str]:
+    return ["try:", f"    {line}", "except Exception as error:", f"    raise SystemExit({code})"]
 
 
 # ------------------------------------------------------------------------------------------------------- what is called

@@ -28,10 +28,11 @@ Runs = Callable[[str], int]  # runs a script and returns its exit code
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShortScript:
-    """A script, and the same script with eager in the compiler's place, which must exit with 0."""
+    """A script, and two others that show that it is about the symptom."""
 
     text: str
-    control: str
+    trial: str  # must exit with 1; an exception that is not the symptom ends it with 2
+    control: str  # eager is in the compiler's place: must exit with 0
 
 
 def shortest_script(
@@ -47,12 +48,12 @@ def shortest_script(
 
 
 def verified(scripts: Sequence[ShortScript], runs: Runs) -> str:
-    """The text of the first script that exits with 1, and with 0 on eager; "" if there is none among the first few."""
+    """The text of the first script whose trial and control end as they must; "" if there is none among the first few."""
     left = _MOST_RUNS
     for script in scripts:
         if left and runs(script.control) == 0:
             left -= 1
-            if runs(script.text) == 1:
+            if runs(script.trial) == 1:
                 return script.text
     return ""
 
@@ -121,11 +122,14 @@ def _script(
         call = compile_call(target, text.dynamic, subject)
         return call if '"' in call else call.replace("'", '"')
 
-    def assembled(compiling: Callable[[str], str]) -> str:
-        body = body_lines(text, place, style, tolerances(verdict), compiling, is_warm=is_warm)
+    def assembled(compiling: Callable[[str], str], *, is_trial: bool = False) -> str:
+        limits = tolerances(verdict)
+        body = body_lines(text, place, style, limits, compiling, is_warm=is_warm, is_trial=is_trial)
         bytes_ = ["import base64", "import zlib"] if "zlib.decompress" in "\n".join(body) else []
         head = [short_header(subject, verdict, notes), *bytes_, "import torch", *text.imports]
         parts = ["\n".join([*head, *option_lines(config, subject)]), text.source, "\n".join(body)]
         return "\n\n".join(part for part in parts if part) + "\n"
 
-    return ShortScript(text=assembled(compiled), control=assembled(lambda target: target))
+    return ShortScript(
+        text=assembled(compiled), trial=assembled(compiled, is_trial=True), control=assembled(lambda target: target)
+    )
