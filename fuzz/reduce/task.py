@@ -74,9 +74,8 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
             progress("second opinion")
             opinion = second_opinion(program, rung, symptom, judge_on=trials.judge)
             progress("culprit")
-            culprit = (
-                trials.culprit(program, rung, symptom, timeout_s=_CULPRIT_S) if payload.get("culprit", True) else ""
-            )
+            if payload.get("culprit", True):
+                culprit = trials.culprit(program, rung, symptom, timeout_s=_CULPRIT_S)
             progress("script")
             short = _short_script(program, shown_on, shown_by, opinion)
     return {
