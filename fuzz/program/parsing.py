@@ -64,6 +64,11 @@ def program_of(source: str, args: Sequence[Any], **fields: Any) -> FuzzProgram:
     return FuzzProgram(arguments=arguments, statements=statements, result=result, **fields)
 
 
+def operand_in(node: ast.expr, values: Iterable[str]) -> Operand:
+    """The operand of an expression in which these names are values; `UNKNOWN` for one that is no operand."""
+    return _Reader(values, ast.Module(body=[], type_ignores=[]), ()).operand(node)
+
+
 class _Reader:
     """Parses the nodes of one text; knows which names are values."""
 

@@ -20,6 +20,8 @@ from oracle.observe.outcome import Raised, Returned
 from oracle.program.build import Instance, ProgramLoadError, instantiate
 
 _INLINE = 256  # a spec writes out values of up to this many elements; larger ones are drawn again
+_FEW = 4  # a large tensor of so many different numbers is a mask, say, and keeps these numbers
+_NEAR = 0.5  # a mean and a deviation this close to 0 and 1 are those of plain random numbers
 
 
 def undefined_kinds(program: FuzzProgram) -> frozenset[str] | None:
@@ -147,17 +149,34 @@ def spec_of(value: Any) -> Any:
 
 def _fill_of(value: torch.Tensor) -> dict[str, Any]:
     if value.numel() > _INLINE:
-        kind = "normal" if value.is_floating_point() or value.is_complex() else "bool"
-        if value.dtype is not torch.bool and kind == "bool":
-            low, high = int(value.min()), int(value.max())
-            return {"kind": "integers", "low": low, "high": high + 1 if high < 2**63 - 1 else high, "seed": 0}
-        return {"kind": kind, "seed": 0}
+        return _drawn_like(value.detach())
     flat = value.detach().resolve_conj().resolve_neg().reshape(-1)
     if flat.is_complex():
         return {"kind": "values", "values": [[_number(v.real), _number(v.imag)] for v in flat.tolist()]}
     if not flat.is_floating_point():
         return {"kind": "values", "values": flat.tolist()}
     return {"kind": "values", "values": [_number(v) for v in flat.double().tolist()]}
+
+
+def _drawn_like(value: torch.Tensor) -> dict[str, Any]:
+    """A fill with elements like those of a large tensor: as many signs, about as large, or from the same few numbers."""
+    if value.is_complex() or value.dtype is torch.bool:
+        return {"kind": "normal" if value.is_complex() else "bool", "seed": 0}
+    if not value.is_floating_point():
+        low, high = int(value.min()), int(value.max())
+        return {"kind": "integers", "low": low, "high": high + 1 if high < 2**63 - 1 else high, "seed": 0}
+    wide = value.double().reshape(-1)
+    few = wide[:_INLINE].unique()
+    if len(few) <= _FEW and torch.isin(wide, few).all():
+        return {"kind": "choice", "values": [_number(v) for v in few.tolist()], "seed": 0}
+    if not wide.isfinite().all():
+        return {"kind": "normal", "seed": 0}
+    low, high, mean, std = (float(f"{v:.3g}") for v in (*wide.aminmax(), wide.mean(), wide.std()))
+    if low >= 0:
+        return {"kind": "uniform", "low": low, "high": max(high, low), "seed": 0}
+    if abs(mean) < _NEAR and 1 - _NEAR < std < 1 + _NEAR:
+        return {"kind": "normal", "seed": 0}
+    return {"kind": "normal", "mean": mean, "std": std, "seed": 0}
 
 
 def _number(value: float) -> float | str:

@@ -199,8 +199,10 @@ def _counting(spec: Spec, call: Call) -> Spec | None:
 
 
 def _drawn(spec: Spec, call: Call) -> Spec | None:
-    kind = spec.get("fill", {}).get("kind")
-    if not _is_tensor(spec) or kind in ("arange", "normal"):
+    fill = spec.get("fill", {})
+    if not _is_tensor(spec) or fill.get("kind") == "arange":
+        return None
+    if fill.get("kind") == "normal" and not {"mean", "std"} & set(fill):
         return None
     if not spec["dtype"].startswith(("float", "bfloat", "complex")):
         return None

@@ -126,13 +126,14 @@ def cut_beginning(state: SearchState) -> None:
     dropped = 0  # number of statements dropped from the start
     while low < high:
         middle = (low + high + 1) // 2
-        if state.accept(_starting_at(state.current, middle - dropped, state.live)):
+        if state.accept(starting_at(state.current, middle - dropped, state.live)):
             low, dropped = middle, middle
         else:
             high = middle - 1
 
 
-def _starting_at(program: FuzzProgram, position: int, live: Sequence[LiveCall] | None) -> FuzzProgram | None:
+def starting_at(program: FuzzProgram, position: int, live: Sequence[LiveCall] | None) -> FuzzProgram | None:
+    """The program without the statements before `position`: their values are arguments. None if one of them cannot be."""
     if live is None or position <= 0:
         return None
     gone, kept = program.statements[:position], program.statements[position:]

@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fuzz.builds.inductor import in_turn
@@ -27,7 +27,7 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status, Verdict
 
-_HANG_S = 20.0  # limit for a candidate, if the finding is a program that never ends
+HANG_S = 20.0  # limit for a candidate, if the finding is a program that never ends
 _CULPRIT_S = 60.0  # limit for the search for the culprit, beyond the budget
 _SCRIPT_S = 60.0  # limit for one run of a short script, beyond the budget
 _SEARCH_SHARE = 0.9  # of the budget; the rest is for the final run on the subject itself
@@ -50,21 +50,15 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
     relation = payload.get("relation", "")
     with TrialProcess(relation=relation) as trials:
         if symptom.status == Status.TIMEOUT.value:
-            trials.timeout_s = _HANG_S
+            trials.timeout_s = HANG_S
         progress("reproduce")
         verdict = trials.judge(program, subject)
         is_reproduced = verdict.status.is_finding and matches(symptom, symptom_of(verdict))
         rung, culprit, opinion, short, count, is_finished = subject, "", "", "", 0, False
         if is_reproduced:
-            program, verdict = _called_once(program, subject, verdict, trials)
-            symptom = symptom_of(verdict)
-            progress("localise")
-            rung, looked_at = first_wrong(program, subject, symptom, judge_on=trials.judge), None
-            while rung != looked_at:  # a lower rung may have been too slow for the large program
-                progress("reduce")
-                program, verdict, more, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
-                symptom, count, looked_at = symptom_of(verdict), count + more, rung
-                rung = first_wrong(program, subject, symptom, judge_on=trials.judge)
+            found = searched(program, subject, verdict, trials, deadline=deadline, progress=progress)
+            program, verdict, rung = found.program, found.verdict, found.rung
+            symptom, count, is_finished = symptom_of(verdict), found.trials, found.is_finished
         shown_on, shown_by = subject, verdict
         if is_reproduced and rung != subject:  # the script uses the first wrong rung, without later stages
             seen = trials.judge(program, rung)
@@ -95,6 +89,39 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
         "seconds": time.monotonic() - started,
         "cpu_s": _cpu_seconds() - cpu_before,
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """A reduced program with its verdict, and what it took."""
+
+    program: FuzzProgram
+    verdict: Verdict  # on the subject
+    rung: SubjectSpec  # the first wrong rung
+    trials: int
+    is_finished: bool
+
+
+def searched(
+    program: FuzzProgram,
+    subject: SubjectSpec,
+    verdict: Verdict,
+    trials: TrialProcess,
+    *,
+    deadline: float,
+    progress: Progress,
+) -> Searched:
+    """Reduce a program whose verdict is a finding. Keeps the symptom; the first wrong rung is that of the reduced program."""
+    program, verdict = _called_once(program, subject, verdict, trials)
+    symptom, count, is_finished = symptom_of(verdict), 0, False
+    progress("localise")
+    rung, looked_at = first_wrong(program, subject, symptom, judge_on=trials.judge), None
+    while rung != looked_at:  # a lower rung may have been too slow for the large program
+        progress("reduce")
+        program, verdict, more, is_finished = _reduced(program, subject, rung, verdict, trials, deadline)
+        symptom, count, looked_at = symptom_of(verdict), count + more, rung
+        rung = first_wrong(program, subject, symptom, judge_on=trials.judge)
+    return Searched(program=program, verdict=verdict, rung=rung, trials=count, is_finished=is_finished)
 
 
 def _script(program: FuzzProgram, rung: SubjectSpec, verdict: Verdict, opinion: str, relation: str) -> str:

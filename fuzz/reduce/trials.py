@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import warnings
+from dataclasses import asdict
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from types import TracebackType
@@ -20,6 +21,8 @@ from fuzz.judge.relation import judge_relation
 from fuzz.judge.single import judge
 from fuzz.program.render import to_program
 from fuzz.program.structure import FuzzProgram
+from fuzz.reduce.from_program import Way, forms
+from fuzz.reduce.scout import suspects
 from oracle.errors import InternalError
 from oracle.localisation.culprit import find_culprit
 from oracle.program import Program
@@ -64,6 +67,15 @@ class TrialProcess:
         message = {
             "ask": "verdict", "program": program.to_json(), "subject": subject.to_json(), "relation": self._relation,
         }  # fmt: skip
+        return self._verdict(message, subject)
+
+    def judge_source(self, program: Program, subject: SubjectSpec) -> Verdict:
+        """Like `judge`, for a program given as source."""
+        self.judged += 1
+        message = {"ask": "verdict of source", "program": program.to_json(), "subject": subject.to_json()}
+        return self._verdict(message, subject)
+
+    def _verdict(self, message: dict[str, Any], subject: SubjectSpec) -> Verdict:
         try:
             return Verdict.from_json(self._answered(message, subject, self.timeout_s)["verdict"])
         except _ChildDiedError as died:
@@ -73,6 +85,27 @@ class TrialProcess:
 
     def _ended(self, status: Status, symptom: str) -> Verdict:
         return Verdict(status=status, symptom=with_relation(self._relation, symptom) if self._relation else symptom)
+
+    def suspects(self, program: FuzzProgram, subject: SubjectSpec) -> list[int]:
+        """The result of `fuzz.reduce.scout`; [] if the child does not answer."""
+        message = {"ask": "suspects", "program": program.to_json(), "subject": subject.to_json()}
+        try:
+            return self._answered(message, subject, self.timeout_s)["suspects"]
+        except (_ChildDiedError, _ChildHangsError):
+            return []
+
+    def forms(self, program: Program, subject: SubjectSpec, way: Way) -> list[FuzzProgram | str]:
+        """The result of `fuzz.reduce.from_program.forms`; a reason if the child does not answer."""
+        message = {
+            "ask": "forms", "program": program.to_json(), "subject": subject.to_json(), "way": asdict(way),
+        }  # fmt: skip
+        try:
+            found = self._answered(message, subject, self.timeout_s)["forms"]
+        except _ChildDiedError as died:
+            return [f"{way.how} dies of {died}"]
+        except _ChildHangsError:
+            return [f"{way.how} does not end within {self.timeout_s:g} s"]
+        return [form if isinstance(form, str) else FuzzProgram.from_json(form) for form in found]
 
     def culprit(self, program: FuzzProgram, subject: SubjectSpec, symptom: Symptom, *, timeout_s: float) -> str:
         """The culprit (`oracle.localisation.culprit`); "" if the child does not answer in time."""
@@ -160,7 +193,14 @@ def _serve(connection: Connection, parents: Connection) -> None:
 def _answer(message: dict[str, Any]) -> dict[str, Any]:
     try:
         subject = _loaded(json.dumps(message["subject"], sort_keys=True))
+        if message["ask"] == "verdict of source":
+            return {"verdict": judge(Program.from_json(message["program"]), subject).verdict.to_json()}
+        if message["ask"] == "forms":
+            found = forms(Program.from_json(message["program"]), Way(**message["way"]))
+            return {"forms": [form if isinstance(form, str) else form.to_json() for form in found]}
         program = FuzzProgram.from_json(message["program"])
+        if message["ask"] == "suspects":
+            return {"suspects": suspects(program, subject)}
         if message["ask"] == "culprit":
             plain, symptom = to_program(program, name="culprit"), Symptom.from_json(message["symptom"])
             return {"culprit": find_culprit(lambda: instantiate(plain), subject, symptom).text}
