@@ -15,6 +15,7 @@ from fuzz.program.render import needed_definitions, to_program
 from fuzz.program.structure import Block, FuzzProgram, walk
 from fuzz.reduce.from_program import CAPTURED, SOURCE, WAYS, Way
 from fuzz.reduce.from_source import statement_count
+from fuzz.reduce.search import key_of
 from fuzz.reduce.task import HANG_S, Searched, searched
 from fuzz.reduce.trials import TrialProcess
 from fuzz.reduce.windows import SHORT, narrowed
@@ -140,6 +141,7 @@ class _Search:
     how: str = ""
     nodes: int = 0
     reasons: list[str] = field(default_factory=list)
+    tried: set[bytes] = field(default_factory=set)  # keys of forms
     rungs: list[SubjectSpec] = field(default_factory=list)  # lower ones on which the program shows the symptom
     right_on: list[SubjectSpec] = field(default_factory=list)  # lower ones on which it does not
     verdict: Verdict = field(init=False)  # of the program
@@ -152,10 +154,10 @@ class _Search:
         self.verdict = verdict
         if verdict.status is Status.TIMEOUT:
             self.trials.timeout_s = HANG_S
-        for way in WAYS:
-            if self._is_over() or (self.best is not None and way.how == SOURCE):
-                continue
-            if way.dynamic and len(self.program.calls) == 1:
+        for way in self._ways():
+            if self._is_over():
+                break
+            if self.best is not None and way.how == SOURCE:
                 continue
             given = self.program if self.best is None else to_program(self.best.program, name=self.program.name)
             for form in self._forms(given, way):
@@ -166,12 +168,22 @@ class _Search:
                     break
         return self.best is not None
 
+    def _ways(self) -> list[Way]:
+        """The ways that can show the symptom: one graph of calls with several sizes first, if a later call is wrong."""
+        if len(self.program.calls) == 1:
+            return [way for way in WAYS if not way.dynamic]
+        return sorted(WAYS, key=lambda way: (way.how != SOURCE, way.dynamic != self._needs_calls()))
+
+    def _needs_calls(self) -> bool:
+        return self.verdict.status is Status.FAIL_GUARD
+
     def _is_over(self) -> bool:
         if time.monotonic() > self.deadline:
             return True
         return self.best is not None and _cost(self.best.program) <= (0, _SMALL)
 
     def _forms(self, given: Program, way: Way) -> Iterator[FuzzProgram]:
+        """The forms that were not tried yet, and have the calls that the symptom needs."""
         self.progress(way.how)
         for form in self.trials.forms(given, self.subject, way):
             if isinstance(form, str):
@@ -179,7 +191,10 @@ class _Search:
                 continue
             if way.how == CAPTURED:
                 self.nodes = max(self.nodes, len(form.statements))
-            yield form
+            key = key_of(form)
+            if key not in self.tried and (len(form.calls) > 1 or not self._needs_calls()):
+                self.tried.add(key)
+                yield form
 
     def _reduced(self, form: FuzzProgram) -> Searched | None:
         """The reduced form; None if it does not show the symptom.
@@ -188,6 +203,8 @@ class _Search:
         """
         while True:
             shorter = self._narrowed(form)
+            if shorter is None:
+                return None
             verdict = self.trials.judge(shorter, self.subject)
             if not self._is_same(shorter, verdict):
                 return None
@@ -201,19 +218,22 @@ class _Search:
                 return found
             self.right_on.append(found.rung)
 
-    def _narrowed(self, form: FuzzProgram) -> FuzzProgram:
+    def _narrowed(self, form: FuzzProgram) -> FuzzProgram | None:
+        """A short form, or the form itself; None if it is known not to show the symptom."""
         if len(form.statements) <= SHORT:
             return form
         self.progress("narrow")
+        suspects = self.trials.suspects(form, self.subject)
+        if not suspects and not self._is_same(form, self.trials.judge(form, self.subject)):
+            return None
         one = replace(form.calls[min(self.verdict.call or 0, len(form.calls) - 1)], before="")
-        is_later = self.verdict.status is Status.FAIL_GUARD  # which needs several calls to show
-        for candidate in [form] if is_later or len(form.calls) == 1 else [replace(form, calls=(one,)), form]:
-            left = self.deadline - time.monotonic()
+        alone = [] if self._needs_calls() or len(form.calls) == 1 else [replace(form, calls=(one,))]
+        for candidate in (*alone, form):
             found = narrowed(
                 candidate,
                 lambda shorter: self._is_same(shorter, self.trials.judge(shorter, self.subject)),
-                lambda whole: self.trials.suspects(whole, self.subject),
-                deadline=time.monotonic() + left * _NARROW_SHARE,
+                suspects,
+                deadline=time.monotonic() + max(0.0, self.deadline - time.monotonic()) * _NARROW_SHARE,
             )
             if found.program is not candidate:
                 return found.program

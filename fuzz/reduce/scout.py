@@ -20,7 +20,7 @@ from oracle.hygiene import restore, seed_everything, snapshot
 from oracle.program.build import Instance, instantiate
 from oracle.subjects.base import CompileRequest, Subject
 
-_MOST = 6  # suspects returned
+_MOST = 3  # suspects returned
 _ROUNDING = 2.0**-20  # a difference that every compiler may make in one statement, relative to the largest element
 _LOUD = 16.0  # growth of the difference in one statement that makes it a suspect
 

@@ -16,8 +16,8 @@ from fuzz.reduce.search import OutOfBudgetError, SearchState
 from fuzz.reduce.statements import starting_at
 
 SHORT = 12  # a program of so many statements is not narrowed
-_BEHIND = 2  # statements behind a suspect that are tried with it: a fused kernel may need them
-_SIZES = (1, 3, 8)  # of the windows that end with a suspect
+# Windows around a suspect: statements before it, and behind it, which a fused kernel may need.
+_AROUND = ((0, 1), (2, 1), (8, 3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,18 +31,18 @@ class Narrowed:
 def narrowed(
     program: FuzzProgram,
     shows: Callable[[FuzzProgram], bool],
-    suspects: Callable[[FuzzProgram], Sequence[int]],
+    suspects: Sequence[int],
     *,
     deadline: float,
 ) -> Narrowed:
     """The shortest run of statements found that shows the finding.
 
-    `suspects` returns positions of statements that are wrong, the most suspicious first; it may return none. `program` need not
-    have been tried itself. `deadline` is a time of `time.monotonic`.
+    `suspects` are positions of statements that may be wrong, the most suspicious first. `program` need not have been tried
+    itself. `deadline` is a time of `time.monotonic`.
     """
     state = SearchState(program, shows, deadline=deadline, max_trials=1000)
     try:
-        if len(program.statements) > SHORT and not _around(state, suspects(program)):
+        if len(program.statements) > SHORT and not _around(state, suspects):
             while len(state.current.statements) > SHORT and _some_quarter(state):
                 pass
     except OutOfBudgetError:
@@ -55,13 +55,8 @@ def _around(state: SearchState, positions: Sequence[int]) -> bool:
     program, live = state.current, state.live
     if live is None:
         return False
-    for position in positions:
-        for size in _SIZES:
-            if state.accept(window(program, position + 1 - size, position + 1, live)):
-                return True
-        if state.accept(window(program, position - _SIZES[-1], position + 1 + _BEHIND, live)):
-            return True
-    return False
+    candidates = (window(program, at - before, at + behind, live) for before, behind in _AROUND for at in positions)
+    return any(map(state.accept, candidates))
 
 
 def _some_quarter(state: SearchState) -> bool:
