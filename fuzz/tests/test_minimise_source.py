@@ -1,0 +1,113 @@
+"""Minimising a user's function from its own source: helpers, imports and expressions are taken apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from fuzz.program.render import render_function
+from fuzz.reduce.from_program import SOURCE, Way, forms
+from fuzz.reduce.from_source import NotStructuredError, from_source
+from fuzz.reduce.live import undefined_kinds
+from fuzz.reduce.minimise import Minimised, minimise
+from oracle.program import Call, Program
+from oracle.program.build import instantiate
+from oracle.subjects.registry import resolve
+from oracle.verdict import Status
+
+_SOURCE = '''
+"""A user's file."""
+import math
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+SCALE = 1.5
+
+
+def helper(x, scale=SCALE):
+    """Scales."""
+    if x.dim() > 5:
+        raise ValueError(f"bad rank {x.dim()}")
+    return F.relu(x) * scale
+
+
+class Unused(nn.Module):
+    pass
+
+
+def program(a, b, *, flag=True):
+    c = F.gelu(a) + math.sqrt(2.0) * b
+    if flag:
+        c = helper(c)
+    d = torch.stack([c * i for i in range(3)])
+    w = a[1:]
+    BUG
+    return d, c.mean()
+
+
+def inputs(call):
+    return (torch.randn(4 + call, 5), torch.randn(5)), {"flag": True}
+'''
+
+
+def _program(line: str, *, calls: int = 1) -> Program:
+    return Program(name="file", source=_SOURCE.replace("BUG", line), calls=(Call(),) * calls)
+
+
+def _minimised(line: str, subject: str, *, calls: int = 1) -> Minimised:
+    return minimise(_program(line, calls=calls), resolve(subject), budget_s=120.0)
+
+
+def test_a_lost_alias_is_found_in_a_file() -> None:
+    found = _minimised("d = torch.narrow(w, 0, 1, 2)", "fuzz.tests.planted_bugs:lost_alias")
+    assert found.how == SOURCE
+    assert found.verdict.status is Status.FAIL_ALIAS
+    assert found.after.statements == 1
+    assert found.before.statements > 15
+    assert found.program is not None
+    assert "torch.narrow(a0, 0, 0, 1)" in render_function(found.program)
+
+
+def test_a_crash_is_found_in_a_file() -> None:
+    found = _minimised("c = torch.erfinv(c * 0.1)", "fuzz.tests.planted_bugs:crashes")
+    assert (found.verdict.status, found.symptom.kind) == (Status.CRASH, "signal 9")
+    assert found.after.statements == 1
+
+
+def test_a_stale_result_keeps_two_calls() -> None:
+    found = _minimised("c = torch.sin(c)[:2]", "fuzz.tests.planted_rules:stale", calls=3)
+    assert found.verdict.status is Status.FAIL_GUARD
+    assert found.program is not None
+    assert 2 <= len(found.program.calls) <= 3
+    assert found.after.statements <= 3
+
+
+def test_the_structure_of_a_file() -> None:
+    program = from_source(instantiate(_program("pass", calls=2)), is_exact=False)
+    text = render_function(program)
+    assert text.startswith("def program(a, b, flag):\n")
+    assert "torch.nn.functional.gelu(a)" in text  # not F.gelu
+    assert text.endswith("return (d, r0)\n")
+    assert {"math", "SCALE", "helper", "Unused"} == {definition.name for definition in program.definitions}
+    assert next(d.needs for d in program.definitions if d.name == "helper") == ("SCALE",)
+    assert [[spec["shape"] for spec in call.args[:2]] for call in program.calls] == [[[4, 5], [5]], [[5, 5], [5]]]
+    assert undefined_kinds(program) == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("def program(a, b, *, flag=True)", "def program(*args)"), "by \\*"),
+        (("SCALE = 1.5", "torch.manual_seed(3)"), "at module level"),
+        (("SCALE = 1.5", "SCALE = OTHER = 1.5"), "more than one"),
+        (("def program(", "@torch.no_grad()\ndef program("), "no plain function"),
+        (("BUG", "w = {1, 2}"), "a set"),
+    ],
+)
+def test_a_source_of_another_form_is_refused(change: tuple[str, str], reason: str) -> None:
+    program = Program(name="file", source=_SOURCE.replace(*change).replace("BUG", "pass"))
+    with pytest.raises(NotStructuredError, match=reason):
+        from_source(instantiate(program), is_exact=False)
+    found = [*forms(program, Way(how=SOURCE))]
+    assert len(found) == 1
+    assert isinstance(found[0], str)  # the same, as a reason
