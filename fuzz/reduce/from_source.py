@@ -34,8 +34,10 @@ def from_source(instance: Instance, *, is_exact: bool) -> FuzzProgram:
     program = instance.program
     if program.is_module:
         raise NotStructuredError("the program is a module")
-    tree = _Rewriter(ast.parse(program.source)).rewritten()
-    function, definitions = _function(tree), _definitions(tree)
+    rewriter = _Rewriter(ast.parse(program.source))
+    tree = rewriter.rewritten()
+    function = _function(tree)
+    definitions = tuple(d for d in _definitions(tree) if d.name not in rewriter.full)
     names = tuple(argument.arg for argument in (*function.args.args, *function.args.kwonlyargs))
     body, result = _with_named_result(function, names)
     text = "\n".join(ast.unparse(ast.fix_missing_locations(node)) for node in body)
@@ -66,14 +68,14 @@ def statement_count(program: Program) -> int:
 
 
 class _Rewriter(ast.NodeTransformer):
-    """Writes torch's names in full, and texts with values in them as plain texts."""
+    """Writes torch's names in full, and texts with values in them as plain texts. `full`: the names written so."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._tree = tree
         bound = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         bound |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
         imported = (pair for node in tree.body for pair in _imported(node))
-        self._full = {
+        self.full = {
             name: full
             for name, full in imported
             if (full == "torch" or full.startswith("torch.")) and name not in bound
@@ -83,7 +85,7 @@ class _Rewriter(ast.NodeTransformer):
         return self.visit(self._tree)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        full = self._full.get(node.id)
+        full = self.full.get(node.id)
         return node if full is None else ast.parse(full, mode="eval").body
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:

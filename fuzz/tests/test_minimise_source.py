@@ -101,7 +101,7 @@ def test_the_structure_of_a_file() -> None:
     assert text.startswith("def program(a, b, flag):\n")
     assert "torch.nn.functional.gelu(a)" in text  # not F.gelu
     assert text.endswith("return (d, r0)\n")
-    assert {"math", "SCALE", "helper"} == {definition.name for definition in needed_definitions(program)}
+    assert [definition.name for definition in needed_definitions(program)] == ["math", "SCALE", "helper"]
     assert next(d.needs for d in program.definitions if d.name == "helper") == ("SCALE",)
     assert [[spec["shape"] for spec in call.args[:2]] for call in program.calls] == [[[4, 5], [5]], [[5, 5], [5]]]
     assert undefined_kinds(program) == frozenset()
