@@ -1,4 +1,4 @@
-"""The commands about one program: `torch-oracle check | localise`.
+"""The commands that look at one program: `torch-oracle check | localise | explain`.
 
 Exit codes: 0 the program agrees with eager, 1 it differs.
 """
@@ -14,31 +14,25 @@ import typer
 from rich.console import Console
 
 from oracle.checking import describe
+from oracle.explaining import explain as explain_program
+from oracle.explanation import explained
 from oracle.localisation.parts import parse_part
 from oracle.localisation.search import Questions, localise_program
 from oracle.program.build import instantiate
 from oracle.subjects.registry import check_requirements, resolve, split_names
-from results.commands import DEFAULT_DB
-from triage.target import DEFAULT_SUBJECT, FileOptions, find_target
-
-TargetArgument = Annotated[
-    str,
-    typer.Argument(metavar="TARGET", help="FILE.py:NAME, RUN:CASE, issue:ID, or the .json file of a finding."),
-]
-InputsOption = Annotated[
-    str,
-    typer.Option(
-        help="Inputs of FILE.py:NAME: 'f32[4, 8], i64[4] < 100, scale=0.5', or a function of the file that makes them. "
-        "Without it, the file's function `inputs` is used."
-    ),
-]
-CallsOption = Annotated[int, typer.Option(min=1, help="Calls of FILE.py:NAME; later ones have other values.")]
-SeedOption = Annotated[int, typer.Option(min=0, help="Seed of random inputs and weights.")]
-DynamicOption = Annotated[bool | None, typer.Option("--dynamic/--static", help="Compile for dynamic or static sizes.")]
-EffectsOption = Annotated[bool, typer.Option("--allow-effects", help="Run a program that writes files, or the like.")]
-SubjectOption = Annotated[str, typer.Option(help=f"Subject; by default the record's, or {DEFAULT_SUBJECT}.")]
-DbOption = Annotated[str, typer.Option(help="Results, for RUN:CASE: a SQLite file or a database URL.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
+from triage.options import (
+    DEFAULT_DB,
+    CallsOption,
+    DbOption,
+    DynamicOption,
+    EffectsOption,
+    InputsOption,
+    JsonOption,
+    SeedOption,
+    SubjectOption,
+    TargetArgument,
+)
+from triage.target import FileOptions, find_target
 
 
 def check(
@@ -103,3 +97,19 @@ def localise(
     else:
         sys.stdout.write(found.text(check=asked.command("check")))
     raise typer.Exit(int(found.shown > 0))
+
+
+def explain(
+    target: TargetArgument,
+    inputs: InputsOption = "",
+    calls: CallsOption = 3,
+    seed: SeedOption = 0,
+    dynamic: DynamicOption = None,
+    allow_effects: EffectsOption = False,
+    db: DbOption = DEFAULT_DB,
+) -> None:
+    """Show what a compiler makes of a program that passes: graphs, breaks, guards, recompiles, memory."""
+    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
+    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
+    asked = find_target(target, subject="dynamo", db=db, options=options)
+    sys.stdout.write(explained(explain_program(lambda: instantiate(asked.program))) + "\n")

@@ -154,6 +154,8 @@ class _Search:
         self.verdict = verdict
         if verdict.status is Status.TIMEOUT:
             self.trials.timeout_s = HANG_S
+        self.progress("plan")
+        self._with_a_plainer_plan()
         for way in self._ways():
             if self._is_over():
                 break
@@ -167,6 +169,25 @@ class _Search:
                 if found is not None or self._is_over():
                     break
         return self.best is not None
+
+    def _with_a_plainer_plan(self) -> None:
+        """Keep only the first call, if that shows the symptom, and no backward that it does not need.
+
+        All later trials cost less by as much: a trial of three calls, differentiated twice, takes five times as long.
+        """
+        first = replace(self.program.calls[0], double_backward=False)
+        if self.verdict.call != 0 or self._needs_calls() or self.program.expects_raise:
+            return
+        is_of_gradient = self.verdict.status is Status.FAIL_GRAD or "grad" in self.verdict.symptom
+        plans = [first] if is_of_gradient or not first.backward else [replace(first, backward=False), first]
+        for plan in plans:
+            plainer = replace(self.program, calls=(plan,))
+            if plainer == self.program:
+                return
+            verdict = self.trials.judge_source(plainer, self.subject)
+            if verdict.status.is_finding and matches(symptom_of(self.verdict), symptom_of(verdict)):
+                self.program, self.verdict = plainer, verdict
+                return
 
     def _ways(self) -> list[Way]:
         """The ways that can show the symptom: one graph of calls with several sizes first, if a later call is wrong."""

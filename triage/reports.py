@@ -1,0 +1,258 @@
+"""The commands that make something of a wrong program: `torch-oracle minimise | repro`.
+
+`minimise` prints the smallest program that still shows the difference. `repro` writes a script that needs only torch, and the
+text of an issue. Exit codes: 0 the program agrees with eager, 1 it differs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import sys
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fuzz.draw.inputs.source import shown_inputs
+from fuzz.program.render import render_shown
+from fuzz.program.structure import FuzzProgram
+from fuzz.reduce.interesting import interestingness_script
+from fuzz.reduce.minimise import Minimised
+from fuzz.reduce.minimise import minimise as minimise_program
+from fuzz.triage.bucket import bucket_of
+from fuzz.triage.issue_text import environment_text, issue_text
+from fuzz.triage.ledger import known_issue
+from fuzz.triage.script_runs import exit_code
+from fuzz.triage.short_script import shortest_script
+from oracle.errors import UsageError
+from oracle.known.ledger import KnownIssue, load_ledger
+from oracle.localisation.report import Localisation
+from oracle.localisation.search import localise_program
+from oracle.program import Program
+from oracle.program.build import instantiate
+from oracle.subjects.registry import resolve
+from oracle.symptom import symptom_of
+from oracle.verdict import Verdict
+from triage.options import (
+    DEFAULT_DB,
+    BudgetOption,
+    CallsOption,
+    DbOption,
+    DynamicOption,
+    EffectsOption,
+    InputsOption,
+    JsonOption,
+    SeedOption,
+    SubjectOption,
+    TargetArgument,
+)
+from triage.target import FileOptions, Target, find_target
+
+_BUDGET_S = 60.0
+_SCRIPT_RUNS = 3
+
+
+def minimise(
+    target: TargetArgument,
+    inputs: InputsOption = "",
+    subject: SubjectOption = "",
+    budget: BudgetOption = _BUDGET_S,
+    calls: CallsOption = 3,
+    seed: SeedOption = 0,
+    dynamic: DynamicOption = None,
+    allow_effects: EffectsOption = False,
+    db: DbOption = DEFAULT_DB,
+    interestingness: Annotated[
+        Path | None,
+        typer.Option(
+            "--interestingness-script", help="Write a test for another reducer, such as shrinkray, to this file."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the smallest program that shows the same difference."""
+    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
+    asked = find_target(target, subject=subject, db=db, options=options)
+    found = _minimised(asked, budget)
+    if found.reproduced and interestingness is not None:
+        interestingness.write_text(
+            interestingness_script(asked.program, asked.subject, found.symptom), encoding="utf-8"
+        )
+        interestingness.chmod(interestingness.stat().st_mode | stat.S_IXUSR)
+        sys.stderr.write(f"{interestingness}: exits with 0 while target.py in its folder shows the difference\n")
+    if as_json:
+        sys.stdout.write(json.dumps(_json(found), indent=2) + "\n")
+    else:
+        sys.stdout.write(_text(asked, found))
+    raise typer.Exit(int(found.reproduced))
+
+
+def repro(
+    target: TargetArgument,
+    inputs: InputsOption = "",
+    subject: SubjectOption = "",
+    output: Annotated[Path | None, typer.Option(help="Folder to write to; by default repro-NAME.")] = None,
+    budget: BudgetOption = _BUDGET_S,
+    calls: CallsOption = 3,
+    seed: SeedOption = 0,
+    dynamic: DynamicOption = None,
+    allow_effects: EffectsOption = False,
+    db: DbOption = DEFAULT_DB,
+    localises: Annotated[
+        bool, typer.Option("--localise/--no-localise", help="Say in the issue which part of the compiler is to blame.")
+    ] = True,
+) -> None:
+    """Write the smallest script that needs only torch, and the text of an issue."""
+    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
+    asked = find_target(target, subject=subject, db=db, options=options)
+    found = _minimised(asked, budget)
+    if not found.reproduced:
+        sys.stdout.write(_text(asked, found))
+        raise typer.Exit(0)
+    where = _localised(asked, found) if localises else None
+    folder = output or Path("repro-" + re.sub(r"\W+", "-", asked.name).strip("-"))
+    for path in _written(folder, _report(asked, found, where)):
+        sys.stdout.write(f"{path}\n")
+    raise typer.Exit(1)
+
+
+# --------------------------------------------------------------------------------------------------------------- search
+
+
+def _minimised(asked: Target, budget_s: float) -> Minimised:
+    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
+    with Console(stderr=True).status("") as status:
+        return minimise_program(
+            asked.program, asked.subject, budget_s=budget_s, progress=lambda stage: status.update(f"minimise: {stage}")
+        )
+
+
+def _localised(asked: Target, found: Minimised) -> Localisation:
+    with Console(stderr=True).status("") as status:
+        return localise_program(
+            lambda: instantiate(found.source), asked.subject, name=asked.name,
+            progress=lambda stage: status.update(f"localise: {stage}"),
+        )  # fmt: skip
+
+
+# --------------------------------------------------------------------------------------------------------------- report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Report:
+    """What `repro` writes."""
+
+    script: str
+    issue: str
+
+
+def _report(asked: Target, found: Minimised, where: Localisation | None) -> _Report:
+    rung, verdict = found.rung, found.verdict
+    if where is not None and where.first_wrong and where.first_wrong != rung.name:
+        rung = resolve(where.first_wrong)
+    row = next((row for row in where.rungs if row.name == rung.name), None) if where is not None else None
+    verdict = row.verdict if row is not None else verdict
+    program: FuzzProgram | Program = found.program or found.source
+    try:
+        script = shortest_script(program, rung, verdict, runs=exit_code)
+    except UsageError:  # a subject that torch does not have: the program alone is shown
+        script = ""
+    runs = [exit_code(script) for _ in range(_SCRIPT_RUNS)] if script else []
+    issue = issue_text(
+        script=script,
+        verdict=verdict,
+        subject=rung,
+        program=program,
+        ablation=_ablation(where),
+        reliability=(sum(code != 0 for code in runs), len(runs)) if runs else (found.shown, found.runs),
+        alike=_alike(asked, found, rung, verdict, where),
+        environment=environment_text(),
+    )
+    return _Report(script=script, issue=issue)
+
+
+def _ablation(where: Localisation | None) -> list[tuple[str, str]]:
+    """Rungs and single parts, with what the program gives there. Lists of many parts say little to a reader."""
+    if where is None:
+        return []
+    rungs = [(row.name, "wrong" if row.is_wrong else row.verdict.status.value) for row in where.rungs]
+    parts = [(trial.parts[0], trial.outcome) for trial in where.culprit.trials if len(trial.parts) == 1]
+    return [*rungs, *((f"{where.first_wrong} without {part}", outcome) for part, outcome in parts)]
+
+
+def _alike(
+    asked: Target, found: Minimised, rung: SubjectSpec, verdict: Verdict, where: Localisation | None
+) -> Sequence[KnownIssue]:
+    """The ledger's entry that explains the minimised program, if there is one."""
+    if found.program is None:
+        return []
+    reduced = {
+        "program": found.program.to_json(), "source": found.source.source, "rung": rung.name,
+        "symptom": symptom_of(verdict).to_json(), "culprit": where.culprit.text if where is not None else "",
+    }  # fmt: skip
+    bucket = bucket_of(reduced, subject=asked.subject.name)
+    issue = known_issue(bucket, load_ledger().issues)
+    return [] if issue is None else [issue]
+
+
+def _written(folder: Path, report: _Report) -> list[Path]:
+    """Writes the files; returns their paths. Raises UsageError if the folder holds files of another kind."""
+    texts = {"repro.py": report.script, "issue.md": report.issue}
+    others = sorted(path.name for path in folder.iterdir() if path.name not in texts) if folder.is_dir() else []
+    if others or (folder.exists() and not folder.is_dir()):
+        raise UsageError(
+            seen=f"{folder}, which holds {', '.join(others[:3])}" if others else f"the file {folder}",
+            expected="a new folder, or that of an earlier repro",
+            do="name another one with --output",
+        )  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, text in texts.items():
+        path = folder / name
+        path.unlink(missing_ok=True)
+        if text:
+            path.write_text(text, encoding="utf-8")
+            paths.append(path)
+    return paths
+
+
+def _text(asked: Target, found: Minimised) -> str:
+    if not found.reproduced:
+        return f"{asked.name} on {asked.subject.name}: {found.shown} of {found.runs} runs differ from eager\n"
+    before, after = found.before, found.after
+    state = "" if found.is_finished else "; the time given was over"
+    lines = [
+        f"{asked.name} on {asked.subject.name}: {found.verdict.status.value}",
+        f"  {found.verdict.symptom}",
+        f"{before.statements} statements to {after.statements}, {after.elements} elements of inputs, "
+        f"{found.trials} trials, {found.seconds:.0f} s{state}",
+    ]
+    if found.program is None:
+        lines += ["no smaller program was found:", *(f"  {reason}" for reason in found.reasons)]
+        return "\n".join(lines) + "\n"
+    calls = ["\n".join(call) for call in shown_inputs(found.program)]
+    return "\n".join(lines) + f"\n\n{render_shown(found.program).strip()}\n\n" + "\n\n".join(calls) + "\n"
+
+
+def _json(found: Minimised) -> dict[str, object]:
+    return {
+        "reproduced": found.reproduced,
+        "shown": found.shown,
+        "runs": found.runs,
+        "source": found.source.source,
+        "program": found.source.to_json(),
+        "rung": found.rung.name,
+        "verdict": found.verdict.to_json(),
+        "symptom": found.symptom.to_json(),
+        "statements": [found.before.statements, found.after.statements],
+        "trials": found.trials,
+        "seconds": found.seconds,
+        "finished": found.is_finished,
+        "reasons": list(found.reasons),
+    }
