@@ -37,6 +37,7 @@ from oracle.localisation.search import localise_program
 from oracle.program import Program
 from oracle.program.build import instantiate
 from oracle.subjects.registry import resolve
+from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import symptom_of
 from oracle.verdict import Verdict
 from triage.options import (
@@ -111,12 +112,12 @@ def repro(
     """Write the smallest script that needs only torch, and the text of an issue."""
     options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
     asked = find_target(target, subject=subject, db=db, options=options)
+    folder = _checked(output or Path("repro-" + re.sub(r"\W+", "-", asked.name).strip("-")))
     found = _minimised(asked, budget)
     if not found.reproduced:
         sys.stdout.write(_text(asked, found))
         raise typer.Exit(0)
     where = _localised(asked, found) if localises else None
-    folder = output or Path("repro-" + re.sub(r"\W+", "-", asked.name).strip("-"))
     for path in _written(folder, _report(asked, found, where)):
         sys.stdout.write(f"{path}\n")
     raise typer.Exit(1)
@@ -169,6 +170,7 @@ def _report(asked: Target, found: Minimised, where: Localisation | None) -> _Rep
         verdict=verdict,
         subject=rung,
         program=program,
+        backends=_backends(where),
         ablation=_ablation(where),
         reliability=(sum(code != 0 for code in runs), len(runs)) if runs else (found.shown, found.runs),
         alike=_alike(asked, found, rung, verdict, where),
@@ -177,13 +179,16 @@ def _report(asked: Target, found: Minimised, where: Localisation | None) -> _Rep
     return _Report(script=script, issue=issue)
 
 
+def _backends(where: Localisation | None) -> list[tuple[str, str]]:
+    """The rungs of torch's ladder, with what the program gives there. A maintainer of torch does not know refimpl's."""
+    rungs = [] if where is None else [row for row in where.rungs if not row.name.startswith("refimpl.")]
+    return [(row.name, "wrong" if row.is_wrong else row.verdict.status.value) for row in rungs]
+
+
 def _ablation(where: Localisation | None) -> list[tuple[str, str]]:
-    """Rungs and single parts, with what the program gives there. Lists of many parts say little to a reader."""
-    if where is None:
-        return []
-    rungs = [(row.name, "wrong" if row.is_wrong else row.verdict.status.value) for row in where.rungs]
-    parts = [(trial.parts[0], trial.outcome) for trial in where.culprit.trials if len(trial.parts) == 1]
-    return [*rungs, *((f"{where.first_wrong} without {part}", outcome) for part, outcome in parts)]
+    """Single parts that were left out, with the outcome. Lists of many parts say little to a reader."""
+    trials = [] if where is None else where.culprit.trials
+    return [(trial.parts[0], trial.outcome) for trial in trials if len(trial.parts) == 1]
 
 
 def _alike(
@@ -201,19 +206,26 @@ def _alike(
     return [] if issue is None else [issue]
 
 
-def _written(folder: Path, report: _Report) -> list[Path]:
-    """Writes the files; returns their paths. Raises UsageError if the folder holds files of another kind."""
-    texts = {"repro.py": report.script, "issue.md": report.issue}
-    others = sorted(path.name for path in folder.iterdir() if path.name not in texts) if folder.is_dir() else []
+_SCRIPT, _ISSUE = "repro.py", "issue.md"
+
+
+def _checked(folder: Path) -> Path:
+    """The folder, if the files can be written there. Raises UsageError if it holds files of another kind."""
+    others = [path.name for path in folder.iterdir() if path.name not in (_SCRIPT, _ISSUE)] if folder.is_dir() else []
     if others or (folder.exists() and not folder.is_dir()):
         raise UsageError(
-            seen=f"{folder}, which holds {', '.join(others[:3])}" if others else f"the file {folder}",
+            seen=f"{folder}, which holds {', '.join(sorted(others)[:3])}" if others else f"the file {folder}",
             expected="a new folder, or that of an earlier repro",
             do="name another one with --output",
-        )  # fmt: skip
+        )
+    return folder
+
+
+def _written(folder: Path, report: _Report) -> list[Path]:
+    """Writes the files; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    for name, text in texts.items():
+    for name, text in ((_SCRIPT, report.script), (_ISSUE, report.issue)):
         path = folder / name
         path.unlink(missing_ok=True)
         if text:

@@ -48,6 +48,7 @@ def issue_text(
     verdict: Verdict,
     subject: SubjectSpec,
     program: Program | FuzzProgram,
+    backends: Sequence[tuple[str, str]] = (),
     ablation: Sequence[tuple[str, str]] = (),
     reliability: tuple[int, int] | None = None,
     alike: Sequence[AlikeIssue] = (),
@@ -55,8 +56,8 @@ def issue_text(
 ) -> str:
     """The issue: its title as plain text in the first line, an empty line, and its body.
 
-    `ablation`: (part that is switched off, result without it). `reliability`: how many of how many runs showed it.
-    `environment`: as `environment_text` returns it. An empty `title` is made from the verdict.
+    `backends`: (backend, result with it). `ablation`: (part that is switched off, result without it). `reliability`: how many of
+    how many runs showed it. `environment`: as `environment_text` returns it. An empty `title` is made from the verdict.
     """
     parts = [
         " ".join((title or title_of(verdict, subject, program)).split()),
@@ -65,7 +66,8 @@ def issue_text(
         *_reproduction(script, program),
         *_numbers(verdict.worst),
         *_errors(verdict),
-        *_ablation(ablation),
+        *_table("Backends", "backend", backends),
+        *_table("Ablation", "switched off", ablation),
         *_alike(alike),
         "### Versions",
         f"<details>\n<summary>{_html(_first_line(environment))}</summary>\n\n{fenced(environment, '')}\n\n</details>",
@@ -173,15 +175,15 @@ def _errors(verdict: Verdict) -> list[str]:
     return ["### Error logs", fenced(_CALL.sub("", verdict.symptom), "")]
 
 
-def _ablation(rows: Sequence[tuple[str, str]]) -> list[str]:
+def _table(title: str, header: str, rows: Sequence[tuple[str, str]]) -> list[str]:
     if not rows:
         return []
-    table = [
-        "| switched off | result |",
+    lines = [
+        f"| {header} | result |",
         "| --- | --- |",
-        *(f"| {in_cell(part)} | {in_cell(seen)} |" for part, seen in rows),
+        *(f"| {in_cell(name)} | {in_cell(seen)} |" for name, seen in rows),
     ]
-    return ["### Ablation", "\n".join(table)]
+    return [f"### {title}", "\n".join(lines)]
 
 
 def _alike(issues: Sequence[AlikeIssue]) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Any
 
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
 from oracle.localisation.parts import CODEGEN, CalledOperators, Part, recording, without
-from oracle.localisation.recorder import GENERATED
+from oracle.localisation.steps.recorder import GENERATED
 from oracle.observe import observe
 from oracle.program.build import Instance
 from oracle.subjects.base import Subject
@@ -70,9 +70,9 @@ def find_culprit(
 ) -> Culprit:
     """The culprit of a symptom on the first wrong rung. Call it in a child process: it patches the compiler.
 
-    `make` makes a fresh instance of the program. `first_wrong_step` is the name of a step of `oracle.localisation.passes`, if one
-    was found: it is tried first. The budget is CPU time, including compilers that are started, so that a busy machine gives the
-    same answer.
+    `make` makes a fresh instance of the program. `first_wrong_step` is the name of a step (`oracle.localisation.steps.passes`), if
+    one was found: it is tried first. The budget is CPU time, including compilers that are started, so that a busy machine gives
+    the same answer.
     """
     search = _Search(make, subject, symptom, _cpu_seconds() + cpu_budget_s)
     if symptom.status == Status.FAIL_TO_RUN.value:

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from oracle.localisation.culprit import Culprit
-from oracle.localisation.passes import Step
-from oracle.localisation.values import WrongValue
+from oracle.localisation.steps.passes import Step
+from oracle.localisation.values.first_wrong import WrongValue
 from oracle.verdict import Verdict
 
 _LIST = 3  # a longer list of parts is not written out

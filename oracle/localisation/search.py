@@ -19,9 +19,9 @@ from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
 from oracle.localisation.culprit import Culprit, find_culprit
 from oracle.localisation.ladder import ladder_of, second_opinion
 from oracle.localisation.parts import Part, without
-from oracle.localisation.passes import BACKENDS, Step, first_wrong_step
 from oracle.localisation.report import Localisation, RungRow
-from oracle.localisation.values import WrongValue, first_wrong_value
+from oracle.localisation.steps.passes import BACKENDS, Step, first_wrong_step
+from oracle.localisation.values.first_wrong import WrongValue, first_wrong_value
 from oracle.program.build import Instance
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load

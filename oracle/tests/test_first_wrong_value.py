@@ -13,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from oracle import case
-from oracle.localisation.values import WrongValue, first_wrong_value
+from oracle.localisation.values.first_wrong import WrongValue, first_wrong_value
 from oracle.program import Call, ComparePolicy, Program
 from oracle.program.build import Instance, LiveProgram, instantiate
 from oracle.subjects.registry import of_callable, resolve
@@ -374,7 +374,7 @@ def test_state_in_a_later_call() -> None:
         return result
 
     found = first(lambda: instantiate(program), planted("batch_norm", wrong), call=1)
-    assert described(found) == "norm, <program stateful>:5, batch_norm"
+    assert described(found) == "norm, stateful:5, batch_norm"
     assert found is not None
     assert found.value == "norm.running_mean"
 

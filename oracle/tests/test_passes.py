@@ -20,11 +20,11 @@ from torch.fx import Graph, GraphModule, Interpreter
 
 from oracle.configure import configured
 from oracle.errors import UsageError
-from oracle.localisation import passes
-from oracle.localisation.graph_runs import JointGraph
-from oracle.localisation.judging import GraphJudge
-from oracle.localisation.passes import Step, StepReport, first_wrong_step
-from oracle.localisation.recorder import GENERATED
+from oracle.localisation.steps import passes
+from oracle.localisation.steps.graph_runs import JointGraph
+from oracle.localisation.steps.judging import GraphJudge
+from oracle.localisation.steps.passes import Step, StepReport, first_wrong_step
+from oracle.localisation.steps.recorder import GENERATED
 from oracle.program import Call, Program
 from oracle.program.build import instantiate
 from oracle.subjects.registry import resolve
@@ -144,7 +144,7 @@ def test_a_pass_whose_graph_eager_refuses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "is_wrong"), [("oracle.localisation.graph_runs.RefusedError", True), ("NotImplementedError", False)]
+    ("error", "is_wrong"), [("oracle.localisation.steps.graph_runs.RefusedError", True), ("NotImplementedError", False)]
 )
 def test_a_graph_that_eager_cannot_run_says_nothing_unless_an_operator_refuses(error: str, is_wrong: bool) -> None:
     step = Step(graph=0, name="post_grad: p", is_changed=True)

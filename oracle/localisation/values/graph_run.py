@@ -10,7 +10,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from oracle.hygiene import seed_everything
-from oracle.localisation.captured import CapturedGraph, storage_of
+from oracle.localisation.values.captured import CapturedGraph, storage_of
 from oracle.program.clone import bytes_of, clone_tree, has_plain_storage
 
 _NOT_OPERATORS = ("placeholder", "get_attr", "output")

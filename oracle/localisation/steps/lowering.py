@@ -9,9 +9,9 @@ from typing import Any
 
 from torch.fx import GraphModule, Node
 
-from oracle.localisation.compiled_graph import COMPILED, arguments_for
-from oracle.localisation.graph_runs import outputs_of, placeholders_of, run
-from oracle.localisation.judging import GraphJudge, given_program, judge_function
+from oracle.localisation.steps.compiled_graph import COMPILED, arguments_for
+from oracle.localisation.steps.graph_runs import outputs_of, placeholders_of, run
+from oracle.localisation.steps.judging import GraphJudge, given_program, judge_function
 from oracle.program import Call, ComparePolicy, Program
 
 _PLACE = re.compile(r"(output|args)\[(\d+)\]")

@@ -20,12 +20,12 @@ from typing import Any
 from oracle.configure import configured
 from oracle.errors import UsageError
 from oracle.hygiene import differences, restore, snapshot
-from oracle.localisation.compiled_graph import COMPILED, CompiledGraph, RecordedStep, Stage
-from oracle.localisation.decompositions import wrong_decomposition
-from oracle.localisation.graph_runs import RefusedError, changed_operators
-from oracle.localisation.judging import GraphJudge
-from oracle.localisation.lowering import wrong_output
-from oracle.localisation.recorder import GENERATED, TRACED, Recorder
+from oracle.localisation.steps.compiled_graph import COMPILED, CompiledGraph, RecordedStep, Stage
+from oracle.localisation.steps.decompositions import wrong_decomposition
+from oracle.localisation.steps.graph_runs import RefusedError, changed_operators
+from oracle.localisation.steps.judging import GraphJudge
+from oracle.localisation.steps.lowering import wrong_output
+from oracle.localisation.steps.recorder import GENERATED, TRACED, Recorder
 from oracle.observe import observe
 from oracle.observe.outcome import Raised
 from oracle.program.build import Instance

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule
 
-from oracle.localisation.graph_runs import JointGraph, JointRun, placeholders_of, run, stand_ins
+from oracle.localisation.steps.graph_runs import JointGraph, JointRun, placeholders_of, run, stand_ins
 from oracle.program.clone import clone_tree
 
 Boxed = Callable[[list[Any]], Any]  # takes a list of arguments and may empty it

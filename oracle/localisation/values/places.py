@@ -15,6 +15,7 @@ from oracle.program.build import Instance
 
 # One frame of the text that Dynamo keeps with a node. The source line is missing if Python does not have it.
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<number>\d+), in .*\n(?:    (?P<text>.*)\n)?', re.MULTILINE)
+_PROGRAM = re.compile(r"^<program (?P<name>.*)>$")  # how oracle.program.build names the file of a program's source
 _ROOT = re.compile(r"^[LG]\['(?P<name>\w+)'\]\.?")  # how Dynamo writes a local or global variable
 
 
@@ -90,5 +91,6 @@ def _source_of(trace: str) -> tuple[str, str]:
     if not frames:
         return "", ""
     last = frames[-1]
-    name = last["file"] if last["file"].startswith("<") else os.path.basename(last["file"])
+    found = _PROGRAM.match(last["file"])
+    name = found["name"] if found is not None else os.path.basename(last["file"])
     return f"{name}:{last['number']}", (last["text"] or "").strip()

@@ -20,7 +20,7 @@ from torch import fx
 
 from oracle.configure import configured
 from oracle.hygiene import restore, rng_digest, seed_everything, snapshot
-from oracle.localisation.places import Place, input_name, module_names, module_that_calls, place_of, state_names
+from oracle.localisation.values.places import Place, input_name, module_names, module_that_calls, place_of, state_names
 from oracle.observe import observe
 from oracle.program import Program
 from oracle.program.build import Instance

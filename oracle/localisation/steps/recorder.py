@@ -21,8 +21,8 @@ from torch._inductor import graph as inductor_graph
 from torch.fx import GraphModule
 from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
-from oracle.localisation.compiled_graph import CompiledGraph, graph_call
-from oracle.localisation.graph_runs import (
+from oracle.localisation.steps.compiled_graph import CompiledGraph, graph_call
+from oracle.localisation.steps.graph_runs import (
     JointGraph,
     copied,
     draws,

@@ -14,10 +14,10 @@ from typing import Any
 from torch import fx
 
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.localisation.captured import CapturedGraph, captured_graphs
-from oracle.localisation.places import Place
-from oracle.localisation.run import GraphRun
-from oracle.localisation.taps import GRADIENTS, GradientTaps, Taps, ValueTaps, wrong_places
+from oracle.localisation.values.captured import CapturedGraph, captured_graphs
+from oracle.localisation.values.graph_run import GraphRun
+from oracle.localisation.values.places import Place
+from oracle.localisation.values.taps import GRADIENTS, GradientTaps, Taps, ValueTaps, wrong_places
 from oracle.program import Call, ComparePolicy, Program
 from oracle.program.build import Instance
 from oracle.subjects.base import Subject

@@ -14,8 +14,8 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
-from oracle.localisation.captured import CapturedGraph
-from oracle.localisation.run import GraphRun
+from oracle.localisation.values.captured import CapturedGraph
+from oracle.localisation.values.graph_run import GraphRun
 from oracle.symptom import symptom_of
 from oracle.verdict import Status, Verdict
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.localisation.compiled_graph import CompiledGraph, GraphCall, Stage, derived
+from oracle.localisation.steps.compiled_graph import CompiledGraph, GraphCall, Stage, derived
 from oracle.program import Call, ComparePolicy, Program
 from oracle.program.build import Instance
 from oracle.subjects.base import CompileRequest, Counters

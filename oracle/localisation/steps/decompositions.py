@@ -10,9 +10,9 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._functorch.partitioners import default_partition
 from torch.fx import GraphModule
 
-from oracle.localisation.compiled_graph import CompiledGraph
-from oracle.localisation.graph_runs import copied, run
-from oracle.localisation.judging import GraphJudge
+from oracle.localisation.steps.compiled_graph import CompiledGraph
+from oracle.localisation.steps.graph_runs import copied, run
+from oracle.localisation.steps.judging import GraphJudge
 
 FUNCTIONALIZATION = "functionalization"
 SEVERAL = "decompositions: several"
