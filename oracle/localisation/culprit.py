@@ -70,7 +70,7 @@ def find_culprit(
 ) -> Culprit:
     """The culprit of a symptom on the first wrong rung. Call it in a child process: it patches the compiler.
 
-    `make` makes a fresh instance of the program. `first_wrong_step` is the name of a step (`oracle.localisation.steps.passes`), if
+    `make` makes a fresh instance of the program. `first_wrong_step` is the name of a step (`oracle.localisation.steps`), if
     one was found: it is tried first. The budget is CPU time, including compilers that are started, so that a busy machine gives
     the same answer.
     """
