@@ -36,12 +36,13 @@ _ASPECTS: Mapping[Status, tuple[str, ...]] = {
     Status.FAIL_EXCEPTION: ("exception",),
     Status.FAIL_TO_RUN: ("exception",),
 }
-_ALL = ("value", "layout", "flags", "kind", "gradient", "aliases", "generator", "exception")
+DEADLY = (Status.CRASH, Status.TIMEOUT, Status.OOM)  # the compiled program ends in a process of its own
+ALL_ASPECTS = ("value", "layout", "flags", "kind", "gradient", "aliases", "generator", "exception")
 
 
 def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, *, notes: Sequence[str] = ()) -> str:
     """The script's text; `notes` are lines at its top. Raises UsageError for a subject that torch does not have."""
-    is_deadly = verdict.status in (Status.CRASH, Status.TIMEOUT, Status.OOM)
+    is_deadly = verdict.status in DEADLY
     inputs = [_inputs(program, number) for number in range(len(program.calls))]
     parts = [
         header(subject, verdict, notes),
@@ -58,11 +59,23 @@ def repro_script(program: FuzzProgram, subject: SubjectSpec, verdict: Verdict, *
     return "\n".join(part.strip("\n") + "\n" for part in parts if part.strip()).replace("\n\n\n\n", "\n\n\n")
 
 
-def text_script(program: Program, subject: SubjectSpec, verdict: Verdict, *, notes: Sequence[str] = ()) -> str:
+def text_script(
+    program: Program,
+    subject: SubjectSpec,
+    verdict: Verdict,
+    *,
+    notes: Sequence[str] = (),
+    limits: Mapping[str, float] | None = None,
+) -> str:
     """The script for a program whose source makes its own inputs (`inputs(call)`), such as that of a known issue.
 
-    Raises UsageError for a subject that torch does not have, and for a program whose calls have input specs.
+    With PASS as the verdict's status it compares every aspect. `limits` are tolerances of torch.testing.assert_close for
+    floats, instead of those that follow from the verdict.
+
+    Raises UsageError for a subject that torch does not have, and for a program whose calls have input specs (see
+    `fuzz.triage.inputs_in_source`).
     """
+    is_deadly = verdict.status in DEADLY
     if any(call.args is not None or call.kwargs is not None for call in program.calls):
         raise UsageError(
             seen=f"program {program.name!r}, whose calls carry input specs",
@@ -86,8 +99,8 @@ def text_script(program: Program, subject: SubjectSpec, verdict: Verdict, *, not
         RUN.replace("SEED", str(program.seed)).replace(
             "    return names, names", "    NAMES.update(program=names)\n    return names, names"
         ),
-        _comparison(verdict),
-        MAIN,
+        _comparison(verdict, limits),
+        MAIN_DEADLY if is_deadly else MAIN,
     ]
     return "\n".join(part.strip("\n") + "\n" for part in parts if part.strip()).replace("\n\n\n\n", "\n\n\n")
 
@@ -98,11 +111,16 @@ def _standard_imports(inputs: Sequence[str]) -> str:
     return "".join(f"import {module}\n" for module in sorted(modules)) + "\nimport torch\n"
 
 
-def _comparison(verdict: Verdict) -> str:
+def aspects(status: Status) -> tuple[str, ...]:
+    """What shows a bug of this status: the beginnings of what a script says after "call 0: "."""
+    return _ASPECTS.get(status, ALL_ASPECTS)
+
+
+def _comparison(verdict: Verdict, limits: Mapping[str, float] | None = None) -> str:
     texts = {
-        "ASPECTS": repr(_ASPECTS.get(verdict.status, _ALL)),
+        "ASPECTS": repr(aspects(verdict.status)),
         "SIGNS": str("sign of zero" in verdict.symptom),
-        "TOLERANCES": repr(tolerances(verdict)),
+        "TOLERANCES": repr(tolerances(verdict) if limits is None else dict(limits)),
     }
     found = COMPARE
     for name, text in texts.items():

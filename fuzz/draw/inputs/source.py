@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 
 from fuzz.program.structure import FuzzProgram
 from oracle.errors import UsageError
+from oracle.program import Program
 from oracle.program.inputs import decode_call
 
 SHOWN_ELEMENTS = 64  # a report writes out storages up to this size, and an expression for larger ones
@@ -32,7 +33,7 @@ class InputSource:
     kwargs: tuple[tuple[str, str], ...] = ()
 
 
-def input_source(program: FuzzProgram, number: int, *, explicit: int) -> InputSource:
+def input_source(program: FuzzProgram | Program, number: int, *, explicit: int) -> InputSource:
     """The inputs of call `number`, in Python that needs torch, base64 and zlib.
 
     A storage of at most `explicit` elements is written element by element, a larger one as the expression that draws it. Raises
@@ -40,6 +41,13 @@ def input_source(program: FuzzProgram, number: int, *, explicit: int) -> InputSo
     """
     sources: dict[int, str] = {}
     args, kwargs = decode_call(program.calls[number], seed=program.seed, root=f"call {number}", sources=sources)
+    return values_source(args, kwargs, explicit=explicit, sources=sources)
+
+
+def values_source(
+    args: Sequence[Any], kwargs: Mapping[str, Any], *, explicit: int, sources: Mapping[int, str]
+) -> InputSource:
+    """The same for inputs that exist. `sources`: address of a storage -> the expression that draws its elements."""
     writer = _WriterState(sources, explicit)
     return InputSource(
         args=tuple(writer.expression(value) for value in args),
