@@ -85,3 +85,14 @@ def test_a_crash_of_the_compiled_program_is_told_by_the_script() -> None:
     text = text_script(program, resolve("fuzz.tests.planted_bugs:crashes"), crash)
     assert 'print("compiled:"' in text
     assert "sys.argv[1:]" in text
+
+
+def test_the_program_of_a_script_is_a_module_that_can_be_looked_up() -> None:
+    source = (
+        "from __future__ import annotations\nimport sys\nimport torch\nfrom dataclasses import dataclass\n\n\n"
+        "@dataclass\nclass Sizes:\n    rows: int = 2\n\n\n"
+        "assert sys.modules[__name__].Sizes is Sizes\n\n\n"
+        "def program():\n    return torch.ones(Sizes.rows, device=DEVICE)\n"
+    )
+    text = text_script(Program(name="p", source=source), resolve("dynamo"), Verdict(status=Status.PASS))
+    assert exit_code(text) == 0

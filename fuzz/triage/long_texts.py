@@ -6,7 +6,8 @@ TEXT_INPUTS = """
 
 def inputs_NUMBER():
     torch.manual_seed(SEED)
-    return as_a_caller(NAMES["program"]["inputs"](NUMBER), {}, {})
+    make_inputs = NAMES["program"].get("inputs", lambda call: ([], {}))
+    return as_a_caller(make_inputs(NUMBER), {}, {})
 """
 AS_A_CALLER = """
 NAMES = {}  # of the program that is being run
@@ -57,8 +58,12 @@ def compiled(target):
 RUN = '''
 def make():
     """A fresh program: its names, and what is called."""
-    names = globals() if "SOURCE" not in globals() else {"__name__": "program_under_test", "DEVICE": "cpu"}
-    if "SOURCE" in globals():
+    names = globals()
+    if "SOURCE" in names:
+        module = type(sys)(f"program_under_test_{len(sys.modules)}")  # Dynamo imports a function's module by its name
+        sys.modules[module.__name__] = module
+        names = vars(module)
+        names["DEVICE"] = "cpu"
         exec(SOURCE, names)
     torch.manual_seed(SEED)
     return names, names["program"]() if IS_MODULE else names["program"]
