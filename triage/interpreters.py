@@ -1,0 +1,233 @@
+"""Runs a script for a report (`fuzz.triage.repro`) by another interpreter, which needs torch only, and says how it ended.
+
+A script exits with 1 while the bug exists, as Python does for every exception. Therefore a few lines (`_WRAPPER`) run it there,
+and write down which of the two it was, and the versions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from oracle.errors import UsageError
+
+_WRAPPER = """
+import json, os, platform, runpy, sys
+answer, script, module = sys.argv[1:4]
+told = {"python": platform.python_version()}
+
+def tell(**more):
+    told.update(more)
+    with open(answer + ".part", "w") as file:
+        json.dump(told, file)
+    os.replace(answer + ".part", answer)
+
+def short(error):
+    lines = str(error).strip().splitlines()
+    return type(error).__name__ + (": " + lines[0] if lines else "")
+
+tell()
+try:
+    import torch
+except BaseException as error:
+    tell(error="no torch: " + short(error))
+    os._exit(3)
+tell(torch=torch.__version__)
+sys.argv = [script]
+try:
+    runpy.run_path(script, run_name="__main__")
+    tell(code=0)
+except SystemExit as ended:
+    code = int(ended.code or 0) if isinstance(ended.code, (int, type(None))) else 1
+    tell(code=code) if code in (0, 1) and not isinstance(ended.code, str) else tell(error="exit: " + str(ended.code))
+except BaseException as error:
+    tell(error=short(error))
+tell(origin=getattr(sys.modules.get(module), "__file__", None) or "")
+sys.stdout.flush()
+os._exit(0)
+"""
+_SHOWN = 60  # characters of a value
+_CALL = r"call \d+: "
+_DIFFERENCE = re.compile(
+    rf"^(?P<key>{_CALL}[^\n]*)\n    eager:    (?P<eager>.*?)\n    compiled: (?P<compiled>.*?)"
+    rf"(?=\n{_CALL}|\nDIFFERENT$|\nthe same$)",
+    re.MULTILINE | re.DOTALL,
+)
+_RAISES = re.compile(r"^    raises (?P<type>\w+): \[(?P<message>.*)\]$", re.MULTILINE)
+_COMPILED = re.compile(r"^compiled:.*$", re.MULTILINE)
+
+
+class Result(str, Enum):
+    """What one interpreter showed. The value is the word that users see."""
+
+    BUG = "bug"
+    GONE = "gone"
+    CANNOT_RUN = "cannot run"
+    TIMEOUT = "timeout"
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it says that the bug is there, or that it is not."""
+        return self in (Result.BUG, Result.GONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """How a script ended."""
+
+    result: Result
+    seconds: float = 0.0
+    torch: str = ""
+    python: str = ""
+    what: str = ""  # what differs; without an answer, the reason
+    eager_raises: tuple[str, ...] = ()  # "RuntimeError: message" of each call that eager refuses
+    origin: str = ""  # the file of the module that was asked for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """A script, and what it needs."""
+
+    text: str
+    asked: tuple[str, ...]  # aspects that it is about (`fuzz.triage.repro.aspects`)
+    module: str = ""  # the module of the user's backend
+    env: Mapping[str, str] = field(default_factory=dict)  # more environment variables
+    eager_raises: int = 0  # calls that eager refuses on the torch of this process
+
+
+def check_interpreter(name: str) -> str:
+    """The path of an interpreter given by path or name. Raises UsageError if there is none."""
+    found = shutil.which(name)
+    if found is None:
+        raise UsageError(
+            seen=f"no interpreter {name!r}", expected="the path of a Python that has torch, or its name on the PATH",
+            do="write for example --python ~/venvs/nightly/bin/python",
+        )  # fmt: skip
+    return os.path.abspath(found)  # not resolved: an environment's interpreter is a link to another one
+
+
+def run_script(python: str, script: Script, *, folders: Sequence[str] = (), timeout_s: float, runs: int = 1) -> Ran:
+    """Runs the script up to `runs` times, until it shows the bug. `folders` are put before others on its path."""
+    seconds = 0.0
+    while True:
+        ran = _run_once(python, script, folders, timeout_s)
+        seconds, runs = seconds + ran.seconds, runs - 1
+        if ran.result is not Result.GONE or runs <= 0:
+            return replace(ran, seconds=seconds)
+
+
+def _run_once(python: str, script: Script, folders: Sequence[str], timeout_s: float) -> Ran:
+    with tempfile.TemporaryDirectory(prefix="torch-oracle-") as name:
+        folder = Path(name)
+        path, answer, printed = folder / "script.py", folder / "answer.json", folder / "stdout"
+        path.write_text(script.text, encoding="utf-8")
+        (folder / "empty").mkdir()
+        started = time.monotonic()
+        with printed.open("wb") as out, (folder / "stderr").open("wb") as err:
+            child = subprocess.Popen(
+                [python, "-c", _WRAPPER, str(answer), str(path), script.module],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder / "empty",
+                env=_environment(script, folders, folder), start_new_session=True,
+            )  # fmt: skip
+            code = _ended(child, timeout_s)
+        seconds = time.monotonic() - started
+        told: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {}
+        output = printed.read_text(encoding="utf-8", errors="replace")
+        errors = (folder / "stderr").read_text(encoding="utf-8", errors="replace")
+    ran = Ran(
+        result=Result.CANNOT_RUN, seconds=seconds, torch=told.get("torch", ""), python=told.get("python", ""),
+        origin=told.get("origin", ""),
+    )  # fmt: skip
+    if code is None:
+        return replace(ran, result=Result.TIMEOUT, what=f"no end within {timeout_s:.0f} s")
+    if "code" not in told:
+        return replace(ran, what=told.get("error") or _death(code, errors))
+    eager, compiled = _parts(output)
+    refused = tuple(_raised(eager))
+    if len(refused) > script.eager_raises:
+        return replace(ran, what=f"eager raises {refused[0]}", eager_raises=refused)
+    raised = _raised(compiled)
+    if len(raised) > len(refused) and "exception" not in script.asked:
+        return replace(ran, what=f"the compiled program raises {raised[0]}", eager_raises=refused)
+    if told["code"] == 0:
+        return replace(ran, result=Result.GONE, eager_raises=refused)
+    return replace(ran, result=Result.BUG, what=_what_differs(compiled, script.asked), eager_raises=refused)
+
+
+def _environment(script: Script, folders: Sequence[str], scratch: Path) -> dict[str, str]:
+    inherited = {name: text for name, text in os.environ.items() if name != "PYTHONHOME"}
+    paths = [*folders, *filter(None, [inherited.get("PYTHONPATH", "")])]
+    return {
+        **inherited,
+        **script.env,
+        "PYTHONPATH": os.pathsep.join(paths),
+        # A file that is changed within a second, and keeps its size, would be taken from its bytecode.
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # Compiled code is kept by the graph, and not by what has changed: the backend.
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "TORCHINDUCTOR_COMPILE_THREADS": inherited.get("TORCHINDUCTOR_COMPILE_THREADS", "1"),
+    }
+
+
+def _ended(child: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """The exit code; None if the child had to be stopped."""
+    try:
+        return child.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:  # what it started ends with it, at an interrupt too
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _death(code: int, errors: str) -> str:
+    """Why there is no answer: a signal, or the last line of stderr."""
+    if code < 0:
+        return f"died of signal {-code}"
+    lines = errors.strip().splitlines()
+    return lines[-1].strip() if lines else f"exit code {code}"
+
+
+# -------------------------------------------------------------------------------------------------------- what it printed
+
+
+def _parts(output: str) -> tuple[str, str]:
+    """What was printed while eager ran, and what was after."""
+    found = _COMPILED.search(output)
+    return (output[: found.start()], output[found.start() :]) if found else (output, "")
+
+
+def _raised(part: str) -> list[str]:
+    return [f"{found['type']}: {found['message'][1:-1]}" for found in _RAISES.finditer(part)]
+
+
+def _what_differs(compiled: str, asked: Sequence[str]) -> str:
+    """The first difference that the script is about, in one line."""
+    differences = list(_DIFFERENCE.finditer(compiled))
+    for found in differences:  # first, for after an exception everything else is missing
+        call, _, aspect = found["key"].partition(": ")
+        if aspect == "exception" and aspect in asked and (raised := _raised(compiled)):
+            return f"{call}: raises {raised[0]}"
+    for found in differences:
+        if found["key"].partition(": ")[2].startswith(tuple(asked)):
+            return f"{found['key']}: {_short(found['compiled'])}, eager gives {_short(found['eager'])}"
+    return compiled.partition("\n")[0]  # "compiled: dies: -11"
+
+
+def _short(value: str) -> str:
+    text = " ".join(value.split())
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + " ..."
