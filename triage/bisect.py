@@ -190,6 +190,10 @@ def question_about(target: Target, *, timeout_s: float, runs: int = 1, python: s
     """
     questions = Questions.about(lambda: instantiate(target.program))
     verdict = questions.verdict(target.subject)
+    for _ in range(runs - 1):
+        if verdict.status is not Status.PASS:
+            break
+        verdict = questions.verdict(target.subject)
     if not verdict.status.is_finding and verdict.status not in (Status.PASS, Status.PASS_DUE_TO_SKIP):
         raise UsageError(
             seen=f"{target.name}: {verdict.status.value}: {verdict.symptom}",

@@ -92,7 +92,7 @@ def bisect(
     warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
     commits = _commits(repo, good, bad, build)
     if commits is not None:
-        sys.path.insert(0, str(Path(repo).absolute()))  # the subject is imported from there
+        sys.path[:0] = [str(commits.repo), str(commits.repo / "src")]  # the subject is imported from there
         sys.dont_write_bytecode = True  # nothing is written there
     versions = tuple(parse_versions(torch))
     pythons = tuple(check_interpreter(name) for name in python)

@@ -168,7 +168,8 @@ def _run_once(python: str, script: Script, folders: Sequence[str], timeout_s: fl
 
 def _environment(script: Script, folders: Sequence[str], scratch: Path) -> dict[str, str]:
     inherited = {name: text for name, text in os.environ.items() if name != "PYTHONHOME"}
-    paths = [*folders, *filter(None, [inherited.get("PYTHONPATH", "")])]
+    more = inherited.get("PYTHONPATH", "").split(os.pathsep)
+    paths = [*folders, *(os.path.abspath(path) for path in more if path)]  # the script runs in another folder
     return {
         **inherited,
         **script.env,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,12 +15,17 @@ import typer
 
 from oracle.cli import run_app
 from oracle.errors import UsageError
-from oracle.verdict import Status, Verdict
-from triage.bisect import Findings, Question, Row, rows_of_versions
+from oracle.program import Program, default_plan
+from oracle.program.input_text import parse_call
+from oracle.subjects.registry import resolve
+from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict, WorstElement
+from triage.bisect import Findings, Question, Row, question_about, rows_of_versions
 from triage.bisect_command import bisect
 from triage.bisect_commits import CommitFindings, Commits, bisect_commits
 from triage.environments import environment_folder, parse_versions
 from triage.interpreters import Ran, Result, Script, run_script
+from triage.target import Target
 
 # A torch that is there at once. Real scripts are run in `test_the_command_...` below.
 _TORCH = "import os\n__version__ = os.environ.get('FAKE_TORCH', '2.12.0+cpu')\n"
@@ -115,6 +120,90 @@ def test_without_torch_the_row_says_so(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: cannot open')\n")
     ran = _ran("", str(tmp_path))
     assert (ran.result, ran.what) == (Result.CANNOT_RUN, "no torch: ImportError: libcudart.so.13: cannot open")
+
+
+# ------------------------------------------------------------------------------------------------------------ question
+
+
+class _Judge:
+    """Stands for the judge: says what it was told to say, one verdict after the other."""
+
+    def __init__(self, *verdicts: Verdict) -> None:
+        self._left = list(verdicts)
+
+    def about(self, make: Callable[[], object]) -> _Judge:
+        return self
+
+    def verdict(self, spec: SubjectSpec) -> Verdict:
+        return self._left.pop(0)
+
+
+_WORST = WorstElement(where="call 1: output[0]", index=(0,), eager="1.0", subject="3.0", allowed_error=1e-6)
+_WRONG = Verdict(status=Status.FAIL_ACCURACY, symptom="call 1: output[0] is 3, but should be 1", call=1, worst=_WORST)
+_SMALL = replace(_WRONG, worst=replace(_WORST, subject="1.001"))
+_PASS = Verdict(status=Status.PASS)
+
+
+def _asked(
+    monkeypatch: pytest.MonkeyPatch, verdicts: Sequence[Verdict], results: Sequence[str], *, runs: int = 1
+) -> tuple[Question, list[Script]]:
+    """The question about a program of three calls, and the scripts that were tried, which end as `results` say."""
+    tried: list[Script] = []
+
+    def run(python: str, script: Script, **options: object) -> Ran:
+        tried.append(script)
+        return Ran(result=Result(results[len(tried) - 1]), what="as told", eager_raises=("TypeError: no",))
+
+    monkeypatch.setattr("triage.bisect.Questions", _Judge(*verdicts))
+    monkeypatch.setattr("triage.bisect.run_script", run)
+    plan = default_plan(parse_call("f32[4]"), key=None)
+    program = Program(name="p", source="import torch\n\ndef program(a):\n    return a * 2\n", calls=plan)
+    target = Target(name="p", program=program, subject=resolve("aot_eager"), words=("issue:1",))
+    return question_about(target, timeout_s=60, runs=runs), tried
+
+
+def test_the_script_makes_the_calls_up_to_the_wrong_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    question, tried = _asked(monkeypatch, [_WRONG], ["bug"])
+    assert len(tried) == 1
+    assert "(inputs_1, {})" in tried[0].text
+    assert "inputs_2" not in tried[0].text
+    assert tried[0].asked == ("value of output",)
+    assert question.script.text == tried[0].text
+    assert question.script.eager_raises == 1  # as eager does here
+
+
+def test_floats_may_differ_by_rounding_unless_the_bug_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide, plain = "LIMITS = {'rtol': 0.01, 'atol': 0.01}", "LIMITS = {}"
+    _, tried = _asked(monkeypatch, [_WRONG], ["gone", "bug"])
+    assert [text in script.text for script, text in zip(tried, (wide, plain), strict=True)] == [True, True]
+    _, tried = _asked(monkeypatch, [_SMALL], ["bug"])
+    assert "LIMITS = {'rtol': 5e-07, 'atol': 5e-07}" in tried[0].text
+    _, tried = _asked(monkeypatch, [_PASS], ["gone"])
+    assert wide in tried[0].text
+    assert "inputs_2" in tried[0].text
+
+
+def test_several_judgements_end_at_the_first_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    question, _ = _asked(monkeypatch, [_PASS, _WRONG, _PASS], ["bug"], runs=3)
+    assert question.verdict is _WRONG
+    question, _ = _asked(monkeypatch, [_PASS, _WRONG], ["gone"])
+    assert question.verdict is _PASS
+
+
+@pytest.mark.parametrize(
+    ("verdict", "results", "message"),
+    [
+        (_WRONG, ["gone", "gone"], "the judge says fail_accuracy .* and a script that needs only torch says: gone"),
+        (_WRONG, ["cannot run", "cannot run"], "says: cannot run as told"),
+        (_PASS, ["bug"], "the judge says pass .* says: bug"),
+        (Verdict(status=Status.EAGER_FAIL_TO_RUN, symptom="KeyError: 3"), [], "p: eager_fail_to_run: KeyError: 3"),
+    ],
+)
+def test_a_script_that_does_not_agree_with_the_judge_is_not_used(
+    verdict: Verdict, results: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        _asked(monkeypatch, [verdict], results)
 
 
 # ------------------------------------------------------------------------------------------------------------ versions
