@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -170,14 +171,15 @@ def _revision(root: Path, name: str) -> str:
 
 @contextlib.contextmanager
 def _work_tree(root: Path, commit: str) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="torch-oracle-bisect-", ignore_cleanup_errors=True) as folder:
-        tree = Path(folder).resolve() / "tree"
+    folder = Path(tempfile.mkdtemp(prefix="torch-oracle-bisect-")).resolve()
+    tree = folder / "tree"
+    try:
         _git(root, "worktree", "add", "--detach", "--quiet", str(tree), commit)
-        try:
-            yield tree
-        finally:
-            _git(root, "worktree", "remove", "--force", str(tree), is_end=True)
-    _git(root, "worktree", "prune")
+        yield tree
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(UsageError):  # `add` may have failed
+            _git(root, "worktree", "remove", "--force", str(tree))
 
 
 def _git(folder: Path, *arguments: str, is_end: bool = False) -> str:

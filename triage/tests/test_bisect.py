@@ -393,6 +393,8 @@ def test_an_end_that_cannot_be_run_is_told(torch_folder: str, tmp_path: Path) ->
     commits = Commits(repo=repo, good=hashes[0])
     with pytest.raises(UsageError, match=r"tiny_backend is not in this commit; Python finds .*installed"):
         bisect_commits(question, commits, python=sys.executable, timeout_s=60)
+    assert len(_git(repo, "worktree", "list").splitlines()) == 1
+    assert list((repo / ".git" / "worktrees").glob("*")) == []
 
 
 # ------------------------------------------------------------------------------------------------------------- command
