@@ -84,7 +84,7 @@ def measured(issue: KnownIssue, *, minimises: bool) -> Row:
         issue=issue.id,
         rung=issue.subject,
         found=found.first_wrong or "agrees",
-        rung_is="" if not found.shown else "right" if fnmatchcase(found.first_wrong, issue.rung) else "wrong",
+        rung_is="" if not found.shown else "right" if found.first_wrong.startswith(issue.subject) else "wrong",
         culprit=found.culprit.text,
         culprit_is=_culprit_is(issue, found),
         step="" if found.step is None else found.step.name,

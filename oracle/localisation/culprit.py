@@ -157,7 +157,8 @@ class _Search:
     def option(self) -> Culprit | None:
         """An option of the subject, or of the program's configuration, without which the symptom goes away."""
         spec = self._subject.spec
-        for key in spec.options:
+        is_compile = spec.kind in ("torch_compile", "backend")  # options of exporters say which exporter it is
+        for key in spec.options if is_compile else ():
             if key in ("backend", "dynamic"):  # these define the rung
                 continue
             plain = replace(spec, options={k: v for k, v in spec.options.items() if k != key})

@@ -85,6 +85,8 @@ class Localisation:
         rows = [
             ("first wrong rung", self.first_wrong),
             ("refimpl", self.second_opinion.removeprefix("refimpl ")),
+            ("first wrong step", _step_text(self.step)),
+            ("first wrong value", _value_text(self.value)),
             ("culprit", culprit),
         ]
         lines = [f"{name + ':':19} {value}" for name, value in rows if value]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import pytest
@@ -41,6 +42,9 @@ def test_a_wrong_backend_is_the_first_wrong_rung() -> None:
     text = found.text()
     assert "fail_accuracy, 3 of 3 runs" in text
     assert "fail_accuracy  <- first wrong" in text
+    assert found.value is not None
+    assert (found.value.operator, found.value.line) == ("sinh", "return torch.sinh(x) + 1")
+    assert re.search(r"first wrong value:  test_localising\.py:\d+, sinh\n +return torch\.sinh\(x\) \+ 1\n", text)
     assert found.to_json()["rungs"][2]["verdict"]["status"] == "fail_accuracy"
 
 
@@ -56,6 +60,9 @@ def test_a_planted_decomposition_is_named_with_the_option_that_leaves_it_out(mon
     monkeypatch.setattr(compile_fx, "select_decomp_table", lambda: table)
     found = oracle.localise(lambda x: torch.sinc(x).exp(), torch.randn(8), subject="aot_eager_decomp_partition", runs=1)
     assert found.culprit.text == "decomposition: aten.sinc"
+    assert found.step is not None
+    assert found.step.name == "decomposition: aten.sinc.default"
+    assert "first wrong step:   graph 0" in found.text()
     assert "--subject aot_eager_decomp_partition --without 'decomposition: aten.sinc'" in found.text()
 
 
