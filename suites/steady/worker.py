@@ -37,7 +37,9 @@ _PASSING = (
     (re.compile(r"(ac_graph_id: |hooks\[?)\d+"), r"\1<number>"),
     (re.compile(r"(hooks \[)[\d, ]+"), r"\1<numbers>"),
     (
-        re.compile(rf'"?{re.escape(str(_ROOT))}/(refimpl|oracle|fuzz|triage|suites|results)/[\w./]*"?(, line \d+|:\d+)?'),
+        re.compile(
+            rf'"?{re.escape(str(_ROOT))}/(refimpl|oracle|fuzz|triage|suites|results)/[\w./]*"?(, line \d+|:\d+)?'
+        ),
         "<torch-oracle>",
     ),
     (re.compile(r"^KEYS G\['sys'\]\.modules .*", re.MULTILINE), "KEYS G['sys'].modules <all>"),
