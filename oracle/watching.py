@@ -75,9 +75,9 @@ def watch(
     known, which is at a later call or at the end; nothing else is ever raised into the loop. The end of the `with` block waits
     for the last child; an exception in the block ends it at once. `timeout_s` is the limit of each child, in seconds.
 
-    With `isolate=False`, once CUDA is in use, and where a process cannot fork, the call is judged in this process before it is
-    made: training then waits for the compile and the runs, and the subject's code joins Dynamo's compiled code of the same
-    function. State, generators and gradients are kept all the same.
+    With `isolate=False`, once CUDA is in use, where a process cannot fork, and with `subject=None` if torch uses several threads,
+    the call is judged in this process before it is made: training then waits for the compile and the runs, and the subject's code
+    joins Dynamo's compiled code of the same function. State, generators and gradients are kept all the same.
 
     Raises UsageError for an option of a wrong type, for an unknown subject, and for None if torch.compile did not make `model`.
     """
@@ -100,8 +100,16 @@ def watch(
         (chosen,) = chosen_subjects([subject], device="cuda" if any(tensor.is_cuda for tensor in tensors) else "cpu")
     return Watching(
         model, every=every, subject=chosen, save_to=None if save_to is None else Path(save_to),
-        is_raised=on_difference == "raise", timeout_s=timeout_s, forks=isolate and hasattr(os, "fork"),
+        is_raised=on_difference == "raise", timeout_s=timeout_s, forks=isolate and _can_fork(subject),
     )  # fmt: skip
+
+
+def _can_fork(subject: GivenSubject | None) -> bool:
+    """Whether calls can be judged in a fork, which has one thread.
+
+    Dynamo guards the number of threads: the model's own compiled code would not be used in a fork of a process with several.
+    """
+    return hasattr(os, "fork") and (subject is not None or torch.get_num_threads() == 1)
 
 
 class Watching:
