@@ -32,7 +32,7 @@ def test_localise_prints_where_it_goes_wrong(model: str, capsys: pytest.CaptureF
     assert run(["localise", model, "--inputs", "i64[4]", "--subject", _WRONG]) == 1
     text = capsys.readouterr().out
     assert f"on {_WRONG}: fail_accuracy, 3 of 3 runs" in text
-    assert f"first wrong rung:  {_WRONG}" in text
+    assert f"first wrong rung:   {_WRONG}" in text
     assert f"To repeat a row: torch-oracle check {model} --inputs 'i64[4]' OPTIONS" in text
     assert run(["localise", model, "--inputs", "i64[4]", "--subject", "aot_eager"]) == 0
     assert "pass, 0 of 3 runs differ from eager" in capsys.readouterr().out
