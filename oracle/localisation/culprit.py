@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
@@ -76,7 +77,9 @@ def find_culprit(
     """
     search = _Search(make, subject, symptom, _cpu_seconds() + cpu_budget_s)
     if symptom.status == Status.FAIL_TO_RUN.value:
-        return Culprit(text=_raised_in(search.judged(subject).traceback))
+        traceback = search.judged(subject).traceback
+        is_backend = subject.spec.kind in ("backend", "compiler")
+        return Culprit(text=_raised_outside_torch(traceback) if is_backend else _raised_in(traceback))
     found: Culprit | None = None
     with contextlib.suppress(_OutOfTimeError):
         found = search.option() or search.part(first_wrong_step)
@@ -247,3 +250,16 @@ def _raised_in(traceback: str) -> str:
     frames = [(path, name) for path, name in _FRAME.findall(traceback)]
     telling = [frame for frame in frames if not _CARRIES.search(frame[0])] or frames
     return f"raised in: {telling[-1][0]} {telling[-1][1]}" if telling else ""
+
+
+_ANY_FRAME = re.compile(r'File "([^"<]+\.py)", line (\d+), in ([\w<>]+)')
+_NEXT_ERROR = re.compile(r"^(?:The above exception was|During handling of)", re.MULTILINE)  # Python's own words
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def _raised_outside_torch(traceback: str) -> str:
+    """The innermost function of a compiler that is not torch's; "" if only torch is in the first error's traceback."""
+    first = _NEXT_ERROR.split(traceback)[0]
+    frames = [(Path(path), line, name) for path, line, name in _ANY_FRAME.findall(first)]
+    own = [frame for frame in frames if "torch" not in frame[0].parts and not frame[0].is_relative_to(_PACKAGE)]
+    return f"raised in: {own[-1][0].name}:{own[-1][1]} {own[-1][2]}" if own else ""
