@@ -173,13 +173,14 @@ def _top_level(tree: ast.Module) -> dict[str, ast.AST]:
 
 
 def _is_module(asked: UserFile) -> bool:
-    """Whether a name that the file assigns or imports is an nn.Module. Runs the file."""
+    """Whether a name that the file assigns or imports is an nn.Module. Runs the file in a forked process."""
     source = asked.path.read_text(encoding="utf-8") + f"\n\nprogram = lambda: {asked.name}\n"
-    try:
-        instance = instantiate(Program(name=asked.path.name, source=source))
-    except ProgramLoadError as error:
-        raise _does_not_import(asked, str(error), traceback.format_exc()) from error
-    return isinstance(instance.target(), torch.nn.Module)
+    program = Program(name=asked.path.name, source=source)
+    return _answered(lambda: {"is_module": _kind(program)}, program, asked)["is_module"]
+
+
+def _kind(program: Program) -> bool:
+    return isinstance(instantiate(program).target(), torch.nn.Module)
 
 
 def _inputs(asked: UserFile, names: dict[str, ast.AST]) -> tuple[Call, list[str]]:
@@ -211,8 +212,13 @@ _AS_CALL = (
 
 def _tried(program: Program, asked: UserFile) -> dict[str, Any]:
     """What one run in eager showed: {"needs_grad", "effects"}. Raises UsageError if eager cannot run the program."""
+    return _answered(lambda: _needs_grad(instantiate(program)), program, asked)
+
+
+def _answered(work: Callable[[], dict[str, Any]], program: Program, asked: UserFile) -> dict[str, Any]:
+    """What the user's code shows in a forked process. Raises UsageError if it fails there."""
     try:
-        answer = in_child(lambda: _trial(program), timeout_s=_TRIAL_S)
+        answer = in_child(lambda: _trial(work, program), timeout_s=_TRIAL_S)
     except ChildLateError as late:
         raise UsageError(
             seen=f"{asked.path}:{asked.name}: {late} in eager", expected="a shorter program",
@@ -224,14 +230,28 @@ def _tried(program: Program, asked: UserFile) -> dict[str, Any]:
             expected="a program that eager runs",
             do="run it alone; if memory was short, use smaller sizes",
         ) from died
+    if "make" in answer:
+        raise UsageError(
+            seen=f"{asked.path}:{asked.name} cannot be made without arguments: {answer['make']}",
+            expected="a module that is made without arguments, or a call that makes it",
+            do=f"write the arguments, for example '{asked.path}:{asked.name}(8)'",
+        )
     if "import" in answer:
         raise _does_not_import(asked, answer["import"], answer["trace"])
     if "call" in answer:
+        trace = f"\n{answer['trace']}" if answer["trace"] else ""
         raise UsageError(
-            seen=f"{asked.path}:{asked.name} raises in eager: {answer['call']}\n{answer['trace']}",
+            seen=f"{asked.path}:{asked.name} raises in eager: {answer['call']}{trace}",
             expected="a program that eager runs on these inputs",
-            do="correct --inputs (or leave it out, and define a function `inputs()` in the file)",
+            do="correct --inputs (or leave it out, and define a function `inputs()` in the file)"
+            if asked.inputs
+            else "give the inputs, for example --inputs 'f32[4, 8], scale=0.5', or define a function `inputs()` in the file",
         )
+    if answer.get("is_meta"):
+        raise UsageError(
+            seen=f"{asked.path}:{asked.name} has tensors on the device meta", expected="tensors with values to compare",
+            do="make them on the CPU",
+        )  # fmt: skip
     return answer
 
 
@@ -242,28 +262,46 @@ def _does_not_import(asked: UserFile, error: str, trace: str) -> UsageError:
     )  # fmt: skip
 
 
-def _trial(program: Program) -> dict[str, Any]:
+def _trial(work: Callable[[], dict[str, Any]], program: Program) -> dict[str, Any]:
     torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
     sys.dont_write_bytecode = True
     effects: dict[str, None] = {}
     sys.addaudithook(_listener(effects))
+    _hear_save(effects)
     try:
-        return {"needs_grad": _needs_grad(instantiate(program)), "effects": [*effects]}
+        return {**work(), "effects": [*effects]}
     except ProgramLoadError as error:
-        return {"import": str(error), "trace": _own_frames(error.__cause__, program)}
+        cause, trace = error.__cause__, _own_frames(error.__cause__, program)
+        if program.is_module and isinstance(cause, TypeError) and not trace:  # the call of the class itself failed
+            return {"make": str(cause)}
+        return {"import": str(error), "trace": trace}
     except Exception as error:  # the user's code: told to the user
         return {"call": f"{type(error).__name__}: {error}", "trace": _own_frames(error, program)}
 
 
-def _needs_grad(instance: Instance) -> bool:
-    """Runs the program once; says whether an input or a parameter requires grad."""
+def _needs_grad(instance: Instance) -> dict[str, Any]:
+    """Runs the program once; says whether an input or a parameter requires grad, and whether a tensor has no values."""
     instance.prepare(0)
     args, kwargs = instance.inputs(0)
     leaves = tree_leaves((args, kwargs))
     if isinstance(instance.target, torch.nn.Module):
         leaves += instance.target.parameters()
-    instance.target(*args, **kwargs)
-    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+    returned = instance.target(*args, **kwargs)
+    needs_grad = any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+    is_meta = any(isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in (*leaves, *tree_leaves(returned)))
+    return {"needs_grad": needs_grad, "is_meta": is_meta}
+
+
+def _hear_save(effects: dict[str, None]) -> None:
+    """torch.save writes its file in C++, where Python's audit events do not see it."""
+    save = torch.save
+
+    def heard(obj: object, f: Any, *args: Any, **kwargs: Any) -> None:
+        if isinstance(f, (str, os.PathLike)):
+            effects[f"writes {os.fspath(f)}"] = None
+        save(obj, f, *args, **kwargs)
+
+    torch.save = heard  # in the forked process only
 
 
 def _listener(effects: dict[str, None]) -> Callable[[str, tuple[Any, ...]], None]:

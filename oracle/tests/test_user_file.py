@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from pathlib import Path
 
@@ -105,7 +106,12 @@ def test_a_file_that_defines_inputs_needs_no_option(tmp_path: Path) -> None:
         ("def f(x: return", "f", "f32[1]", r"line 1: .*a file of Python source"),
         ("import no_such_module\ndef f(x): return x", "f", "f32[1]", r"does not import: .*no_such_module"),
         ("def f(x, y): return x", "f", "f32[1]", r"raises in eager: TypeError.*correct --inputs"),
-        ("def f(x): return x", "f", "", r"raises in eager: TypeError.*correct --inputs"),
+        ("def f(x): return x", "f", "", r"raises in eager: TypeError.*give the inputs"),
+        ("import torch\ndef f(x): return x.to('meta')", "f", "f32[1]", r"tensors on the device meta"),
+        (
+            "import torch\nclass N(torch.nn.Module):\n    def __init__(self, n): super().__init__()", "N", "f32[1]",
+            r"cannot be made without arguments.*wrong\.py:N\(8\)",
+        ),
         ("def f(x): return x", "f", "f31[1]", r"a tensor such as f32\[4, 8\]"),
         ("def f(x):\n    open('/tmp/torch_oracle_effect', 'w')\n    return x", "f", "f32[1]", r"side effects: writes /tmp"),
         ("import subprocess\nsubprocess.run(['true'])\ndef f(x): return x", "f", "f32[1]", r"side effects: subprocess.Popen"),
@@ -120,6 +126,14 @@ def test_what_cannot_be_a_program_is_refused_with_the_reason(
     path.write_text(text)
     with pytest.raises(UsageError, match=f"(?s){message}"):
         program_of_file(f"{path}:{name}", inputs=inputs)
+
+
+def test_a_script_that_saves_a_model_is_refused_and_does_not_run_outside_the_trial(tmp_path: Path) -> None:
+    saved, path = tmp_path / "net.pt", tmp_path / "train.py"
+    path.write_text(f"import os, torch\nnet = torch.nn.Linear(2, 2)\ntorch.save(os.getpid(), {str(saved)!r})\n")
+    with pytest.raises(UsageError, match=r"side effects: writes .*net\.pt"):
+        program_of_file(f"{path}:net", inputs="f32[2]")
+    assert torch.load(saved) != os.getpid()
 
 
 def test_effects_can_be_allowed(tmp_path: Path) -> None:
