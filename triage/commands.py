@@ -32,6 +32,7 @@ from triage.options import (
     SubjectOption,
     TargetArgument,
 )
+from triage.quiet import without_prints
 from triage.target import FileOptions, find_target
 
 
@@ -55,12 +56,13 @@ def check(
     parts = [parse_part(text) for text in without]
     options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
     first, *others = split_names(subject) or [""]
-    asked = find_target(target, subject=first, db=db, options=options)
-    subjects = [asked.subject, *(resolve(name) for name in others)]
-    for spec in subjects:
-        check_requirements(spec)
-    questions = Questions.about(lambda: instantiate(asked.program))
-    verdicts = {spec.name: questions.verdict(spec, parts) for spec in subjects}
+    with without_prints():
+        asked = find_target(target, subject=first, db=db, options=options)
+        subjects = [asked.subject, *(resolve(name) for name in others)]
+        for spec in subjects:
+            check_requirements(spec)
+        questions = Questions.about(lambda: instantiate(asked.program))
+        verdicts = {spec.name: questions.verdict(spec, parts) for spec in subjects}
     if as_json:
         sys.stdout.write(json.dumps({name: verdict.to_json() for name, verdict in verdicts.items()}, indent=2) + "\n")
     else:
@@ -83,9 +85,9 @@ def localise(
     """Find where a program goes wrong: the first wrong stage, the part of it, the first wrong value."""
     warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
     options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
-    asked = find_target(target, subject=subject, db=db, options=options)
-    console = Console(stderr=True)
-    with console.status("") as status:
+    with without_prints(), Console(stderr=True).status("") as status:
+        status.update("localise: one run in eager")
+        asked = find_target(target, subject=subject, db=db, options=options)
         found = localise_program(
             lambda: instantiate(asked.program),
             asked.subject,
@@ -111,5 +113,7 @@ def explain(
     """Show what a compiler makes of a program that passes: graphs, breaks, guards, recompiles, memory."""
     warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
     options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
-    asked = find_target(target, subject="dynamo", db=db, options=options)
-    sys.stdout.write(explained(explain_program(lambda: instantiate(asked.program))) + "\n")
+    with without_prints():
+        asked = find_target(target, subject="dynamo", db=db, options=options)
+        found = explain_program(lambda: instantiate(asked.program))
+    sys.stdout.write(explained(found) + "\n")

@@ -53,6 +53,7 @@ from triage.options import (
     SubjectOption,
     TargetArgument,
 )
+from triage.quiet import without_prints
 from triage.target import FileOptions, Target, find_target
 
 _BUDGET_S = 60.0
@@ -79,7 +80,8 @@ def minimise(
 ) -> None:
     """Find the smallest program that shows the same difference."""
     options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
-    asked = find_target(target, subject=subject, db=db, options=options)
+    with without_prints():
+        asked = find_target(target, subject=subject, db=db, options=options)
     found = _minimised(asked, budget)
     if found.reproduced and interestingness is not None:
         interestingness.write_text(
@@ -111,7 +113,8 @@ def repro(
 ) -> None:
     """Write the smallest script that needs only torch, and the text of an issue."""
     options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
-    asked = find_target(target, subject=subject, db=db, options=options)
+    with without_prints():
+        asked = find_target(target, subject=subject, db=db, options=options)
     folder = _checked(output or Path("repro-" + re.sub(r"\W+", "-", asked.name).strip("-")))
     found = _minimised(asked, budget)
     if not found.reproduced:
@@ -128,14 +131,14 @@ def repro(
 
 def _minimised(asked: Target, budget_s: float) -> Minimised:
     warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
-    with Console(stderr=True).status("") as status:
+    with without_prints(), Console(stderr=True).status("") as status:
         return minimise_program(
             asked.program, asked.subject, budget_s=budget_s, progress=lambda stage: status.update(f"minimise: {stage}")
         )
 
 
 def _localised(asked: Target, found: Minimised) -> Localisation:
-    with Console(stderr=True).status("") as status:
+    with without_prints(), Console(stderr=True).status("") as status:
         return localise_program(
             lambda: instantiate(found.source), asked.subject, name=asked.name,
             progress=lambda stage: status.update(f"localise: {stage}"),

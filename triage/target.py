@@ -80,7 +80,8 @@ def find_target(text: str, *, subject: str, db: str, options: FileOptions) -> Ta
             allow_effects=options.allow_effects,
         )
         return _on(text, program, subject or DEFAULT_SUBJECT, [text, *options.words()])
-    if options != FileOptions():
+    is_record = text.startswith("issue:") or text.endswith(".json") or _CASE.match(text) is not None
+    if is_record and options != FileOptions():
         raise UsageError(
             seen=f"{shlex.join(options.words())} for {text!r}", expected="these options for FILE.py:NAME only",
             do="leave them out: a record knows its inputs",

@@ -84,3 +84,8 @@ def test_another_text_is_refused(text: str) -> None:
 def test_options_of_a_file_are_refused_for_a_record() -> None:
     with pytest.raises(UsageError, match=r"--inputs 'f32\[2\]' for 'issue:197829'"):
         _find("issue:197829", inputs="f32[2]")
+
+
+def test_a_text_of_no_form_is_told_so_even_with_inputs() -> None:
+    with pytest.raises(UsageError, match=r"expected: FILE\.py:NAME"):
+        _find("model.py", inputs="f32[2]")
