@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def test_localise_prints_where_it_goes_wrong(model: str, capsys: pytest.CaptureF
     text = capsys.readouterr().out
     assert f"on {_WRONG}: fail_accuracy, 3 of 3 runs" in text
     assert f"first wrong rung:   {_WRONG}" in text
+    assert "first wrong value:  model.py:5, bitwise_xor\n" in text
     assert f"To repeat a row: torch-oracle check {model} --inputs 'i64[4]' OPTIONS" in text
     assert run(["localise", model, "--inputs", "i64[4]", "--subject", "aot_eager"]) == 0
     assert "pass, 0 of 3 runs differ from eager" in capsys.readouterr().out
@@ -52,3 +54,16 @@ def test_bad_input_is_told_with_exit_code_2(
 ) -> None:
     assert run(["check", model, *arguments]) == 2
     assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_what_the_program_prints_is_not_in_the_report(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "loud.py"
+    path.write_text("def f(x):\n    print('hello')\n    return x ^ 5\n")
+    assert run(["localise", f"{path}:f", "--inputs", "i64[4]", "--subject", "eager", "--calls", "1", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["shown"] == 0
+
+
+def test_a_backend_that_raises_is_blamed_and_not_torch(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    subject = "triage.tests.models.wrong_backends:refuses"
+    assert run(["localise", model, "--inputs", "i64[4]", "--subject", subject, "--calls", "1"]) == 1
+    assert re.search(r"culprit: +raised in: wrong_backends\.py:\d+ refuses\n", capsys.readouterr().out)
