@@ -54,7 +54,8 @@ class Localisation:
         times = f"{self.shown} of {self.runs} runs"
         head = f"{self.program or 'the program'} on {self.subject}: {self.verdict.status.value}, {times}"
         if not self.shown:
-            return f"{head} differ from eager\n"
+            reason = f"  {self.verdict.symptom}\n" if self.verdict.symptom else ""
+            return f"{head} differ from eager\n{reason}"
         parts = [f"{head}\n  {self.verdict.symptom}\n", *self._tables(), self._conclusion()]
         if check:
             parts.append(f"To repeat a row: {check} OPTIONS\n")
@@ -81,7 +82,11 @@ class Localisation:
         return [*tables, table(("without", "outcome", "options"), trials)] if trials else tables
 
     def _conclusion(self) -> str:
-        culprit = self.culprit.text or ("not found" if self.culprit.is_finished else "not found in the time given")
+        culprit = self.culprit.text
+        if not culprit and not self.culprit.is_finished:
+            culprit = "not found in the time given"
+        elif not culprit and self.culprit.trials:  # without trials there was nothing to leave out
+            culprit = "not found"
         rows = [
             ("first wrong rung", self.first_wrong),
             ("refimpl", self.second_opinion.removeprefix("refimpl ")),

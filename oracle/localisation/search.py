@@ -104,10 +104,18 @@ def localise_program(
     progress("eager")
     questions = Questions.about(make, given)
     progress(f"{spec.name}, {runs} runs")
-    verdicts = [questions.verdict(spec) for _ in range(runs)]
+    verdicts = [questions.verdict(spec)]
+    # A subject that takes too long is not asked again: each answer would take as long.
+    while len(verdicts) < runs and verdicts[-1].status is not Status.TIMEOUT:
+        verdicts.append(questions.verdict(spec))
     wrong = [verdict for verdict in verdicts if verdict.status.is_finding]
     found = Localisation(
-        program=name, subject=spec.name, verdict=(wrong or verdicts)[0], shown=len(wrong), runs=runs, seconds=0.0
+        program=name,
+        subject=spec.name,
+        verdict=(wrong or verdicts)[0],
+        shown=len(wrong),
+        runs=len(verdicts),
+        seconds=0.0,
     )
     if wrong:
         found = _inside(questions, spec, found, progress)
@@ -130,21 +138,16 @@ def _inside(questions: Questions, spec: SubjectSpec, found: Localisation, progre
     first = next(rung for rung in ladder_of(spec) if matches(symptom, symptom_of(ask(rung))))
     changes = any(call.before for call in questions.make().program.calls)
     opinion = second_opinion(first, symptom, ask, changes_between_calls=changes)
+    located = replace(found, rungs=tuple(rows), first_wrong=first.name, second_opinion=opinion)
+    if judged[first.name].status is Status.TIMEOUT:
+        return located
     progress("steps of the compiler")
     step = _first_wrong_step(questions, first)
     progress("values of the program")
     value = _first_wrong_value(questions, first, judged[first.name].call or 0)
     progress("culprit")
     culprit = _culprit(questions, first, symptom, step.name if step is not None else "")
-    return replace(
-        found,
-        rungs=tuple(rows),
-        first_wrong=first.name,
-        second_opinion=opinion,
-        step=step,
-        value=value,
-        culprit=culprit,
-    )
+    return replace(located, step=step, value=value, culprit=culprit)
 
 
 def _first_wrong_step(questions: Questions, rung: SubjectSpec) -> Step | None:

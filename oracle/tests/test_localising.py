@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from torch._inductor import compile_fx
 
 import oracle
 from oracle.errors import UsageError
+from oracle.localisation import search
+from oracle.verdict import Status
 
 
 def _sinh_is_cosh(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
@@ -25,6 +28,10 @@ def _sinh_is_cosh(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Any
 
 def _dies(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
     os._exit(7)
+
+
+def _hangs(graph: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+    time.sleep(600)
 
 
 def _hyperbolic(x: torch.Tensor) -> torch.Tensor:
@@ -45,6 +52,7 @@ def test_a_wrong_backend_is_the_first_wrong_rung() -> None:
     assert found.value is not None
     assert (found.value.operator, found.value.line) == ("sinh", "return torch.sinh(x) + 1")
     assert re.search(r"first wrong value:  test_localising\.py:\d+, sinh\n +return torch\.sinh\(x\) \+ 1\n", text)
+    assert "culprit" not in text  # a backend has no parts that can be left out
     assert found.to_json()["rungs"][2]["verdict"]["status"] == "fail_accuracy"
 
 
@@ -78,3 +86,17 @@ def test_the_arguments_are_checked_as_those_of_check() -> None:
         oracle.localise(_hyperbolic, torch.randn(8), subject="inductr")
     with pytest.raises(UsageError, match="the arguments of one call"):
         oracle.localise(_hyperbolic)
+
+
+def test_a_backend_that_hangs_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = search.in_child
+    monkeypatch.setattr(search, "in_child", lambda work, timeout_s: usual(work, timeout_s=min(timeout_s, 10.0)))
+    found = oracle.localise(_hyperbolic, torch.randn(8), subject=_hangs, calls=1)
+    assert (found.verdict.status, found.shown, found.runs) == (Status.TIMEOUT, 1, 1)
+    assert found.first_wrong == found.subject
+
+
+def test_a_program_that_is_not_compared_says_why() -> None:
+    found = oracle.localise(lambda xs: sum(xs), (x for x in [torch.ones(2)]), subject="aot_eager", calls=1)
+    assert found.verdict.symptom
+    assert found.verdict.symptom in found.text()
