@@ -249,7 +249,8 @@ def _text(asked: Target, found: Minimised) -> str:
         f"{found.trials} trials, {found.seconds:.0f} s{state}",
     ]
     if found.program is None:
-        lines += ["no smaller program was found:", *(f"  {reason}" for reason in found.reasons)]
+        reasons = found.reasons or ("the time was over; --budget gives more",)
+        lines += ["no smaller program was found:", *(f"  {reason}" for reason in reasons)]
         return "\n".join(lines) + "\n"
     calls = ["\n".join(call) for call in shown_inputs(found.program)]
     return "\n".join(lines) + f"\n\n{render_shown(found.program).strip()}\n\n" + "\n\n".join(calls) + "\n"

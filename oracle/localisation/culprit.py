@@ -66,16 +66,17 @@ def find_culprit(
     subject: Subject,
     symptom: Symptom,
     *,
+    eager: EagerState | None = None,
     first_wrong_step: str = "",
     cpu_budget_s: float = _CPU_BUDGET_S,
 ) -> Culprit:
     """The culprit of a symptom on the first wrong rung. Call it in a child process: it patches the compiler.
 
-    `make` makes a fresh instance of the program. `first_wrong_step` is the name of a step (`oracle.localisation.steps`), if
-    one was found: it is tried first. The budget is CPU time, including compilers that are started, so that a busy machine gives
-    the same answer.
+    `make` makes a fresh instance of the program. `eager`: eager's runs of it, if there are some already. `first_wrong_step`: the
+    name of a step (`oracle.localisation.steps`), if one was found; it is tried first. The budget is CPU time, including compilers
+    that are started, so that a busy machine gives the same answer.
     """
-    search = _Search(make, subject, symptom, _cpu_seconds() + cpu_budget_s)
+    search = _Search(make, subject, symptom, _cpu_seconds() + cpu_budget_s, eager)
     if symptom.status == Status.FAIL_TO_RUN.value:
         traceback = search.judged(subject).traceback
         is_backend = subject.spec.kind in ("backend", "compiler")
@@ -100,9 +101,16 @@ def _cpu_seconds() -> float:
 class _Search:
     """Judges one program on one subject again and again, without parts of the compiler."""
 
-    def __init__(self, make: Callable[[], Instance], subject: Subject, symptom: Symptom, deadline: float) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Instance],
+        subject: Subject,
+        symptom: Symptom,
+        deadline: float,
+        eager: EagerState | None = None,
+    ) -> None:
         self._make, self._subject, self._symptom, self._deadline = make, subject, symptom, deadline
-        self._eager = EagerState(make=make)
+        self._eager = eager or EagerState(make=make)
         self.trials: list[Trial] = []
 
     # ------------------------------------------------------------------------------------------------------- trials

@@ -32,6 +32,9 @@ from oracle.verdict import Status, Verdict
 RUNS = 3
 _TIMEOUT_S = 300.0
 _CULPRIT_CPU_S = 120.0
+_JUDGED_BY_VALUES = (
+    Status.FAIL_ACCURACY, Status.FAIL_GRAD, Status.FAIL_MUTATION, Status.FAIL_STATE, Status.FAIL_GUARD,
+)  # fmt: skip
 Progress = Callable[[str], None]
 _Answer = TypeVar("_Answer")
 
@@ -53,6 +56,13 @@ class Questions:
         eager = EagerState(make=make)
         eager.run(lambda stage: None, snapshot())
         return cls(make=make, eager=eager, given={subject.spec.name: subject for subject in given})
+
+    def gather_evidence(self) -> None:
+        """Run eager in fp64 and under noise in this process, so that no forked process has to do it again."""
+        before = snapshot()
+        self.eager.ground_truth(lambda stage: None, before)
+        self.eager.noise_runs(lambda stage: None, before)
+        self.eager.loud_noise_runs(lambda stage: None, before)
 
     def subject(self, spec: SubjectSpec) -> Subject:
         """The subject of a spec."""
@@ -105,6 +115,9 @@ def localise_program(
     questions = Questions.about(make, given)
     progress(f"{spec.name}, {runs} runs")
     verdicts = [questions.verdict(spec)]
+    if verdicts[0].status in _JUDGED_BY_VALUES:
+        progress("eager under noise")
+        questions.gather_evidence()
     # A subject that takes too long is not asked again: each answer would take as long.
     while len(verdicts) < runs and verdicts[-1].status is not Status.TIMEOUT:
         verdicts.append(questions.verdict(spec))
@@ -179,7 +192,7 @@ def _culprit(questions: Questions, rung: SubjectSpec, symptom: Symptom, step: st
 
     def work() -> Any:
         return find_culprit(
-            questions.make, subject, symptom, first_wrong_step=step, cpu_budget_s=_CULPRIT_CPU_S
+            questions.make, subject, symptom, eager=questions.eager, first_wrong_step=step, cpu_budget_s=_CULPRIT_CPU_S
         ).to_json()
 
     return questions.answer(work, Culprit.from_json, Culprit(is_finished=False))
