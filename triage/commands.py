@@ -1,27 +1,21 @@
-"""The commands that look at one program: `torch-oracle check | localise | explain`.
+"""The commands about one program: `torch-oracle check | localise | explain | minimise | repro | bisect`.
 
-Exit codes: 0 the program agrees with eager, 1 it differs.
+This module loads no torch, so that help is quick. What a command does is in the module that it names.
 """
 
 from __future__ import annotations
 
-import json
-import sys
-import warnings
-from typing import Annotated
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
-from oracle.checking import describe
-from oracle.explaining import explain as explain_program
-from oracle.explanation import explained
-from oracle.localisation.parts import parse_part
-from oracle.localisation.search import Questions, localise_program
-from oracle.program.build import instantiate
-from oracle.subjects.registry import check_requirements, resolve, split_names
 from triage.options import (
+    DEFAULT_BUDGET_S,
     DEFAULT_DB,
+    BudgetOption,
     CallsOption,
     DbOption,
     DynamicOption,
@@ -32,8 +26,10 @@ from triage.options import (
     SubjectOption,
     TargetArgument,
 )
-from triage.quiet import without_prints
-from triage.target import FileOptions, find_target
+
+
+def _run(module: str, name: str, options: Mapping[str, Any]) -> None:
+    getattr(import_module(module), name)(**options)
 
 
 def check(
@@ -52,23 +48,7 @@ def check(
     as_json: JsonOption = False,
 ) -> None:
     """Run one program on subjects, and say whether it agrees with eager."""
-    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
-    parts = [parse_part(text) for text in without]
-    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
-    first, *others = split_names(subject) or [""]
-    with without_prints():
-        asked = find_target(target, subject=first, db=db, options=options)
-        subjects = [asked.subject, *(resolve(name) for name in others)]
-        for spec in subjects:
-            check_requirements(spec)
-        questions = Questions.about(lambda: instantiate(asked.program))
-        verdicts = {spec.name: questions.verdict(spec, parts) for spec in subjects}
-    if as_json:
-        sys.stdout.write(json.dumps({name: verdict.to_json() for name, verdict in verdicts.items()}, indent=2) + "\n")
-    else:
-        for name, verdict in verdicts.items():
-            sys.stdout.write(describe(name, verdict) + "\n")
-    raise typer.Exit(int(any(verdict.status.is_finding for verdict in verdicts.values())))
+    _run("triage.looking", "check", locals())
 
 
 def localise(
@@ -83,22 +63,7 @@ def localise(
     as_json: JsonOption = False,
 ) -> None:
     """Find where a program goes wrong: the first wrong stage, the part of it, the first wrong value."""
-    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
-    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
-    with without_prints(), Console(stderr=True).status("") as status:
-        status.update("localise: one run in eager")
-        asked = find_target(target, subject=subject, db=db, options=options)
-        found = localise_program(
-            lambda: instantiate(asked.program),
-            asked.subject,
-            name=asked.name,
-            progress=lambda stage: status.update(f"localise: {stage}"),
-        )
-    if as_json:
-        sys.stdout.write(json.dumps(found.to_json(), indent=2) + "\n")
-    else:
-        sys.stdout.write(found.text(check=asked.command("check")))
-    raise typer.Exit(int(found.shown > 0))
+    _run("triage.looking", "localise", locals())
 
 
 def explain(
@@ -111,9 +76,73 @@ def explain(
     db: DbOption = DEFAULT_DB,
 ) -> None:
     """Show what a compiler makes of a program that passes: graphs, breaks, guards, recompiles, memory."""
-    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
-    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
-    with without_prints():
-        asked = find_target(target, subject="dynamo", db=db, options=options)
-        found = explain_program(lambda: instantiate(asked.program))
-    sys.stdout.write(explained(found) + "\n")
+    _run("triage.looking", "explain", locals())
+
+
+def minimise(
+    target: TargetArgument,
+    inputs: InputsOption = "",
+    subject: SubjectOption = "",
+    budget: BudgetOption = DEFAULT_BUDGET_S,
+    calls: CallsOption = 3,
+    seed: SeedOption = 0,
+    dynamic: DynamicOption = None,
+    allow_effects: EffectsOption = False,
+    db: DbOption = DEFAULT_DB,
+    interestingness: Annotated[
+        Path | None,
+        typer.Option(
+            "--interestingness-script", help="Write a test for another reducer, such as shrinkray, to this file."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the smallest program that shows the same difference."""
+    _run("triage.reports", "minimise", locals())
+
+
+def repro(
+    target: TargetArgument,
+    inputs: InputsOption = "",
+    subject: SubjectOption = "",
+    output: Annotated[Path | None, typer.Option(help="Folder to write to; by default repro-NAME.")] = None,
+    budget: BudgetOption = DEFAULT_BUDGET_S,
+    calls: CallsOption = 3,
+    seed: SeedOption = 0,
+    dynamic: DynamicOption = None,
+    allow_effects: EffectsOption = False,
+    db: DbOption = DEFAULT_DB,
+    localises: Annotated[
+        bool, typer.Option("--localise/--no-localise", help="Say in the issue which part of the compiler is to blame.")
+    ] = True,
+) -> None:
+    """Write the smallest script that needs only torch, and the text of an issue."""
+    _run("triage.reports", "repro", locals())
+
+
+def bisect(
+    target: TargetArgument,
+    inputs: InputsOption = "",
+    subject: SubjectOption = "",
+    torch: Annotated[str, typer.Option(metavar="VERSIONS", help="Versions of torch, such as 2.12.0,2.13.0.")] = "",
+    python: Annotated[
+        list[str], typer.Option(metavar="PATH", help="An interpreter that has torch. May be given several times.")
+    ] = [],  # noqa: B006  typer copies it
+    pip: Annotated[
+        str, typer.Option(help="With --torch: more options for `pip install`, such as an --index-url.")
+    ] = "",
+    repo: Annotated[str, typer.Option(metavar="PATH", help="The git checkout of your backend.")] = "",
+    good: Annotated[str, typer.Option(metavar="REV", help="With --repo: an older commit.")] = "",
+    bad: Annotated[str, typer.Option(metavar="REV", help="With --repo: a newer commit, by default HEAD.")] = "",
+    build: Annotated[str, typer.Option(help="With --repo: a command that builds a commit, in its top folder.")] = "",
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each version, for a bug that is not always seen.")] = 1,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one run.")] = 300.0,
+    calls: CallsOption = 3,
+    seed: SeedOption = 0,
+    dynamic: DynamicOption = None,
+    allow_effects: EffectsOption = False,
+    db: DbOption = DEFAULT_DB,
+    as_json: JsonOption = False,
+) -> None:
+    """Find since which version of torch, or which commit of your backend, a program goes wrong."""
+    _run("triage.bisecting", "bisect", locals())

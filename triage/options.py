@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from results.commands import DEFAULT_DB as DEFAULT_DB
-from triage.target import DEFAULT_SUBJECT
+
+DEFAULT_SUBJECT = "inductor"
+DEFAULT_BUDGET_S = 60.0
 
 TargetArgument = Annotated[
     str,

@@ -14,7 +14,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -40,19 +39,6 @@ from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import symptom_of
 from oracle.verdict import Verdict
-from triage.options import (
-    DEFAULT_DB,
-    BudgetOption,
-    CallsOption,
-    DbOption,
-    DynamicOption,
-    EffectsOption,
-    InputsOption,
-    JsonOption,
-    SeedOption,
-    SubjectOption,
-    TargetArgument,
-)
 from triage.quiet import without_prints
 from triage.target import FileOptions, Target, find_target
 
@@ -61,22 +47,18 @@ _SCRIPT_RUNS = 3
 
 
 def minimise(
-    target: TargetArgument,
-    inputs: InputsOption = "",
-    subject: SubjectOption = "",
-    budget: BudgetOption = _BUDGET_S,
-    calls: CallsOption = 3,
-    seed: SeedOption = 0,
-    dynamic: DynamicOption = None,
-    allow_effects: EffectsOption = False,
-    db: DbOption = DEFAULT_DB,
-    interestingness: Annotated[
-        Path | None,
-        typer.Option(
-            "--interestingness-script", help="Write a test for another reducer, such as shrinkray, to this file."
-        ),
-    ] = None,
-    as_json: JsonOption = False,
+    *,
+    target: str,
+    inputs: str,
+    subject: str,
+    budget: float,
+    calls: int,
+    seed: int,
+    dynamic: bool | None,
+    allow_effects: bool,
+    db: str,
+    interestingness: Path | None,
+    as_json: bool,
 ) -> None:
     """Find the smallest program that shows the same difference."""
     options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
@@ -97,19 +79,18 @@ def minimise(
 
 
 def repro(
-    target: TargetArgument,
-    inputs: InputsOption = "",
-    subject: SubjectOption = "",
-    output: Annotated[Path | None, typer.Option(help="Folder to write to; by default repro-NAME.")] = None,
-    budget: BudgetOption = _BUDGET_S,
-    calls: CallsOption = 3,
-    seed: SeedOption = 0,
-    dynamic: DynamicOption = None,
-    allow_effects: EffectsOption = False,
-    db: DbOption = DEFAULT_DB,
-    localises: Annotated[
-        bool, typer.Option("--localise/--no-localise", help="Say in the issue which part of the compiler is to blame.")
-    ] = True,
+    *,
+    target: str,
+    inputs: str,
+    subject: str,
+    output: Path | None,
+    budget: float,
+    calls: int,
+    seed: int,
+    dynamic: bool | None,
+    allow_effects: bool,
+    db: str,
+    localises: bool,
 ) -> None:
     """Write the smallest script that needs only torch, and the text of an issue."""
     options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)

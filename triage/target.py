@@ -27,8 +27,8 @@ from oracle.program.user_file import TARGET, program_of_file
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.spec import SubjectSpec
 from results.store import Store
+from triage.options import DEFAULT_SUBJECT
 
-DEFAULT_SUBJECT = "inductor"
 _CASE = re.compile(r"^(?P<run>[^/:]+):(?P<case>[^@]+/[^@]*@.+)$")
 
 

@@ -11,27 +11,15 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.console import Console
 
 from oracle.errors import UsageError
-from results.commands import DEFAULT_DB
 from results.render import TextTable, show
 from triage.bisect import Findings, Progress, Question, Row, question_about, rows_of_versions
 from triage.bisect_commits import CommitFindings, Commits, bisect_commits, top_of
-from triage.commands import (
-    CallsOption,
-    DbOption,
-    DynamicOption,
-    EffectsOption,
-    InputsOption,
-    JsonOption,
-    SeedOption,
-    SubjectOption,
-    TargetArgument,
-)
 from triage.environments import parse_versions
 from triage.interpreters import check_interpreter
 from triage.target import FileOptions, find_target
@@ -65,28 +53,25 @@ class _Asked:
 
 
 def bisect(
-    target: TargetArgument,
-    inputs: InputsOption = "",
-    subject: SubjectOption = "",
-    torch: Annotated[str, typer.Option(metavar="VERSIONS", help="Versions of torch, such as 2.12.0,2.13.0.")] = "",
-    python: Annotated[
-        list[str], typer.Option(metavar="PATH", help="An interpreter that has torch. May be given several times.")
-    ] = [],  # noqa: B006  typer copies it
-    pip: Annotated[
-        str, typer.Option(help="With --torch: more options for `pip install`, such as an --index-url.")
-    ] = "",
-    repo: Annotated[str, typer.Option(metavar="PATH", help="The git checkout of your backend.")] = "",
-    good: Annotated[str, typer.Option(metavar="REV", help="With --repo: an older commit.")] = "",
-    bad: Annotated[str, typer.Option(metavar="REV", help="With --repo: a newer commit, by default HEAD.")] = "",
-    build: Annotated[str, typer.Option(help="With --repo: a command that builds a commit, in its top folder.")] = "",
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each version, for a bug that is not always seen.")] = 1,
-    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one run.")] = 300.0,
-    calls: CallsOption = 3,
-    seed: SeedOption = 0,
-    dynamic: DynamicOption = None,
-    allow_effects: EffectsOption = False,
-    db: DbOption = DEFAULT_DB,
-    as_json: JsonOption = False,
+    *,
+    target: str,
+    inputs: str,
+    subject: str,
+    torch: str,
+    python: list[str],
+    pip: str,
+    repo: str,
+    good: str,
+    bad: str,
+    build: str,
+    runs: int,
+    timeout: float,
+    calls: int,
+    seed: int,
+    dynamic: bool | None,
+    allow_effects: bool,
+    db: str,
+    as_json: bool,
 ) -> None:
     """Find since which version of torch, or which commit of your backend, a program goes wrong."""
     warnings.simplefilter("ignore")  # of torch and its compilers, about themselves

@@ -1,0 +1,106 @@
+"""The commands that look at one program: `torch-oracle check | localise | explain`.
+
+Exit codes: 0 the program agrees with eager, 1 it differs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+
+import typer
+from rich.console import Console
+
+from oracle.checking import describe
+from oracle.explaining import explain as explain_program
+from oracle.explanation import explained
+from oracle.localisation.parts import parse_part
+from oracle.localisation.search import Questions, localise_program
+from oracle.program.build import instantiate
+from oracle.subjects.registry import check_requirements, resolve, split_names
+from triage.quiet import without_prints
+from triage.target import FileOptions, find_target
+
+
+def check(
+    *,
+    target: str,
+    inputs: str,
+    subject: str,
+    without: list[str],
+    calls: int,
+    seed: int,
+    dynamic: bool | None,
+    allow_effects: bool,
+    db: str,
+    as_json: bool,
+) -> None:
+    """Run one program on subjects, and say whether it agrees with eager."""
+    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
+    parts = [parse_part(text) for text in without]
+    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
+    first, *others = split_names(subject) or [""]
+    with without_prints():
+        asked = find_target(target, subject=first, db=db, options=options)
+        subjects = [asked.subject, *(resolve(name) for name in others)]
+        for spec in subjects:
+            check_requirements(spec)
+        questions = Questions.about(lambda: instantiate(asked.program))
+        verdicts = {spec.name: questions.verdict(spec, parts) for spec in subjects}
+    if as_json:
+        sys.stdout.write(json.dumps({name: verdict.to_json() for name, verdict in verdicts.items()}, indent=2) + "\n")
+    else:
+        for name, verdict in verdicts.items():
+            sys.stdout.write(describe(name, verdict) + "\n")
+    raise typer.Exit(int(any(verdict.status.is_finding for verdict in verdicts.values())))
+
+
+def localise(
+    *,
+    target: str,
+    inputs: str,
+    subject: str,
+    calls: int,
+    seed: int,
+    dynamic: bool | None,
+    allow_effects: bool,
+    db: str,
+    as_json: bool,
+) -> None:
+    """Find where a program goes wrong: the first wrong stage, the part of it, the first wrong value."""
+    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
+    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
+    with without_prints(), Console(stderr=True).status("") as status:
+        status.update("localise: one run in eager")
+        asked = find_target(target, subject=subject, db=db, options=options)
+        found = localise_program(
+            lambda: instantiate(asked.program),
+            asked.subject,
+            name=asked.name,
+            progress=lambda stage: status.update(f"localise: {stage}"),
+        )
+    if as_json:
+        sys.stdout.write(json.dumps(found.to_json(), indent=2) + "\n")
+    else:
+        sys.stdout.write(found.text(check=asked.command("check")))
+    raise typer.Exit(int(found.shown > 0))
+
+
+def explain(
+    *,
+    target: str,
+    inputs: str,
+    calls: int,
+    seed: int,
+    dynamic: bool | None,
+    allow_effects: bool,
+    db: str,
+) -> None:
+    """Show what a compiler makes of a program that passes: graphs, breaks, guards, recompiles, memory."""
+    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
+    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
+    with without_prints():
+        asked = find_target(target, subject="dynamo", db=db, options=options)
+        found = explain_program(lambda: instantiate(asked.program))
+    sys.stdout.write(explained(found) + "\n")
