@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,30 +56,6 @@ def has_cuda() -> bool:
     import torch  # noqa: PLC0415  optional heavy: most selections have no GPU test, and torch takes seconds to load
 
     return torch.cuda.is_available()
-
-
-@pytest.fixture(autouse=True)
-def leaves_modes_as_they_were() -> Iterator[None]:
-    """Fails a test that leaves a mode of torch changed, which would make a later test fail instead of it."""
-    before = modes_of_torch()
-    yield
-    if before is not None:
-        assert modes_of_torch() == before, "the test leaves a mode of torch changed"
-
-
-def modes_of_torch() -> dict[str, object] | None:
-    """Modes that last until they are left; None if torch is not loaded."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return None
-    torch.autocast_increment_nesting()
-    return {
-        "open autocast contexts": torch.autocast_decrement_nesting(),
-        "autocast": torch.is_autocast_enabled("cpu"),
-        "grad mode": torch.is_grad_enabled(),
-        "inference mode": torch.is_inference_mode_enabled(),
-        "default dtype": torch.get_default_dtype(),
-    }
 
 
 @pytest.fixture

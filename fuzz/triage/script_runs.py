@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import runpy
+import signal
 import sys
 import tempfile
 import warnings
@@ -37,6 +38,8 @@ def _run(path: Path) -> None:
     for descriptor in range(3):
         os.dup2(silence, descriptor)
     sys.stdout, sys.stderr = (os.fdopen(descriptor, "w") for descriptor in (1, 2))
+    for number in (signal.SIGTERM, signal.SIGINT):  # an interpreter that starts has no handlers of the parent
+        signal.signal(number, signal.SIG_DFL if number is signal.SIGTERM else signal.default_int_handler)
     torch.set_num_threads(1)  # the parent's threads are not there after a fork
     warnings.simplefilter("ignore")
     sys.argv = [str(path)]

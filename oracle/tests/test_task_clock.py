@@ -14,8 +14,7 @@ import pytest
 import torch
 
 import oracle
-from oracle import checking
-from oracle.isolate import START_UP, Completed, Pool, TimedOut, process_tree, worker_handle
+from oracle.isolate import START_UP, Completed, Pool, TimedOut, forked, process_tree, worker_handle
 from oracle.isolate.process_tree import thread_times, tree_of
 from oracle.isolate.task_clock import WALL_FACTOR, TaskClock
 from oracle.tests.isolate_tasks import compute_on, run_one, task, value_of
@@ -171,12 +170,13 @@ def test_a_check_that_is_starved_is_no_timeout(busy_processor: int, monkeypatch:
     """The child of `oracle.check` has the same clock."""
     began = time.monotonic()
 
-    def child(live: object, subject: object, connection: Connection) -> None:
+    def child(work: object, connection: Connection) -> None:
         compute_on({"processor": busy_processor, "cpu_s": 0.6}, lambda stage: None)
-        connection.send_bytes(json.dumps({"verdict": Verdict(status=Status.PASS).to_json()}).encode())
+        answer = {"verdict": Verdict(status=Status.PASS).to_json()}
+        connection.send_bytes(json.dumps({"answer": answer}).encode())
         os._exit(0)
 
-    monkeypatch.setattr(checking, "_child", child)
+    monkeypatch.setattr(forked, "_child", child)
     (verdict,) = oracle.check(torch.sin, torch.ones(1), subjects=["eager"], timeout_s=1.0).values()
     assert verdict.status is Status.PASS
     assert time.monotonic() - began > 1.0

@@ -21,8 +21,8 @@ from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict, WorstElement
 from triage.bisect import Findings, Question, Row, question_about, rows_of_versions
-from triage.commands import bisect
 from triage.bisect_commits import CommitFindings, Commits, bisect_commits
+from triage.commands import bisect
 from triage.environments import environment_folder, parse_versions
 from triage.interpreters import Ran, Result, Script, run_script
 from triage.target import Target
