@@ -83,7 +83,7 @@ def _words(pip: str) -> list[str]:
     except ValueError as error:
         raise UsageError(
             seen=f"--pip {pip!r}: {error}", expected="options of pip install",
-            do="write for example --pip '--index-url https://download.pytorch.org/whl/cpu'",
+            do="write for example --pip '--index-url ADDRESS'",
         ) from error  # fmt: skip
 
 

@@ -13,10 +13,12 @@ import typer
 from rich.console import Console
 
 from oracle.checking import describe
+from oracle.errors import UsageError
 from oracle.explaining import explain as explain_program
 from oracle.explanation import explained
 from oracle.localisation.parts import parse_part
 from oracle.localisation.search import Questions, localise_program
+from oracle.localisation.steps.passes import BACKENDS
 from oracle.program.build import instantiate
 from oracle.subjects.registry import check_requirements, resolve, split_names
 from triage.quiet import without_prints
@@ -46,6 +48,12 @@ def check(
         subjects = [asked.subject, *(resolve(name) for name in others)]
         for spec in subjects:
             check_requirements(spec)
+            if parts and spec.options.get("backend") not in BACKENDS:
+                raise UsageError(
+                    seen=f"--without {str(parts[0])!r} for subject {spec.name!r}",
+                    expected=f"torch.compile with the backend {' or '.join(BACKENDS)}, whose parts can be left out",
+                    do="name such a subject, or leave --without out",
+                )
         questions = Questions.about(lambda: instantiate(asked.program))
         verdicts = {spec.name: questions.verdict(spec, parts) for spec in subjects}
     if as_json:

@@ -44,6 +44,10 @@ def test_localise_prints_where_it_goes_wrong(model: str, capsys: pytest.CaptureF
     ("arguments", "message"),
     [
         (["--inputs", "i64[4]", "--without", "scheduler"], "KIND:NAME"),
+        (
+            ["--inputs", "i64[4]", "--subject", "dynamo", "--without", "lowering: aten.add"],
+            "whose parts can be left out",
+        ),
         (["--inputs", "i64[4]", "--subject", "inductr"], "did you mean inductor"),
         (["--inputs", "q8[4]"], "a tensor such as f32[4, 8]"),
         ([], "raises in eager: TypeError"),
