@@ -40,6 +40,7 @@ class Localisation:
     step: Step | None = None  # the first wrong one of torch's compiler; None: not found, or another compiler
     value: WrongValue | None = None  # the first wrong one; None: not found
     culprit: Culprit = Culprit()
+    unanswered: tuple[str, ...] = ()  # questions whose process died or took too long, and how
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
@@ -93,6 +94,7 @@ class Localisation:
             ("first wrong step", _step_text(self.step)),
             ("first wrong value", _value_text(self.value)),
             ("culprit", culprit),
+            ("not answered", "; ".join(self.unanswered)),
         ]
         lines = [f"{name + ':':19} {value}" for name, value in rows if value]
         return "\n".join([*lines, f"{'time:':19} {self.seconds:.0f} s"]) + "\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from oracle.case import CaseOptions, EagerState, judge_subject
@@ -49,6 +49,7 @@ class Questions:
         str, Subject
     ]  # subjects that no path names, such as a backend of this process, by the name of their spec
     timeout_s: float = _TIMEOUT_S
+    unanswered: list[str] = field(default_factory=list)  # questions whose process died or took too long, and how
 
     @classmethod
     def about(cls, make: Callable[[], Instance], given: Sequence[Subject] = ()) -> Questions:
@@ -84,8 +85,8 @@ class Questions:
         except ChildDiedError as died:
             return Verdict(status=Status.CRASH, symptom=f"the process died of {died}")
 
-    def answer(self, work: Callable[[], Any], made: Callable[[Any], _Answer], otherwise: _Answer) -> _Answer:
-        """What `work` finds in a forked process; `otherwise` if it dies or takes too long."""
+    def answer(self, what: str, work: Callable[[], Any], made: Callable[[Any], _Answer], otherwise: _Answer) -> _Answer:
+        """What `work` finds in a forked process; `otherwise` if it dies or takes too long, which `unanswered` then tells."""
 
         def asked() -> Any:
             settle_in_fork()
@@ -93,8 +94,11 @@ class Questions:
 
         try:
             return made(in_child(asked, timeout_s=self.timeout_s))
-        except (ChildDiedError, ChildLateError):
-            return otherwise
+        except ChildDiedError as died:
+            self.unanswered.append(f"{what}: the process died of {died}")
+        except ChildLateError as late:
+            self.unanswered.append(f"{what}: {late}")
+        return otherwise
 
 
 def localise_program(
@@ -160,7 +164,7 @@ def _inside(questions: Questions, spec: SubjectSpec, found: Localisation, progre
     value = _first_wrong_value(questions, first, judged[first.name].call or 0)
     progress("culprit")
     culprit = _culprit(questions, first, symptom, step.name if step is not None else "")
-    return replace(located, step=step, value=value, culprit=culprit)
+    return replace(located, step=step, value=value, culprit=culprit, unanswered=tuple(questions.unanswered))
 
 
 def _first_wrong_step(questions: Questions, rung: SubjectSpec) -> Step | None:
@@ -171,7 +175,7 @@ def _first_wrong_step(questions: Questions, rung: SubjectSpec) -> Step | None:
         wrong = first_wrong_step(questions.make, rung).wrong
         return None if wrong is None else asdict(wrong)
 
-    return questions.answer(work, lambda found: None if found is None else Step(**found), None)
+    return questions.answer("step", work, lambda found: None if found is None else Step(**found), None)
 
 
 def _first_wrong_value(questions: Questions, rung: SubjectSpec, call: int) -> WrongValue | None:
@@ -184,7 +188,7 @@ def _first_wrong_value(questions: Questions, rung: SubjectSpec, call: int) -> Wr
     def made(found: Any) -> WrongValue | None:
         return None if found is None else WrongValue(**{**found, "verdict": Verdict.from_json(found["verdict"])})
 
-    return questions.answer(work, made, None)
+    return questions.answer("value", work, made, None)
 
 
 def _culprit(questions: Questions, rung: SubjectSpec, symptom: Symptom, step: str) -> Culprit:
@@ -195,4 +199,4 @@ def _culprit(questions: Questions, rung: SubjectSpec, symptom: Symptom, step: st
             questions.make, subject, symptom, eager=questions.eager, first_wrong_step=step, cpu_budget_s=_CULPRIT_CPU_S
         ).to_json()
 
-    return questions.answer(work, Culprit.from_json, Culprit(is_finished=False))
+    return questions.answer("culprit", work, Culprit.from_json, Culprit(is_finished=False))

@@ -100,3 +100,11 @@ def test_a_program_that_is_not_compared_says_why() -> None:
     found = oracle.localise(lambda xs: sum(xs), (x for x in [torch.ones(2)]), subject="aot_eager", calls=1)
     assert found.verdict.symptom
     assert found.verdict.symptom in found.text()
+
+
+def test_a_question_whose_process_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "first_wrong_value", lambda *args, **options: os._exit(9))
+    found = oracle.localise(_hyperbolic, torch.randn(8), subject=_sinh_is_cosh, calls=1, runs=1)
+    assert found.value is None
+    assert found.unanswered == ("value: the process died of exit code 9",)
+    assert "not answered:       value: the process died of exit code 9" in found.text()
