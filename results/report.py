@@ -222,7 +222,7 @@ def _cases(count: int) -> str:
 # Column of the matrix -> column of tables.pass_rates, and an explanation.
 _MATRIX: Final = {
     "pass": ("passed", ""),
-    "known": ("known", "differs from eager as a known issue of PyTorch says"),
+    "known": ("known", "differs from eager as a known issue says"),
     "new": ("new", "differs from eager, and no known issue says so"),
     "not compared": ("not_compared", "eager itself fails or is not the same twice, or nothing was compiled"),
     "not run": ("not_run", "the run was stopped before"),

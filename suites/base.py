@@ -26,6 +26,7 @@ class Selection:
     device: str = "cpu"
     max_samples: int | None = None  # largest number of programs per group, dtype and direction, spread evenly
     quick: bool = False
+    ledgers: tuple[str, ...] = ()  # paths of the user's own ledgers, whose programs are regressions too
 
     def wants(self, *, group: str, name: str) -> bool:
         return not self.match or any(fnmatchcase(group, glob) or fnmatchcase(name, glob) for glob in self.match)
@@ -41,7 +42,8 @@ class Selection:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Selection:
-        tuples = {key: tuple(data.get(key, ())) for key in ("match", "tags", "dtypes", "directions")}
+        axes = ("match", "tags", "dtypes", "directions", "ledgers")
+        tuples = {key: tuple(data.get(key, ())) for key in axes}
         return cls(
             device=data.get("device", "cpu"),
             max_samples=data.get("max_samples"),

@@ -75,7 +75,7 @@ def sweep(
     ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Print every row of the tables.")] = False,
     known: Annotated[
-        str, typer.Option(help="Ledger of known issues: 'torch' (built in), 'none', or your own TOML file.")
+        str, typer.Option(help="Known issues, by comma: 'torch' (built in), your own TOML files; or 'none'.")
     ] = "torch",
     as_json: Annotated[
         bool, typer.Option("--json", help="One JSON record per line on stdout, then a summary.")

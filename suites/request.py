@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle.errors import UsageError
-from oracle.known.ledger import ledger_named
+from oracle.known.ledger import BUILT_IN, ledger_named, ledger_words
 from oracle.limits import available_cores, check_positive, duration
 from oracle.subjects.naming import check_distinct_names
 from oracle.subjects.registry import resolve, split_names
@@ -39,7 +39,7 @@ class SweepRequest:
     workers: int
     threads: int
     subjects_file: str = ""  # for the repro commands
-    known: str = "torch"  # the ledger: "torch", "none" or a path
+    known: str = BUILT_IN  # "none", or the ledgers by comma: "torch", paths
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
@@ -62,7 +62,7 @@ class SweepRequest:
             workers=data["workers"],
             threads=data["threads"],
             subjects_file=data.get("subjects_file", ""),
-            known=data.get("known", "torch"),
+            known=data.get("known", BUILT_IN),
         )
 
     def going_on(self, *, time: str | None, workers: int | None) -> SweepRequest:
@@ -104,6 +104,7 @@ class SweepRequest:
         words += ["--dtype", ",".join(asked.dtypes)] if asked.dtypes else []
         words += ["--direction", ",".join(asked.directions)] if asked.directions else []
         words += ["--max-samples", str(asked.max_samples)] if asked.max_samples else []
+        words += ["--known", self.known] if asked.ledgers else []
         return words + (["--device", asked.device] if asked.device != "cpu" else [])
 
     def orders(self) -> list[Order]:
@@ -125,11 +126,13 @@ def make_request(
     *, suite: str | None, subject: str | None, subjects_file: Path | None, match: list[str] | None, tag: list[str] | None,
     dtype: str | None, direction: str | None, max_samples: int | None, shard: str, device: str, time: str | None,
     case_timeout: float, memory: float, workers: int | None, threads: int, speed: bool, speed_budget: float,
-    known: str = "torch",
+    known: str = BUILT_IN,
 ) -> SweepRequest:  # fmt: skip
     """Check every option before anything is written."""
     is_quick = suite is None and not match and not tag and max_samples is None
     names = _suite_names(suite)
+    ledger_named(known)  # reports an unreadable ledger before anything runs
+    ledgers = () if known == "none" else ledger_words(known)
     selection = Selection(
         match=tuple(match or ()),
         tags=tuple(tag or ()),
@@ -138,11 +141,11 @@ def make_request(
         device=device,
         max_samples=max_samples,
         quick=is_quick,
+        ledgers=tuple(word for word in ledgers if word != BUILT_IN),
     )
     _check_selection(selection, names)
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise UsageError(seen=f"--device {device}", expected="cpu, cuda or cuda:N", do="name a device torch has")
-    ledger_named(known)  # reports an unreadable ledger before anything runs
     check_positive(
         {
             "--case-timeout": case_timeout,
@@ -168,7 +171,7 @@ def make_request(
         workers=workers or (1 if speed else available_cores()),
         threads=threads,
         subjects_file=str(subjects_file.resolve()) if subjects_file else "",
-        known=known if known in ("torch", "none") else str(Path(known).resolve()),
+        known=",".join(ledgers) or "none",
     )
 
 

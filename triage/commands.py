@@ -1,4 +1,4 @@
-"""The commands about one program: `torch-oracle check | localise | explain | minimise | repro | bisect`.
+"""The commands about one program: `torch-oracle check | localise | explain | minimise | repro | bisect | promote`.
 
 This module loads no torch, so that help is quick. What a command does is in the module that it names.
 """
@@ -146,3 +146,36 @@ def bisect(
 ) -> None:
     """Find since which version of torch, or which commit of your backend, a program goes wrong."""
     _run("triage.bisecting", "bisect", locals())
+
+
+def promote(
+    target: TargetArgument,
+    to: Annotated[Path, typer.Option(metavar="FILE", help="The ledger, a TOML file. It is made if there is none.")],
+    inputs: InputsOption = "",
+    subject: SubjectOption = "",
+    id: Annotated[str, typer.Option(help="Name of the entry; by default made from the program's.")] = "",
+    title: Annotated[
+        str, typer.Option(help="What goes wrong, in one sentence; by default made from the verdict.")
+    ] = "",
+    link: Annotated[str, typer.Option(metavar="URL", help="The report that you filed.")] = "",
+    expires: Annotated[
+        str, typer.Option(metavar="DAY", help="After this day it counts as new again; by default in 180 days.")
+    ] = "",
+    fixed: Annotated[
+        bool, typer.Option("--fixed", help="The program agrees with eager now: keep it as a test that must agree.")
+    ] = False,
+    as_it_is: Annotated[
+        bool, typer.Option("--as-it-is", help="Keep the program as it is: do not minimise it.")
+    ] = False,
+    budget: BudgetOption = DEFAULT_BUDGET_S,
+    calls: CallsOption = 3,
+    seed: SeedOption = 0,
+    dynamic: DynamicOption = None,
+    allow_effects: EffectsOption = False,
+    db: DbOption = DEFAULT_DB,
+    localises: Annotated[
+        bool, typer.Option("--localise/--no-localise", help="Write which part of the compiler is to blame.")
+    ] = True,
+) -> None:
+    """Keep a wrong program as a known issue of your own ledger, or a fixed one as a regression test."""
+    _run("triage.promoting", "promote", locals())

@@ -64,7 +64,7 @@ def minimise(
     options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
     with without_prints():
         asked = find_target(target, subject=subject, db=db, options=options)
-    found = _minimised(asked, budget)
+    found = minimised(asked, budget)
     if found.reproduced and interestingness is not None:
         interestingness.write_text(
             interestingness_script(asked.program, asked.subject, found.symptom), encoding="utf-8"
@@ -97,11 +97,11 @@ def repro(
     with without_prints():
         asked = find_target(target, subject=subject, db=db, options=options)
     folder = _checked(output or Path("repro-" + re.sub(r"\W+", "-", asked.name).strip("-")))
-    found = _minimised(asked, budget)
+    found = minimised(asked, budget)
     if not found.reproduced:
         sys.stdout.write(_text(asked, found))
         raise typer.Exit(0)
-    where = _localised(asked, found) if localises else None
+    where = localised(asked, found.source) if localises else None
     for path in _written(folder, _report(asked, found, where)):
         sys.stdout.write(f"{path}\n")
     raise typer.Exit(1)
@@ -110,7 +110,8 @@ def repro(
 # --------------------------------------------------------------------------------------------------------------- search
 
 
-def _minimised(asked: Target, budget_s: float) -> Minimised:
+def minimised(asked: Target, budget_s: float) -> Minimised:
+    """The smallest program found that shows what the target shows."""
     warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
     with without_prints(), Console(stderr=True).status("") as status:
         return minimise_program(
@@ -118,10 +119,11 @@ def _minimised(asked: Target, budget_s: float) -> Minimised:
         )
 
 
-def _localised(asked: Target, found: Minimised) -> Localisation:
+def localised(asked: Target, program: Program) -> Localisation:
+    """Where a program, which is the target's or smaller, goes wrong on the target's subject."""
     with without_prints(), Console(stderr=True).status("") as status:
         return localise_program(
-            lambda: instantiate(found.source), asked.subject, name=asked.name,
+            lambda: instantiate(program), asked.subject, name=asked.name,
             progress=lambda stage: status.update(f"localise: {stage}"),
         )  # fmt: skip
 
@@ -157,7 +159,7 @@ def _report(asked: Target, found: Minimised, where: Localisation | None) -> _Rep
         backends=_backends(where),
         ablation=_ablation(where),
         reliability=(sum(code != 0 for code in runs), len(runs)) if runs else (found.shown, found.runs),
-        alike=_alike(asked, found, rung, verdict, where),
+        alike=alike_issues(asked, found, rung, verdict, where),
         environment=environment_text(),
     )
     return _Report(script=script, issue=issue)
@@ -175,7 +177,7 @@ def _ablation(where: Localisation | None) -> list[tuple[str, str]]:
     return [(trial.parts[0], trial.outcome) for trial in trials if len(trial.parts) == 1]
 
 
-def _alike(
+def alike_issues(
     asked: Target, found: Minimised, rung: SubjectSpec, verdict: Verdict, where: Localisation | None
 ) -> Sequence[KnownIssue]:
     """The ledger's entry that explains the minimised program, if there is one."""

@@ -104,6 +104,12 @@ def find_target(text: str, *, subject: str, db: str, options: FileOptions) -> Ta
     )
 
 
+def case_of(text: str) -> tuple[str, str] | None:
+    """The run and the case that a text such as "latest:opinfo/add/0@inductor" names; None for another form."""
+    found = _CASE.match(text)
+    return None if found is None else (found["run"], found["case"])
+
+
 def _on(name: str, program: Program, subject: str, words: Sequence[str]) -> Target:
     spec = resolve(subject)
     check_requirements(spec)

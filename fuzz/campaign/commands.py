@@ -46,7 +46,7 @@ from oracle.commands import fingerprint_with_worker
 from oracle.environment import check_supported
 from oracle.errors import UsageError
 from oracle.isolate import Pool, Task
-from oracle.known.ledger import KnownIssue
+from oracle.known.ledger import BUILT_IN, KnownIssue
 from oracle.limits import ADDRESS_SPACE_MARGIN_BYTES, available_cores, check_positive, duration
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.usability import check_usable
@@ -77,7 +77,9 @@ def fuzz(
         Path | None, typer.Option(help="Directory that keeps findings and state; the same command continues it.")
     ] = None,
     db: Annotated[str | None, typer.Option(help="Results: a SQLite file or a database URL.")] = None,
-    known: Annotated[Path | None, typer.Option(help="TOML file of known issues; default: those of torch.")] = None,
+    known: Annotated[
+        str, typer.Option(help="Known issues, by comma: 'torch' (built in), your own TOML files; or 'none'.")
+    ] = BUILT_IN,
     reduce: Annotated[bool, typer.Option("--reduce/--no-reduce", help="Reduce findings to a few lines.")] = True,
     workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
     threads: Annotated[int, typer.Option(help="Threads per worker.")] = 1,
@@ -158,7 +160,7 @@ def _campaign(
     settings: CampaignSettings,
     corpus_directory: Path | None,
     db: str | None,
-    known: Path | None,
+    known: str,
     interrupts: _Interrupts,
     *,
     as_json: bool,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from fuzz.campaign.settings import CampaignSettings
 from fuzz.campaign.state import FoundBucket
@@ -11,7 +10,7 @@ from fuzz.triage.bucket import Bucket
 from fuzz.triage.ledger import Recheck, known_issue, recheck
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
-from oracle.known.ledger import KnownIssue, load_ledger
+from oracle.known.ledger import KnownIssue, ledger_named
 from oracle.program import Program
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.spec import SubjectSpec
@@ -20,9 +19,13 @@ from oracle.symptom import without_relation
 from oracle.verdict import Verdict
 
 
-def issues_of(path: Path | None) -> tuple[KnownIssue, ...]:
-    """The ledger in a file, or the built-in one. Raises UsageError for an invalid file."""
-    return load_ledger(path).issues
+def issues_of(known: str) -> tuple[KnownIssue, ...]:
+    """The issues of `--known`, as `oracle.known.ledger.ledger_named` reads it; those that are fixed explain nothing.
+
+    Raises UsageError for an invalid file.
+    """
+    ledger = ledger_named(known)
+    return () if ledger is None else tuple(issue for issue in ledger.issues if not issue.fixed)
 
 
 def id_of_known(found: FoundBucket, issues: Sequence[KnownIssue]) -> str:

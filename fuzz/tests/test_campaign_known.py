@@ -46,7 +46,7 @@ def bucket(**changes: object) -> FoundBucket:
 
 def test_a_known_issue_explains_its_buckets(tmp_path: Path) -> None:
     (tmp_path / "known.toml").write_text(LEDGER)
-    issues = issues_of(tmp_path / "known.toml")
+    issues = issues_of(str(tmp_path / "known.toml"))
     assert id_of_known(bucket(), issues) == "raises"
     assert id_of_known(bucket(operators=("tan",)), issues) == ""
     assert id_of_known(bucket(status="crash"), issues) == ""
@@ -54,7 +54,7 @@ def test_a_known_issue_explains_its_buckets(tmp_path: Path) -> None:
 
 def test_issues_on_the_way_to_the_subject_are_looked_at_again(tmp_path: Path) -> None:
     (tmp_path / "known.toml").write_text(LEDGER)
-    issues = issues_of(tmp_path / "known.toml")
+    issues = issues_of(str(tmp_path / "known.toml"))
     with Pool(workers=1, preload=("torch", "oracle.case", "fuzz.campaign.worker")) as pool:
         own = looked_at_again(issues, CampaignSettings(subject=resolve(FAULTY)), pool)
         ladder = looked_at_again(issues, CampaignSettings(subject=resolve("aot_eager")), pool)
@@ -65,4 +65,5 @@ def test_issues_on_the_way_to_the_subject_are_looked_at_again(tmp_path: Path) ->
 
 
 def test_the_ledger_of_torch_is_the_default() -> None:
-    assert issues_of(None)
+    assert issues_of("torch")
+    assert not issues_of("none")

@@ -9,10 +9,13 @@ severity   a word of oracle.known.severity
 rung       the first wrong rung: a glob over subjects ("inductor", "aot_eager", "export*")
 where      the pass or component, if it is known
 link       the report upstream, if there is one
+found      where its program comes from: a run, a campaign, a file; with the version of torch and the day
+fixed      the version of torch, or the commit, since which the program agrees. Then the entry explains no finding, and the
+           program is a regression test: it must agree
 expires    after this day the entry is ignored, until somebody has looked at the bug again
 of_eager   eager is wrong, not the subject: the entry applies to every subject, and its program is run on `rung`
 program    the name of a program of `programs/`: "197829/shifted_slice_copy" is issue_197829_shifted_slice_copy.py
-source     instead of `program`, the text of a program (oracle.program), with its `calls`, `config`, `is_module`, `dynamic`
+source     instead of `program`, the text of a program, with other fields of oracle.program.Program: `calls`, `config` ...
 statuses   statuses with which the bug shows; the first one is that of the program on `rung`
 cases      programs of other suites that show it, as "suite/name"
 message    a glob over the kind of a failure to run ("AssertionError: outs_to_grad length*"). If a compiler raises this error, in
@@ -36,7 +39,7 @@ from typing import Any, Protocol
 from oracle.errors import UsageError
 from oracle.known.seen import Endings, Seen, load_seen
 from oracle.known.severity import Severity
-from oracle.program import Call, Program
+from oracle.program import FORMAT_VERSION, Program
 from oracle.program.snippets import Snippet, read_snippets
 from oracle.verdict import Status
 
@@ -48,14 +51,14 @@ else:
 ENTRIES = Path(__file__).with_name("entries")
 PROGRAMS = Path(__file__).with_name("programs")
 SEEN = Path(__file__).with_name("seen.json")
+BUILT_IN = "torch"  # the word of `--known` for the built-in ledger
 REGRESSIONS = "regressions"  # the suite that runs the programs
-VARIANTS = "known"  # its group for programs that are in the entries themselves
+VARIANTS = "known"  # its group for programs in the built-in entries themselves; of another ledger, the file's name without .toml
 
 _REQUIRED = ("id", "title", "severity", "rung", "statuses", "expires")
-_OF_PROGRAM = ("source", "calls", "config", "is_module", "dynamic")
-_FIELDS = frozenset(
-    (*_REQUIRED, *_OF_PROGRAM, "cause", "where", "link", "of_eager", "program", "cases", "message", "finding")
-)
+_OF_PROGRAM = ("source", "calls", "seed", "is_module", "dynamic", "sizes", "config", "expects_raise", "policy")
+_OPTIONAL = ("cause", "where", "link", "found", "fixed", "of_eager", "program", "cases", "message", "finding")
+_FIELDS = frozenset((*_REQUIRED, *_OF_PROGRAM, *_OPTIONAL))
 
 
 class ReducedFinding(Protocol):
@@ -128,6 +131,8 @@ class KnownIssue:
     rung: str
     where: str = ""
     link: str = ""
+    found: str = ""
+    fixed: str = ""
     expires: datetime.date
     of_eager: bool = False
     program: Program
@@ -152,6 +157,7 @@ class KnownIssue:
         """Whether a reduced finding of a campaign is this issue, even if the entry is expired."""
         return (
             self.finding is not None
+            and not self.fixed
             and (self.of_eager or fnmatchcase(finding.rung or finding.subject, self.rung))
             and finding.status in self.statuses
             and set(self.program.config) <= set(finding.program.get("config", {}))
@@ -160,7 +166,9 @@ class KnownIssue:
 
     def refuses_with(self, status: Status, kind: str) -> bool:
         """Whether the message of a failure to run identifies this issue."""
-        return bool(self.message) and status is Status.FAIL_TO_RUN and fnmatchcase(kind, self.message)
+        return (
+            bool(self.message) and not self.fixed and status is Status.FAIL_TO_RUN and fnmatchcase(kind, self.message)
+        )
 
     def is_expired(self, today: datetime.date) -> bool:
         return today > self.expires
@@ -177,7 +185,7 @@ class Ledger:
     def __post_init__(self) -> None:
         by_case: dict[str, list[KnownIssue]] = {}
         for issue in self.issues:
-            for case in issue.shown_by:
+            for case in () if issue.fixed else issue.shown_by:
                 by_case.setdefault(case, []).append(issue)
         object.__setattr__(self, "_by_case", {case: tuple(issues) for case, issues in by_case.items()})
 
@@ -215,17 +223,33 @@ def load_ledger(path: Path | None = None) -> Ledger:
     return _built_in() if path is None else Ledger(issues=_issues(path))
 
 
-def ledger_named(word: str) -> Ledger | None:
-    """The ledger of `--known`: "torch" (the built-in one), "none", or a path. Raises UsageError if there is no such file."""
-    if word == "none":
+def ledger_named(words: str) -> Ledger | None:
+    """The ledger of `--known`: "none", or by comma "torch" (the built-in one) and paths.
+
+    Raises UsageError for a path that does not exist, for an invalid file, and for ids that are not unique.
+    """
+    if words == "none":
         return None
-    if word != "torch" and not Path(word).exists():
-        raise UsageError(
-            seen=f"--known {word}, which is no file",
-            expected="'torch', 'none', or a TOML file of [[issue]] tables",
-            do="name a file that exists, or leave --known out for the issues of PyTorch that are known here",
-        )
-    return load_ledger(None if word == "torch" else Path(word))
+    ledgers = [load_ledger(None if word == BUILT_IN else Path(word)) for word in ledger_words(words)]
+    if len(ledgers) == 1:
+        return ledgers[0]
+    issues = tuple(issue for ledger in ledgers for issue in ledger.issues)
+    _check_unique([issue.id for issue in issues], words)
+    seen = next((ledger.seen for ledger in ledgers if ledger.seen.versions), Seen())
+    return Ledger(issues=issues, seen=seen)
+
+
+def ledger_words(words: str) -> tuple[str, ...]:
+    """The parts of `--known`: "torch", and absolute paths. Raises UsageError for a path that does not exist."""
+    parts = [word.strip() for word in words.split(",") if word.strip()] or [words]
+    for part in parts:
+        if part != BUILT_IN and not Path(part).exists():
+            raise UsageError(
+                seen=f"--known {part}, which is no file",
+                expected="'torch', 'none', or TOML files of [[issue]] tables, by comma",
+                do="name a file that exists, or leave --known out for the issues of PyTorch that are known here",
+            )
+    return tuple(dict.fromkeys(part if part == BUILT_IN else str(Path(part).resolve()) for part in parts))
 
 
 @cache
@@ -266,11 +290,14 @@ def program_name(stem: str) -> str:
 def _issues(path: Path) -> tuple[KnownIssue, ...]:
     files = sorted(path.glob("*.toml")) if path.is_dir() else [path]
     issues = tuple(_issue(entry, file) for file in files for entry in _tables(file))
-    names = [issue.id for issue in issues]
-    for name in names:
-        if names.count(name) > 1:
-            raise UsageError(seen=f"issue {name!r} twice in {path}", expected="ids that are unique", do="rename one")
+    _check_unique([issue.id for issue in issues], str(path))
     return issues
+
+
+def _check_unique(ids: Sequence[str], where: str) -> None:
+    for name in ids:
+        if ids.count(name) > 1:
+            raise UsageError(seen=f"issue {name!r} twice in {where}", expected="ids that are unique", do="rename one")
 
 
 def _tables(path: Path) -> list[dict[str, Any]]:
@@ -300,7 +327,8 @@ def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
             do="correct the entry; the docstring of oracle/known/ledger.py says what each field is",
         )
     pattern = entry.get("finding")
-    own = entry.get("program", f"{VARIANTS}/{name}")
+    group = VARIANTS if path.parent == ENTRIES else path.stem
+    own = entry.get("program", f"{group}/{name}")
     return KnownIssue(
         id=name,
         title=entry["title"],
@@ -309,6 +337,8 @@ def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
         rung=entry["rung"],
         where=entry.get("where", ""),
         link=entry.get("link", ""),
+        found=entry.get("found", ""),
+        fixed=entry.get("fixed", ""),
         expires=entry["expires"],
         of_eager=entry.get("of_eager", False),
         program=_program(entry, name),
@@ -322,14 +352,8 @@ def _issue(entry: Mapping[str, Any], path: Path) -> KnownIssue:
 def _program(entry: Mapping[str, Any], name: str) -> Program:
     if "program" in entry:
         return programs()[entry["program"]].to_program(name=name, device="cpu")
-    return Program(
-        name=name,
-        source=entry["source"],
-        calls=tuple(Call(**call) for call in entry.get("calls", [{}])),
-        is_module=entry.get("is_module", False),
-        config=entry.get("config", {}),
-        dynamic=entry.get("dynamic"),
-    )
+    fields = {key: entry[key] for key in _OF_PROGRAM if key in entry}
+    return Program.from_json({"format": FORMAT_VERSION, "name": name, **fields})
 
 
 def _problems(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -59,6 +59,10 @@ class Seen:
             minor = self.versions[-1] if self.versions else ""
         return self.by_torch.get(minor, {}).get(case, {})
 
+    def has(self, case: str) -> bool:
+        """Whether the case was measured with any version of torch."""
+        return any(case in by_case for by_case in self.by_torch.values())
+
     def is_measured(self, torch_version: str) -> bool:
         return minor_of(torch_version) in self.by_torch
 

@@ -131,6 +131,48 @@ def test_a_ledger_is_named_by_a_word_or_a_path(tmp_path: Path) -> None:
         ledger_named(str(tmp_path / "absent.toml"))
 
 
+def test_ledgers_are_joined_and_ids_are_unique_among_them(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(ENTRY)
+    both = ledger_named(f"torch, {path}")
+    assert both is not None
+    assert [issue.id for issue in both.issues] == [*(issue.id for issue in LEDGER.issues), "own"]
+    assert both.seen == LEDGER.seen
+    path.write_text(ENTRY.replace('"own"', f'"{LEDGER.issues[0].id}"'))
+    with pytest.raises(UsageError, match="twice in torch,"):
+        ledger_named(f"torch,{path}")
+
+
+def test_an_own_entry_may_have_every_field_of_a_program(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    more = """
+found = "run 1"
+seed = 3
+expects_raise = true
+policy = { strides = "ignore", reason = "any" }
+[[issue.calls]]
+backward = true
+"""
+    path.write_text(ENTRY + more)
+    (issue,) = load_ledger(path).issues
+    assert (issue.program_name, issue.found, issue.program.seed) == ("own/own", "run 1", 3)
+    assert issue.program.expects_raise
+    assert issue.program.policy.strides == "ignore"
+    assert [call.backward for call in issue.program.calls] == [True]
+
+
+def test_a_fixed_entry_explains_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    refusal = ENTRY.replace('"fail_accuracy"', '"fail_to_run"') + "message = 'Error*'\n"
+    path.write_text(refusal)
+    assert load_ledger(path).of_case("regressions/own/own")
+    assert load_ledger(path).with_message(Status.FAIL_TO_RUN, "Error: no")
+    path.write_text(refusal + "fixed = '2.14.0'\n")
+    assert load_ledger(path).issues[0].fixed == "2.14.0"
+    assert not load_ledger(path).of_case("regressions/own/own")
+    assert not load_ledger(path).with_message(Status.FAIL_TO_RUN, "Error: no")
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"2.13": {"a/b": {"dynamo": [["no status", "", ""]]}}}', '{"2.13": 1}'])
 def test_damaged_measurements_are_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "seen.json").write_text(text)

@@ -200,6 +200,16 @@ def test_an_own_ledger_is_taken_at_its_word() -> None:
     assert judged(refusal("no"), own, "fuzz.tests.planted:raises") == refusal("no")
 
 
+def test_a_program_of_an_own_ledger_that_agrees_is_told() -> None:
+    own = Ledger(issues=(issue(rung="fuzz.tests.planted*"),))
+    assert judged(PASS, own, "fuzz.tests.planted:raises").status is Status.XPASS
+    assert judged(PASS, own, "aot_eager") == PASS  # its entry does not say that it differs there
+    assert judged(PASS, own, "fuzz.tests.planted:raises", name="any/other") == PASS
+    fixed = Ledger(issues=(issue(rung="fuzz.tests.planted*", fixed="2.13"),))
+    assert judged(PASS, fixed, "fuzz.tests.planted:raises") == PASS
+    assert judged(NUMBER, fixed, "fuzz.tests.planted:raises") == NUMBER
+
+
 def test_no_entry_of_the_built_in_ledger_is_known_by_a_message_that_matches_anything() -> None:
     for entry in load_ledger().issues:
         assert not entry.refuses_with(Status.FAIL_TO_RUN, "RuntimeError: something else"), entry.id

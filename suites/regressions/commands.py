@@ -1,14 +1,14 @@
-"""`torch-oracle issues`: lists the known bugs of PyTorch's compilers, or shows one of them in full."""
+"""`torch-oracle issues`: lists the known bugs of PyTorch's compilers or of the user's own ledgers, shows one, or runs some."""
 
 from __future__ import annotations
 
 import difflib
 import json
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
@@ -16,21 +16,18 @@ import typer
 from rich.console import Console
 
 from oracle.errors import UsageError
-from oracle.isolate import Completed, Pool, Task
-from oracle.known.ledger import KnownIssue, Ledger, load_ledger
+from oracle.known.ledger import BUILT_IN, KnownIssue, Ledger, ledger_named
 from oracle.known.seen import minor_of
 from oracle.known.severity import Severity
-from oracle.records import PlannedCase
-from oracle.subjects.registry import check_requirements, resolve
-from oracle.sweep import verdict_of_end
+from oracle.known_runs import verdicts_of
+from oracle.subjects.registry import resolve
 from oracle.verdict import Status, Verdict, WorstElement
 from results.render import TextTable, show, show_lines, visible
+from suites.end_report import plural
 
 _WORST = re.compile(
     r"is (?P<subject>\S+), but should be (?P<eager>\S+)(?: \(fp64 [^)]*\))?: error \S+, allowed (?P<allowed>[-+.\deE]+)"
 )
-_TIMEOUT_S = 300.0
-_MEMORY_BYTES = 6 * 2**30
 
 
 def issues(
@@ -54,22 +51,33 @@ def issues(
     ] = False,
     run: Annotated[
         bool,
-        typer.Option("--run", help="Run the issue's program now, with its first wrong stage, and print the verdict."),
+        typer.Option("--run", help="Run the programs now, each on its first wrong stage, and print the verdicts."),
     ] = False,
+    known: Annotated[str, typer.Option(help="Ledgers, by comma: 'torch' (built in), your own TOML files.")] = BUILT_IN,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> None:
     """List the known bugs of PyTorch's compilers. With an ID, print its program, the results of eager and compiler, and the link.
 
-    Exit codes: 0; with --run 1 if the program no longer differs as the ledger says.
+    Exit codes: 0; with --run 1 if a program does not end as the ledger says.
     """
-    ledger = load_ledger()
+    ledger = ledger_named(known)
+    if ledger is None:
+        raise UsageError(
+            seen="--known none", expected="'torch', or TOML files of [[issue]] tables, by comma", do="name a ledger"
+        )
     chosen = _selected(ledger, issue, severity, rung, torch)
     single = chosen[0] if issue is not None and len(chosen) == 1 else None
-    if (script or run) and single is None:
+    if script and single is None:
         raise UsageError(
-            seen=f"{'--script' if script else '--run'} with {len(chosen)} issues",
+            seen=f"--script with {len(chosen)} issues",
             expected="the id of one issue",
             do="`torch-oracle issues --all` lists the ids",
+        )
+    if run and known == BUILT_IN and issue is None:
+        raise UsageError(
+            seen=f"--run with all {len(chosen)} issues of PyTorch",
+            expected="an id, or a glob over ids",
+            do="to run all of them, sweep: `torch-oracle sweep --suite regressions`",
         )
     if as_json:
         sys.stdout.write(json.dumps([_json(one, ledger) for one in chosen], indent=2) + "\n")
@@ -77,12 +85,12 @@ def issues(
         from fuzz.triage.script_runs import exit_code  # noqa: PLC0415  imports torch, which listing issues does not need
 
         sys.stdout.write(script_of(single, ledger, runs=exit_code))
-    elif run and single is not None:
-        raise typer.Exit(_run(single, ledger))
+    elif run:
+        raise typer.Exit(_run(chosen))
     elif single is not None:
-        show_lines(Console(), map(visible, issue_text(single, ledger).splitlines()))
+        show_lines(Console(), map(visible, issue_text(single, ledger, known=known).splitlines()))
     else:
-        show(Console(), listing(chosen, fold=not all_rows and issue is None))
+        show(Console(), listing(chosen, fold=not all_rows and issue is None, known=known))
 
 
 def _selected(
@@ -133,7 +141,7 @@ def _is_named(issue: KnownIssue, word: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------------- listing
 
 
-def listing(issues: Sequence[KnownIssue], *, fold: bool) -> list[TextTable]:
+def listing(issues: Sequence[KnownIssue], *, fold: bool, known: str = BUILT_IN) -> list[TextTable]:
     """Counts by severity, then the issues; with `fold` one line for each cause."""
     by_cause: dict[str, list[KnownIssue]] = {}
     for issue in issues:  # most severe first: the first issue of a cause represents it
@@ -141,7 +149,7 @@ def listing(issues: Sequence[KnownIssue], *, fold: bool) -> list[TextTable]:
     programs = Counter(issue.severity for issue in issues)
     causes = Counter(members[0].severity for members in by_cause.values())
     counts = TextTable(
-        title=f"known bugs of PyTorch's compilers: {len(issues)} programs, {len(by_cause)} causes",
+        title=f"known bugs {_whose(known)}: {plural(len(issues), 'program')}, {plural(len(by_cause), 'cause')}",
         columns=("severity", "causes", "programs", "meaning"),
         rows=tuple((one.value, str(causes[one]), str(programs[one]), one.meaning) for one in Severity if programs[one]),
         right=frozenset({1, 2}),
@@ -156,13 +164,22 @@ def listing(issues: Sequence[KnownIssue], *, fold: bool) -> list[TextTable]:
         columns=("severity", "first wrong rung", "id", "programs of its cause", "what goes wrong"),
         rows=tuple(rows),
         right=frozenset({3}),
-        note="torch-oracle issues ID prints the program, both answers and the link",
+        note=f"torch-oracle issues{_option(known)} ID prints the program, both answers and the link",
     )
     return [counts, table]
 
 
-def issue_text(issue: KnownIssue, ledger: Ledger) -> str:
-    """The text that shows one issue."""
+def _whose(known: str) -> str:
+    return "of PyTorch's compilers" if known == BUILT_IN else f"in {known}"
+
+
+def _option(known: str) -> str:
+    """The option that names the ledgers, for a command line: "" for the built-in one."""
+    return "" if known == BUILT_IN else f" --known {shlex.quote(known)}"
+
+
+def issue_text(issue: KnownIssue, ledger: Ledger, *, known: str = BUILT_IN) -> str:
+    """The text that shows one issue. `known` names its ledger on a command line."""
     alike = [other.id for other in ledger.issues if other.cause == issue.cause and other.id != issue.id]
     facts = [
         ("severity", f"{issue.severity.value}: {issue.severity.meaning}"),
@@ -171,18 +188,22 @@ def issue_text(issue: KnownIssue, ledger: Ledger) -> str:
         ("first wrong", issue.subject + (" (eager itself is wrong)" if issue.of_eager else "")),
         ("torch", ", ".join(ledger.torch_versions(issue))),
         ("report", issue.link or "none upstream yet"),
+        ("found", issue.found),
+        ("fixed", f"{issue.fixed}: its program must agree" if issue.fixed else ""),
         ("same cause", ", ".join(alike)),
         ("also in", ", ".join(issue.shown_by[1:])),
-        ("expires", f"{issue.expires}: after this day a sweep reports it again"),
+        ("expires", "" if issue.fixed else f"{issue.expires}: after this day a sweep reports it again"),
     ]
     width = max(len(name) for name, _ in facts)
     lines = [issue.id, "=" * len(issue.id), issue.title, ""]
     lines += [f"{name:{width}}  {text}" for name, text in facts if text]
-    lines += ["", "Measured results:"]
-    for minor in ledger.seen.versions:
-        for subject, endings in ledger.seen.endings(issue.shown_by[0], minor).items():
-            said = " or ".join(f"{e.status.value}{': ' if e.symptom else ''}{e.symptom}" for e in endings)
-            lines.append(f"  torch {minor}, {subject}: {said}")
+    measured = [
+        f"  torch {minor}, {subject}: "
+        + " or ".join(f"{e.status.value}{': ' if e.symptom else ''}{e.symptom}" for e in endings)
+        for minor in ledger.seen.versions
+        for subject, endings in ledger.seen.endings(issue.shown_by[0], minor).items()
+    ]
+    lines += ["", "Measured results:", *measured] if measured else []
     lines += [
         "",
         "The program:",
@@ -194,9 +215,10 @@ def issue_text(issue: KnownIssue, ledger: Ledger) -> str:
     lines += [
         "",
         "Next:",
-        f"  torch-oracle issues {issue.id} --run      run it here",
-        f"  torch-oracle issues {issue.id} --script   a script that needs torch alone",
-        f"  torch-oracle sweep --suite regressions --match '{issue.program_name}' --subject {issue.subject} --known none",
+        f"  torch-oracle issues {issue.id}{_option(known)} --run      run it here",
+        f"  torch-oracle issues {issue.id}{_option(known)} --script   a script that needs torch alone",
+        f"  torch-oracle sweep --suite regressions --match '{issue.program_name}' --subject {issue.subject}"
+        f"{_option(known) or ' --known none'}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -259,35 +281,24 @@ def _worst_of(symptom: str) -> WorstElement | None:
     )
 
 
-def _run(issue: KnownIssue, ledger: Ledger) -> int:
-    spec = resolve(issue.subject)
-    check_requirements(spec)
-    case = PlannedCase(
-        case_id=f"{issue.shown_by[0]}@{spec.name}",
-        suite="regressions",
-        group=issue.program_name.partition("/")[0],
-        name=issue.program_name,
-        subject=spec.name,
-        program=replace(issue.program, name=issue.program_name).to_json(),
-    )
-    task = Task(
-        key=case.case_id,
-        function="oracle.case:run_case",
-        payload={"case": case.to_json(), "subject": spec.to_json(), "options": {"speed": False, "device": "cpu"}},
-        group=case.group,
-        timeout_s=_TIMEOUT_S,
-        memory_bytes=_MEMORY_BYTES,
-        environment=tuple(sorted(spec.env.items())),
-    )
-    with Pool(workers=1, preload=("torch", "oracle.case")) as pool:
-        (result,) = pool.run([task])
-    end = result.end
-    verdict = Verdict.from_json(end.value["verdict"]) if isinstance(end, Completed) else verdict_of_end(end)  # type: ignore[arg-type]
-    is_live = verdict.status.value in issue.statuses
-    said = "differs" if is_live else "does not differ"
-    lines = [
-        f"{case.case_id}: {verdict.status.value}{': ' if verdict.symptom else ''}{verdict.symptom}",
-        f"{said} as the ledger says ({', '.join(issue.statuses)})",
-    ]
-    show_lines(Console(), map(visible, lines))
-    return 0 if is_live else 1
+def _run(issues: Sequence[KnownIssue]) -> int:
+    """Runs the programs and prints a line or two for each; 0 if all end as the ledger says."""
+    wrong = 0
+    for issue, verdict in zip(issues, verdicts_of(issues), strict=True):
+        shows = verdict.status.value in issue.statuses
+        is_right = verdict.status is Status.PASS if issue.fixed else shows
+        said = f"agrees, as it should since {issue.fixed}" if issue.fixed and is_right else "agrees with eager"
+        if verdict.status is not Status.PASS:
+            said = f"differs {'as' if shows else 'otherwise than'} the ledger says ({', '.join(issue.statuses)})"
+            said += f", but was fixed since {issue.fixed}" if issue.fixed else ""
+        elif not issue.fixed:
+            said = "agrees with eager, and the ledger says that it differs"
+        lines = [
+            f"{issue.id} on {issue.subject}: {verdict.status.value}",
+            *([verdict.symptom] if verdict.symptom else []),
+        ]
+        show_lines(Console(), map(visible, [*lines, said]))
+        wrong += not is_right
+    if len(issues) > 1:
+        show_lines(Console(), [f"{len(issues) - wrong} of {len(issues)} end as the ledger says"])
+    return int(wrong > 0)

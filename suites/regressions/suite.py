@@ -1,13 +1,15 @@
 """RegressionsSuite: the programs of known issues, and programs of suites/regressions/programs, which agree today.
 
-There is one group per upstream issue, and "found", "fuzzed" and "control". To add a regression that agrees, add a file to
-suites/regressions/programs. Its header has all metadata: `tags` says how it ends ("agrees", "untried" or "control"), `rung` and
-`where` what it was reported for. A program that differs today has an entry of the ledger instead.
+There is one group per upstream issue, and "found", "fuzzed" and "control"; and one for each ledger of the user (`--known`).
+To add a regression that agrees, add a file to suites/regressions/programs. Its header has all metadata: `tags` says how it ends
+("agrees", "untried" or "control"), `rung` and `where` what it was reported for. A program that differs today has an entry of the
+ledger instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -16,11 +18,12 @@ from oracle.known import ledger as known_issues
 from oracle.known.ledger import KnownIssue, program_name
 from oracle.program.snippets import Snippet, read_snippets
 from suites.base import Selection, SuiteProgram
-from suites.regressions import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
+from suites.regressions import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, QUICK_SUBJECTS, TAGS
 
 _PROGRAMS = Path(__file__).with_name("programs")
 LADDER: tuple[str, ...] = ("dynamo", "aot_eager", "inductor")
 MEASURED_WITH = "2.13"
+_NOT_EXPORT = tuple(subject for subject in DEFAULT_SUBJECTS if not subject.startswith("export"))
 
 
 @cache
@@ -56,12 +59,14 @@ class RegressionsSuite:
             and _is_wanted(snippet, selection)
             and not reason_not_planned(snippet, selection)
         }
-        return list(groups)
+        own = {_group(issue): None for issue in _own_issues(selection) if selection.may_want_group(_group(issue))}
+        return list({**groups, **own})
 
     def programs(self, selection: Selection, group: str) -> Iterator[SuiteProgram]:
         """Raises UsageError for a group that does not exist."""
         members = {name: snippet for name, snippet in snippets().items() if name.split("/")[0] == group}
-        if not members:
+        own = [issue for issue in _own_issues(selection) if _group(issue) == group]
+        if not members and not own:
             raise UsageError(
                 seen=f"regression {group!r}",
                 expected="an upstream issue number of the suite, or 'control'",
@@ -80,6 +85,10 @@ class RegressionsSuite:
                     tags=snippet.tags,
                     subjects=_subjects(name, snippet, selection),
                 )
+
+        for issue in own:
+            if selection.wants(group=group, name=issue.program_name):
+                yield _own_program(issue, group, selection)
 
     def not_planned(self, selection: Selection) -> dict[str, str]:
         """Selected programs that cannot run on the device -> why."""
@@ -128,12 +137,50 @@ def _issues() -> Mapping[str, KnownIssue]:
     return {issue.program_name: issue for issue in known_issues.load_ledger().issues}
 
 
+def _own_issues(selection: Selection) -> list[KnownIssue]:
+    """The entries of the user's own ledgers, with a tag and direction that the selection has."""
+    issues = [issue for path in selection.ledgers for issue in known_issues.load_ledger(Path(path)).issues]
+    return [
+        issue
+        for issue in issues
+        if (not selection.tags or _own_tags(issue)[0] in selection.tags)
+        and (not selection.directions or _direction(issue) in selection.directions)
+    ]
+
+
+def _group(issue: KnownIssue) -> str:
+    return issue.program_name.partition("/")[0]
+
+
+def _own_tags(issue: KnownIssue) -> tuple[str, ...]:
+    return ("agrees",) if issue.fixed else ("differs",)
+
+
+def _direction(issue: KnownIssue) -> str:
+    return "backward" if any(call.backward for call in issue.program.calls) else "forward"
+
+
+def _own_program(issue: KnownIssue, group: str, selection: Selection) -> SuiteProgram:
+    subject = issue.subject
+    if selection.quick:
+        subjects = (subject,) if subject in QUICK_SUBJECTS else ()
+    else:
+        subjects = () if subject.startswith("export") else _NOT_EXPORT
+    return SuiteProgram(
+        program=replace(issue.program, name=issue.program_name),
+        group=group,
+        direction=_direction(issue),
+        tags=_own_tags(issue),
+        subjects=subjects,
+    )
+
+
 def _subjects(name: str, snippet: Snippet, selection: Selection) -> tuple[str, ...]:
     if selection.quick:
         return (first_rung(name),)
     if "export" in snippet.tags:
         return ()
-    return tuple(subject for subject in DEFAULT_SUBJECTS if not subject.startswith("export"))
+    return _NOT_EXPORT
 
 
 def reason_not_planned(snippet: Snippet, selection: Selection) -> str:

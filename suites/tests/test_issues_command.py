@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from oracle.errors import UsageError
 from oracle.known.ledger import load_ledger
 from oracle.known.severity import Severity
+from oracle.verdict import Status, Verdict
 from suites.regressions.commands import issue_text, issues, listing, script_of
 
 LEDGER = load_ledger()
@@ -77,7 +78,8 @@ def test_one_issue_is_shown_with_its_program_both_answers_and_its_link() -> None
         (["--rung", "eager"], "one of aot_eager"),
         (["--torch", "1.0"], "2.13"),
         (["--script"], "expected: the id of one issue"),
-        (["pytorch-1970*", "--run"], "expected: the id of one issue"),
+        (["--run"], "expected: an id, or a glob"),
+        (["--known", "none"], "name a ledger"),
     ],
 )
 def test_a_wrong_word_is_refused_with_what_is_expected(words: list[str], message: str) -> None:
@@ -131,5 +133,46 @@ def test_the_script_says_that_nothing_differs_where_nothing_does(tmp_path: Path)
 
 def test_an_issue_is_run_on_its_rung() -> None:
     text = printed("pytorch-198102", "--run")
-    assert text.splitlines()[0].startswith("regressions/198102/gapped_unfold_mutation@aot_eager: fail_accuracy")
-    assert text.splitlines()[1].startswith("differs as the ledger says")
+    assert text.splitlines()[0] == "pytorch-198102 on aot_eager: fail_accuracy"
+    assert text.splitlines()[2].startswith("differs as the ledger says")
+
+
+@pytest.mark.parametrize(
+    ("fixed", "status", "said", "code"),
+    [
+        ("", Status.FAIL_ACCURACY, "differs as the ledger says (fail_accuracy)", 0),
+        ("", Status.PASS, "agrees with eager, and the ledger says that it differs", 1),
+        ("", Status.CRASH, "differs otherwise than the ledger says (fail_accuracy)", 1),
+        ("fixed = '2.13'", Status.PASS, "agrees, as it should since 2.13", 0),
+        (
+            "fixed = '2.13'",
+            Status.FAIL_ACCURACY,
+            "differs as the ledger says (fail_accuracy), but was fixed since 2.13",
+            1,
+        ),
+    ],
+)
+def test_programs_of_an_own_ledger_must_end_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: str, status: Status, said: str, code: int
+) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(f"""
+[[issue]]
+id = "mine"
+title = "t"
+severity = "wrong value"
+rung = "inductor"
+statuses = ["fail_accuracy"]
+expires = 2099-01-01
+source = "def program(): pass"
+{fixed}
+""")
+    monkeypatch.setattr(
+        "suites.regressions.commands.verdicts_of", lambda chosen: [Verdict(status=status) for _ in chosen]
+    )
+    result = CliRunner().invoke(APP, ["--known", str(path), "--run"])
+    assert (result.exit_code, result.output.splitlines()[1]) == (code, said)
+    shown = CliRunner().invoke(APP, ["mine", "--known", str(path)]).output
+    assert f"torch-oracle issues mine --known {path} --run" in shown
+    assert "Measured results" not in shown
+    assert ("must agree" in shown) == bool(fixed)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -91,6 +93,38 @@ def test_a_group_holds_all_programs_of_its_issue() -> None:
 def test_an_unknown_issue_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="1234567"):
         list(SUITE.programs(Selection(), "1234567"))
+
+
+def test_programs_of_own_ledgers_are_regressions_too(tmp_path: Path) -> None:
+    entry = """
+[[issue]]
+id = "{id}"
+title = "t"
+severity = "wrong value"
+rung = "{rung}"
+statuses = ["fail_accuracy"]
+expires = 2099-01-01
+source = "def program(): pass"
+{more}
+"""
+    path = tmp_path / "own.toml"
+    texts = [
+        entry.format(id="live", rung="inductor", more=""),
+        entry.format(id="fixed", rung="mine:compile", more="fixed = '2.13'"),
+    ]
+    path.write_text("".join(texts))
+    own = Selection(ledgers=(str(path),))
+    assert SUITE.groups(own) == [*SUITE.groups(Selection()), "own"]
+    live, fixed = SUITE.programs(own, "own")
+    assert (live.program.name, live.tags, live.group) == ("own/live", ("differs",), "own")
+    assert (fixed.program.name, fixed.tags) == ("own/fixed", ("agrees",))
+    assert "inductor" in live.subjects
+    quick = Selection(ledgers=(str(path),), quick=True)
+    assert [program.subjects for program in SUITE.programs(quick, "own")] == [("inductor",), ()]
+    (only,) = SUITE.programs(Selection(ledgers=(str(path),), tags=("agrees",), match=("own/*",)), "own")
+    assert only.program.name == "own/fixed"
+    with pytest.raises(UsageError):
+        list(SUITE.programs(Selection(), "own"))
 
 
 @pytest.mark.parametrize(
