@@ -68,7 +68,7 @@ def _asked(**options: object) -> None:
         "link": "", "expires": "", "fixed": False, "as_it_is": True, "budget": 5.0, "calls": 1, "seed": 0, "dynamic": None,
         "allow_effects": False, "db": "none.sqlite", "localises": False,
     }  # fmt: skip
-    promote(**{**given, **options})  # type: ignore[arg-type]
+    promote(**{**given, **options})
 
 
 @pytest.mark.parametrize(
