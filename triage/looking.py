@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
+from collections.abc import Sequence
 
 import typer
 from rich.console import Console
@@ -16,11 +17,12 @@ from oracle.checking import describe
 from oracle.errors import UsageError
 from oracle.explaining import explain as explain_program
 from oracle.explanation import explained
-from oracle.localisation.parts import parse_part
+from oracle.localisation.parts import FRONT_KINDS, Part, parse_part
 from oracle.localisation.search import Questions, localise_program
 from oracle.localisation.steps.passes import BACKENDS
 from oracle.program.build import instantiate
 from oracle.subjects.registry import check_requirements, resolve, split_names
+from oracle.subjects.spec import SubjectSpec
 from triage.quiet import without_prints
 from triage.target import FileOptions, find_target
 
@@ -48,12 +50,7 @@ def check(
         subjects = [asked.subject, *(resolve(name) for name in others)]
         for spec in subjects:
             check_requirements(spec)
-            if parts and spec.options.get("backend") not in BACKENDS:
-                raise UsageError(
-                    seen=f"--without {str(parts[0])!r} for subject {spec.name!r}",
-                    expected=f"torch.compile with the backend {' or '.join(BACKENDS)}, whose parts can be left out",
-                    do="name such a subject, or leave --without out",
-                )
+            _check_parts(spec, parts)
         questions = Questions.about(lambda: instantiate(asked.program))
         verdicts = {spec.name: questions.verdict(spec, parts) for spec in subjects}
     if as_json:
@@ -62,6 +59,19 @@ def check(
         for name, verdict in verdicts.items():
             sys.stdout.write(describe(name, verdict) + "\n")
     raise typer.Exit(int(any(verdict.status.is_finding for verdict in verdicts.values())))
+
+
+def _check_parts(spec: SubjectSpec, parts: Sequence[Part]) -> None:
+    """Raises UsageError for a part that the subject does not have."""
+    for part in parts:
+        has = spec.kind == "torch_compile" if part.kind in FRONT_KINDS else spec.options.get("backend") in BACKENDS
+        if not has:
+            backends = "" if part.kind in FRONT_KINDS else f" with the backend {' or '.join(BACKENDS)}"
+            raise UsageError(
+                seen=f"--without {str(part)!r} for subject {spec.name!r}",
+                expected=f"torch.compile{backends}, whose parts can be left out",
+                do="name such a subject, or leave --without out",
+            )
 
 
 def localise(

@@ -1,7 +1,8 @@
 """Finds the culprit: the part of torch's compiler without which a symptom goes away (ablation).
 
-On `aot_eager_decomp_partition` it is a decomposition; on `inductor` a graph pass, the lowering of an operator, vector code, or
-fusion. On every rung it may be an option that the user gave. If the compiler raises, it is the function that raised.
+On `dynamo` and `aot_eager` it is a call that is captured, dynamic sizes, code that a later call uses again, or recomputation in
+backward. On `aot_eager_decomp_partition` it is a decomposition; on `inductor` a graph pass, the lowering of an operator, vector
+code, or fusion. On every rung it may be an option that the user gave. If the compiler raises, it is the function that raised.
 
 Counterpart: torch/_inductor/compiler_bisector.py
 Differs: asks the judge about one symptom, not a user's test; a set of parts may be to blame together; lowerings and
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
-from oracle.localisation.parts import CODEGEN, CalledOperators, Part, recording, without
+from oracle.localisation.capture_parts import RECOMPUTATION
+from oracle.localisation.parts import CAPTURE, CODEGEN, CalledOperators, Part, recording, recording_calls, without
 from oracle.localisation.steps.recorder import GENERATED
 from oracle.observe import observe
 from oracle.program.build import Instance
@@ -31,6 +33,7 @@ from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status
 
 _CPU_BUDGET_S = 40.0
+_OF_VALUES = (Status.FAIL_ACCURACY, Status.FAIL_GRAD, Status.FAIL_STRIDE, Status.FAIL_RNG, Status.FAIL_GUARD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,8 +198,10 @@ class _Search:
             self._eager = usual
 
     def part(self, step: str) -> Culprit:
-        """A decomposition, a pass, a lowering, or a part of code generation. `step` is the first wrong step, or ""."""
+        """The part to blame. `step` is the first wrong step, or ""."""
         backend = self._subject.spec.options.get("backend")
+        if backend in ("eager", "aot_eager"):
+            return self._front()
         if backend == "aot_eager_decomp_partition":
             return _named(self.smallest_cure(self._decompositions()))
         if backend != "inductor":
@@ -209,6 +214,40 @@ class _Search:
                 return _named((*named,))
             found = self.smallest_cure(passes) if step != GENERATED else ()
             return _named(found) if found else self._of_code(seen.lowerings())
+
+    def _front(self) -> Culprit:
+        """The culprit in Dynamo or AOT autograd."""
+        with recording_calls() as seen:
+            self.outcome([], contextlib.nullcontext())
+            breaks = self._subject.counters().graph_breaks
+        for name in CAPTURE:
+            part = Part(kind="capture", name=name)
+            if self._may_be(name) and self.without([part]) == "right":
+                return _named((part,))
+        # A program that breaks the graph itself may be wrong because of where it does, and not because of a call.
+        return Culprit() if breaks else _named(self._call([Part(kind="call", name=name) for name in seen]))
+
+    def _may_be(self, name: str) -> bool:
+        """Whether the symptom can come from this part of capture: not from later calls if the first one is wrong."""
+        if name == RECOMPUTATION:
+            program = self._make().program
+            return self._subject.spec.options.get("backend") == "aot_eager" and any(
+                call.backward for call in program.calls
+            )
+        return len(self._make().program.calls) > 1
+
+    def _call(self, parts: list[Part]) -> tuple[Part, ...]:
+        """The call that is wrong if it alone is captured, and right if it is not; () if there is no such one.
+
+        A break in the graph changes more than one call. Therefore both are asked. A program of a single call may be wrong for
+        what is around it, which values do not show: its gradient mode, or what its arguments share.
+        """
+        cure = self.smallest_cure(parts)
+        others = [part for part in parts if part not in cure]
+        if len(cure) != 1:
+            return ()
+        is_alone = self.without(others) == "wrong" if others else Status(self._symptom.status) in _OF_VALUES
+        return cure if is_alone else ()
 
     def _of_code(self, lowerings: list[Part]) -> Culprit:
         """The culprit behind the passes. Without fusion, or with one lowering less, much is different in the code."""

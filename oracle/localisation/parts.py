@@ -1,4 +1,4 @@
-"""The parts of torch's compilers that can be switched off, each by a context manager: passes, lowerings, decompositions, options.
+"""The parts of torch's compilers that can be left out, each by a context manager: calls, passes, lowerings, decompositions ...
 
 Only torch's own switches and hooks are used. A part is written "pass: reinplace_inplaceable_ops" or "lowering: aten.argmin".
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +23,11 @@ from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oracle.errors import UsageError
+from oracle.localisation.capture_parts import DYNAMIC, RECOMPUTATION, REUSE, calls, replaced, without_capture
 
-KINDS = ("pass", "lowering", "decomposition", "codegen")
+KINDS = ("call", "capture", "pass", "lowering", "decomposition", "codegen")
+FRONT_KINDS = ("call", "capture")  # of Dynamo and AOT autograd; the others are of Inductor and its decompositions
+CAPTURE = (RECOMPUTATION, DYNAMIC, REUSE)
 # Passes that the next stage depends on, which cannot be switched off.
 _NEEDED_PASSES = re.compile(
     r"decompose|stable_sort|topological|assert|cuda|comm|ddp|fsdp|custom|profiler|overlap|bucket"
@@ -49,7 +52,10 @@ CODEGEN: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A part of a compiler. `name` is that of a pass, of an operator ("aten.argmin.default"), or a key of CODEGEN."""
+    """A part of a compiler.
+
+    `name` is that of a call, a pass, an operator ("aten.argmin.default"), one of CAPTURE, or a key of CODEGEN.
+    """
 
     kind: str
     name: str
@@ -61,13 +67,15 @@ class Part:
 def parse_part(text: str) -> Part:
     """The part that a text such as "lowering: aten.argmin" names.
 
-    Raises UsageError for another form, and for a part of code generation that does not exist.
+    Raises UsageError for another form, and for a part of capture or code generation that does not exist.
     """
     kind, colon, name = (piece.strip() for piece in text.partition(":"))
-    if kind not in KINDS or not colon or not name or (kind == "codegen" and name not in CODEGEN):
+    names = {"codegen": tuple(CODEGEN), "capture": CAPTURE}
+    if kind not in KINDS or not colon or not name or (kind in names and name not in names[kind]):
+        known = "; ".join(f"of {kind} the names are {', '.join(those)}" for kind, those in names.items())
         raise UsageError(
             seen=f"part {text!r}",
-            expected=f"KIND:NAME, where KIND is one of {', '.join(KINDS)}; of codegen the names are {', '.join(CODEGEN)}",
+            expected=f"KIND:NAME, where KIND is one of {', '.join(KINDS)}; {known}",
             do="copy a part from the table that `torch-oracle localise` prints",
         )
     return Part(kind=kind, name=name)
@@ -87,6 +95,10 @@ def without(parts: list[Part]) -> Iterator[None]:
             stack.enter_context(_without_decompositions(by_kind["decomposition"]))
         for name in by_kind["codegen"]:
             stack.enter_context(config(**CODEGEN[name]))
+        if by_kind["capture"]:
+            stack.enter_context(without_capture(by_kind["capture"]))
+        if by_kind["call"]:
+            stack.enter_context(calls({}, by_kind["call"]))
         yield
 
 
@@ -107,6 +119,14 @@ class Seen:
     def lowerings(self) -> list[Part]:
         """The operators that were lowered."""
         return [Part(kind="lowering", name=name) for name in self.lowered]
+
+
+@contextlib.contextmanager
+def recording_calls() -> Iterator[dict[str, None]]:
+    """A context that records the names of the calls that Dynamo captures."""
+    seen: dict[str, None] = {}
+    with _without_caches(), calls(seen, frozenset()):
+        yield seen
 
 
 @contextlib.contextmanager
@@ -164,7 +184,7 @@ def lowering(called: dict[str, None], as_fallback: frozenset[str]) -> Iterator[N
                 return fallback_handler(target, add_to_fallback_set=False)(*args, **kwargs)
         return original(self, target, args, kwargs)
 
-    with _replaced(inductor_graph.GraphLowering, "call_function", call_function):
+    with replaced(inductor_graph.GraphLowering, "call_function", call_function):
         yield
 
 
@@ -177,7 +197,7 @@ def _recording_passes(names: dict[str, None]) -> Iterator[None]:
         names[passname] = None
         original(self, gm, passname, *args, **kwargs)
 
-    with _replaced(GraphTransformObserver, "__init__", init):
+    with replaced(GraphTransformObserver, "__init__", init):
         yield
 
 
@@ -189,18 +209,8 @@ def _without_decompositions(names: frozenset[str]) -> Iterator[None]:
     def select_decomp_table() -> Any:
         return {op: rule for op, rule in original().items() if not _is_named(op, names)}
 
-    with _replaced(module, "select_decomp_table", select_decomp_table):
+    with replaced(module, "select_decomp_table", select_decomp_table):
         yield
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Callable[..., Any]) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def _is_named(overload: Any, names: frozenset[str]) -> bool:

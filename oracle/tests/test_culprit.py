@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.backends import debugging
+from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+from torch._functorch.partitioners import default_partition
 from torch._inductor import compile_fx
 from torch._inductor import config as inductor_config
 
@@ -19,7 +22,9 @@ from oracle.localisation.culprit import Culprit, Trial, find_culprit
 from oracle.localisation.parts import Part, parse_part, recording, without
 from oracle.program import Call, Program
 from oracle.program.build import Instance, instantiate
+from oracle.subjects.base import CompileRequest
 from oracle.subjects.registry import load, resolve
+from oracle.subjects.torch_compile import TorchCompile
 from oracle.symptom import Symptom, symptom_of
 from oracle.verdict import Status, Verdict
 
@@ -170,14 +175,99 @@ def test_a_wrong_fusion_is_not_blamed_on_a_lowering_that_prevents_it(monkeypatch
         assert search._of_code(lowerings).text == ("codegen: fusion" if is_fusion else "lowering: aten.add")
 
 
+# ----------------------------------------------------------------------------------------------- Dynamo and AOT autograd
+
+
+def _calls(source: str, *calls: Call) -> Callable[[], Instance]:
+    program = Program(name="case", source=f"import torch\n\n{textwrap.dedent(source)}", calls=calls)
+    return lambda: instantiate(program)
+
+
+def _vector(size: int, **more: Any) -> list[Any]:
+    return [{"$": "tensor", "shape": [size], "dtype": "float32", **more}]
+
+
+def _found(make: Callable[[], Instance], subject: TorchCompile) -> Culprit:
+    verdict = judge_subject(eager=EagerState(make=make), subject=subject, options=CaseOptions()).verdict
+    return find_culprit(make, subject, symptom_of(verdict))
+
+
+def test_a_call_that_is_captured_wrongly_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = TorchInGraphFunctionVariable.call_function
+
+    def wrong(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        result = original(self, tx, args, kwargs)
+        return result.call_method(tx, "neg", [], {}) if self.value is torch.hypot else result
+
+    monkeypatch.setattr(TorchInGraphFunctionVariable, "call_function", wrong)
+    found = _culprit(_program("b = a0.exp() + 1\nreturn torch.hypot(b, a0).log()", (4,)), "dynamo")
+    assert (found.text, found.parts) == ("call: hypot", (Part(kind="call", name="hypot"),))
+    assert found.trials[-1].outcome == "wrong"  # with all other calls left out
+    names = {name for trial in found.trials for name in trial.parts}
+    assert names == {f"call: {name}" for name in ("exp", "hypot", "log")}
+
+
+def test_a_program_of_one_call_whose_metadata_is_wrong_does_not_blame_the_call() -> None:
+    subject = load(resolve("aot_eager"))
+    symptom = Symptom(status=Status.FAIL_METADATA.value, kind="output.requires_grad is False")
+    search = culprit_module._Search(_program("return a0.exp()", (4,)), subject, symptom, float("inf"))
+    outcomes = iter(["right"])
+    search.without = lambda parts: next(outcomes)  # type: ignore[method-assign]
+    assert search._call([Part(kind="call", name="exp")]) == ()
+
+
+def test_code_that_is_used_again_without_a_guard_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compiled(self: TorchCompile, request: CompileRequest) -> Callable[..., Any]:
+        options: dict[str, Any] = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+        return torch.compile(request.target, backend="eager", options=options)
+
+    monkeypatch.setattr(TorchCompile, "compile", compiled)
+    source = "FACTOR = 2\n\ndef program(a):\n    return a * FACTOR\n"
+    make = _calls(source, Call(args=_vector(4)), Call(args=_vector(4), before="FACTOR = 3"))
+    assert _culprit(make, "dynamo").text == "capture: code used again"
+
+
+def test_a_wrong_graph_for_dynamic_sizes_is_the_culprit() -> None:
+    def backend(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+        is_dynamic = any(isinstance(value, torch.SymInt) for value in inputs)
+        return (lambda *args: [result + 1 for result in module(*args)]) if is_dynamic else module.forward
+
+    make = _calls("def program(a):\n    return a * a.shape[0]\n", Call(args=_vector(4)), Call(args=_vector(5)))
+    found = _found(make, TorchCompile(resolve("dynamo"), backend=backend))
+    assert found.text == "capture: dynamic sizes"
+
+
+def test_a_wrong_partition_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(*args: Any, **kwargs: Any) -> Any:
+        forward, backward = default_partition(*args, **kwargs)
+        (output,) = (node for node in backward.graph.nodes if node.op == "output")
+        with backward.graph.inserting_before(output):
+            negated = [node and backward.graph.call_function(torch.neg, (node,)) for node in output.args[0]]
+        output.args = (tuple(negated),)
+        backward.recompile()
+        return forward, backward
+
+    monkeypatch.setattr(debugging, "min_cut_rematerialization_partition", wrong)
+    call = Call(args=_vector(4, requires_grad=True), backward=True)
+    make = _calls("def program(a):\n    return a.exp() * a.sin()\n", call)
+    assert _culprit(make, "aot_eager").text == "capture: recomputation in backward"
+
+
 # --------------------------------------------------------------------------------------------------------------- parts
 
 
 def test_a_part_is_written_as_it_is_read() -> None:
-    for text in ("lowering: aten.argmin", "pass: remove_noop_ops", "codegen: vector code", "decomposition: aten.hypot"):
+    front = ("call: addcdiv", "capture: dynamic sizes")
+    for text in (
+        *front,
+        "lowering: aten.argmin",
+        "pass: remove_noop_ops",
+        "codegen: vector code",
+        "decomposition: aten.hypot",
+    ):
         assert str(parse_part(text)) == text
     assert str(Part(kind="lowering", name="aten.argmin.default")) == "lowering: aten.argmin"
-    for wrong in ("lowering", "lowering:", "scheduler: x", "codegen: vectors", ""):
+    for wrong in ("lowering", "lowering:", "scheduler: x", "codegen: vectors", "capture: x", ""):
         with pytest.raises(UsageError, match="KIND:NAME"):
             parse_part(wrong)
 
