@@ -52,7 +52,11 @@ def check(
             check_requirements(spec)
             _check_parts(spec, parts)
         questions = Questions.about(lambda: instantiate(asked.program))
-        verdicts = {spec.name: questions.verdict(spec, parts) for spec in subjects}
+        judged = {spec.name: questions.verdict_without(spec, parts) for spec in subjects}
+    verdicts = {name: verdict for name, (verdict, _) in judged.items()}
+    for name, (_, absent) in judged.items():
+        if absent:
+            sys.stderr.write(f"{name} does not use {', '.join(map(repr, absent))} for this program\n")
     if as_json:
         sys.stdout.write(json.dumps({name: verdict.to_json() for name, verdict in verdicts.items()}, indent=2) + "\n")
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -82,15 +82,24 @@ def parse_part(text: str) -> Part:
 
 
 @contextlib.contextmanager
-def without(parts: list[Part]) -> Iterator[None]:
-    """A context without any of these parts, and without caches of compiled graphs."""
+def without(parts: Sequence[Part]) -> Iterator[Callable[[], list[Part]]]:
+    """A context without any of these parts, and without caches of compiled graphs.
+
+    Gives a function that returns the parts that did not take part in what was compiled in the context, such as a name that is
+    written wrong.
+    """
     by_kind = {kind: frozenset(part.name for part in parts if part.kind == kind) for kind in KINDS}
+    passes: dict[str, None] = {}
+    lowered: dict[str, None] = {}
+    called: dict[str, None] = {}
+    decomposed = [*map(str, torch._inductor.compile_fx.select_decomp_table())] if by_kind["decomposition"] else []
     with contextlib.ExitStack() as stack:
         stack.enter_context(_without_caches())
         if by_kind["pass"]:
             stack.enter_context(config(disabled_passes=",".join(sorted(by_kind["pass"]))))
+            stack.enter_context(_recording_passes(passes))
         if by_kind["lowering"]:
-            stack.enter_context(lowering({}, by_kind["lowering"]))
+            stack.enter_context(lowering(lowered, by_kind["lowering"]))
         if by_kind["decomposition"]:
             stack.enter_context(_without_decompositions(by_kind["decomposition"]))
         for name in by_kind["codegen"]:
@@ -98,8 +107,22 @@ def without(parts: list[Part]) -> Iterator[None]:
         if by_kind["capture"]:
             stack.enter_context(without_capture(by_kind["capture"]))
         if by_kind["call"]:
-            stack.enter_context(calls({}, by_kind["call"]))
-        yield
+            stack.enter_context(calls(called, by_kind["call"]))
+        names: dict[str, Iterable[str]] = {
+            "pass": passes,
+            "lowering": lowered,
+            "call": called,
+            "decomposition": decomposed,
+        }
+
+        def absent() -> list[Part]:
+            return [
+                part
+                for part in parts
+                if part.kind in names and not any(part.name in (name, _packet(name)) for name in names[part.kind])
+            ]
+
+        yield absent
 
 
 # ---------------------------------------------------------------------------------------------- parts that take part

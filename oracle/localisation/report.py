@@ -57,7 +57,7 @@ class Localisation:
         if not self.shown:
             reason = f"  {self.verdict.symptom}\n" if self.verdict.symptom else ""
             return f"{head} differ from eager\n{reason}"
-        parts = [f"{head}\n  {self.verdict.symptom}\n", *self._tables(), self._conclusion()]
+        parts = [f"{head}\n  {self.verdict.symptom}\n", self._conclusion(), *self._tables()]
         if check:
             parts.append(f"To repeat a row: {check} OPTIONS\n")
         return "\n".join(parts)

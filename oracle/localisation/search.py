@@ -71,19 +71,25 @@ class Questions:
 
     def verdict(self, spec: SubjectSpec, parts: Sequence[Part] = ()) -> Verdict:
         """The verdict on a subject, without these parts of it."""
+        return self.verdict_without(spec, parts)[0]
+
+    def verdict_without(self, spec: SubjectSpec, parts: Sequence[Part]) -> tuple[Verdict, list[str]]:
+        """The verdict on a subject without these parts of it, and those that it does not use for this program."""
         subject = self.subject(spec)  # its compiler is imported here, once, and not in every child
 
         def judged() -> Any:
             settle_in_fork()
-            with without([*parts]) if parts else contextlib.nullcontext():
-                return judge_subject(eager=self.eager, subject=subject, options=CaseOptions()).verdict.to_json()
+            with without(parts) if parts else contextlib.nullcontext(list) as absent:
+                verdict = judge_subject(eager=self.eager, subject=subject, options=CaseOptions()).verdict
+                return {"verdict": verdict.to_json(), "absent": [*map(str, absent())]}
 
         try:
-            return Verdict.from_json(in_child(judged, timeout_s=self.timeout_s))
+            answer = in_child(judged, timeout_s=self.timeout_s)
+            return Verdict.from_json(answer["verdict"]), answer["absent"]
         except ChildLateError as late:
-            return Verdict(status=Status.TIMEOUT, symptom=str(late))
+            return Verdict(status=Status.TIMEOUT, symptom=str(late)), []
         except ChildDiedError as died:
-            return Verdict(status=Status.CRASH, symptom=f"the process died of {died}")
+            return Verdict(status=Status.CRASH, symptom=f"the process died of {died}"), []
 
     def answer(self, what: str, work: Callable[[], Any], made: Callable[[Any], _Answer], otherwise: _Answer) -> _Answer:
         """What `work` finds in a forked process; `otherwise` if it dies or takes too long, which `unanswered` then tells."""

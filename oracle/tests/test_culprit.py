@@ -212,7 +212,7 @@ def test_a_program_of_one_call_whose_metadata_is_wrong_does_not_blame_the_call()
     symptom = Symptom(status=Status.FAIL_METADATA.value, kind="output.requires_grad is False")
     search = culprit_module._Search(_program("return a0.exp()", (4,)), subject, symptom, float("inf"))
     outcomes = iter(["right"])
-    search.without = lambda parts: next(outcomes)  # type: ignore[method-assign]
+    search.without = lambda parts: next(outcomes)
     assert search._call([Part(kind="call", name="exp")]) == ()
 
 
@@ -286,8 +286,19 @@ def test_a_lowering_falls_back_by_its_name() -> None:
         assert "lowering: aten.log1p" in map(str, seen.lowerings())
         with without([parse_part("lowering: aten.log1p")]):
             assert _symptom(make, "inductor").status == "pass"
-        with without([parse_part("lowering: aten.sin")]):
+        with without([parse_part("lowering: aten.sin"), parse_part("lowering: aten.sn")]) as absent:
             assert _symptom(make, "inductor") == _WRONG
+            assert absent() == [parse_part("lowering: aten.sn")]
+
+
+def test_parts_that_take_no_part_are_told() -> None:
+    parts = [
+        parse_part(text)
+        for text in ("call: exp", "call: ecks", "decomposition: aten.hypot", "decomposition: aten.hpot")
+    ]
+    with without(parts) as absent:
+        assert _symptom(_program("return a0.exp()", (4,)), "aot_eager").status == "pass"
+        assert [str(part) for part in absent()] == ["call: ecks", "decomposition: aten.adr"]
 
 
 @pytest.mark.slow
