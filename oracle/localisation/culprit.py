@@ -33,7 +33,7 @@ from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status
 
 _CPU_BUDGET_S = 40.0
-_OF_VALUES = (Status.FAIL_ACCURACY, Status.FAIL_GRAD, Status.FAIL_STRIDE, Status.FAIL_RNG, Status.FAIL_GUARD)
+_OF_VALUES = (Status.FAIL_ACCURACY, Status.FAIL_STRIDE, Status.FAIL_RNG, Status.FAIL_GUARD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,15 +239,18 @@ class _Search:
     def _call(self, parts: list[Part]) -> tuple[Part, ...]:
         """The call that is wrong if it alone is captured, and right if it is not; () if there is no such one.
 
-        A break in the graph changes more than one call. Therefore both are asked. A program of a single call may be wrong for
-        what is around it, which values do not show: its gradient mode, or what its arguments share.
+        A break in the graph changes more than one call, therefore both are asked. In a program of a single call, what is around
+        the call may be wrong instead: a write, its gradient, what its arguments share. There only values and strides of a call
+        that writes nothing blame it.
         """
         cure = self.smallest_cure(parts)
         others = [part for part in parts if part not in cure]
         if len(cure) != 1:
             return ()
-        is_alone = self.without(others) == "wrong" if others else Status(self._symptom.status) in _OF_VALUES
-        return cure if is_alone else ()
+        if others:
+            return cure if self.without(others) == "wrong" else ()
+        is_write = re.search(r"[^_]_$|^__setitem__$", cure[0].name) is not None
+        return cure if Status(self._symptom.status) in _OF_VALUES and not is_write else ()
 
     def _of_code(self, lowerings: list[Part]) -> Culprit:
         """The culprit behind the passes. Without fusion, or with one lowering less, much is different in the code."""

@@ -207,13 +207,24 @@ def test_a_call_that_is_captured_wrongly_is_the_culprit(monkeypatch: pytest.Monk
     assert names == {f"call: {name}" for name in ("exp", "hypot", "log")}
 
 
-def test_a_program_of_one_call_whose_metadata_is_wrong_does_not_blame_the_call() -> None:
-    subject = load(resolve("aot_eager"))
-    symptom = Symptom(status=Status.FAIL_METADATA.value, kind="output.requires_grad is False")
-    search = culprit_module._Search(_program("return a0.exp()", (4,)), subject, symptom, float("inf"))
-    outcomes = iter(["right"])
-    search.without = lambda parts: next(outcomes)
-    assert search._call([Part(kind="call", name="exp")]) == ()
+@pytest.mark.parametrize(
+    ("status", "name", "is_blamed"),
+    [
+        (Status.FAIL_ACCURACY, "exp", True),
+        (Status.FAIL_STRIDE, "exp", True),
+        (Status.FAIL_METADATA, "exp", False),  # perhaps of the gradient mode
+        (Status.FAIL_ACCURACY, "exp_", False),  # perhaps of a write
+        (Status.FAIL_ACCURACY, "__setitem__", False),
+    ],
+)
+def test_the_only_call_is_blamed_for_its_values(status: Status, name: str, is_blamed: bool) -> None:
+    symptom = Symptom(status=status.value, kind="")
+    search = culprit_module._Search(
+        _program("return a0.exp()", (4,)), load(resolve("aot_eager")), symptom, float("inf")
+    )
+    search.without = lambda parts: "right"
+    part = Part(kind="call", name=name)
+    assert search._call([part]) == ((part,) if is_blamed else ())
 
 
 def test_code_that_is_used_again_without_a_guard_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +308,7 @@ def test_parts_that_take_no_part_are_told() -> None:
         for text in ("call: exp", "call: ecks", "decomposition: aten.hypot", "decomposition: aten.hpot")
     ]
     with without(parts) as absent:
-        assert _symptom(_program("return a0.exp()", (4,)), "aot_eager").status == "pass"
+        assert _symptom(_program("return a0.exp().log()", (4,)), "aot_eager").status == "pass"
         assert [str(part) for part in absent()] == ["call: ecks", "decomposition: aten.adr"]
 
 
