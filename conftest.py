@@ -7,7 +7,7 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,18 @@ def pytest_collection_finish() -> None:
         torch.backends.disable_global_flags.__globals__["__allow_nonbracketed_mutation_flag"] = True
     # The modules of all tests stay until the process ends. A collection that walks them takes most of a second, and the
     # children that tests fork would copy each page that it writes to.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _what_stays_is_walked_once() -> Iterator[None]:
+    """Whatever a module's tests leave in the process is not walked by the collections that come after.
+
+    Compilers keep much for the life of the process. After some thousand tests a full collection, which each fork and each timing
+    begins with, would take seconds.
+    """
+    yield
     gc.collect()
     gc.freeze()
 

@@ -76,7 +76,7 @@ def explain(
     db: DbOption = DEFAULT_DB,
 ) -> None:
     """Show what a compiler makes of a program that passes: graphs, breaks, guards, recompiles, memory."""
-    _run("triage.looking", "explain", locals())
+    _run("triage.explaining", "explain", locals())
 
 
 def minimise(

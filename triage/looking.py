@@ -1,4 +1,4 @@
-"""The commands that look at one program: `torch-oracle check | localise | explain`.
+"""The commands that look at a wrong program: `torch-oracle check | localise`.
 
 Exit codes: 0 the program agrees with eager, 1 it differs.
 """
@@ -15,8 +15,6 @@ from rich.console import Console
 
 from oracle.checking import describe
 from oracle.errors import UsageError
-from oracle.explaining import explain as explain_program
-from oracle.explanation import explained
 from oracle.localisation.parts import FRONT_KINDS, Part, parse_part
 from oracle.localisation.search import Questions, localise_program
 from oracle.localisation.steps.passes import BACKENDS
@@ -107,22 +105,3 @@ def localise(
     else:
         sys.stdout.write(found.text(check=asked.command("check")))
     raise typer.Exit(int(found.shown > 0))
-
-
-def explain(
-    *,
-    target: str,
-    inputs: str,
-    calls: int,
-    seed: int,
-    dynamic: bool | None,
-    allow_effects: bool,
-    db: str,
-) -> None:
-    """Show what a compiler makes of a program that passes: graphs, breaks, guards, recompiles, memory."""
-    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
-    options = FileOptions(inputs=inputs, calls=calls, seed=seed, dynamic=dynamic, allow_effects=allow_effects)
-    with without_prints():
-        asked = find_target(target, subject="dynamo", db=db, options=options)
-        found = explain_program(lambda: instantiate(asked.program))
-    sys.stdout.write(explained(found) + "\n")

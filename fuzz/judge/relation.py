@@ -30,7 +30,6 @@ from oracle.observe.outcome import Outcome, Returned
 from oracle.program import ComparePolicy, Program
 from oracle.program.build import ProgramLoadError, instantiate
 from oracle.subjects.base import Subject
-from oracle.subjects.refimpl import ThroughRefimpl
 from oracle.subjects.registry import load, resolve
 from oracle.symptom import symptom_of, with_relation
 from oracle.verdict import Status, Verdict
@@ -150,6 +149,9 @@ def _by_road(program: Program, relation: Relation, subject: Subject, progress: P
             progress("subject")
             return CaseResult(verdict=judge_in_fresh_process(program, subject.spec))
         case Road.REFIMPL:
+            # Takes two seconds to import, and most processes that judge a program never come here.
+            from oracle.subjects.refimpl import ThroughRefimpl  # noqa: PLC0415
+
             return _case(replace(program, policy=_POLICY), ThroughRefimpl(subject), progress)
 
 

@@ -24,7 +24,6 @@ from fuzz.program.structure import FuzzProgram
 from fuzz.reduce.from_program import Way, forms
 from fuzz.reduce.scout import suspects
 from oracle.errors import InternalError
-from oracle.localisation.culprit import find_culprit
 from oracle.program import Program
 from oracle.program.build import instantiate
 from oracle.subjects.base import Subject
@@ -202,6 +201,9 @@ def _answer(message: dict[str, Any]) -> dict[str, Any]:
         if message["ask"] == "suspects":
             return {"suspects": suspects(program, subject)}
         if message["ask"] == "culprit":
+            # Imports Inductor, which takes seconds, and which most reductions do not need.
+            from oracle.localisation.culprit import find_culprit  # noqa: PLC0415
+
             plain, symptom = to_program(program, name="culprit"), Symptom.from_json(message["symptom"])
             return {"culprit": find_culprit(lambda: instantiate(plain), subject, symptom).text}
         if message["relation"]:

@@ -34,15 +34,18 @@ def _localised(target: str, inputs: str, backend: str, *, backward: bool) -> Loc
             "transformer.py:Transformer", "i64[1, 4] < 32", "wrong_softmax", "weights = scores.softmax",
             "layers.0.attention", "softmax", marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             "transformer.py:Transformer(depth=1)", "i64[1, 4] < 32", "wrong_floor_divide", "bucket = (distance // 2)",
-            "bias", "floordiv",
+            "bias", "floordiv", marks=pytest.mark.slow,
         ),
         pytest.param(
             "unet.py:UNet(width=2)", "f32[1, 3, 8, 8]", "wrong_interpolate", "x = F.interpolate(", "ups.0", "interpolate",
             marks=pytest.mark.slow,
         ),
-        ("experts.py:Model(depth=1)", "f32[1, 4, 8]", "wrong_index_add", ".index_add_(", "mixtures.0", "index_add_"),
+        pytest.param(
+            "experts.py:Model(depth=1)", "f32[1, 4, 8]", "wrong_index_add", ".index_add_(", "mixtures.0", "index_add_",
+            marks=pytest.mark.slow,
+        ),
         ("state_space.py:StateSpace(depth=1)", "f32[1, 2, 6]", "wrong_cumsum", "torch.cumsum(", "total", "cumsum"),
     ],
 )  # fmt: skip

@@ -26,7 +26,12 @@ def selected() -> tuple[Entry, ...]:
     return tuple(selection(all_entries()))
 
 
-WRONG = sorted({entry.kind for entry in selected() if entry.is_wrong})
+# Of wrong random numbers each takes up to 64 runs of eager: half of the time of this file. `make battery` has them, too.
+_SLOW = ("random",)
+WRONG = [
+    pytest.param(kind, marks=pytest.mark.slow) if kind in _SLOW else kind
+    for kind in sorted({entry.kind for entry in selected() if entry.is_wrong})
+]
 RIGHT = sorted({entry.kind for entry in selected() if not entry.is_wrong})
 
 
