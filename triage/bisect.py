@@ -199,7 +199,7 @@ def question_about(target: Target, *, timeout_s: float, runs: int = 1, python: s
             seen=f"{target.name}: {verdict.status.value}: {verdict.symptom}",
             expected="a program that eager runs, twice with the same results", do="correct the program or its inputs",
         )  # fmt: skip
-    folders = _folders(target)
+    folders = folders_of(target)
     tried: list[Ran] = []
     for script in _scripts(target.program, target.subject, verdict):
         ran = run_script(python, script, folders=folders, timeout_s=timeout_s, runs=runs)
@@ -235,7 +235,7 @@ def _scripts(program: Program, subject: SubjectSpec, verdict: Verdict) -> list[S
     ]
 
 
-def _folders(target: Target) -> tuple[str, ...]:
+def folders_of(target: Target) -> tuple[str, ...]:
     """Folders of the user's own code, which other interpreters have not installed."""
     found = []
     if (named := TARGET.match(target.words[0])) is not None:

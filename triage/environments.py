@@ -33,12 +33,17 @@ def parse_versions(text: str) -> list[str]:
     """The versions of torch in a text such as "2.11.0,2.12.0", each once. Raises UsageError for text that is none."""
     versions = list(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
     for version in versions:
-        if not _VERSION.match(version):
+        if not is_version(version):
             raise UsageError(
                 seen=f"--torch {version!r}", expected="versions separated by commas, such as 2.12.0,2.13.0",
                 do="for a build of your own, name its interpreter: --python PATH",
             )  # fmt: skip
     return versions
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is a version of torch, such as 2.12.0, and not the path of an interpreter."""
+    return _VERSION.match(text) is not None
 
 
 def cache_folder() -> Path:

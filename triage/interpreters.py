@@ -131,30 +131,22 @@ def run_script(python: str, script: Script, *, folders: Sequence[str] = (), time
 def _run_once(python: str, script: Script, folders: Sequence[str], timeout_s: float) -> Ran:
     with tempfile.TemporaryDirectory(prefix="torch-oracle-") as name:
         folder = Path(name)
-        path, answer, printed = folder / "script.py", folder / "answer.json", folder / "stdout"
+        path, answer = folder / "script.py", folder / "answer.json"
         path.write_text(script.text, encoding="utf-8")
-        (folder / "empty").mkdir()
-        started = time.monotonic()
-        with printed.open("wb") as out, (folder / "stderr").open("wb") as err:
-            child = subprocess.Popen(
-                [python, "-c", _WRAPPER, str(answer), str(path), script.module],
-                stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=folder / "empty",
-                env=_environment(script, folders, folder), start_new_session=True,
-            )  # fmt: skip
-            code = _ended(child, timeout_s)
-        seconds = time.monotonic() - started
+        ended = run_child(
+            [python, "-c", _WRAPPER, str(answer), str(path), script.module],
+            scratch=folder, folders=folders, env=script.env, timeout_s=timeout_s,
+        )  # fmt: skip
         told: dict[str, Any] = json.loads(answer.read_text(encoding="utf-8")) if answer.is_file() else {}
-        output = printed.read_text(encoding="utf-8", errors="replace")
-        errors = (folder / "stderr").read_text(encoding="utf-8", errors="replace")
     ran = Ran(
-        result=Result.CANNOT_RUN, seconds=seconds, torch=told.get("torch", ""), python=told.get("python", ""),
+        result=Result.CANNOT_RUN, seconds=ended.seconds, torch=told.get("torch", ""), python=told.get("python", ""),
         origin=told.get("origin", ""),
     )  # fmt: skip
-    if code is None:
+    if ended.code is None:
         return replace(ran, result=Result.TIMEOUT, what=f"no end within {timeout_s:.0f} s")
     if "code" not in told:
-        return replace(ran, what=told.get("error") or _death(code, errors))
-    eager, compiled = _parts(output)
+        return replace(ran, what=told.get("error") or ended.death)
+    eager, compiled = _parts(ended.output)
     refused = tuple(_raised(eager))
     if len(refused) > script.eager_raises:
         return replace(ran, what=f"eager raises {refused[0]}", eager_raises=refused)
@@ -166,13 +158,51 @@ def _run_once(python: str, script: Script, folders: Sequence[str], timeout_s: fl
     return replace(ran, result=Result.BUG, what=_what_differs(compiled, script.asked), eager_raises=refused)
 
 
-def _environment(script: Script, folders: Sequence[str], scratch: Path) -> dict[str, str]:
+# ------------------------------------------------------------------------------------------------------------------ child
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a child process ended, and what it printed."""
+
+    code: int | None  # None: it took too long and was stopped
+    seconds: float
+    output: str
+    errors: str
+
+    @property
+    def death(self) -> str:
+        """Why there is no answer: a signal, or the last line of stderr."""
+        if self.code is not None and self.code < 0:
+            return f"died of signal {-self.code}"
+        lines = self.errors.strip().splitlines()
+        return lines[-1].strip() if lines else f"exit code {self.code}"
+
+
+def run_child(
+    words: Sequence[str], *, scratch: Path, folders: Sequence[str], env: Mapping[str, str], timeout_s: float
+) -> Ended:
+    """Runs an interpreter in an empty folder. Compiled code is kept in `scratch`, so that none is taken from earlier runs."""
+    (scratch / "empty").mkdir()
+    started = time.monotonic()
+    with (scratch / "stdout").open("wb") as out, (scratch / "stderr").open("wb") as err:
+        child = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=scratch / "empty",
+            env=_environment(env, folders, scratch), start_new_session=True,
+        )  # fmt: skip
+        code = _ended(child, timeout_s)
+    seconds = time.monotonic() - started
+    output, errors = ((scratch / name).read_text(encoding="utf-8", errors="replace") for name in ("stdout", "stderr"))
+    return Ended(code=code, seconds=seconds, output=output, errors=errors)
+
+
+def _environment(own: Mapping[str, str], folders: Sequence[str], scratch: Path) -> dict[str, str]:
     inherited = {name: text for name, text in os.environ.items() if name != "PYTHONHOME"}
     more = inherited.get("PYTHONPATH", "").split(os.pathsep)
     paths = [*folders, *(os.path.abspath(path) for path in more if path)]  # the script runs in another folder
     return {
         **inherited,
-        **script.env,
+        **own,
         "PYTHONPATH": os.pathsep.join(paths),
         # A file that is changed within a second, and keeps its size, would be taken from its bytecode.
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -193,14 +223,6 @@ def _ended(child: subprocess.Popen[bytes], timeout_s: float) -> int | None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-
-
-def _death(code: int, errors: str) -> str:
-    """Why there is no answer: a signal, or the last line of stderr."""
-    if code < 0:
-        return f"died of signal {-code}"
-    lines = errors.strip().splitlines()
-    return lines[-1].strip() if lines else f"exit code {code}"
 
 
 # -------------------------------------------------------------------------------------------------------- what it printed

@@ -26,6 +26,7 @@ from triage.commands import bisect
 from triage.environments import environment_folder, parse_versions
 from triage.interpreters import Ran, Result, Script, run_script
 from triage.target import Target
+from triage.tests.stand_ins import interpreter
 
 # A torch that is there at once. Real scripts are run in `test_the_command_...` below.
 _TORCH = "import os\n__version__ = os.environ.get('FAKE_TORCH', '2.12.0+cpu')\n"
@@ -51,15 +52,6 @@ def torch_folder(tmp_path: Path) -> str:
 def _ran(text: str, torch_folder: str, *, timeout_s: float = 60.0, **more: int) -> Ran:
     script = Script(text=text, asked=("value of output",))
     return run_script(sys.executable, replace(script, **more), folders=[torch_folder], timeout_s=timeout_s)
-
-
-def _interpreter(folder: Path, name: str, **variables: str) -> str:
-    """An interpreter that sets variables and is this one."""
-    path = folder / name
-    words = " ".join(f"{key}={value}" for key, value in variables.items())
-    path.write_text(f'#!/bin/sh\n{words} exec {sys.executable} "$@"\n')
-    path.chmod(0o755)
-    return str(path)
 
 
 # ------------------------------------------------------------------------------------------------------------- one run
@@ -217,9 +209,9 @@ def _question(text: str, torch_folder: str, *more: str, module: str = "") -> Que
 
 def test_versions_are_ordered_and_the_change_is_named(torch_folder: str, tmp_path: Path) -> None:
     pythons = [
-        _interpreter(tmp_path, "new", FAKE_TORCH="2.14.0.dev20261101+cpu", PLANTED="1"),
-        _interpreter(tmp_path, "old", FAKE_TORCH="2.9.1"),
-        _interpreter(tmp_path, "broken", FAKE_TORCH="2.12.0", BROKEN="1"),
+        interpreter(tmp_path, "new", FAKE_TORCH="2.14.0.dev20261101+cpu", PLANTED="1"),
+        interpreter(tmp_path, "old", FAKE_TORCH="2.9.1"),
+        interpreter(tmp_path, "broken", FAKE_TORCH="2.12.0", BROKEN="1"),
     ]
     text = "import os, sys\nassert 'BROKEN' not in os.environ, 'broken'\nsys.exit('PLANTED' in os.environ)"
     question = _question(text, torch_folder)
@@ -257,7 +249,7 @@ def test_the_conclusion_says_where_the_answer_changes(results: list[str], conclu
 
 
 def test_interpreters_of_one_version_are_told_apart(torch_folder: str, tmp_path: Path) -> None:
-    pythons = [_interpreter(tmp_path, "a"), _interpreter(tmp_path, "b", PLANTED="1")]
+    pythons = [interpreter(tmp_path, "a"), interpreter(tmp_path, "b", PLANTED="1")]
     text = "import os, sys\nsys.exit('PLANTED' in os.environ)"
     found = rows_of_versions(_question(text, torch_folder), pythons=pythons, timeout_s=60)
     assert found.conclusion == f"first bad: {pythons[1]} (good: {pythons[0]})"
@@ -414,7 +406,7 @@ def test_the_command_runs_a_program_by_this_torch_and_another_interpreter(
         "    def call(*args):\n        return [x + ('PLANTED' in os.environ) for x in gm(*args)]\n    return call\n"
     )
     (tmp_path / "model.py").write_text("import torch\n\ndef mix(a):\n    return torch.sin(a) * 2\n")
-    wrong, here = _interpreter(tmp_path, "wrong", PLANTED="1"), torch.__version__.partition("+")[0]
+    wrong, here = interpreter(tmp_path, "wrong", PLANTED="1"), torch.__version__.partition("+")[0]
     words = [f"{tmp_path}/model.py:mix", "--inputs", "f32[3]", "--subject", "planted_backend:wrong", "--json"]
     assert _run(*words, "--torch", here, "--python", wrong) == 1
     told = json.loads(capsys.readouterr().out)
