@@ -126,7 +126,7 @@ class EagerState:
         if policy.is_random is not None:
             self.is_random = policy.is_random
         else:
-            self.is_random = _draws(instance.program, self.first) and self._depends_on_seed(before)
+            self.is_random = draws_numbers(instance.program, self.first) and self._depends_on_seed(before)
 
     def further_runs(self, progress: Progress, before: ProcessState) -> Runs:
         """The further runs that the judge may need, each made once."""
@@ -236,7 +236,7 @@ def _bare_seconds(outcome: Outcome | None) -> float:
     return sum(call.seconds for call in outcome.calls) if isinstance(outcome, (Returned, Raised)) else 0.0
 
 
-def _draws(program: Program, outcome: Outcome | None) -> bool:
+def draws_numbers(program: Program, outcome: Outcome | None) -> bool:
     """Whether a run drew random numbers: a generator's state differs from its seeded state."""
     if not isinstance(outcome, (Returned, Raised)):
         return False
@@ -411,7 +411,7 @@ class _SubjectCase:
                 promises=Promises(
                     policy=self._program.policy, raises=self._program.expects_raise, own_stream=own_stream
                 ),
-                draws=_draws(self._program, first),
+                draws=draws_numbers(self._program, first),
                 is_random=is_random,
                 graphs=graphs,
             )

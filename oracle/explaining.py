@@ -71,6 +71,16 @@ def explain(make: Callable[[], Instance]) -> Explanation:
     )
 
 
+def captured_by_dynamo(make: Callable[[], Instance]) -> Capture:
+    """What Dynamo alone makes of the program. It forgets all compiled code before and after."""
+    before = snapshot()
+    try:
+        return _dynamo(make())[0]
+    finally:
+        torch._dynamo.reset()
+        restore(before)
+
+
 def _dynamo(instance: Instance) -> tuple[Capture, list[torch.fx.GraphModule], Outcome]:
     graphs: list[torch.fx.GraphModule] = []
     guards: dict[str, None] = {}
@@ -94,10 +104,12 @@ def _dynamo(instance: Instance) -> tuple[Capture, list[torch.fx.GraphModule], Ou
     capture = Capture(
         name="Dynamo",
         graphs=tuple(map(_operators, graphs)),
-        breaks=_breaks((_short(each.reason), _line_of(each.user_stack), len(each.user_stack)) for each in reasons),
+        breaks=breaks_once(
+            (short_reason(each.reason), _line_of(each.user_stack), len(each.user_stack)) for each in reasons
+        ),
         guards=tuple(sorted(guards, key=lambda text: text.startswith(_OF_TORCH))),
         recompiles=tuple(
-            _readable(metrics.recompile_reason)
+            readable(metrics.recompile_reason)
             for metrics in dynamo_utils.get_compilation_metrics()
             if metrics.recompile_reason
         ),
@@ -120,9 +132,9 @@ def _refimpl(instance: Instance) -> Capture:
     return Capture(
         name="refimpl",
         graphs=tuple(_operators(segment.graph) for segment in segments if segment.graph is not None),
-        breaks=_breaks((each.reason, each.where, each.depth) for each in segments if each.reason is not None),
-        guards=tuple(dict.fromkeys(_readable(guard) for segment in segments for guard in segment.guards)),
-        recompiles=tuple(map(_readable, subject.failed_guards)),
+        breaks=breaks_once((each.reason, each.where, each.depth) for each in segments if each.reason is not None),
+        guards=tuple(dict.fromkeys(readable(guard) for segment in segments for guard in segment.guards)),
+        recompiles=tuple(map(readable, subject.failed_guards)),
         error=_error(outcome),
     )
 
@@ -160,20 +172,23 @@ def _operator(graph_module: torch.fx.GraphModule, node: torch.fx.Node) -> str:
     )
 
 
-def _breaks(found: Iterable[tuple[str, tuple[str, int] | None, int]]) -> tuple[Break, ...]:
+def breaks_once(
+    found: Iterable[tuple[str, tuple[str, int] | None, int]], show: Callable[[str, int], str] | None = None
+) -> tuple[Break, ...]:
     """Graph breaks of (reason, line, depth). One in a called function is left out where that function has the same break itself:
-    both systems then capture the caller up to the call, and the called function alone.
+    both systems then capture the caller up to the call, and the called function alone. `show` writes a file and line, by default
+    with the line's text.
     """
     listed = list(found)
     own = {where for _, where, depth in listed if depth <= 1}
     return tuple(
-        Break(reason=reason, where=_place(*where) if where else "")
+        Break(reason=reason, where=(show or _place)(*where) if where else "")
         for reason, where, depth in listed
         if depth <= 1 or where not in own
     )
 
 
-def _short(reason: str) -> str:
+def short_reason(reason: str) -> str:
     """The first line of a reason, and the explanation below it."""
     first, _, rest = reason.partition("\n")
     found = re.search(r"^\s*Explanation: (.*)$", rest, re.MULTILINE)
@@ -195,13 +210,13 @@ def _guard_text(guard: Any) -> str:
     held = guard.obj_weakref() if callable(guard.obj_weakref) else None
     if kind == "TENSOR_MATCH" and isinstance(held, torch.Tensor):
         facts = f"{str(held.dtype).removeprefix('torch.')} on {held.device}, shape {tuple(held.shape)}, stride {held.stride()}"
-        return _readable(f"{name}: a {type(held).__name__}, {facts}, requires_grad={held.requires_grad}")
+        return readable(f"{name}: a {type(held).__name__}, {facts}, requires_grad={held.requires_grad}")
     if not name and kind != "SHAPE_ENV":
         return ""
-    return _readable(" and ".join(guard.code_list)) if guard.code_list else ""
+    return readable(" and ".join(guard.code_list)) if guard.code_list else ""
 
 
-def _readable(text: str) -> str:
+def readable(text: str) -> str:
     """A guard without addresses, and with names of arguments as the program has them."""
     first = _COMMENT.sub("", text.strip().partition("\nUser stack trace")[0])
     line = _LOCAL.sub(r"\1", _ADDRESS.sub("", " ".join(first.split())))

@@ -11,10 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from oracle.measure import interleaved, peak_memory, synchronizer
-from oracle.observe.flatten import flatten
+from oracle.observe.repeated import repeated_call
 from oracle.program.build import Instance
 from oracle.program.inputs import clone_tree
 from oracle.records import Measurements
@@ -70,19 +68,4 @@ def _runner(instance: Instance, subject: Subject | None) -> tuple[Callable[[], N
                 backward=call.backward,
             )
         )
-    grad_modes = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference": torch.inference_mode}
-    grad_mode = grad_modes[call.grad_mode]
-
-    def run() -> None:
-        with grad_mode():
-            given, given_kwargs, _ = instance.arguments(args, kwargs)
-            result = target(*given, **given_kwargs)
-            if call.backward:
-                roots = [
-                    leaf.value
-                    for leaf in flatten(result, "")[0]
-                    if isinstance(leaf.value, torch.Tensor) and leaf.value.requires_grad
-                ]
-                torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
-
-    return run, target
+    return repeated_call(instance, target, args, kwargs), target

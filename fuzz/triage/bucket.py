@@ -110,22 +110,24 @@ def _operators_in(statement: Statement, program: FuzzProgram) -> set[str]:
     helpers = {definition.name: definition.text for definition in program.definitions}
     match statement:
         case OpCall(target=target) if target in helpers:
-            return _called_in(helpers[target])
+            return operators_in_text(helpers[target])
         case OpCall(target=target):
-            return {_spelled(target)}
+            return {spelled(target)}
         case Lines():
-            return _called_in(statement.text).union(
-                *(_called_in(helpers.get(name, "")) for name in statement.definitions)
+            return operators_in_text(statement.text).union(
+                *(operators_in_text(helpers.get(name, "")) for name in statement.definitions)
             )
         case Block():
-            return {_header_word(statement.header), *_called_in(statement.header)} - {""}
+            return {_header_word(statement.header), *operators_in_text(statement.header)} - {""}
 
 
-def _called_in(text: str) -> set[str]:
-    return {_spelled(word) for word in _CALLED.findall(text)}
+def operators_in_text(text: str) -> set[str]:
+    """The operators that a text calls by name, as in "torch.sin(a.add_(b))". Those written as symbols are not found."""
+    return {spelled(word) for word in _CALLED.findall(text)}
 
 
-def _spelled(target: str) -> str:
+def spelled(target: str) -> str:
+    """The common spelling of an operator: "floor_divide" for "operator.floordiv" and "Tensor.floor_divide_"."""
     parts = target.split(".")
     last = parts[3] if target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]  # without the overload's name
     plain = last if last.startswith("__") else last.rstrip("_") or last

@@ -71,14 +71,20 @@ def option_lines(config: Mapping[str, Any], subject: SubjectSpec) -> list[str]:
     return [f"import {module}" for module in modules] + [f"{name} = {value!r}" for name, value in config.items()]
 
 
-def compile_call(target: str, dynamic: bool | None, subject: SubjectSpec) -> str:
-    """The call of torch.compile as an expression. Raises UsageError for a subject that is no torch.compile."""
+def compile_keywords(dynamic: bool | None, subject: SubjectSpec) -> dict[str, Any]:
+    """The keywords of torch.compile that a subject's options stand for, without its backend."""
     options = {key: value for key, value in subject.options.items() if key in ("dynamic", "fullgraph", "mode")}
     if dynamic is not None:
         options.setdefault("dynamic", dynamic)
     nested = {k.removeprefix("options."): v for k, v in subject.options.items() if k.startswith("options.")}
     if nested:
         options["options"] = nested
+    return options
+
+
+def compile_call(target: str, dynamic: bool | None, subject: SubjectSpec) -> str:
+    """The call of torch.compile as an expression. Raises UsageError for a subject that is no torch.compile."""
+    options = compile_keywords(dynamic, subject)
     match subject.kind:
         case "torch_compile":
             options = {"backend": subject.options.get("backend", "inductor"), **options}

@@ -107,17 +107,33 @@ class FindingPattern:
             and (not self.one_of or not extra.isdisjoint(self.one_of))
             and len(extra) <= self.extra
         ) or any(fnmatchcase(finding.culprit, glob) and _operator_of(glob) in operators for glob in self.culprits)
-        calls = finding.program.get("calls", [])
-        texts = [line.strip() for call in calls for line in call.get("before", "").splitlines()]
         return (
             any(fnmatchcase(finding.kind, kind) for kind in self.kinds)
             and has_operators
             and (not finding.culprit or any(fnmatchcase(finding.culprit, glob) for glob in self.culprits))
-            and (not self.before or any(fnmatchcase(text, glob) for text in texts for glob in self.before))
-            and all(any(fnmatchcase(line.strip(), glob) for line in finding.source.splitlines()) for glob in self.lines)
-            and (not self.arguments or any(_fits(spec, self.arguments) for spec in _specs(calls)))
-            and (not self.shares_memory or any("storage" in s or s.get("$") == "same" for s in _specs(calls)))
+            and all(self.conditions(finding.program.get("calls", []), finding.source).values())
         )
+
+    def conditions(self, calls: Sequence[Mapping[str, Any]], source: str) -> dict[str, bool | None]:
+        """The conditions on calls (as JSON) and lines, in words, and whether each holds.
+
+        None: the program's source makes its arguments, so nothing is known of them.
+        """
+        texts = [line.strip() for call in calls for line in call.get("before", "").splitlines()]
+        lines, specs = [line.strip() for line in source.splitlines()], list(_specs(calls))
+        found: dict[str, bool | None] = {
+            f"the line {glob}": any(fnmatchcase(line, glob) for line in lines) for glob in self.lines
+        }
+        if self.before:
+            found[f"the statement {' or '.join(self.before)} before a call"] = any(
+                fnmatchcase(text, glob) for text in texts for glob in self.before
+            )
+        if self.arguments:
+            found["such arguments"] = any(_fits(spec, self.arguments) for spec in specs) if specs else None
+        if self.shares_memory:
+            shares = any("storage" in spec or spec.get("$") == "same" for spec in specs)
+            found["arguments that share memory"] = shares if specs else None
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,7 +61,7 @@ def with_known_issue(
         admitted = [
             issue
             for issue in ledger.with_message(seen.status, seen.kind)
-            if not issue.is_expired(day) and _reaches(issue, spec)
+            if not issue.is_expired(day) and reaches(issue, spec)
         ]
     if not admitted:
         return verdict
@@ -121,7 +121,7 @@ def _base(spec: SubjectSpec) -> str:
     return spec.name.partition("[")[0]
 
 
-def _reaches(issue: KnownIssue, spec: SubjectSpec) -> bool:
+def reaches(issue: KnownIssue, spec: SubjectSpec) -> bool:
     """Whether a subject includes the issue's rung: it is one of torch.compile's from that rung on."""
     if issue.subject not in LADDER:
         return fnmatchcase(spec.name, issue.rung)
