@@ -1,4 +1,4 @@
-"""The commands about one program: `torch-oracle check | localise | explain | minimise | repro | bisect | promote`.
+"""The commands about one program: `torch-oracle check | localise | explain | minimise | repro | bisect | advise | promote`.
 
 This module loads no torch, so that help is quick. What a command does is in the module that it names.
 """
@@ -146,6 +146,31 @@ def bisect(
 ) -> None:
     """Find since which version of torch, or which commit of your backend, a program goes wrong."""
     _run("triage.bisecting", "bisect", locals())
+
+
+def advise(
+    target: TargetArgument,
+    old: Annotated[
+        str,
+        typer.Option("--from", metavar="TORCH", help="A version of torch, such as 2.12.0, or an interpreter's path."),
+    ],
+    inputs: InputsOption = "",
+    subject: SubjectOption = "",
+    new: Annotated[
+        str, typer.Option("--to", metavar="TORCH", help="The same for the newer torch; by default the running one.")
+    ] = "",
+    pip: Annotated[str, typer.Option(help="More options for `pip install` of a version, such as an --index-url.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Processes of each version, which take turns.")] = 3,
+    timeout: Annotated[float, typer.Option(min=1.0, help="Seconds for one process.")] = 600.0,
+    calls: CallsOption = 3,
+    seed: SeedOption = 0,
+    dynamic: DynamicOption = None,
+    allow_effects: EffectsOption = False,
+    db: DbOption = DEFAULT_DB,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell what changes for a program between two versions of torch."""
+    _run("triage.advise.command", "advise", locals())
 
 
 def promote(
