@@ -15,6 +15,7 @@ from typing import Any
 
 from fuzz.triage.script_parts import compile_keywords
 from oracle.errors import UsageError
+from oracle.observe.outcome import Raised
 from oracle.program import Program
 from oracle.subjects.spec import SubjectSpec
 from triage.advise import worker
@@ -77,7 +78,7 @@ def ask_both(
 ) -> tuple[Side, Side]:
     """Both sides after `rounds` rounds. If `is_called` says that their times differ, more rounds have to confirm it.
 
-    Raises UsageError if an interpreter has no torch or no numpy.
+    Raises UsageError if an interpreter lacks a module that is needed.
     """
     sides = Side(python=old), Side(python=new)
     number = 0
@@ -104,12 +105,24 @@ def _ask(request: Request, python: str) -> Answer:
             env=request.subject.env, timeout_s=request.timeout_s,
         )  # fmt: skip
         answer = read_answer(answers, ended, request.timeout_s)
+    check_answer(answer, python)
+    return answer
+
+
+def check_answer(answer: Answer, python: str) -> None:
+    """Raises UsageError if the interpreter lacks torch, numpy, or a module that the program or the backend imports."""
     if not answer.torch:
         raise UsageError(
             seen=f"{python}: {answer.death}", expected="an interpreter that has torch and numpy",
             do="name another interpreter, or a version of torch",
         )  # fmt: skip
-    return answer
+    error = answer.eager.exception if isinstance(answer.eager, Raised) else None
+    text = f"{error.type_name}: {error.message}" if error is not None and error.phase == "load" else answer.death
+    if text.startswith("ModuleNotFoundError"):
+        raise UsageError(
+            seen=f"{python}: {text}", expected="an interpreter that has what the program and the backend import",
+            do="install it there; for a version of torch, name the package with --pip",
+        )  # fmt: skip
 
 
 def _ship(folder: Path) -> None:

@@ -28,6 +28,7 @@ import torch
 import torch._dynamo
 
 from oracle.configure import configured
+from oracle.errors import UsageError
 from oracle.measure import interleaved
 from oracle.observe import observe
 from oracle.observe.flatten import flatten
@@ -71,12 +72,15 @@ def main(folder: Path) -> None:
     tell(eager=written(eager, keep))
     tell(inputs=input_digests(program) if isinstance(eager, Returned) else {}, stage="compiled")
     compile_target = _compiler(request["compile"])
-    with configured(program.config):
-        before = _capture_begins()
-        compiled = _observed(program, compile_target)
-        tell(compiled=written(compiled, keep), capture=_capture(before), stage="speed")
-        if isinstance(eager, Returned) and isinstance(compiled, Returned):
-            tell(first_s=compiled.calls[0].seconds, **_speed(program, compile_target, request["speed_s"]))
+    try:
+        with configured(program.config):
+            before = _capture_begins()
+            compiled = _observed(program, compile_target)
+            tell(compiled=written(compiled, keep), capture=_capture(before), stage="speed")
+            if isinstance(eager, Returned) and isinstance(compiled, Returned):
+                tell(first_s=compiled.calls[0].seconds, **_speed(program, compile_target, request["speed_s"]))
+    except UsageError as error:  # an option of the compiler that this version lacks
+        tell(compiled=written(_raised(error, "options"), keep))
     tell(stage="end")
 
 
@@ -85,12 +89,15 @@ def _observed(program: Program, compile_target: Callable[..., Any] | None = None
     try:
         return observe(instantiate(program), compile_target=compile_target)
     except ProgramLoadError as error:
-        cause = error.__cause__ or error
-        names = tuple(kind.__qualname__ for kind in type(cause).__mro__)
-        facts = ExceptionFacts(
-            type_name=names[0], ancestry=names, message=str(cause), traceback="", call=0, phase="load"
-        )  # fmt: skip
-        return Raised(exception=facts)
+        return _raised(error.__cause__ or error, "load")
+
+
+def _raised(error: BaseException, phase: str) -> Raised:
+    names = tuple(kind.__qualname__ for kind in type(error).__mro__)
+    facts = ExceptionFacts(
+        type_name=names[0], ancestry=names, message=str(error), traceback="", call=0, phase=phase
+    )  # fmt: skip
+    return Raised(exception=facts)
 
 
 def input_digests(program: Program) -> dict[str, str]:

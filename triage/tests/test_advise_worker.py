@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from oracle.errors import UsageError
 from oracle.observe import observe
 from oracle.observe.outcome import Crashed, Outcome, Raised, Returned, TimedOut
 from oracle.program import Program, default_plan
@@ -20,6 +21,7 @@ from oracle.program.clone import bytes_of
 from oracle.program.input_text import parse_call
 from triage.advise import worker
 from triage.advise.answers import Answer, read_answer
+from triage.advise.asking import check_answer
 from triage.interpreters import Ended
 from triage.quiet import without_prints
 
@@ -148,6 +150,27 @@ def test_errors_of_eager_of_the_compiler_and_of_making_the_program_are_told(tmp_
     assert (found[1].eager.exception.type_name, found[1].eager.exception.phase) == ("AttributeError", "load")
     assert isinstance(found[2].eager, Raised)
     assert found[2].eager.exception.phase == "call"
+
+
+def test_an_option_that_a_version_lacks_is_an_error_of_the_compiled_program(tmp_path: Path) -> None:
+    program = _program(
+        "def program(x):\n    return x * 2\n", "f32[2]", config={"torch._dynamo.config.no_such_option": 1}
+    )
+    answer = _answer(program, tmp_path)
+    assert isinstance(answer.eager, Returned)
+    assert isinstance(answer.compiled, Raised)
+    assert "no_such_option" in answer.compiled.exception.message
+
+
+def test_a_missing_module_is_bad_input_and_no_change(tmp_path: Path) -> None:
+    answer = _answer(_program("import no_such_module\ndef program(x):\n    return x\n", "f32[2]"), tmp_path)
+    with pytest.raises(UsageError, match="ModuleNotFoundError: No module named 'no_such_module'"):
+        check_answer(answer, "python")
+    for other in (replace(answer, torch=""), replace(answer, eager=answer.compiled, death="ModuleNotFoundError: m")):
+        with pytest.raises(UsageError):
+            check_answer(other, "python")
+    returned = _answer(_program("def program(x):\n    return x\n", "f32[2]"), tmp_path)
+    check_answer(returned, "python")
 
 
 def test_a_worker_that_dies_leaves_what_it_knew(tmp_path: Path) -> None:
