@@ -84,10 +84,10 @@ class Advice:
         )
 
     def _bugs_line(self) -> tuple[str, str]:
+        if not self.bugs and not self.knows_operators:
+            return Change.UNKNOWN.value, "the program could not be captured here"
         if not self.bugs:
-            return (
-                "none" if self.knows_operators else Change.UNKNOWN.value
-            ), "no entry of the ledger has its operators"
+            return "none", "no entry of the ledger has its operators"
         sure = sum(bug.reason is not Reason.OPERATORS for bug in self.bugs)
         return "told", f"{sure} by more than operators, {len(self.bugs) - sure} by operators alone"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from oracle.errors import UsageError
 from oracle.explanation import Break
 from oracle.hygiene import snapshot
 from oracle.judge.evidence import calls_of
+from oracle.known.ledger import load_ledger
 from oracle.observe import observe
 from oracle.observe.outcome import Crashed, Outcome
 from oracle.program import Program, default_plan
@@ -20,6 +22,7 @@ from oracle.program.build import instantiate
 from oracle.program.input_text import parse_call
 from oracle.subjects.registry import resolve
 from oracle.verdict import Status
+from results.render import TextTable
 from triage.advise import asking
 from triage.advise.answers import Answer, CaptureFacts
 from triage.advise.asking import Request, Side, ask_both, check_subject, names_of
@@ -34,7 +37,9 @@ from triage.advise.aspects import (
     time_change,
     values_aspect,
 )
+from triage.advise.bugs import Reason, Touched
 from triage.advise.judged import Judged, judge_both
+from triage.advise.report import Advice
 from triage.advise.worker import input_digests
 
 _RIGHT = "a.sin().sum(0)"
@@ -113,7 +118,7 @@ def test_other_inputs_are_told_and_each_version_is_still_judged_against_its_eage
 
 
 def test_random_numbers_of_a_compilers_own_are_compared_by_their_distribution() -> None:
-    drawn, other = "torch.rand(a.shape)", "torch.rand(a.shape).flip(0)"
+    drawn, other = "torch.rand(50)", "torch.rand(50).flip(0)"
     judged = _judged(_side(drawn, other), _side(drawn, drawn), drawn, "inductor")
     assert judged.eager.is_same_bits
     assert judged.compiled.text == "not compared: a compiled program draws its own random numbers"
@@ -243,3 +248,40 @@ def test_a_subject_without_torch_compile_is_refused() -> None:
     for name in ("eager", "export", "refimpl.aot"):
         with pytest.raises(UsageError, match=r"torch\.compile with one of its backends"):
             check_subject(resolve(name))
+
+
+def test_the_text_has_a_line_for_each_aspect_then_a_table_then_what_is_behind_them() -> None:
+    old, new = _side(_RIGHT, _RIGHT), _side(_RIGHT, _WRONG, version="2.13.0")
+    judged = _judged(old, new)
+    issues = [issue for issue in load_ledger().issues if issue.finding is not None][:7]
+    bugs = [
+        Touched(issue=each, reason=Reason.OPERATORS, why="operators x", standing="in both", weight=1.0)
+        for each in issues
+    ]
+    advice = Advice(
+        target="m.py:Net", subject="inductor", names=names_of((old, new)), sides=(old, new), judged=judged,
+        aspects=aspects_of(old, new, judged), bugs=tuple(bugs), knows_operators=True,
+    )  # fmt: skip
+    first, second, detail, _, known = advice.parts()
+    assert isinstance(first, TextTable)
+    assert first.title == "m.py:Net on inductor: from torch 2.12.0 to 2.13.0"
+    assert [row[:2] for row in first.rows] == [
+        ("values", "worse"), ("errors", "same"), ("graphs", "not told"), ("recompiles", "not told"),
+        ("compile time", "not told"), ("speed", "not told"), ("known bugs", "told"),
+    ]  # fmt: skip
+    assert isinstance(second, TextTable)
+    assert {row[0]: row[1:] for row in second.rows}["compiled against eager"] == ("the same bits", "differs")
+    assert isinstance(detail, str)
+    assert detail.startswith("compiled by the new torch against the old one: differs: call 0: output[")
+    assert isinstance(known, TextTable)
+    assert len(known.rows) == 5
+    assert known.note.startswith("... and 2 more with such operators")
+    assert advice.exit_code == 1
+    told = json.loads(json.dumps(advice.to_json(), allow_nan=False))
+    assert [len(told["known bugs"]), told["exit code"]] == [7, 1]
+    right = aspects_of(old, old, _judged(old, old))
+    nothing = replace(advice, aspects=right, bugs=(), knows_operators=False)
+    assert nothing.exit_code == 0
+    text = nothing.parts()[0]
+    assert isinstance(text, TextTable)
+    assert text.rows[-1] == ("known bugs", "not told", "the program could not be captured here")
