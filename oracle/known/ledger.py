@@ -82,6 +82,11 @@ class ReducedFinding(Protocol):
     def source(self) -> str: ...
 
 
+def line_condition(glob: str) -> str:
+    """The condition that a program has a line of this form, in words."""
+    return f"the line {glob}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingPattern:
     """Conditions under which a reduced program is a known bug. All given ones must hold.
@@ -122,7 +127,7 @@ class FindingPattern:
         texts = [line.strip() for call in calls for line in call.get("before", "").splitlines()]
         lines, specs = [line.strip() for line in source.splitlines()], list(_specs(calls))
         found: dict[str, bool | None] = {
-            f"the line {glob}": any(fnmatchcase(line, glob) for line in lines) for glob in self.lines
+            line_condition(glob): any(fnmatchcase(line, glob) for line in lines) for glob in self.lines
         }
         if self.before:
             found[f"the statement {' or '.join(self.before)} before a call"] = any(

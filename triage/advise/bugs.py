@@ -5,10 +5,11 @@ An entry of the ledger is named for one of these reasons, the surest first:
 1. the program is the entry's own program;
 2. the program raises the entry's message;
 3. all operators of the entry's pattern are in the captured graphs, and its other conditions hold too: lines of the source,
-   arguments, memory that arguments share;
+   arguments, memory that arguments share. A line that many programs have does not count;
 4. the operators alone. Most programs with these operators do not show the bug.
 
-Within a reason, operators count that few programs of the ledger have: `add` says little, `grid_sample` much.
+Within a reason, an entry comes first that shows as the program itself does (wrong values, other strides). Then operators count
+that few programs of the ledger have: `add` says little, `grid_sample` much.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from fnmatch import fnmatchcase
 from functools import cache
 from typing import Any
 
 from fuzz.triage.bucket import operators_in_text, spelled
-from oracle.known.ledger import FindingPattern, KnownIssue, Ledger, load_ledger
+from oracle.known.ledger import FindingPattern, KnownIssue, Ledger, line_condition, load_ledger
 from oracle.known.matching import reaches
 from oracle.known.seen import minor_of
 from oracle.program import Program
@@ -32,6 +34,7 @@ from oracle.symptom import symptom_of
 from oracle.verdict import Verdict
 
 _NEITHER = "in neither"
+_COMMON = 0.2  # share of the ledger's programs
 # Names of ast's classes that are not those of Python's module `operator`.
 _IN_OPERATOR = {
     "mult": "mul", "matmult": "matmul", "div": "truediv", "bitand": "and", "bitor": "or", "bitxor": "xor", "usub": "neg",
@@ -72,7 +75,7 @@ def touched_bugs(
     verdicts: tuple[Verdict | None, Verdict | None],
     versions: tuple[str, str],
 ) -> list[Touched]:
-    """The entries that the program may touch, the surest first, then those with rare operators, then the most severe.
+    """The entries that the program may touch, the surest first, then those that show as the program does, then by operators.
 
     `operators` are those of the captured graphs, in the spelling of `fuzz.triage.bucket`. `verdicts` are those on the compiled
     program by the old and by the new version; None where there is none.
@@ -87,7 +90,13 @@ def touched_bugs(
         if match is not None and standing != _NEITHER:
             reason, why, weight = match
             found.append(Touched(issue=issue, reason=reason, why=why, standing=standing, weight=weight))
-    return sorted(found, key=lambda each: (each.reason, -each.weight, each.issue.severity.rank, each.issue.id))
+    seen = {verdict.status.value for verdict in verdicts if verdict is not None}
+
+    def order(each: Touched) -> tuple[int, bool, float, int, str]:
+        issue = each.issue
+        return each.reason, seen.isdisjoint(issue.statuses), -each.weight, issue.severity.rank, issue.id
+
+    return sorted(found, key=order)
 
 
 def _match(
@@ -114,7 +123,8 @@ def _match(
     if held is None:
         return None
     why = "; ".join([f"operators {', '.join(sorted(named))}", *held])
-    return Reason.CONDITIONS if held else Reason.OPERATORS, why, sum(map(_rarity, named))
+    common = {line_condition(glob) for glob in pattern.lines if _is_common(glob)}
+    return Reason.OPERATORS if common.issuperset(held) else Reason.CONDITIONS, why, sum(map(_rarity, named))
 
 
 def _named_operators(pattern: FindingPattern, operators: frozenset[str]) -> frozenset[str]:
@@ -160,6 +170,14 @@ def _rarity(operator: str) -> float:
     """How much an operator says: the logarithm of the share of the ledger's programs that lack it."""
     counts, programs = _frequencies()
     return math.log((1 + programs) / (1 + counts[operator]))
+
+
+@cache
+def _is_common(glob: str) -> bool:
+    """Whether a glob over lines says little: many programs have such a line, as they have one with `_(` in it."""
+    sources = [issue.program.source for issue in load_ledger().issues]
+    having = sum(any(fnmatchcase(line.strip(), glob) for line in source.splitlines()) for source in sources)
+    return having > _COMMON * len(sources)
 
 
 @cache

@@ -59,6 +59,22 @@ def test_lines_and_arguments_count_more_than_operators_and_exclude_if_they_do_no
     assert reasons == [Reason.CONDITIONS, None, Reason.OPERATORS]  # what the source makes is not known
 
 
+def test_an_entry_that_shows_as_the_program_does_comes_before_rarer_operators() -> None:
+    operators = {"fill_diagonal", "floor_divide"}
+    assert _touched(_program(), operators)[0].why == "operators fill_diagonal"
+    wrong = Verdict(status=Status.FAIL_ACCURACY)
+    first = _touched(_program(), operators, verdicts=(wrong, wrong))[0]
+    assert "fail_accuracy" in first.issue.statuses
+    assert first.why == "operators floor_divide"
+
+
+def test_a_line_that_many_programs_have_says_no_more_than_operators() -> None:
+    name = "strides-of-written-part"  # its pattern wants a line with `_(`
+    source = "class Net:\n    def __init__(self):\n        super().__init__()\n"
+    found = {each.issue.id: each.reason for each in _touched(_program(source), {"getitem"})}
+    assert found[name] is Reason.OPERATORS
+
+
 def test_the_entrys_own_program_and_its_message_are_the_surest() -> None:
     ledger = load_ledger()
     issue = ledger.of_id("pytorch-197829")
