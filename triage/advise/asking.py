@@ -85,7 +85,7 @@ def ask_both(
     while number < rounds or (number < rounds + _MORE_ROUNDS and is_called(*sides)):
         for position, side in enumerate(sides):
             progress(f"round {number + 1}, {'old' if position == 0 else 'new'} torch")
-            answer = _ask(request, side.python)
+            answer = ask(request, side.python)
             answer = answer if number < _WITH_TENSORS else answer.without_calls()
             side = Side(python=side.python, answers=(*side.answers, answer))
             sides = (side, sides[1]) if position == 0 else (sides[0], side)
@@ -93,7 +93,8 @@ def ask_both(
     return sides
 
 
-def _ask(request: Request, python: str) -> Answer:
+def ask(request: Request, python: str) -> Answer:
+    """The answer of one process. Raises UsageError as `check_answer` does."""
     with tempfile.TemporaryDirectory(prefix="torch-oracle-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         code, answers = folder / "code", folder / "answers"

@@ -17,7 +17,7 @@ from oracle.cli import run_app
 from oracle.isolate.forked import in_child
 from triage.advise import asking, worker
 from triage.commands import advise, bisect
-from triage.interpreters import Ended, run_child
+from triage.interpreters import Ended
 from triage.tests.stand_ins import interpreter
 
 
@@ -45,14 +45,13 @@ def wrong(gm, inputs):
 """
 
 
-def _run_planted_in_fork(words: Sequence[str], **options: Any) -> Ended:
-    """`run_child`, but the interpreter "new" is a fork of this process with PLANTED set, which is quicker."""
-    if not words[0].endswith("new"):
-        return run_child(words, **options)
+def _run_in_fork(words: Sequence[str], **options: Any) -> Ended:
+    """`run_child` for a worker, but in a fork of this process, which is quicker; with PLANTED set for the interpreter "new"."""
 
     def work() -> None:
         settle_in_fork()
-        os.environ["PLANTED"] = "1"
+        if words[0].endswith("new"):
+            os.environ["PLANTED"] = "1"
         worker.main(Path(words[2]))
 
     in_child(work, timeout_s=60)
@@ -63,7 +62,7 @@ def test_the_command_tells_what_got_worse(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(asking, "SPEED_S", 0.01)
-    monkeypatch.setattr(asking, "run_child", _run_planted_in_fork)
+    monkeypatch.setattr(asking, "run_child", _run_in_fork)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     (tmp_path / "planted_wrong.py").write_text(_BACKEND)
     (tmp_path / "model.py").write_text(_MODEL)

@@ -220,7 +220,7 @@ def test_versions_take_turns_and_a_change_of_times_is_confirmed(
         asked.append(python)
         return _timed([float(len(asked))]).first
 
-    monkeypatch.setattr(asking, "_ask", ask)
+    monkeypatch.setattr(asking, "ask", ask)
     request: Any = None
     sides = ask_both(request, "old", "new", rounds=2, is_called=lambda *sides: is_called)
     assert asked == ["old", "new"] * expected
