@@ -102,8 +102,7 @@ _BREAKING = _by_id(
 _QUESTIONS = _by_id({*NATIVE_QUESTIONS})
 
 # Python functions that return equal results for equal constants, change nothing, and return no part of an argument (folding
-# passes # copies of lists). Functions of `operator` that are instructions have rules of their own (rules/builtin_calls.py).
-# sees copies of lists. Those of `operator` that are instructions have rules of their own (symbolic/operator_calls.py).
+# passes copies of lists). Functions of `operator` that are instructions have rules of their own (rules/builtin_calls.py).
 FOLDED = _by_id(
     {
         *(getattr(builtins, name) for name in (
@@ -116,7 +115,6 @@ FOLDED = _by_id(
     }
 )  # fmt: skip
 # Python functions that become nodes when an argument is a symbolic number. (torch.sym_ite is not among them: it takes nodes of
-# torch's own class only, and decides.)
 # torch's own class only, and decides.)
 SYMBOLIC_FUNCTIONS = _by_id(
     {torch.sym_float, torch.sym_int, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_sqrt, torch.sym_sum}
