@@ -293,12 +293,17 @@ def _named(parts: tuple[Part, ...]) -> Culprit:
 
 _FRAME = re.compile(r'File "[^"]*?/(torch/[\w/]+\.py)", line \d+, in ([\w<>]+)')
 _CARRIES = re.compile(
-    r"convert_frame|eval_frame|/exc\.py|output_graph|symbolic_convert|compile_fx|aot_autograd|_utils_internal"
+    r"convert_frame|eval_frame|/exc\.py|output_graph|symbolic_convert|compile_fx\.py|/aot_autograd\.py|_utils_internal"
+    r"|backends/common|repro/after_"
 )
+# Dynamo's words for an operator that fails on fake tensors: its frames are the same for all operators.
+_FAKE = re.compile(r"run FX node with fake tensors: call_\w+ (?:<(?:built-in )?(?:function|method) )?([\w.]+)")
 
 
 def _raised_in(traceback: str) -> str:
-    """The innermost function of torch in a traceback, without functions that only wrap errors."""
+    """The innermost function of torch in a traceback, without functions that only wrap errors; or a call on fake tensors."""
+    if (fake := _FAKE.search(traceback)) is not None:
+        return f"raised in: fake tensors, {fake[1]}"
     frames = [(path, name) for path, name in _FRAME.findall(traceback)]
     telling = [frame for frame in frames if not _CARRIES.search(frame[0])] or frames
     return f"raised in: {telling[-1][0]} {telling[-1][1]}" if telling else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,44 @@ def test_the_culprit_of_a_refusal_is_where_it_was_raised() -> None:
     if _symptom(make, "aot_eager").status != Status.FAIL_TO_RUN.value:
         pytest.skip("this torch accepts a write through overlapping windows")
     assert _culprit(make, "aot_eager").text.startswith("raised in: torch/")
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            [
+                "torch/_dynamo/backends/common.py:call",
+                "torch/_functorch/aot_autograd.py:f",
+                "torch/_functorch/_aot_autograd/schemas.py:g",
+            ],
+            "raised in: torch/_functorch/_aot_autograd/schemas.py g",
+        ),
+        (
+            ["torch/_inductor/lowering.py:cat", "torch/_inductor/compile_fx.py:h"],
+            "raised in: torch/_inductor/lowering.py cat",
+        ),
+        (["torch/_inductor/compile_fx.py:h"], "raised in: torch/_inductor/compile_fx.py h"),
+        (
+            ["torch/_dynamo/utils.py:x", "Dynamo failed to run FX node with fake tensors: call_method tanh_(*("],
+            "raised in: fake tensors, tanh_",
+        ),
+        (
+            [
+                "failed to run FX node with fake tensors: call_function <built-in method gather of type object at 0x7>(*("
+            ],
+            "raised in: fake tensors, gather",
+        ),
+        (
+            ["failed to run FX node with fake tensors: call_function <function cond at 0x7>("],
+            "raised in: fake tensors, cond",
+        ),
+        (["model.py:forward"], ""),
+    ],
+)
+def test_what_only_carries_an_error_is_not_where_it_was_raised(lines: list[str], said: str) -> None:
+    texts = [re.sub(r"^(\S+\.py):(\w+)$", r'  File "/venv/\1", line 3, in \2', line) for line in lines]
+    assert culprit_module._raised_in("\n".join(texts)) == said
 
 
 def test_a_planted_decomposition_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
