@@ -23,7 +23,16 @@ from typing import Any
 
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
 from oracle.localisation.capture_parts import RECOMPUTATION
-from oracle.localisation.parts import CAPTURE, CODEGEN, CalledOperators, Part, recording, recording_calls, without
+from oracle.localisation.parts import (
+    CAPTURE,
+    CODEGEN,
+    CalledOperators,
+    Part,
+    recording,
+    recording_calls,
+    recording_decompositions,
+    without,
+)
 from oracle.localisation.steps.recorder import GENERATED
 from oracle.observe import observe
 from oracle.program.build import Instance
@@ -203,7 +212,8 @@ class _Search:
         if backend in ("eager", "aot_eager"):
             return self._front()
         if backend == "aot_eager_decomp_partition":
-            return _named(self.smallest_cure(self._decompositions()))
+            called = self._decompositions()
+            return _named(self.smallest_cure(called) or self.smallest_cure(self._decompositions_besides(called)))
         if backend != "inductor":
             return Culprit()
         with recording() as seen:
@@ -280,6 +290,12 @@ class _Search:
 
         observe(self._make(), around_call=recorder)
         return list(dict.fromkeys(part for mode in modes for part in mode.decomposed()))
+
+    def _decompositions_besides(self, called: list[Part]) -> list[Part]:
+        """Decompositions of operators that eager does not call: of functional variants, and of those that others are made of."""
+        with recording_decompositions() as seen:
+            self.outcome([], contextlib.nullcontext())
+        return [part for part in (Part(kind="decomposition", name=name) for name in seen) if part not in called]
 
 
 def _named(parts: tuple[Part, ...]) -> Culprit:

@@ -225,6 +225,28 @@ def _recording_passes(names: dict[str, None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def recording_decompositions() -> Iterator[dict[str, None]]:
+    """A context that records the overloads whose decompositions are run, also by other decompositions, in order."""
+    seen: dict[str, None] = {}
+    module = torch._inductor.compile_fx
+    original = module.select_decomp_table
+
+    def recorded(op: Any, rule: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(rule)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            seen[str(op)] = None
+            return rule(*args, **kwargs)
+
+        return run
+
+    def select_decomp_table() -> Any:
+        return {op: recorded(op, rule) for op, rule in original().items()}
+
+    with _without_caches(), replaced(module, "select_decomp_table", select_decomp_table):
+        yield seen
+
+
+@contextlib.contextmanager
 def _without_decompositions(names: frozenset[str]) -> Iterator[None]:
     module = torch._inductor.compile_fx
     original = module.select_decomp_table
