@@ -21,6 +21,7 @@ from torch._inductor import graph as inductor_graph
 from torch.fx import GraphModule
 from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 
+from oracle.localisation.capture_parts import replaced
 from oracle.localisation.steps.compiled_graph import CompiledGraph, graph_call
 from oracle.localisation.steps.graph_runs import (
     JointGraph,
@@ -92,10 +93,10 @@ class Recorder:
             stack.enter_context(torch._inductor.config.patch(fx_graph_cache=False, fx_graph_remote_cache=False))
             stack.enter_context(torch._functorch.config.patch(enable_autograd_cache=False))
             patched = self._aot_module_simplified(common.aot_module_simplified)
-            stack.enter_context(_replaced(common, "aot_module_simplified", patched))
-            stack.enter_context(_replaced(GraphTransformObserver, "__enter__", entered))
-            stack.enter_context(_replaced(GraphTransformObserver, "__exit__", left))
-            stack.enter_context(_replaced(inductor_graph.GraphLowering, "run", lowered))
+            stack.enter_context(replaced(common, "aot_module_simplified", patched))
+            stack.enter_context(replaced(GraphTransformObserver, "__enter__", entered))
+            stack.enter_context(replaced(GraphTransformObserver, "__exit__", left))
+            stack.enter_context(replaced(inductor_graph.GraphLowering, "run", lowered))
             yield
 
     # ------------------------------------------------------------------------------------------------- AOT autograd
@@ -303,13 +304,3 @@ def _raise(error: Exception, *args: Any) -> Any:
 
 def _as(name: str, module: GraphModule) -> dict[str, Any]:
     return {name: module}
-
-
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
