@@ -60,11 +60,7 @@ def issues(
 
     Exit codes: 0; with --run 1 if a program does not end as the ledger says.
     """
-    ledger = ledger_named(known)
-    if ledger is None:
-        raise UsageError(
-            seen="--known none", expected="'torch', or TOML files of [[issue]] tables, by comma", do="name a ledger"
-        )
+    ledger = _ledger(known)
     chosen = _selected(ledger, issue, severity, rung, torch)
     single = chosen[0] if issue is not None and len(chosen) == 1 else None
     if script and single is None:
@@ -91,6 +87,15 @@ def issues(
         show_lines(Console(), map(visible, issue_text(single, ledger, known=known).splitlines()))
     else:
         show(Console(), listing(chosen, fold=not all_rows and issue is None, known=known))
+
+
+def _ledger(known: str) -> Ledger:
+    ledger = ledger_named(known)
+    if ledger is None:
+        raise UsageError(
+            seen="--known none", expected="'torch', or TOML files of [[issue]] tables, by comma", do="name a ledger"
+        )
+    return ledger
 
 
 def _selected(
