@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ast
 import datetime
+import glob
 import os
 import re
+import shlex
 import sys
 import tempfile
 import textwrap
@@ -86,12 +88,11 @@ def promote(
     entry["found"] = f"{_origin(asked, db)}, torch {torch.__version__}, {_today()}" + entry.pop("reduced", "")
     text = _checked_text(entry, asked)
     _append(to, text)
-    path = os.path.relpath(to)
-    group = to.stem
+    path, group = shlex.quote(os.path.relpath(to)), glob.escape(to.stem)
     sys.stdout.write(
         f"{path}: {entry['id']}\n\n{textwrap.indent(text.strip(), '    ')}\n\n"
         f"torch-oracle issues {entry['id']} --known {path} --run\n"
-        f"torch-oracle sweep --suite regressions --known torch,{path} --match '{group}/*'\n"
+        f"torch-oracle sweep --suite regressions --known torch,{path} --match {shlex.quote(f'{group}/*')}\n"
     )
 
 
@@ -162,11 +163,14 @@ def _severity(verdict: Verdict) -> str:
 
 
 def _pattern(program: FuzzProgram, verdict: Verdict, where: Localisation | None) -> dict[str, Any]:
-    """Which findings of a campaign are this bug: those with its operators, its symptom, and its culprit if that is known."""
-    pattern: dict[str, Any] = {"operators": sorted(operators_of(program)), "extra": 1}
+    """Which findings of a campaign are this bug: those with its operators, its symptom, and its culprit.
+
+    Without a culprit a finding may have no other operator: a wrong number of `a + b` must not hide those of all its neighbours.
+    """
+    pattern: dict[str, Any] = {"operators": sorted(operators_of(program))}
     pattern["kinds"] = [_as_glob(symptom_of(verdict).kind)]
     if where is not None and len(where.culprit.parts) == 1:
-        pattern["culprits"] = [f"{_as_glob(str(where.culprit.parts[0]))}*"]
+        pattern |= {"extra": 1, "culprits": [f"{_as_glob(str(where.culprit.parts[0]))}*"]}
     return pattern
 
 

@@ -317,7 +317,10 @@ _FAKE = re.compile(r"run FX node with fake tensors: call_\w+ (?:<(?:built-in )?(
 
 
 def _raised_in(traceback: str) -> str:
-    """The innermost function of torch in a traceback, without functions that only wrap errors; or a call on fake tensors."""
+    """The function of torch that raised, or the operator that failed on fake tensors.
+
+    Functions that only pass an error on do not count.
+    """
     if (fake := _FAKE.search(traceback)) is not None:
         return f"raised in: fake tensors, {fake[1]}"
     frames = [(path, name) for path, name in _FRAME.findall(traceback)]

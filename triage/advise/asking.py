@@ -127,7 +127,7 @@ def check_answer(answer: Answer, python: str) -> None:
 
 
 def _ship(folder: Path) -> None:
-    """The worker and the modules that it imports, in a folder of their own: the interpreter has none of this project."""
+    """Copies the worker and the modules that it imports: the other interpreter need not have this project installed."""
     for name in worker.SHIPPED:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(_ROOT / name, folder / name)
