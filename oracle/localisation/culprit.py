@@ -26,6 +26,7 @@ from oracle.localisation.capture_parts import RECOMPUTATION
 from oracle.localisation.parts import (
     CAPTURE,
     CODEGEN,
+    WAYS_OF_CODE,
     CalledOperators,
     Part,
     recording,
@@ -277,8 +278,8 @@ class _Search:
                 cures = ()
         if cures:
             found = _named(cures)
-            is_vector = whole is not None and whole.name == "vector code"
-            return replace(found, text=f"{found.text}, vector code") if is_vector else found
+            is_way = whole is not None and whole.name in WAYS_OF_CODE
+            return replace(found, text=f"{found.text}, {whole.name}") if is_way else found
         return _named(found_options)
 
     def _decompositions(self) -> list[Part]:

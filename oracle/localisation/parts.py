@@ -34,6 +34,7 @@ _NEEDED_PASSES = re.compile(
 )
 # What code generation does to the whole program, with the options of Inductor that switch it off.
 CODEGEN: dict[str, dict[str, Any]] = {
+    "half precision kept in float32": {"emulate_precision_casts": True},
     "vector code": {"cpp.simdlen": 1},
     "fusion": {"max_fusion_size": 1, "epilogue_fusion": False, "prologue_fusion": False},
     "buffers used again in place": {"inplace_buffers": False, "allow_buffer_reuse": False},
@@ -48,6 +49,8 @@ CODEGEN: dict[str, dict[str, Any]] = {
     "autotuning": {"max_autotune": False, "max_autotune_gemm": False, "coordinate_descent_tuning": False},
     "C++ wrapper": {"cpp_wrapper": False},
 }  # fmt: skip
+# Of these, how the code of one operator is made: a culprit names them beside its lowering.
+WAYS_OF_CODE = ("half precision kept in float32", "vector code")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

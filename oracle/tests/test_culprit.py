@@ -230,6 +230,17 @@ def test_a_wrong_fusion_is_not_blamed_on_a_lowering_that_prevents_it(monkeypatch
         assert search._of_code(lowerings).text == ("codegen: fusion" if is_fusion else "lowering: aten.add")
 
 
+@pytest.mark.parametrize("cure", ["half precision kept in float32", "vector code", "threads"])
+def test_how_the_code_of_an_operator_is_made_stands_beside_its_lowering(
+    monkeypatch: pytest.MonkeyPatch, cure: str
+) -> None:
+    # Fusion keeps the intermediate in float32, so the program is right without fusion too.
+    cures = {"aten.eq.Tensor", cure, "fusion"}
+    search, _ = _searching(monkeypatch, lambda off: "right" if off & cures else "wrong")
+    found = search._of_code([Part(kind="lowering", name=name) for name in ("aten.mul.Tensor", "aten.eq.Tensor")])
+    assert found.text == ("lowering: aten.eq" if cure == "threads" else f"lowering: aten.eq, {cure}")
+
+
 # ----------------------------------------------------------------------------------------------- Dynamo and AOT autograd
 
 
