@@ -210,7 +210,7 @@ class _Search:
     def part(self, step: str) -> Culprit:
         """The part to blame. `step` is the first wrong step, or ""."""
         backend = self._subject.spec.options.get("backend")
-        if backend in ("eager", "aot_eager"):
+        if backend in ("eager", "aot_eager") or self._subject.spec.kind == "backend":
             return self._front()
         if backend == "aot_eager_decomp_partition":
             called = self._decompositions()
@@ -250,9 +250,9 @@ class _Search:
     def _call(self, parts: list[Part]) -> tuple[Part, ...]:
         """The call that is wrong if it alone is captured, and right if it is not; () if there is no such one.
 
-        A break in the graph changes more than one call, therefore both are asked. In a program of a single call, AOT autograd
-        may be wrong about what is around the call instead: a write, its gradient, what its arguments share. There only values
-        and strides of a call that writes nothing blame it.
+        A break in the graph changes more than one call, therefore both are asked. In a program of a single call, AOT autograd,
+        or a backend of the user, may be wrong about what is around the call instead: a write, its gradient, what its arguments
+        share. There only values and strides of a call that writes nothing blame it.
         """
         cure = self.smallest_cure(parts)
         others = [part for part in parts if part not in cure]
@@ -260,7 +260,7 @@ class _Search:
             return ()
         if others:
             return cure if self.without(others) == "wrong" else ()
-        if self._subject.spec.options.get("backend") != "aot_eager":
+        if self._subject.spec.options.get("backend") == "eager":
             return cure
         is_write = re.search(r"[^_]_$|^__setitem__$", cure[0].name) is not None
         return cure if Status(self._symptom.status) in _OF_VALUES and not is_write else ()

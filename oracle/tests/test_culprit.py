@@ -24,7 +24,7 @@ from oracle.localisation.parts import Part, parse_part, recording, without
 from oracle.program import Call, Program
 from oracle.program.build import Instance, instantiate
 from oracle.subjects.base import CompileRequest
-from oracle.subjects.registry import load, resolve
+from oracle.subjects.registry import load, of_callable, resolve
 from oracle.subjects.torch_compile import TorchCompile
 from oracle.symptom import Symptom, symptom_of
 from oracle.verdict import Status, Verdict
@@ -291,6 +291,24 @@ def test_the_only_call_is_blamed_for_its_values(status: Status, name: str, is_bl
     search.without = lambda parts: "right"
     part = Part(kind="call", name=name)
     assert search._call([part]) == ((part,) if is_blamed else ())
+
+
+def test_a_call_that_a_backend_of_the_user_gets_wrong_is_the_culprit() -> None:
+    def backend(gm: Any, example_inputs: Any) -> Any:
+        names = {getattr(node.target, "__name__", node.target) for node in gm.graph.nodes}
+
+        def call(*args: Any) -> Any:
+            if "sum" in names:
+                torch.rand(())  # eager draws nothing
+            return gm(*args)
+
+        return call
+
+    subject = of_callable(backend)
+    make = _program("x = a0.sin()\ny = x.exp().sum()\nreturn x.cos() * y", (4,))
+    symptom = symptom_of(judge_subject(eager=EagerState(make=make), subject=subject, options=CaseOptions()).verdict)
+    assert symptom.status == Status.FAIL_RNG.value
+    assert find_culprit(make, subject, symptom).text == "call: sum"
 
 
 def test_code_that_is_used_again_without_a_guard_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch import Tensor, fx, nn
+from torch._dynamo.backends.common import aot_autograd
 from torch.nn import functional as F
 
 from oracle import case
@@ -269,6 +271,21 @@ def test_a_clone_that_the_compiler_drops(rows: Tensor) -> None:
 
     found = first(live(program, rows), planted("clone", lambda right, x: x))
     assert described(found) == f"{line_of('kept = a.clone()')}, clone"
+
+
+@pytest.mark.parametrize("of", ["argument", "intermediate"])
+def test_a_view_that_would_be_computed_outside_of_the_graph_if_it_were_returned(of: str) -> None:
+    def compiled(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        wrong = planted("select.int", lambda right, x, dim, index: right(x, dim, index - 1))
+        return make_boxed_func(wrong(gm, example_inputs))
+
+    def program(x: Tensor) -> Tensor:
+        y = x if of == "argument" else x.sin()
+        row = y[-1]
+        return row.exp()
+
+    backend = aot_autograd(fw_compiler=compiled)
+    assert described(first(live(program, ROWS), backend)) == f"{line_of('row = y[-1]')}, getitem"
 
 
 def test_gradient_of_an_operator_in_place() -> None:

@@ -93,6 +93,12 @@ class GraphRun(fx.Interpreter):
         """The first node that is a tensor in a storage: the others are views of it."""
         return next(node for node in self.nodes if self.tensor(node) is not None and storage in self.storages(node))
 
+    def is_view(self, node: fx.Node) -> bool:
+        """Whether the node's result is a view of an earlier tensor, and no tensor that the node changes."""
+        if self.changed_by(node):
+            return False
+        return any(self.first_with_storage(storage) is not node for storage in self.storages(node))
+
     def earlier_with_storage(self, node: fx.Node, storage: int) -> list[fx.Node]:
         """The nodes before this one whose results use a storage."""
         return [other for other in self.nodes[: self.position[node]] if storage in self.storages(other)]

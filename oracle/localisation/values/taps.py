@@ -79,6 +79,7 @@ class _Value:
     node: fx.Node
     of: fx.Node
     is_kept: bool  # no later node changes it
+    is_view: bool  # of an earlier tensor
 
 
 class ValueTaps:
@@ -98,7 +99,8 @@ class ValueTaps:
             named: Any = node.args[0] if run.is_part(node) else node
             for of in _written(run, node):
                 taps.append(Tap(node=named.name, value=of.name, after=after))
-                self._values.append(_Value(node=node, of=of, is_kept=not run.is_changed_after(node, of)))
+                is_kept = not run.is_changed_after(node, of)
+                self._values.append(_Value(node=node, of=of, is_kept=is_kept, is_view=run.is_view(of)))
                 last.update(dict.fromkeys(run.storages(of), len(taps) - 1))
         self.taps: Sequence[Tap] = taps
 
@@ -123,6 +125,8 @@ class ValueTaps:
                 tapped[position] = copies[value.of]
                 if not value.is_kept:
                     tapped[position] = _copied(graph, copies[value.of], numbers[tensor.dtype], tensor.dtype)
+                elif value.is_view:  # AOT autograd computes views that are returned outside of the graph
+                    tapped[position] = graph.call_method("clone", (copies[value.of],))
         return fx.GraphModule(self._module, graph), (*neutral.values(), *self._inputs)
 
     def wrong(self, verdict: Verdict, chosen: Sequence[int]) -> dict[int, str]:
