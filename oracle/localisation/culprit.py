@@ -271,16 +271,17 @@ class _Search:
         found_options = self.smallest_cure(options)
         whole = found_options[0] if len(found_options) == 1 else None
         cures = self.smallest_cure(lowerings)
-        is_fusion = whole is not None and whole.name == "fusion"
-        if cures and is_fusion:  # falling back prevents fusion: if others cure as well, no single lowering is wrong
+        way = whole.name if whole is not None and whole.name in WAYS_OF_CODE else ""
+        # A lowering that falls back changes the code of the others too: they are fused with less, and so may not be vectorised.
+        # If the others cure as well, no single lowering is wrong.
+        if cures and whole is not None and (way or whole.name == "fusion"):
             others = [part for part in lowerings if part not in cures]
             if others and self.without(others) == "right":
                 cures = ()
-        if cures:
-            found = _named(cures)
-            is_way = whole is not None and whole.name in WAYS_OF_CODE
-            return replace(found, text=f"{found.text}, {whole.name}") if is_way else found
-        return _named(found_options)
+        if not cures:
+            return _named(found_options)
+        found = _named(cures)
+        return replace(found, text=f"{found.text}, {way}") if way else found
 
     def _decompositions(self) -> list[Part]:
         modes: list[CalledOperators] = []

@@ -216,18 +216,16 @@ def test_parts_that_the_compiler_cannot_do_without_are_tried_one_by_one(monkeypa
     assert search.smallest_cure(_PARTS) == ()
 
 
-def test_a_wrong_fusion_is_not_blamed_on_a_lowering_that_prevents_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    lowerings = [Part(kind="lowering", name=name) for name in ("aten.mul.Tensor", "aten.add.Tensor")]
-    for is_fusion in (True, False):
-        search, _ = _searching(
-            monkeypatch,
-            lambda off, is_fusion=is_fusion: (
-                "right"
-                if "aten.add.Tensor" in off or "fusion" in off or (is_fusion and "aten.mul.Tensor" in off)
-                else "wrong"
-            ),
-        )
-        assert search._of_code(lowerings).text == ("codegen: fusion" if is_fusion else "lowering: aten.add")
+@pytest.mark.parametrize("way", ["fusion", "vector code", "half precision kept in float32"])
+@pytest.mark.parametrize("others_cure", [True, False])
+def test_wrong_code_is_not_blamed_on_one_of_several_lowerings_that_change_it(
+    monkeypatch: pytest.MonkeyPatch, way: str, others_cure: bool
+) -> None:
+    cures = {"aten.add.Tensor", way, *(["aten.mul.Tensor"] if others_cure else [])}
+    search, _ = _searching(monkeypatch, lambda off: "right" if off & cures else "wrong")
+    found = search._of_code([Part(kind="lowering", name=name) for name in ("aten.mul.Tensor", "aten.add.Tensor")])
+    named = "lowering: aten.add" if way == "fusion" else f"lowering: aten.add, {way}"
+    assert found.text == (f"codegen: {way}" if others_cure else named)
 
 
 @pytest.mark.parametrize("cure", ["half precision kept in float32", "vector code", "threads"])
