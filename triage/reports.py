@@ -25,12 +25,13 @@ from fuzz.reduce.interesting import interestingness_script
 from fuzz.reduce.minimise import Minimised
 from fuzz.reduce.minimise import minimise as minimise_program
 from fuzz.triage.bucket import bucket_of
-from fuzz.triage.issue_text import environment_text, issue_text
+from fuzz.triage.issue_text import environment_text, issue_text, title_of
 from fuzz.triage.ledger import known_issue
 from fuzz.triage.script_runs import exit_code
 from fuzz.triage.short_script import shortest_script
 from oracle.errors import UsageError
 from oracle.known.ledger import KnownIssue, load_ledger
+from oracle.localisation.parts import in_torch
 from oracle.localisation.report import Localisation
 from oracle.localisation.search import localise_program
 from oracle.program import Program
@@ -152,10 +153,12 @@ def _report(asked: Target, found: Minimised, where: Localisation | None) -> _Rep
         script = ""
     runs = [exit_code(script) for _ in range(_SCRIPT_RUNS)] if script else []
     issue = issue_text(
+        title="" if where is None else title_of(verdict, rung, program, operator=where.operator),
         script=script,
         verdict=verdict,
         subject=rung,
         program=program,
+        located=[] if where is None else _located(where),
         backends=_backends(where),
         ablation=_ablation(where),
         reliability=(sum(code != 0 for code in runs), len(runs)) if runs else (found.shown, found.runs),
@@ -171,10 +174,24 @@ def _backends(where: Localisation | None) -> list[tuple[str, str]]:
     return [(row.name, "wrong" if row.is_wrong else row.verdict.status.value) for row in rungs]
 
 
+def _located(where: Localisation) -> list[tuple[str, str]]:
+    """The step of the compiler, the value of the program and the part to blame, as far as each was found."""
+    value, place = where.value, ""
+    if value is not None:
+        what = value.operator if value.direction == "forward" else f"gradient of {value.value} by {value.operator}"
+        place = f"{what}, in {value.line}" if value.line else what
+    rows = [
+        ("step of the compiler", "" if where.step is None else where.step.text),
+        ("first wrong value", place),
+        ("part to blame", where.culprit.text),
+    ]
+    return [(name, place) for name, place in rows if place]
+
+
 def _ablation(where: Localisation | None) -> list[tuple[str, str]]:
     """Single parts that were left out, with the outcome. Lists of many parts say little to a reader."""
     trials = [] if where is None else where.culprit.trials
-    return [(trial.parts[0], trial.outcome) for trial in trials if len(trial.parts) == 1]
+    return [(in_torch(trial.parts[0]), trial.outcome) for trial in trials if len(trial.parts) == 1]
 
 
 def alike_issues(

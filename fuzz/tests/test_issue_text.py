@@ -53,6 +53,7 @@ def test_an_issue_of_a_wrong_number_in_full() -> None:
     assert issue is not None
     text = _text(
         title="[inductor] floor division of float32 gives 10.0, eager gives 9.0",
+        located=[("first wrong value", "floordiv, in return a // b"), ("part to blame", "lowering: aten.div")],
         ablation=[("lowering of `aten.floor_divide`", "right"), ("vector code | fusion", "wrong")],
         reliability=(10, 10),
         alike=[issue],
@@ -82,9 +83,14 @@ The script needs only torch, and exits with 1 while the bug is there.
 
 Rounding explains an error of up to 1e-05. The two differ by 1.05e+06 units in the last place.
 
+### Where it goes wrong
+
+- first wrong value: `floordiv, in return a // b`
+- part to blame: `lowering: aten.div`
+
 ### Ablation
 
-| switched off | result |
+| change of the compiler | result |
 | --- | --- |
 | `` lowering of `aten.floor_divide` `` | `right` |
 | `vector code \\| fusion` | `wrong` |

@@ -48,6 +48,7 @@ def issue_text(
     verdict: Verdict,
     subject: SubjectSpec,
     program: Program | FuzzProgram,
+    located: Sequence[tuple[str, str]] = (),
     backends: Sequence[tuple[str, str]] = (),
     ablation: Sequence[tuple[str, str]] = (),
     reliability: tuple[int, int] | None = None,
@@ -56,8 +57,9 @@ def issue_text(
 ) -> str:
     """The issue: its title as plain text in the first line, an empty line, and its body.
 
-    `backends`: (backend, result with it). `ablation`: (part that is switched off, result without it). `reliability`: how many of
-    how many runs showed it. `environment`: as `environment_text` returns it. An empty `title` is made from the verdict.
+    `located`: (what is named, its place), such as a line of the program. `backends`: (backend, result with it). `ablation`:
+    (change of the compiler, result with it). `reliability`: how many of how many runs showed it. `environment`: as
+    `environment_text` returns it. An empty `title` is made from the verdict.
     """
     parts = [
         " ".join((title or title_of(verdict, subject, program)).split()),
@@ -66,8 +68,9 @@ def issue_text(
         *_reproduction(script, program),
         *_numbers(verdict.worst),
         *_errors(verdict),
+        *_located(located),
         *_table("Backends", "backend", backends),
-        *_table("Ablation", "switched off", ablation),
+        *_table("Ablation", "change of the compiler", ablation),
         *_alike(alike),
         "### Versions",
         f"<details>\n<summary>{_html(_first_line(environment))}</summary>\n\n{fenced(environment, '')}\n\n</details>",
@@ -75,9 +78,12 @@ def issue_text(
     return "\n\n".join(parts) + "\n"
 
 
-def title_of(verdict: Verdict, subject: SubjectSpec, program: Program | FuzzProgram) -> str:
-    """A title: "[inductor] floor_divide: output is 10, eager gives 9"."""
-    operators = operators_of(program) if isinstance(program, FuzzProgram) else ()
+def title_of(verdict: Verdict, subject: SubjectSpec, program: Program | FuzzProgram, *, operator: str = "") -> str:
+    """A title: "[inductor] floor_divide: output is 10, eager gives 9".
+
+    It names `operator`, or the operators of the program if they are few.
+    """
+    operators = (operator,) if operator else operators_of(program) if isinstance(program, FuzzProgram) else ()
     named = f"{', '.join(operators)}: " if 0 < len(operators) <= _TITLE_OPERATORS else ""
     text = " ".join(f"[{subject.name}] {named}{what_differs(verdict)}".split())
     return text if len(text) <= _TITLE_WIDTH else text[: _TITLE_WIDTH - 4] + " ..."
@@ -173,6 +179,12 @@ def _errors(verdict: Verdict) -> list[str]:
     if verdict.status not in (Status.FAIL_TO_RUN, Status.FAIL_EXCEPTION, Status.CRASH, Status.TIMEOUT, Status.OOM):
         return []
     return ["### Error logs", fenced(_CALL.sub("", verdict.symptom), "")]
+
+
+def _located(rows: Sequence[tuple[str, str]]) -> list[str]:
+    if not rows:
+        return []
+    return ["### Where it goes wrong", "\n".join(f"- {name}: {in_code(place)}" for name, place in rows)]
 
 
 def _table(title: str, header: str, rows: Sequence[tuple[str, str]]) -> list[str]:

@@ -252,7 +252,8 @@ class _Search:
 
         A break in the graph changes more than one call, therefore both are asked. In a program of a single call, AOT autograd,
         or a backend of the user, may be wrong about what is around the call instead: a write, its gradient, what its arguments
-        share. There only values and strides of a call that writes nothing blame it.
+        share. There only values and strides of a call that writes nothing blame it; of a user's backend only values, since it
+        makes the results itself.
         """
         cure = self.smallest_cure(parts)
         others = [part for part in parts if part not in cure]
@@ -260,10 +261,12 @@ class _Search:
             return ()
         if others:
             return cure if self.without(others) == "wrong" else ()
-        if self._subject.spec.options.get("backend") == "eager":
+        spec, status = self._subject.spec, Status(self._symptom.status)
+        if spec.options.get("backend") == "eager":
             return cure
         is_write = re.search(r"[^_]_$|^__setitem__$", cure[0].name) is not None
-        return cure if Status(self._symptom.status) in _OF_VALUES and not is_write else ()
+        is_of_code = status in _OF_VALUES and not (spec.kind == "backend" and status is Status.FAIL_STRIDE)
+        return cure if is_of_code and not is_write else ()
 
     def _of_code(self, lowerings: list[Part]) -> Culprit:
         """The culprit behind the passes. Without fusion, or with one lowering less, much is different in the code."""

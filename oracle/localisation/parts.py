@@ -26,6 +26,7 @@ from oracle.errors import UsageError
 from oracle.localisation.capture_parts import DYNAMIC, RECOMPUTATION, REUSE, calls, replaced, without_capture
 
 KINDS = ("call", "capture", "pass", "lowering", "decomposition", "codegen")
+OPERATOR_KINDS = ("call", "lowering", "decomposition")  # named by an operator
 FRONT_KINDS = ("call", "capture")  # of Dynamo and AOT autograd; the others are of Inductor and its decompositions
 CAPTURE = (RECOMPUTATION, DYNAMIC, REUSE)
 # Passes that the next stage depends on, which cannot be switched off.
@@ -82,6 +83,32 @@ def parse_part(text: str) -> Part:
             do="copy a part from the table that `torch-oracle localise` prints",
         )
     return Part(kind=kind, name=name)
+
+
+def in_torch(text: str) -> str:
+    """How someone who has only torch leaves out a part such as "lowering: aten.argmin"; the text itself if it names no part."""
+    try:
+        part = parse_part(text)
+    except UsageError:
+        return text
+    name = str(part).partition(": ")[2]
+    match part.kind:
+        case "call":
+            return f"graph break at {name}"
+        case "lowering":
+            return f"{name} falls back to eager's kernel"
+        case "decomposition":
+            return f"{name} is not decomposed"
+        case "pass":
+            return f'torch._inductor.config.disabled_passes = "{name}"'
+        case "codegen":
+            return ", ".join(f"torch._inductor.config.{key} = {value!r}" for key, value in CODEGEN[part.name].items())
+        case _:
+            return {
+                DYNAMIC: "static sizes and numbers",
+                REUSE: "torch.compiler.reset() before each call",
+                RECOMPUTATION: "default_partition, which recomputes nothing in backward",
+            }.get(part.name, name)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from oracle.localisation.culprit import Culprit
+from oracle.localisation.parts import OPERATOR_KINDS
 from oracle.localisation.steps.passes import Step
 from oracle.localisation.values.first_wrong import WrongValue
 from oracle.verdict import Verdict
@@ -41,6 +42,14 @@ class Localisation:
     value: WrongValue | None = None  # the first wrong one; None: not found
     culprit: Culprit = Culprit()
     unanswered: tuple[str, ...] = ()  # questions whose process died or took too long, and how
+
+    @property
+    def operator(self) -> str:
+        """The operator to name in a title: of the first wrong value, else of the only part to blame; "" if neither is known."""
+        if self.value is not None:
+            return self.value.operator
+        parts = [part for part in self.culprit.parts if part.kind in OPERATOR_KINDS]
+        return parts[0].name.removeprefix("aten.").partition(".")[0] if len(parts) == 1 else ""
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)

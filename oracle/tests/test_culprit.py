@@ -20,7 +20,7 @@ from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
 from oracle.errors import UsageError
 from oracle.localisation import culprit as culprit_module
 from oracle.localisation.culprit import Culprit, Trial, find_culprit
-from oracle.localisation.parts import Part, parse_part, recording, without
+from oracle.localisation.parts import Part, in_torch, parse_part, recording, without
 from oracle.program import Call, Program
 from oracle.program.build import Instance, instantiate
 from oracle.subjects.base import CompileRequest
@@ -272,20 +272,21 @@ def test_a_call_that_is_captured_wrongly_is_the_culprit(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("status", "name", "is_blamed"),
+    ("subject", "status", "name", "is_blamed"),
     [
-        (Status.FAIL_ACCURACY, "exp", True),
-        (Status.FAIL_STRIDE, "exp", True),
-        (Status.FAIL_METADATA, "exp", False),  # perhaps of the gradient mode
-        (Status.FAIL_ACCURACY, "exp_", False),  # perhaps of a write
-        (Status.FAIL_ACCURACY, "__setitem__", False),
+        ("aot_eager", Status.FAIL_ACCURACY, "exp", True),
+        ("aot_eager", Status.FAIL_STRIDE, "exp", True),
+        ("aot_eager", Status.FAIL_METADATA, "exp", False),  # perhaps of the gradient mode
+        ("aot_eager", Status.FAIL_ACCURACY, "exp_", False),  # perhaps of a write
+        ("aot_eager", Status.FAIL_ACCURACY, "__setitem__", False),
+        ("a.users:backend", Status.FAIL_ACCURACY, "exp", True),
+        ("a.users:backend", Status.FAIL_STRIDE, "exp", False),  # perhaps of how it returns results
     ],
 )
-def test_the_only_call_is_blamed_for_its_values(status: Status, name: str, is_blamed: bool) -> None:
+def test_the_only_call_is_blamed_for_its_values(subject: str, status: Status, name: str, is_blamed: bool) -> None:
     symptom = Symptom(status=status.value, kind="")
-    search = culprit_module._Search(
-        _program("return a0.exp()", (4,)), load(resolve("aot_eager")), symptom, float("inf")
-    )
+    loaded = of_callable(lambda gm, inputs: gm) if subject == "a.users:backend" else load(resolve(subject))
+    search = culprit_module._Search(_program("return a0.exp()", (4,)), loaded, symptom, float("inf"))
     search.without = lambda parts: "right"
     part = Part(kind="call", name=name)
     assert search._call([part]) == ((part,) if is_blamed else ())
@@ -363,6 +364,21 @@ def test_a_part_is_written_as_it_is_read() -> None:
     for wrong in ("lowering", "lowering:", "scheduler: x", "codegen: vectors", "capture: x", ""):
         with pytest.raises(UsageError, match="KIND:NAME"):
             parse_part(wrong)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ("lowering: aten.argmin", "aten.argmin falls back to eager's kernel"),
+        ("pass: remove_noop_ops", 'torch._inductor.config.disabled_passes = "remove_noop_ops"'),
+        ("codegen: threads", "torch._inductor.config.cpp.threads = 1"),
+        ("call: addcdiv", "graph break at addcdiv"),
+        ("capture: code used again", "torch.compiler.reset() before each call"),
+        ("option: dynamic", "option: dynamic"),
+    ],
+)
+def test_a_part_is_left_out_by_who_has_only_torch(part: str, said: str) -> None:
+    assert in_torch(part) == said
 
 
 @contextmanager

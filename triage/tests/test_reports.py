@@ -62,6 +62,7 @@ def test_repro_writes_a_script_that_shows_the_bug_and_the_text_of_an_issue(
     assert issue.startswith(f"[{_WRONG}] bitwise_xor: output")
     assert "It shows in 3 of 3 runs" in issue
     assert f"| `{_WRONG}` | `wrong` |" in issue
+    assert "- first wrong value: `bitwise_xor, in " in issue
     assert "refimpl" not in issue
 
 
