@@ -100,7 +100,6 @@ REGISTRY = _kinds(
         "{what} prints or logs",
         "List it in reorderable_logging_functions if it may run later.",
     ),
-    _kind("RC0015", "looks_at_frames", "{what} inspects the frames of the program", _FORBID),
     _kind("RC0016", "wrong_arguments", "{what} does not accept these arguments: {error}", _RAISES),
     _kind("RC0020", "unsupported_operation", "{what} is not known for a {kind}", _NOT_YET),
     _kind("RC0021", "unsupported_input", "a {kind} is not supported as an input ({what})", _NOT_YET),

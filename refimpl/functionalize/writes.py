@@ -187,18 +187,7 @@ class CallWriter:
             )
         drawn_mean = 0.0 if isinstance(mean, Node) else mean  # a tensor of means is added afterwards, as the op does
         generator = {"generator": kwargs["generator"]} if kwargs.get("generator") is not None else {}
-        parts = []
-        for start in range(0, count, _DRAWN_AT_ONCE - 1):
-            empty = self.emit.call(
-                _aten.empty.memory_format,
-                [min(_DRAWN_AT_ONCE - 1, count - start)],
-                dtype=like.dtype,
-                device=like.device,
-            )
-            part = self.emit.call(_aten.normal_functional.default, empty, drawn_mean, std, is_extra=False, **generator)
-            if (state := notes_of(part).random_state) is not None:
-                note(part, random_state=(state, len(parts)))
-            parts.append(part)
+        parts = self._parts_drawn(like, drawn_mean, std, generator)
         order = sorted(range(like.dim()), key=lambda d: -like.stride(d))
         drawn = self.emit.call(_aten.cat.default, parts)
         drawn = self.emit.call(_aten.view.default, drawn, [like.shape[d] for d in order])
@@ -207,6 +196,22 @@ class CallWriter:
             drawn = self.emit.call(_aten.add.Tensor, drawn, mean)
         self._write_tensor(written, drawn)
         return True
+
+    def _parts_drawn(self, like: torch.Tensor, mean: Any, std: Any, generator: dict[str, Any]) -> list[Node]:
+        """Vectors of fewer than 16 normal numbers each, together as many as `like` has elements."""
+        parts: list[Node] = []
+        for start in range(0, like.numel(), _DRAWN_AT_ONCE - 1):
+            empty = self.emit.call(
+                _aten.empty.memory_format,
+                [min(_DRAWN_AT_ONCE - 1, like.numel() - start)],
+                dtype=like.dtype,
+                device=like.device,
+            )
+            part = self.emit.call(_aten.normal_functional.default, empty, mean, std, is_extra=False, **generator)
+            if (state := notes_of(part).random_state) is not None:
+                note(part, random_state=(state, len(parts)))
+            parts.append(part)
+        return parts
 
     def _draw_in_memory_order(self, node: Node, given_args: Any, form: FunctionalForm, args: Any, kwargs: Any) -> bool:
         """Draw for a tensor that is not contiguous: draw for its contiguous permutation, then permute back.
