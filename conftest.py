@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import gc
+import logging
 import os
 import signal
 import sys
@@ -45,6 +46,7 @@ def pytest_collection_finish() -> None:
     if torch is not None and "torch.testing._internal.common_utils" in sys.modules:
         # torch.backends is a wrapper of its module; its functions see the module's own names.
         torch.backends.disable_global_flags.__globals__["__allow_nonbracketed_mutation_flag"] = True
+    spare_the_traces()
     # The modules of all tests stay until the process ends. A collection that walks them takes most of a second, and the
     # children that tests fork would copy each page that it writes to.
     gc.collect()
@@ -58,9 +60,20 @@ def _what_stays_is_walked_once() -> Iterator[None]:
     Compilers keep much for the life of the process. After some thousand tests a full collection, with which a benchmark begins,
     took 18 seconds on a busy machine.
     """
+    spare_the_traces()
     yield
     gc.collect()
     gc.freeze()
+
+
+def spare_the_traces() -> None:
+    """Keeps pytest's handlers away from the logger of torch's structured traces.
+
+    That logger does not propagate, and pytest 9.2 gives each such logger its handlers. torch takes a logger with handlers for one
+    that somebody reads: it then prints every graph and table of guards, a tenth of the time of a test that compiles.
+    A logger that propagates gets none. torch makes it one that does not whenever its logs are set up, so this is said again.
+    """
+    logging.getLogger("torch.__trace").propagate = True
 
 
 def has_cuda() -> bool:
