@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from oracle.isolate import keep_starters
+
 # The same examples in every run: a test that fails here and there is a bug. HYPOTHESIS_PROFILE=default looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
@@ -64,6 +66,13 @@ def _what_stays_is_walked_once() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _pools_share_starters() -> Iterator[None]:
+    """A pool of a test goes on with the starter of an earlier one with the same settings, which has imported torch already."""
+    with keep_starters(2, ignored=frozenset({"PYTEST_CURRENT_TEST"})):
+        yield
 
 
 def spare_the_traces() -> None:

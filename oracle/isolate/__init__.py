@@ -3,7 +3,7 @@
 `Pool.run` plans a task (`schedule.py`), the supervisor thread (`supervisor.py`) sends it to a worker (`worker_handle.py`), the
 worker process (`worker.py`) calls the function, and the result (`task.py`) returns through `delivery.py`. `task_clock.py` decides
 how much time a running task is charged for. A starter process for each distinct environment forks or spawns the workers
-(`starter.py`).
+(`starter.py`); `keep_starters` lets pools that follow one another share it.
 
 This package imports no torch; workers preload it.
 """
@@ -16,6 +16,7 @@ from oracle.isolate.errors import (
     TaskNotSendableError,
     WorkerStartError,
 )
+from oracle.isolate.kept_starters import keep_starters
 from oracle.isolate.pool import Pool
 from oracle.isolate.task import JSON, START_UP, Completed, Died, End, Failed, OutOfMemory, Task, TaskResult, TimedOut
 
@@ -37,4 +38,5 @@ __all__ = [
     "TaskResult",
     "TimedOut",
     "WorkerStartError",
+    "keep_starters",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from pathlib import Path
 
+from oracle.isolate import kept_starters
 from oracle.isolate.errors import WorkerStartError
 from oracle.isolate.settings import PoolSettings
 from oracle.isolate.starter_handle import StarterHandle
@@ -35,10 +36,10 @@ class Fleet:
         return sum(worker.state is WorkerState.STARTING for worker in self.workers_of(environment))
 
     def start_worker(self, environment: Environment) -> tuple[WorkerHandle, StarterHandle | None]:
-        """Start a worker. Returns it, and the starter if a new one was launched for it."""
+        """Start a worker. Returns it, and the starter if this fleet had none for it."""
         launched = None
         if environment not in self.starters:
-            launched = StarterHandle(
+            launched = kept_starters.obtain(
                 number=next(self._numbers),
                 environment=environment,
                 settings=self._settings,

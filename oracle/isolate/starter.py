@@ -24,7 +24,7 @@ import sys
 import time
 import traceback
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -137,7 +137,13 @@ class _Starter:
             time.sleep(0.005)
 
     def end(self) -> None:
-        """Kill all workers and their descendants."""
+        """Kill all workers and their descendants; after the end of the parent, remove the pool's directory, too."""
+        self._kill_all()
+        if os.getppid() != self._config.parent_pid:
+            shutil.rmtree(self._config.directory, ignore_errors=True)
+
+    def _kill_all(self) -> bool:
+        """Kill all workers and their descendants. Returns whether none is left."""
         deadline = time.monotonic() + _KILL_ALL_S
         for pid in self._workers:
             _signal_group(pid, signal.SIGKILL)
@@ -153,8 +159,7 @@ class _Starter:
                 self._workers.pop(pid, None)
             if not self._workers and not self._orphans():
                 break
-        if os.getppid() != self._config.parent_pid:
-            shutil.rmtree(self._config.directory, ignore_errors=True)
+        return not self._workers and not self._orphans()
 
     def _obey(self, message: dict[str, Any], files: list[int]) -> None:
         match message["do"]:
@@ -166,6 +171,12 @@ class _Starter:
             case "kill":
                 if (pid := self._pids.get(message["worker"])) is not None:
                     _signal_group(pid, signal.SIGKILL)
+            case "clear":
+                is_clean = self._kill_all()
+                self._pids.clear()
+                self._say({"say": "cleared", "is_clean": is_clean})
+            case "serve":
+                self._config = replace(self._config, directory=message["directory"])
             case other:
                 raise ValueError(f"unknown request {other!r}")
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import subprocess
 import sys
+import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,15 +34,24 @@ class WorkerRequest:
 
 
 class StarterHandle:
-    """One starter process."""
+    """One starter process. `key`: what it can be kept by for another pool (`kept_starters.py`), None if by nothing."""
 
-    def __init__(self, *, number: int, environment: Environment, settings: PoolSettings, directory: Path) -> None:
+    def __init__(
+        self,
+        *,
+        number: int,
+        environment: Environment,
+        settings: PoolSettings,
+        directory: Path,
+        key: object | None = None,
+    ) -> None:
         self.environment = environment
+        self.key = key
         self.is_ready = False
         self.is_gone = False
         self.preload_error: str | None = None
         self._waiting: list[WorkerRequest] = []
-        self._log_path = directory / f"starter-{number}.log"
+        self._log = tempfile.TemporaryFile(prefix=f"starter-{number}-")  # noqa: SIM115 - outlives the pool's directory
         ours, theirs = socket.socketpair()
         config = StarterConfig(
             control_fd=theirs.fileno(),
@@ -49,14 +61,14 @@ class StarterHandle:
             start_method=settings.start_method,
             worker=settings.worker,
         )
-        with theirs, open(self._log_path, "ab") as log:
+        with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, *bootstrap_arguments("starter", "starter_main", config.to_json())],
                 env=settings.process_environment(os.environ, environment),
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=self._log,
+                stderr=self._log,
                 start_new_session=True,  # keeps a terminal's Ctrl-C or hang-up away from it
             )
         self.channel = ParentChannel(ours)
@@ -87,6 +99,27 @@ class StarterHandle:
     def kill_worker(self, worker: int) -> None:
         self.channel.send(encode({"do": "kill", "worker": worker}))
 
+    def lend(self, *, environment: Environment, directory: Path) -> bool:
+        """Give a kept starter to another pool. Returns whether it is alive."""
+        if self._process.poll() is not None:
+            return False
+        self.environment = environment
+        self.channel.send(encode({"do": "serve", "directory": str(directory)}))
+        return True
+
+    def take_back(self) -> bool:
+        """Have it kill all workers with their descendants. Returns whether it is fit for another pool."""
+        if not self.is_ready or self.is_gone:
+            return False
+        self.channel.send(encode({"do": "clear"}))
+        deadline = time.monotonic() + _END_S
+        while not self.channel.is_closed and (left_s := deadline - time.monotonic()) > 0:
+            select.select([self.channel], [], [], left_s)
+            for message in self.channel.receive(everything=True):
+                if message["say"] == "cleared":
+                    return message["is_clean"]
+        return False
+
     def ask_to_stop(self) -> None:
         self.channel.send(encode({"do": "stop"}))
 
@@ -102,9 +135,12 @@ class StarterHandle:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        with self._log:
+            size = os.fstat(self._log.fileno()).st_size
+            tail = os.pread(self._log.fileno(), _LOG_TAIL_BYTES, max(0, size - _LOG_TAIL_BYTES))
         if self.preload_error is not None:
             return self.preload_error
-        printed = self._log_path.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors="replace")
+        printed = tail.decode(errors="replace")
         return f"the process that starts workers ended with exit code {self._process.returncode}\n{printed}"
 
     def kill(self) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from oracle.isolate import kept_starters
 from oracle.isolate.assignment import Assignment
 from oracle.isolate.channel import ChannelCorruptError, ParentChannel
 from oracle.isolate.delivery import Delivery
@@ -153,8 +154,7 @@ class Supervisor(threading.Thread):
             for surplus in self._fleet.surplus_starters():
                 self._unwatch(surplus.channel)
                 del self._fleet.starters[surplus.environment]
-                surplus.ask_to_stop()
-                surplus.end()
+                kept_starters.retire([surplus])
 
     # Messages of workers and starters.
 
@@ -404,10 +404,8 @@ class Supervisor(threading.Thread):
         if self._run is not None:
             self._run.delivery.close(error)
             self._run = None
-        for starter in self._fleet.starters.values():
-            starter.ask_to_stop()
-        for starter in list(self._fleet.starters.values()):
-            starter.end()
+        kept_starters.retire(list(self._fleet.starters.values()))
+        self._fleet.starters.clear()
         for worker in list(self._fleet.workers.values()):
             worker.close()
         self._fleet.workers.clear()
