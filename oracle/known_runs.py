@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from oracle.isolate import Completed, Pool, Task
+from oracle.isolate import Completed, End, Pool, Task
 from oracle.known.ledger import REGRESSIONS, KnownIssue
 from oracle.records import PlannedCase
 from oracle.subjects.registry import check_requirements, resolve
@@ -16,15 +16,21 @@ _TIMEOUT_S = 300.0
 _MEMORY_BYTES = 6 * 2**30
 
 
-def verdicts_of(issues: Sequence[KnownIssue]) -> list[Verdict]:
-    """The verdicts of the issues' programs on their subjects, each in a process of its own."""
-    tasks = [_task(issue) for issue in issues]
+def verdicts_of(issues: Sequence[KnownIssue]) -> Iterator[tuple[KnownIssue, Verdict]]:
+    """Each issue with the verdict on its program on its subject, in the order in which they end."""
+    by_key: dict[str, list[KnownIssue]] = {}
+    for issue in issues:
+        by_key.setdefault(_task(issue).key, []).append(issue)
     with Pool(workers=1, preload=("torch", "oracle.case")) as pool:
-        ends = {result.task.key: result.end for result in pool.run(tasks)}
-    return [
-        Verdict.from_json(end.value["verdict"]) if isinstance(end := ends[task.key], Completed) else verdict_of_end(end)  # type: ignore[arg-type]
-        for task in tasks
-    ]
+        for result in pool.run([_task(same[0]) for same in by_key.values()]):
+            for issue in by_key[result.task.key]:
+                yield issue, _verdict(result.end)
+
+
+def _verdict(end: End) -> Verdict:
+    if isinstance(end, Completed):
+        return Verdict.from_json(end.value["verdict"])  # type: ignore[arg-type]
+    return verdict_of_end(end)
 
 
 def _task(issue: KnownIssue) -> Task:

@@ -203,7 +203,7 @@ def _checked_text(entry: Mapping[str, Any], asked: Target) -> str:
         path = Path(folder) / "entry.toml"
         path.write_text(text, encoding="utf-8")
         (issue,) = load_ledger(path).issues
-        (verdict,) = verdicts_of([issue])
+        ((_, verdict),) = verdicts_of([issue])
     if not _ends_as_said(issue, verdict):
         raise UsageError(
             seen=f"the program of the entry ends with {verdict.status.value} ({verdict.symptom}) in a process of its own",

@@ -4,7 +4,9 @@
     python docs/tools/known_issues.py --measure seen.db    # keep the results of every case that the ledger names
     python docs/tools/known_issues.py --write              # write the page
 
-`--measure` takes the latest run of each database. A subject's results replace earlier ones with the same minor version of torch;
+`--measure` takes the latest run of each database. For another version of torch it is enough that an interpreter with that version
+runs each program on its own rung: `torch-oracle issues '*' --run --json > seen-2.12.jsonl`. `--measure` takes such files too, if
+their names end in `.jsonl`. A subject's results replace earlier ones with the same minor version of torch;
 with `--add` they are added, for programs whose result varies. `--check` fails if the page is out of date.
 """
 
@@ -14,14 +16,13 @@ import argparse
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from oracle.known.ledger import SEEN, KnownIssue, Ledger, load_ledger
 from oracle.known.seen import Ending, Seen, minor_of
 from oracle.known.severity import Severity
-from oracle.records import Record
-from oracle.verdict import Status
+from oracle.verdict import Status, Verdict
 from results.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,28 @@ PAGE = ROOT / "docs" / "known-bugs.md"
 _NOT_MEASURED = (Status.MISSING, Status.NOT_RUN, Status.KNOWN, Status.XPASS, Status.TIMEOUT, Status.OOM)
 
 
-def measured(before: Seen, ledger: Ledger, records: Iterable[Record], *, torch: str, add: bool) -> Seen:
+End = tuple[str, str, Verdict]  # a case without its subject ("suite/name"), the subject, how it ended
+
+
+def run_of(db: str) -> Iterator[tuple[str, list[End]]]:
+    """The version of torch and the ends of the latest run in a database."""
+    with Store.open(db, create=False, read_only=True) as store:
+        run = store.run()
+        records = store.records(run.run_id)
+        ends = [(f"{record.suite}/{record.name}", record.subject, record.verdict) for record in records]
+        yield run.environment["worker"]["torch"], ends
+
+
+def lines_of(path: Path, ledger: Ledger) -> Iterator[tuple[str, list[End]]]:
+    """The version of torch and the end of each line that `torch-oracle issues --run --json` wrote."""
+    for line in path.read_text(encoding="utf-8").splitlines():  # lines about entries that are gone are left out
+        told = json.loads(line)
+        issue = ledger.of_id(told["id"])
+        if issue is not None and issue.subject == told["subject"]:
+            yield told["torch"], [(issue.shown_by[0], told["subject"], Verdict.from_json(told["verdict"]))]
+
+
+def measured(before: Seen, ledger: Ledger, ends: Iterable[End], *, torch: str, add: bool) -> Seen:
     """The earlier measurements, updated with a run with a version of torch ("2.13.0+cpu").
 
     Raises ValueError for a run that used a ledger, since it does not say how its known cases ended.
@@ -38,15 +60,14 @@ def measured(before: Seen, ledger: Ledger, records: Iterable[Record], *, torch: 
     found: dict[str, dict[str, tuple[Ending, ...]]] = defaultdict(dict)
     for case, by_subject in before.by_torch.get(minor_of(torch), {}).items():
         found[case] = dict(by_subject)
-    for record in records:
-        case, status = f"{record.suite}/{record.name}", record.verdict.status
-        if status in (Status.KNOWN, Status.XPASS):
-            raise ValueError(f"{record.case_id} is {status.value}: run the sweep with --known none")
-        if case not in cases or status in _NOT_MEASURED:
+    for case, subject, verdict in ends:
+        if verdict.status in (Status.KNOWN, Status.XPASS):
+            raise ValueError(f"{case}@{subject} is {verdict.status.value}: run the sweep with --known none")
+        if case not in cases or verdict.status in _NOT_MEASURED:
             continue
-        now = Ending.of(record.verdict)
-        old = found[case].get(record.subject, ()) if add else ()
-        found[case][record.subject] = old if any(now.is_like(one) for one in old) else (*old, now)
+        now = Ending.of(verdict)
+        old = found[case].get(subject, ()) if add else ()
+        found[case][subject] = old if any(now.is_like(one) for one in old) else (*old, now)
     kept = {case: endings for case, endings in found.items() if case in cases}
     return Seen(by_torch={**before.by_torch, minor_of(torch): kept})
 
@@ -131,7 +152,9 @@ def _one_line_a_case(seen: Seen) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--measure", nargs="+", metavar="DB", help="databases whose latest runs have the results")
+    what.add_argument(
+        "--measure", nargs="+", metavar="FILE", help="databases whose latest runs are taken, or .jsonl files"
+    )
     what.add_argument("--write", action="store_true", help="write the page")
     what.add_argument("--check", action="store_true", help="fail if the page is out of date")
     parser.add_argument("--add", action="store_true", help="with --measure: also keep earlier results")
@@ -139,12 +162,9 @@ def main() -> int:
     ledger = load_ledger()
     if options.measure:
         seen = ledger.seen
-        for db in options.measure:
-            with Store.open(db, create=False, read_only=True) as store:
-                run = store.run()
-                version = run.environment["worker"]["torch"]
-                records = store.records(run.run_id)
-                seen = measured(seen, ledger, records, torch=version, add=options.add)
+        for source in options.measure:
+            for version, ends in lines_of(Path(source), ledger) if source.endswith(".jsonl") else run_of(source):
+                seen = measured(seen, ledger, ends, torch=version, add=options.add)
         SEEN.write_text(_one_line_a_case(seen), encoding="utf-8")
         return 0
     text = page(ledger)

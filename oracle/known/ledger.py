@@ -227,16 +227,19 @@ class Ledger:
 
     def torch_versions(self, issue: KnownIssue) -> tuple[str, ...]:
         """The measured minor versions of torch in which a case of the issue differs from eager."""
-        return tuple(
-            minor
-            for minor in self.seen.versions
-            if any(
-                ending.status.is_finding
-                for case in issue.shown_by
-                for endings in self.seen.endings(case, minor).values()
-                for ending in endings
-            )
-        )
+        return tuple(minor for minor in self.seen.versions if self._shows(issue, minor))
+
+    def is_measured(self, issue: KnownIssue, minor: str) -> bool:
+        """Whether it is known if the issue exists in a minor version of torch: it shows, or its own program agrees on its rung.
+
+        A program that eager refuses there, or that took too long, tells nothing.
+        """
+        own = self.seen.measured(issue.shown_by[0], minor).get(issue.subject, ())
+        return self._shows(issue, minor) or any(ending.status is Status.PASS for ending in own)
+
+    def _shows(self, issue: KnownIssue, minor: str) -> bool:
+        endings = (self.seen.measured(case, minor).values() for case in issue.shown_by)
+        return any(ending.status.is_finding for by_subject in endings for found in by_subject for ending in found)
 
 
 def load_ledger(path: Path | None = None) -> Ledger:

@@ -52,19 +52,18 @@ class Seen:
         """Minor versions of torch that were measured, oldest first: ("2.12", "2.13")."""
         return tuple(sorted(self.by_torch, key=_version_key))
 
+    def measured(self, case: str, torch_version: str) -> Endings:
+        """Endings of a case that were measured with this version of torch ("2.13.0+cpu")."""
+        return self.by_torch.get(minor_of(torch_version), {}).get(case, {})
+
     def endings(self, case: str, torch_version: str) -> Endings:
-        """Endings of a case with this version of torch ("2.13.0+cpu"), or with the newest measured one."""
-        minor = minor_of(torch_version)
-        if minor not in self.by_torch:
-            minor = self.versions[-1] if self.versions else ""
-        return self.by_torch.get(minor, {}).get(case, {})
+        """Endings of a case with this version of torch. What the newest measured version showed stands in for other subjects."""
+        newest = self.measured(case, self.versions[-1]) if self.versions else {}
+        return {**newest, **self.measured(case, torch_version)}
 
     def has(self, case: str) -> bool:
         """Whether the case was measured with any version of torch."""
         return any(case in by_case for by_case in self.by_torch.values())
-
-    def is_measured(self, torch_version: str) -> bool:
-        return minor_of(torch_version) in self.by_torch
 
     def to_json(self) -> dict[str, dict[str, object]]:
         return {

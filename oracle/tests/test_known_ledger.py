@@ -44,14 +44,14 @@ def test_every_program_with_a_file_has_one_entry_and_every_entry_a_program() -> 
 
 
 def test_every_entry_was_measured_and_differs_on_its_rung() -> None:
+    newest = LEDGER.seen.versions[-1]
     for issue in LEDGER.issues:
-        for minor in LEDGER.seen.versions:
-            for case in issue.shown_by:
-                endings = LEDGER.seen.endings(case, minor)
-                assert any(one.status.is_finding for found in endings.values() for one in found), (issue.id, case)
-            own = LEDGER.seen.endings(issue.shown_by[0], minor)[issue.subject]
-            assert issue.statuses[0] in [ending.status.value for ending in own], issue.id
-        assert LEDGER.torch_versions(issue), issue.id
+        for case in issue.shown_by:
+            endings = LEDGER.seen.measured(case, newest)
+            assert any(one.status.is_finding for found in endings.values() for one in found), (issue.id, case)
+        own = LEDGER.seen.measured(issue.shown_by[0], newest)[issue.subject]
+        assert issue.statuses[0] in [ending.status.value for ending in own], issue.id
+        assert newest in LEDGER.torch_versions(issue), issue.id
 
 
 def test_what_was_measured_belongs_to_an_entry() -> None:
@@ -187,8 +187,30 @@ def test_a_version_that_was_not_measured_is_held_to_the_newest_that_was() -> Non
     assert seen.versions == ("2.9", "2.13")
     assert seen.endings("s/p", "2.9.1") == older["s/p"]
     assert seen.endings("s/p", "2.14.0+cpu") == newer["s/p"]
-    assert not seen.is_measured("2.14.0+cpu")
+    assert seen.measured("s/p", "2.14.0+cpu") == {}
     assert Seen().endings("s/p", "2.13.0") == {}
+    both = Seen(by_torch={"2.9": older, "2.13": {"s/p": {**newer["s/p"], "inductor": newer["s/p"]["dynamo"]}}})
+    assert both.endings("s/p", "2.9.1") == {**older["s/p"], "inductor": newer["s/p"]["dynamo"]}  # not run with 2.9
+
+
+@pytest.mark.parametrize(
+    ("older", "shown", "measured"),
+    [
+        (Status.FAIL_GRAD, ("2.9", "2.13"), True),
+        (Status.PASS, ("2.13",), True),
+        (Status.EAGER_FAIL_TO_RUN, ("2.13",), False),  # eager lacks the operator: nothing was compared
+        (None, ("2.13",), False),
+    ],
+)
+def test_a_version_in_which_a_program_was_not_compared_says_nothing_about_its_bug(
+    older: Status | None, shown: tuple[str, ...], measured: bool
+) -> None:
+    issue = LEDGER.issues[0]
+    case, wrong = issue.shown_by[0], Ending(status=Status.FAIL_GRAD, kind="grad: number")
+    by_case = {} if older is None else {case: {issue.subject: (Ending(status=older, kind=""),)}}
+    one = Ledger(issues=(issue,), seen=Seen(by_torch={"2.9": by_case, "2.13": {case: {issue.subject: (wrong,)}}}))
+    assert one.torch_versions(issue) == shown
+    assert one.is_measured(issue, "2.9") == measured
 
 
 def test_the_newest_endings_of_an_issue_are_those_of_the_newest_torch() -> None:

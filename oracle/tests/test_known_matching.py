@@ -137,6 +137,16 @@ def test_a_case_that_agrees_now_is_an_unexpected_pass_on_what_was_measured() -> 
         assert judged(PASS, SEEN, subject) == PASS
 
 
+def test_an_older_torch_is_held_to_what_it_showed_itself() -> None:
+    by_case = {"regressions/x/y": {"aot_eager": (ending(NUMBER),), "inductor": (ending(NUMBER),)}}
+    older = {"regressions/x/y": {"aot_eager": (ending(PASS),)}}
+    known = Ledger(issues=(issue(),), seen=Seen(by_torch={"2.12": older, "2.13": by_case}))
+    for subject in ("aot_eager", "inductor"):  # fixed, or not run there
+        assert judged(PASS, known, subject, torch="2.12.0") == PASS
+        assert judged(PASS, known, subject, torch="2.13.0").status is Status.XPASS
+    assert judged(NUMBER, known, torch="2.12.0") == NUMBER  # a new finding: it agreed when it was measured
+
+
 def test_a_case_that_does_not_always_end_alike_is_no_unexpected_pass() -> None:
     both = Seen(by_torch={"2.13": {"regressions/x/y": {"aot_eager": (ending(NUMBER), ending(PASS))}}})
     known = Ledger(issues=(issue(),), seen=both)

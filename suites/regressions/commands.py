@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
+from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
@@ -54,7 +55,9 @@ def issues(
         typer.Option("--run", help="Run the programs now, each on its first wrong stage, and print the verdicts."),
     ] = False,
     known: Annotated[str, typer.Option(help="Ledgers, by comma: 'torch' (built in), your own TOML files.")] = BUILT_IN,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on stdout; with --run a line for each program as it ends.")
+    ] = False,
 ) -> None:
     """List the known bugs of PyTorch's compilers. With an ID, print its program, the results of eager and compiler, and the link.
 
@@ -75,14 +78,14 @@ def issues(
             expected="an id, or a glob over ids",
             do="to run all of them, sweep: `torch-oracle sweep --suite regressions`",
         )
+    if run:
+        raise typer.Exit(_run(chosen, as_json=as_json))
     if as_json:
         sys.stdout.write(json.dumps([_json(one, ledger) for one in chosen], indent=2) + "\n")
     elif script and single is not None:
         from fuzz.triage.script_runs import exit_code  # noqa: PLC0415  imports torch, which listing issues does not need
 
         sys.stdout.write(script_of(single, ledger, runs=exit_code))
-    elif run:
-        raise typer.Exit(_run(chosen))
     elif single is not None:
         show_lines(Console(), map(visible, issue_text(single, ledger, known=known).splitlines()))
     else:
@@ -206,7 +209,7 @@ def issue_text(issue: KnownIssue, ledger: Ledger, *, known: str = BUILT_IN) -> s
         f"  torch {minor}, {subject}: "
         + " or ".join(f"{e.status.value}{': ' if e.symptom else ''}{e.symptom}" for e in endings)
         for minor in ledger.seen.versions
-        for subject, endings in ledger.seen.endings(issue.shown_by[0], minor).items()
+        for subject, endings in ledger.seen.measured(issue.shown_by[0], minor).items()
     ]
     lines += ["", "Measured results:", *measured] if measured else []
     lines += [
@@ -286,24 +289,36 @@ def _worst_of(symptom: str) -> WorstElement | None:
     )
 
 
-def _run(issues: Sequence[KnownIssue]) -> int:
-    """Runs the programs and prints a line or two for each; 0 if all end as the ledger says."""
+def _run(issues: Sequence[KnownIssue], *, as_json: bool) -> int:
+    """Runs the programs and prints each as it ends: a line or two, or a line of JSON. Returns 0 if all end as the ledger says."""
     wrong = 0
-    for issue, verdict in zip(issues, verdicts_of(issues), strict=True):
-        shows = verdict.status.value in issue.statuses
-        is_right = verdict.status is Status.PASS if issue.fixed else shows
-        said = f"agrees, as it should since {issue.fixed}" if issue.fixed and is_right else "agrees with eager"
-        if verdict.status is not Status.PASS:
-            said = f"differs {'as' if shows else 'otherwise than'} the ledger says ({', '.join(issue.statuses)})"
-            said += f", but was fixed since {issue.fixed}" if issue.fixed else ""
-        elif not issue.fixed:
-            said = "agrees with eager, and the ledger says that it differs"
-        lines = [
-            f"{issue.id} on {issue.subject}: {verdict.status.value}",
-            *([verdict.symptom] if verdict.symptom else []),
-        ]
-        show_lines(Console(), map(visible, [*lines, said]))
+    for issue, verdict in verdicts_of(issues):
+        is_right = _ends_as_said(issue, verdict)
         wrong += not is_right
-    if len(issues) > 1:
+        if as_json:
+            told = {"id": issue.id, "subject": issue.subject, "torch": version("torch"), "as_said": is_right}
+            sys.stdout.write(json.dumps({**told, "verdict": verdict.to_json()}) + "\n")
+            sys.stdout.flush()
+        else:
+            show_lines(Console(), map(visible, _said(issue, verdict)))
+    if len(issues) > 1 and not as_json:
         show_lines(Console(), [f"{len(issues) - wrong} of {len(issues)} end as the ledger says"])
     return int(wrong > 0)
+
+
+def _ends_as_said(issue: KnownIssue, verdict: Verdict) -> bool:
+    return verdict.status is Status.PASS if issue.fixed else verdict.status.value in issue.statuses
+
+
+def _said(issue: KnownIssue, verdict: Verdict) -> list[str]:
+    """The verdict on an issue's program, and whether it is that of the ledger, as lines."""
+    head = f"{issue.id} on {issue.subject}: {verdict.status.value}"
+    if verdict.status is Status.PASS:
+        since = f"agrees, as it should since {issue.fixed}"
+        return [head, since if issue.fixed else "agrees with eager, and the ledger says that it differs"]
+    shows = verdict.status.value in issue.statuses
+    said = f"differs {'as' if shows else 'otherwise than'} the ledger says ({', '.join(issue.statuses)})"
+    if not verdict.status.is_finding:
+        said = f"no verdict, and the ledger says that it differs ({', '.join(issue.statuses)})"
+    said += f", but was fixed since {issue.fixed}" if issue.fixed else ""
+    return [head, *([verdict.symptom] if verdict.symptom else []), said]

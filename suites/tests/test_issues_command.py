@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,7 @@ def test_an_issue_is_run_on_its_rung() -> None:
             "differs as the ledger says (fail_accuracy), but was fixed since 2.13",
             1,
         ),
+        ("", Status.EAGER_FAIL_TO_RUN, "no verdict, and the ledger says that it differs (fail_accuracy)", 1),
     ],
 )
 def test_programs_of_an_own_ledger_must_end_as_it_says(
@@ -168,7 +170,8 @@ source = "def program(): pass"
 {fixed}
 """)
     monkeypatch.setattr(
-        "suites.regressions.commands.verdicts_of", lambda chosen: [Verdict(status=status) for _ in chosen]
+        "suites.regressions.commands.verdicts_of",
+        lambda chosen: iter([(issue, Verdict(status=status)) for issue in chosen]),
     )
     result = CliRunner().invoke(APP, ["--known", str(path), "--run"])
     assert (result.exit_code, result.output.splitlines()[1]) == (code, said)
@@ -176,3 +179,6 @@ source = "def program(): pass"
     assert f"torch-oracle issues mine --known {path} --run" in shown
     assert "Measured results" not in shown
     assert ("must agree" in shown) == bool(fixed)
+    line = json.loads(CliRunner().invoke(APP, ["--known", str(path), "--run", "--json"]).output)
+    assert (line["id"], line["subject"], line["as_said"]) == ("mine", "inductor", code == 0)
+    assert (line["torch"], line["verdict"]["status"]) == (version("torch"), status.value)

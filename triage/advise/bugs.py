@@ -148,9 +148,10 @@ def _conditions(pattern: FindingPattern, program: Program) -> list[str] | None:
 
 def _standing(ledger: Ledger, issue: KnownIssue, old: str, new: str) -> str:
     """In which of two minor versions the entry was seen."""
-    measured, shown = ledger.seen.versions, ledger.torch_versions(issue)
-    unknown = [minor for minor in dict.fromkeys((old, new)) if minor not in measured]
-    known = [minor for minor in dict.fromkeys((old, new)) if minor in measured]
+    shown = ledger.torch_versions(issue)
+    both = dict.fromkeys((old, new))
+    known = [minor for minor in both if ledger.is_measured(issue, minor)]
+    unknown = [minor for minor in both if minor not in known]
     if unknown:
         told = [f"{'' if minor in shown else 'not '}in {minor}" for minor in known]
         return "; ".join([*told, f"not measured with {' and '.join(unknown)}"])

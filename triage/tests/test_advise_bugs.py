@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from oracle.known.ledger import Ledger, load_ledger
+from oracle.known.seen import Ending
 from oracle.program import Call, Program
 from oracle.program.input_text import parse_call
 from oracle.subjects.registry import resolve
@@ -122,9 +123,21 @@ def test_versions_in_which_an_entry_was_measured(shown: tuple[str, ...], standin
     issue = ledger.of_id("pytorch-198183-erf-near-zero")
     assert issue is not None
     measured = ledger.seen.by_torch["2.13"]
-    seen = replace(ledger.seen, by_torch={minor: measured if minor in shown else {} for minor in ("2.12", "2.13")})
-    one = replace(ledger, issues=(issue,), seen=seen)
+    agrees = {case: {issue.subject: (Ending(status=Status.PASS, kind=""),)} for case in measured}
+    by_torch = {minor: measured if minor in shown else agrees for minor in ("2.12", "2.13")}
+    one = replace(ledger, issues=(issue,), seen=replace(ledger.seen, by_torch=by_torch))
     found = _touched(_program(), {"erf"}, ledger=one, versions=("2.12.0+cpu", "2.13.0"))
     assert [each.standing for each in found] == ([standing] if standing else [])
-    unknown = _touched(_program(), {"erf"}, ledger=one, versions=("2.11.0", "2.13.0"))
-    assert unknown[0].standing == f"{'' if '2.13' in shown else 'not '}in 2.13; not measured with 2.11"
+    unknown = _touched(_program(), {"erf"}, ledger=one, versions=("2.10.0", "2.13.0"))
+    assert unknown[0].standing == f"{'' if '2.13' in shown else 'not '}in 2.13; not measured with 2.10"
+
+
+def test_an_entry_whose_program_an_older_torch_cannot_run_is_not_called_new() -> None:
+    ledger = load_ledger()
+    issue = ledger.of_id("pytorch-198183-erf-near-zero")
+    assert issue is not None
+    refused = {issue.shown_by[0]: {issue.subject: (Ending(status=Status.EAGER_FAIL_TO_RUN, kind=""),)}}
+    seen = replace(ledger.seen, by_torch={"2.12": refused, "2.13": ledger.seen.by_torch["2.13"]})
+    one = replace(ledger, issues=(issue,), seen=seen)
+    (found,) = _touched(_program(), {"erf"}, ledger=one, versions=("2.12.0", "2.13.0"))
+    assert found.standing == "in 2.13; not measured with 2.12"

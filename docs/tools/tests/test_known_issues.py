@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import json
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +13,6 @@ from oracle.known.ledger import KnownIssue, Ledger, load_ledger
 from oracle.known.seen import Ending, Seen, load_seen
 from oracle.known.severity import Severity
 from oracle.program import Program
-from oracle.records import Record
 from oracle.verdict import Status, Verdict
 
 NUMBER = Verdict(
@@ -29,11 +30,8 @@ def issue(name: str, severity: Severity = Severity.VALUE, cause: str = "a cause"
     return KnownIssue(**{**fields, **changes})
 
 
-def record(name: str, verdict: Verdict, subject: str = "inductor") -> Record:
-    return Record(
-        run_id="r", case_id=f"regressions/known/{name}@{subject}", suite="regressions", group="known", name=f"known/{name}",
-        subject=subject, dtype="", direction="forward", device="cpu", verdict=verdict,
-    )  # fmt: skip
+def record(name: str, verdict: Verdict, subject: str = "inductor") -> tool.End:
+    return f"regressions/known/{name}", subject, verdict
 
 
 def test_the_committed_page_and_measurements_are_what_the_tool_writes() -> None:
@@ -79,6 +77,21 @@ def test_what_a_busy_machine_does_is_not_a_measurement(status: Status) -> None:
     rows = [record("a", Verdict(status=status))]
     seen = tool.measured(Seen(), Ledger(issues=(issue("a"),)), rows, torch="2.13.0", add=False)
     assert not any(seen.by_torch["2.13"].get("regressions/known/a", {}).values())
+
+
+def test_lines_of_single_runs_are_measurements_of_their_version_of_torch(tmp_path: Path) -> None:
+    ledger = Ledger(issues=(issue("a"), issue("b")))
+    path = tmp_path / "seen.jsonl"
+    lines = [
+        {"id": name, "subject": subject, "torch": "2.12.0+cu130", "as_said": True, "verdict": NUMBER.to_json()}
+        for name, subject in (("a", "inductor"), ("b", "aot_eager"), ("gone", "inductor"))
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    seen = Seen()
+    for torch, ends in tool.lines_of(path, ledger):
+        seen = tool.measured(seen, ledger, ends, torch=torch, add=False)
+    # the rung of "b" is inductor now, so what another rung showed says nothing about it
+    assert seen.by_torch == {"2.12": {"regressions/known/a": {"inductor": (Ending.of(NUMBER),)}}}
 
 
 def test_the_page_folds_causes_and_is_sorted_by_severity() -> None:
