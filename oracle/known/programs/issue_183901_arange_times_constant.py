@@ -2,7 +2,7 @@
 
 import torch
 
-PROGRAM = {"tags": ("untried", "gpu", "inductor", "integer"), "rung": "inductor", "where": "index dtype of a value"}
+PROGRAM = {"tags": ("differs", "inductor", "integer")}
 DEVICE = "cpu"
 
 
