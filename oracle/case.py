@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -21,7 +21,7 @@ from oracle.configure import configured
 from oracle.hygiene import ProcessState, differences, restore, rng_digest, seed_everything, snapshot
 from oracle.isolate import START_UP
 from oracle.judge import Evidence, Promises, Runs, judge
-from oracle.judge.later_calls import plan_taken, refusal_of_double_backward, up_to_gradients
+from oracle.judge.later_calls import plan_taken, refusal_of_double_backward, up_to, up_to_gradients
 from oracle.judge.outside import judge_outside
 from oracle.observe import observe
 from oracle.observe.outcome import Leaf, Outcome, Raised, Returned
@@ -72,6 +72,10 @@ class CaseResult:
     measurements: Measurements = Measurements()
     traceback: str = ""
     leaked: tuple[str, ...] = ()  # process state the subject left changed
+
+
+# Findings in the outputs and arguments of the first call, of which later calls and gradients change neither status nor symptom.
+_DECIDED_BY_FORWARD = (Status.FAIL_ACCURACY, Status.FAIL_MUTATION)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -127,6 +131,21 @@ class EagerState:
             self.is_random = policy.is_random
         else:
             self.is_random = draws_numbers(instance.program, self.first) and self._depends_on_seed(before)
+
+    def up_to(self, calls: tuple[Call, ...]) -> EagerState:
+        """Eager's runs of a beginning of the plan, as far as they were made. The last call may lack its backward."""
+        cut = functools.partial(up_to, calls=calls)
+        return EagerState(
+            make=self.make,
+            first=None if self.first is None else cut(self.first),
+            second=None if self.second is None else cut(self.second),
+            is_random=self.is_random,
+            leaks=self.leaks,
+            noise=[*map(cut, self.noise)],
+            loud_noise=[*map(cut, self.loud_noise)],
+            calls=calls,
+            explained=self.explained,
+        )
 
     def further_runs(self, progress: Progress, before: ProcessState) -> Runs:
         """The further runs that the judge may need, each made once."""
@@ -270,6 +289,16 @@ def _leaves_are_equal(one: Leaf, other: Leaf) -> bool:
     return bool(((a == b) | ((a != a) & (b != b))).all())
 
 
+def _have_equal_shapes(one: Sequence[Leaf], other: Sequence[Leaf]) -> bool:
+    """Whether two sections have the same leaves, of the same shapes, dtypes, devices and layouts."""
+
+    def shapes(leaves: Sequence[Leaf]) -> list[tuple[Any, ...]]:
+        found = ((leaf.path, leaf.facts) for leaf in leaves)
+        return [(path, facts and (facts.shape, facts.dtype, facts.device, facts.layout)) for path, facts in found]
+
+    return shapes(one) == shapes(other)
+
+
 _SEEDED_DIGESTS: dict[int, str] = {}
 
 
@@ -320,9 +349,20 @@ def observe_widened(instance: Instance) -> Outcome | None:
 
 
 def judge_subject(
-    *, eager: EagerState, subject: Subject, options: CaseOptions, progress: Progress = lambda stage: None
+    *,
+    eager: EagerState,
+    subject: Subject,
+    options: CaseOptions,
+    progress: Progress = lambda stage: None,
+    is_brief: bool = False,
+    most_also: int = 20,
 ) -> CaseResult:
-    """Judge one subject on one program, in this process."""
+    """Judge one subject on one program, in this process.
+
+    With `is_brief` the verdict has the same status and symptom, but lists nothing of later calls if the first one is wrong, and
+    no gradients if outputs are wrong. Then the runs of eager under noise are shorter. `most_also` is the number of symptoms that
+    the verdict lists besides the first.
+    """
     started = time.perf_counter()
     before = snapshot()
     seconds_before = eager.seconds
@@ -335,11 +375,12 @@ def judge_subject(
             traceback=_cause_text(error),
             measurements=Measurements(wall_s=time.perf_counter() - started),
         )
-    case = _SubjectCase(eager, subject, progress, before)
+    case = _SubjectCase(eager, subject, progress, before, most_also)
     seen = case.run(options.device)
     leaked = tuple(text for text in _restored(before) if text not in eager.leaks)
     counters = subject.counters()
-    verdict = case.verdict(seen, counters.graphs)
+    decided = case.verdict_on_first_call(seen, counters.graphs) if is_brief else None
+    verdict = decided or case.verdict(seen, counters.graphs)
     if leaked:
         verdict = _with_leak(verdict, leaked)
     measurements = Measurements(
@@ -373,8 +414,11 @@ class _SubjectCase:
     _program: Program  # of the last run
     _owed: int | None  # number of calls on which the subject promises to agree with eager; None: all of them
 
-    def __init__(self, eager: EagerState, subject: Subject, progress: Progress, before: ProcessState) -> None:
+    def __init__(
+        self, eager: EagerState, subject: Subject, progress: Progress, before: ProcessState, most_also: int
+    ) -> None:
         self._eager = eager
+        self._most_also = most_also
         self._subject = subject
         self._progress = progress
         self._before = before
@@ -386,6 +430,31 @@ class _SubjectCase:
         if spec.kind == "eager" and spec.options.get("process") == "second":
             return observe_in_second_process(instance.program, device=device)
         return self._observed(instance, {})
+
+    def verdict_on_first_call(self, seen: Outcome, graphs: int | None) -> Verdict | None:
+        """The verdict on the first call, if that is wrong; None if the whole plan has to be judged.
+
+        The earliest wrong call counts, and in it wrong outputs before wrong gradients.
+        """
+        first, calls = self._eager.first, self._program.calls
+        if not isinstance(first, Returned) or not isinstance(seen, Returned) or self._eager.is_random:
+            return None
+        if self._owed is not None or not _have_equal_values(first, self._eager.second):
+            return None
+        one = calls[0]
+        with_backward = (one,)
+        plans = [with_backward] if len(calls) > 1 else []
+        if one.backward and _have_equal_shapes(first.calls[0].gradients, seen.calls[0].gradients):
+            plans = [(dataclasses.replace(one, backward=False, double_backward=False),), *plans]
+        for plan in plans:
+            eager = self._eager.up_to(plan)
+            part = _SubjectCase(eager, self._subject, self._progress, self._before, self._most_also)
+            part._program, part._owed = dataclasses.replace(self._program, calls=plan), None
+            verdict = part.verdict(up_to(seen, plan), graphs)
+            self._eager.seconds += eager.seconds
+            if verdict.status in _DECIDED_BY_FORWARD or (plan is with_backward and verdict.status.is_finding):
+                return verdict
+        return None
 
     def verdict(self, seen: Outcome, graphs: int | None) -> Verdict:
         """The judge's verdict on a run, with the reasons why parts of the plan are not judged."""
@@ -414,6 +483,7 @@ class _SubjectCase:
                 draws=draws_numbers(self._program, first),
                 is_random=is_random,
                 graphs=graphs,
+                most_also=self._most_also,
             )
             return judge(evidence)
 

@@ -37,7 +37,6 @@ from oracle.verdict import Status, Verdict, WorstElement, added_by_dtype
 
 _LEAST_SHARE = 0.5  # share of the program's numbers that must have been compared for a `pass`
 _MOST_BESIDE = 4  # number of leaves of its shape whose dependence on a random leaf is tested
-_ALSO = 20  # further symptoms kept in a verdict; a wrong model has thousands
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -72,7 +71,7 @@ def judge(evidence: Evidence) -> Verdict:
         and is_rounded_exception(subject.exception, runs)
     ):
         ending = rounded_ending(ending, subject.exception, builder)
-    result = _verdict(builder, ending, number_of_calls=len(calls_of(eager)) + isinstance(eager, Raised))
+    result = _verdict(builder, ending, evidence)
     if result.worst is not None and result.call is not None and result.call < len(calls_of(eager)):
         result = replace(result, explained=(*result.explained, *_missing_witnesses(settings.leaves, result.call)))
     if result.status is Status.PASS and evidence.graphs == 0 and not isinstance(eager, Raised):
@@ -198,7 +197,7 @@ def _judge_repeated(evidence: Evidence, differing: Verdict) -> Verdict:
     ending = compare_endings(eager, subject, builder)
     if ending is None and not builder.findings:
         return differing
-    verdict = _verdict(builder, ending, number_of_calls=len(calls_of(eager)) + isinstance(eager, Raised))
+    verdict = _verdict(builder, ending, evidence)
     text = f"values that eager has otherwise in its second run were not compared: {differing.symptom}"
     return replace(verdict, explained=(*verdict.explained, text))
 
@@ -413,7 +412,8 @@ def _leaf_at(call: CallObservation, path: str) -> Leaf | None:
 # --------------------------------------------------------------------------------------------- the verdict
 
 
-def _verdict(builder: FindingsBuilder, ending: Ending | None, *, number_of_calls: int) -> Verdict:
+def _verdict(builder: FindingsBuilder, ending: Ending | None, evidence: Evidence) -> Verdict:
+    number_of_calls = len(calls_of(evidence.eager)) + isinstance(evidence.eager, Raised)
     ordered = sorted(builder.findings, key=lambda finding: (finding.call, finding.severity))
     symptoms = tuple(finding.symptom for finding in ordered)
     rest = {
@@ -425,13 +425,16 @@ def _verdict(builder: FindingsBuilder, ending: Ending | None, *, number_of_calls
     }
     if ending is not None:
         symptom = f"call {ending.call}: {ending.symptom}"
-        return Verdict(status=ending.status, symptom=symptom, call=ending.call, also=_also(symptoms), **rest)
+        return Verdict(
+            status=ending.status, symptom=symptom, call=ending.call, also=_also(symptoms, evidence.most_also), **rest
+        )
     if ordered:
         first = ordered[0]
         is_stale = first.call > 0 and number_of_calls > 1
         return Verdict(
             status=Status.FAIL_GUARD if is_stale else first.status,
-            symptom=first.symptom, call=first.call, worst=_worst_of(first, ordered), also=_also(symptoms[1:]), **rest,
+            symptom=first.symptom, call=first.call, worst=_worst_of(first, ordered),
+            also=_also(symptoms[1:], evidence.most_also), **rest,
         )  # fmt: skip
     verdict = Verdict(status=Status.PASS, **rest)
     if builder.compared.is_nothing:
@@ -461,10 +464,10 @@ def _worst_of(first: Finding, ordered: Sequence[Finding]) -> WorstElement | None
     return next((finding.worst for finding in ordered if finding.worst is not None), None)
 
 
-def _also(symptoms: tuple[str, ...]) -> tuple[str, ...]:
-    if len(symptoms) <= _ALSO:
+def _also(symptoms: tuple[str, ...], most: int) -> tuple[str, ...]:
+    if len(symptoms) <= most:
         return symptoms
-    return (*symptoms[:_ALSO], f"... and {len(symptoms) - _ALSO} more")
+    return (*symptoms[:most], f"... and {len(symptoms) - most} more")
 
 
 def _with(verdict: Verdict, status: Status, symptom: str) -> Verdict:

@@ -1,4 +1,4 @@
-"""Adapt the plan of later calls: drop what eager cannot run, and what a subject may refuse.
+"""Adapt the plan of later calls: drop what eager cannot run, what a subject may refuse, and what a question does not need.
 
 A later call has other values, and may differentiate its gradients once more. `cholesky` then raises if the matrix is no longer
 positive definite, `acosh` returns NaN below 1, and some backwards have no derivative. Running eager shows which of these a
@@ -7,6 +7,7 @@ program accepts.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ import torch
 from oracle.observe import DOUBLE_BACKWARD, SECOND, without_backward
 from oracle.observe.outcome import CallObservation, Outcome, Raised, Returned
 from oracle.program import VALUES, Call
+from oracle.verdict import Status, Verdict
 
 Plan = tuple[Call, ...]
 
@@ -99,3 +101,36 @@ def up_to_gradients(outcome: Outcome, number: int) -> Outcome:
     if not isinstance(outcome, Returned):
         return outcome
     return Returned(calls=(*outcome.calls[:number], without_backward(outcome.calls[number])))
+
+
+# ------------------------------------------------------------------------------------------------- beginnings of a plan
+
+
+def up_to(outcome: Outcome, calls: Plan) -> Outcome:
+    """The outcome as it was after these first calls of the plan, the last of which may lack its backward or double backward."""
+    if not isinstance(outcome, Returned):
+        return outcome
+    *before, last = outcome.calls[: len(calls)]
+    if not calls[-1].backward:
+        last = without_backward(last)
+    elif not calls[-1].double_backward:
+        last = replace(last, gradients=tuple(leaf for leaf in last.gradients if _is_first(leaf.path)))
+    return Returned(calls=(*before, last))
+
+
+def plainer_plans(calls: Plan, verdict: Verdict) -> list[Plan]:
+    """Shorter plans that may show the same difference, the shortest first: nothing after the wrong call, perhaps no backward.
+
+    Each is a beginning of `calls`. Later runs of the program cost less by as much, as does a compile without a backward.
+    """
+    if verdict.call is None or not verdict.status.is_finding or verdict.call >= len(calls):
+        return []
+    until = calls[: verdict.call + 1]
+    last = until[-1] if SECOND in verdict.symptom else replace(until[-1], double_backward=False)
+    is_of_backward = verdict.status is Status.FAIL_GRAD or re.search("grad|backward", verdict.symptom) is not None
+    once = [last] if is_of_backward else [replace(last, backward=False), last]
+    plans: list[Plan] = []
+    for plan in [*((*until[:-1], call) for call in once), until]:
+        if plan != calls and plan not in plans:
+            plans.append(plan)
+    return plans

@@ -1,28 +1,34 @@
 """The search: runs a program on a subject and on the rungs below it, and looks inside the first wrong one.
 
 Each question is asked in a forked process, so that a crash or a hang of the compiler is an answer, and no patch of the compiler
-lasts. Eager runs once, before.
+lasts. Eager runs once, before. Once a difference is known, only the calls that show it are made: later ones, and a backward
+after a wrong output, would make every question dearer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
+
+import torch
 
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.checking import settle_in_fork
 from oracle.hygiene import snapshot
 from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
+from oracle.judge.later_calls import plainer_plans
 from oracle.localisation.culprit import Culprit, find_culprit
 from oracle.localisation.ladder import ladder_of, second_opinion
 from oracle.localisation.parts import Part, without
 from oracle.localisation.report import Localisation, RungRow
 from oracle.localisation.steps.passes import BACKENDS, Step, first_wrong_step
 from oracle.localisation.values.first_wrong import WrongValue, first_wrong_value
+from oracle.program import Call
 from oracle.program.build import Instance
+from oracle.reruns.other_kernels import OTHERS
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
@@ -59,11 +65,19 @@ class Questions:
         return cls(make=make, eager=eager, given={subject.spec.name: subject for subject in given})
 
     def gather_evidence(self) -> None:
-        """Run eager in fp64 and under noise in this process, so that no forked process has to do it again."""
+        """Make the further runs of eager in this process, so that no forked process has to do it again."""
         before = snapshot()
-        self.eager.ground_truth(lambda stage: None, before)
-        self.eager.noise_runs(lambda stage: None, before)
-        self.eager.loud_noise_runs(lambda stage: None, before)
+        runs = self.eager.further_runs(lambda stage: None, before)
+        runs.truth()
+        runs.noise()
+        runs.loud_noise()
+        runs.still()
+        for name in OTHERS:
+            runs.other_kernels(name)
+
+    def with_calls(self, calls: tuple[Call, ...]) -> Questions:
+        """The same questions about a beginning of the plan, whose last call may lack its backward."""
+        return replace(self, make=lambda: self.make().with_calls(calls), eager=self.eager.up_to(calls))
 
     def subject(self, spec: SubjectSpec) -> Subject:
         """The subject of a spec."""
@@ -73,14 +87,18 @@ class Questions:
         """The verdict on a subject, without these parts of it."""
         return self.verdict_without(spec, parts)[0]
 
-    def verdict_without(self, spec: SubjectSpec, parts: Sequence[Part]) -> tuple[Verdict, list[str]]:
+    def verdict_without(
+        self, spec: SubjectSpec, parts: Sequence[Part], *, is_brief: bool = False
+    ) -> tuple[Verdict, list[str]]:
         """The verdict on a subject without these parts of it, and those that it does not use for this program."""
         subject = self.subject(spec)  # its compiler is imported here, once, and not in every child
 
         def judged() -> Any:
             settle_in_fork()
             with without(parts) if parts else contextlib.nullcontext(list) as absent:
-                verdict = judge_subject(eager=self.eager, subject=subject, options=CaseOptions()).verdict
+                verdict = judge_subject(
+                    eager=self.eager, subject=subject, options=CaseOptions(), is_brief=is_brief
+                ).verdict
                 return {"verdict": verdict.to_json(), "absent": [*map(str, absent())]}
 
         try:
@@ -121,28 +139,61 @@ def localise_program(
     `name` is shown in the report; `given` are subjects of this process that have no path.
     """
     started = time.monotonic()
-    progress("eager")
-    questions = Questions.about(make, given)
-    progress(f"{spec.name}, {runs} runs")
-    verdicts = [questions.verdict(spec)]
-    if verdicts[0].status in _JUDGED_BY_VALUES:
-        progress("eager under noise")
-        questions.gather_evidence()
+    with _in_one_thread():
+        progress("eager")
+        questions = Questions.about(make, given)
+        progress(f"{spec.name}, {runs} runs")
+        questions, verdicts = _shown(questions, spec, runs, progress)
+        wrong = [verdict for verdict in verdicts if verdict.status.is_finding]
+        found = Localisation(
+            program=name,
+            subject=spec.name,
+            verdict=(wrong or verdicts)[0],
+            shown=len(wrong),
+            runs=len(verdicts),
+            seconds=0.0,
+        )
+        if wrong:
+            found = _inside(questions, spec, found, progress)
+    return replace(found, seconds=time.monotonic() - started)
+
+
+@contextlib.contextmanager
+def _in_one_thread() -> Iterator[None]:
+    """Run eager in one thread, as forked processes do. Else rounding differs, and small operators wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _shown(questions: Questions, spec: SubjectSpec, runs: int, progress: Progress) -> tuple[Questions, list[Verdict]]:
+    """The verdicts of `runs` runs, and the questions about the calls that the difference needs."""
+    verdict, _ = questions.verdict_without(spec, (), is_brief=True)
+    verdicts = [verdict]
+    asked = questions
+    for plan in [] if questions.eager.is_random else plainer_plans(questions.eager.instance().program.calls, verdict):
+        plainer = questions.with_calls(plan)
+        _gather(plainer, verdict, progress)
+        again = plainer.verdict(spec)
+        if matches(symptom_of(verdict), symptom_of(again)) and again.call == verdict.call:
+            asked = plainer
+            verdicts += [again] if runs > 1 else []
+            break
+    if asked is questions:
+        _gather(questions, verdict, progress)
     # A subject that takes too long is not asked again: each answer would take as long.
     while len(verdicts) < runs and verdicts[-1].status is not Status.TIMEOUT:
-        verdicts.append(questions.verdict(spec))
-    wrong = [verdict for verdict in verdicts if verdict.status.is_finding]
-    found = Localisation(
-        program=name,
-        subject=spec.name,
-        verdict=(wrong or verdicts)[0],
-        shown=len(wrong),
-        runs=len(verdicts),
-        seconds=0.0,
-    )
-    if wrong:
-        found = _inside(questions, spec, found, progress)
-    return replace(found, seconds=time.monotonic() - started)
+        verdicts.append(asked.verdict(spec))
+    return asked, verdicts
+
+
+def _gather(questions: Questions, verdict: Verdict, progress: Progress) -> None:
+    if verdict.status in _JUDGED_BY_VALUES:
+        progress("eager under noise")
+        questions.gather_evidence()
 
 
 def _inside(questions: Questions, spec: SubjectSpec, found: Localisation, progress: Progress) -> Localisation:

@@ -193,6 +193,32 @@ def test_a_right_backend_has_no_wrong_value() -> None:
     assert first(live(Encoder, *TOKENS, backward=True), right_backend) is None
 
 
+def test_a_graph_that_is_wrong_with_its_values_returned_is_compiled_once() -> None:
+    compiled: list[int] = []
+    wrong = planted("layer_norm", one_element_off, number=0)
+
+    def counting(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        compiled.append(len(gm.graph.nodes))
+        return wrong(gm, example_inputs)
+
+    found = first(live(Deep, *TOKENS), counting)
+    assert found is not None
+    assert found.operator == "layer_norm"
+    assert len(compiled) == 1
+    assert len(found.verdict.also) == 20  # of more than that
+
+
+def test_a_graph_that_is_wrong_only_with_its_values_returned_is_not_blamed() -> None:
+    def wrong_with_many_results(gm: fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            results = gm.forward(*args)
+            return (results[0] + 1, *results[1:]) if len(results) > 1 else results
+
+        return run
+
+    assert first(live(Encoder, *TOKENS), wrong_with_many_results) is None
+
+
 def test_layer_norm_in_the_last_layer_of_an_encoder() -> None:
     found = first(live(Deep, *TOKENS), planted("layer_norm", one_element_off, number=4))
     line = "h = self.mix(self.norm1(x))"

@@ -56,6 +56,25 @@ def test_a_wrong_backend_is_the_first_wrong_rung() -> None:
     assert found.to_json()["rungs"][2]["verdict"]["status"] == "fail_accuracy"
 
 
+def test_only_the_calls_that_show_the_difference_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[tuple[int, bool]] = []
+    verdict = search.Questions.verdict
+
+    def asked(questions: search.Questions, *args: Any) -> Any:
+        calls = questions.make().program.calls
+        plans.append((len(calls), any(call.backward for call in calls)))
+        return verdict(questions, *args)
+
+    threads_before = torch.get_num_threads()
+    monkeypatch.setattr(search.Questions, "verdict", asked)
+    x = torch.randn(8, requires_grad=True)
+    found = oracle.localise(_hyperbolic, x, subject=_sinh_is_cosh)
+    assert (found.shown, found.runs, found.verdict.status) == (3, 3, Status.FAIL_ACCURACY)
+    assert len(plans) == 6  # two more runs, and the other rungs
+    assert set(plans) == {(1, False)}
+    assert torch.get_num_threads() == threads_before
+
+
 def test_a_crash_is_localised_too() -> None:
     found = oracle.localise(_hyperbolic, torch.randn(8), subject=_dies, runs=1)
     assert found.verdict.symptom == "the process died of exit code 7"

@@ -7,6 +7,7 @@ program's outputs, so there is no tolerance here.
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,8 +24,12 @@ from oracle.program.build import Instance
 from oracle.subjects.base import Subject
 from oracle.subjects.registry import load
 from oracle.subjects.spec import SubjectSpec
-from oracle.verdict import Status, Verdict
+from oracle.verdict import Verdict
 
+_ALL = (
+    1 << 30
+)  # symptoms: the first wrong value may be any of thousands, and wrong shapes are listed before wrong values
+_SHOWN = 20  # of them in the answer
 _POLICY = ComparePolicy(strides="ignore", aliases=False, reason="an intermediate value need not have eager's memory")
 
 
@@ -70,7 +75,8 @@ def first_wrong_value(make: Callable[[], Instance], spec: SubjectSpec | Subject,
         return None
     looks = [_Look(captured, subject, call=call, number=number) for number, captured in enumerate(graphs)]
     for look in looks:
-        found = look.first_wrong("forward") if look.is_wrong else None
+        # A single graph is all of the program, so it is most likely wrong: the look at its values can come first.
+        found = look.first_wrong("forward") if len(looks) == 1 or look.is_wrong else None
         if found is not None:
             return found
     for look in reversed(looks):
@@ -91,10 +97,22 @@ class _Look:
         self._config = {**captured.program.config, **stream}
         self._number = number
         self._backward = captured.program.calls[call].backward and captured.grad_mode == "grad"
-        self._plain = self._judged((captured.module, captured.inputs), backward=self._backward)
         self._run: GraphRun | None = None
-        self.has_wrong_gradient = bool(wrong_places(self._plain, GRADIENTS))
-        self.is_wrong = self.has_wrong_gradient or any(wrong_places(self._plain, at) for at in ("output", "args"))
+
+    @functools.cached_property
+    def _plain(self) -> Verdict:
+        """The verdict on the graph without taps."""
+        return self._judged((self._captured.module, self._captured.inputs), backward=self._backward)
+
+    @property
+    def has_wrong_gradient(self) -> bool:
+        """Whether a gradient is wrong without taps."""
+        return bool(wrong_places(self._plain, GRADIENTS))
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether a result, a changed argument or a gradient is wrong without taps."""
+        return self.has_wrong_gradient or any(wrong_places(self._plain, at) for at in ("output", "args"))
 
     def first_wrong(self, direction: str) -> WrongValue | None:
         """The first wrong value or gradient of the graph. All are looked at at once; if none is wrong then, one by one."""
@@ -103,6 +121,8 @@ class _Look:
         is_forward = direction == "forward"
         taps = ValueTaps(self._captured, self._run) if is_forward else GradientTaps(self._captured, self._run)
         found, hiders, is_alone = self._at_once(taps), list[int](), False
+        if found is not None and not self._shows(taps, found[2]):
+            return None
         if found is None and (ends := taps.ends(self._plain)):
             found, hiders = self._one_by_one(taps, min(ends), ends[min(ends)])
             is_alone = True
@@ -125,25 +145,19 @@ class _Look:
             is_alone=is_alone,
             hidden_by=tuple(_described(self._captured.places[taps.taps[at].node]) for at in hiders),
             symptom=symptom,
-            verdict=verdict,
+            verdict=replace(verdict, also=verdict.also[:_SHOWN]),
         )
+
+    def _shows(self, taps: Taps, verdict: Verdict) -> bool:
+        """Whether the graph is wrong, by a verdict on it with all taps if that can tell, else by that without taps."""
+        return taps.has_wrong_result(verdict) or self.is_wrong
 
     def _at_once(self, taps: Taps) -> tuple[int, str, Verdict] | None:
         """The first wrong of all taps."""
         chosen = range(len(taps.taps))
-        best: tuple[int, str, Verdict] | None = None
-        while chosen:
-            verdict = self._judged(taps.program(chosen), backward=taps.has_backward)
-            wrong = taps.wrong(verdict, chosen)
-            if not wrong:
-                break
-            first = min(wrong)
-            best = first, wrong[first], verdict
-            # The judge lists wrong shapes and dtypes before wrong values, and not all of them.
-            if verdict.status is not Status.FAIL_METADATA or not (verdict.also and verdict.also[-1].startswith("...")):
-                break
-            chosen = range(first)
-        return best
+        verdict = self._judged(taps.program(chosen), backward=taps.has_backward)
+        wrong = taps.wrong(verdict, chosen)
+        return (min(wrong), wrong[min(wrong)], verdict) if wrong else None
 
     def _one_by_one(self, taps: Taps, end: int, symptom: str) -> tuple[tuple[int, str, Verdict], list[int]]:
         """The first wrong of the taps that `end` is computed from, which is wrong without taps, and those that hide the error.
@@ -193,7 +207,9 @@ class _Look:
         def make() -> Instance:
             return Instance(program=program, namespace={**namespace}, target=copy.deepcopy(module), device="cpu")
 
-        return judge_subject(eager=EagerState(make=make), subject=self._subject, options=CaseOptions()).verdict
+        return judge_subject(
+            eager=EagerState(make=make), subject=self._subject, options=CaseOptions(), most_also=_ALL
+        ).verdict
 
 
 class _WithEagerStream:

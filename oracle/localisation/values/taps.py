@@ -51,6 +51,10 @@ class Taps(Protocol):
         """The chosen taps that the verdict on this program finds wrong, each with the symptom."""
         ...
 
+    def has_wrong_result(self, verdict: Verdict) -> bool:
+        """Whether the verdict on the program with all taps finds something wrong that the graph itself returns."""
+        ...
+
     def ends(self, verdict: Verdict) -> dict[int, str]:
         """The taps that compute what the verdict on the graph without taps finds wrong, each with the symptom."""
         ...
@@ -132,6 +136,9 @@ class ValueTaps:
     def wrong(self, verdict: Verdict, chosen: Sequence[int]) -> dict[int, str]:
         return {chosen[at]: text for at, text in wrong_places(verdict, "output").items() if at < len(chosen)}
 
+    def has_wrong_result(self, verdict: Verdict) -> bool:
+        return any(at >= len(self.taps) for at in wrong_places(verdict, "output"))
+
     def ends(self, verdict: Verdict) -> dict[int, str]:
         returned = _returned(self._run.nodes[-1])
         inputs = [node for node in self._run.nodes if node.op == "placeholder"]
@@ -198,6 +205,9 @@ class GradientTaps:
 
     def wrong(self, verdict: Verdict, chosen: Sequence[int]) -> dict[int, str]:
         return {chosen[at]: text for at, text in wrong_places(verdict, GRADIENTS).items() if at < len(chosen)}
+
+    def has_wrong_result(self, verdict: Verdict) -> bool:
+        return any(at >= len(self.taps) for at in wrong_places(verdict, GRADIENTS))
 
     def ends(self, verdict: Verdict) -> dict[int, str]:
         inputs = [node for node in self._run.nodes if node.op == "placeholder"]
