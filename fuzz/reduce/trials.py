@@ -69,7 +69,7 @@ class TrialProcess:
         return self._verdict(message, subject)
 
     def judge_source(self, program: Program, subject: SubjectSpec) -> Verdict:
-        """Like `judge`, for a program given as source."""
+        """Like `judge`, for a program given as source, which may be large: the verdict is brief (`oracle.case.judge_subject`)."""
         self.judged += 1
         message = {"ask": "verdict of source", "program": program.to_json(), "subject": subject.to_json()}
         return self._verdict(message, subject)
@@ -193,23 +193,24 @@ def _answer(message: dict[str, Any]) -> dict[str, Any]:
     try:
         subject = _loaded(json.dumps(message["subject"], sort_keys=True))
         if message["ask"] == "verdict of source":
-            return {"verdict": judge(Program.from_json(message["program"]), subject).verdict.to_json()}
+            program = Program.from_json(message["program"])
+            return {"verdict": judge(program, subject, is_brief=True).verdict.to_json()}
         if message["ask"] == "forms":
             found = forms(Program.from_json(message["program"]), Way(**message["way"]))
             return {"forms": [form if isinstance(form, str) else form.to_json() for form in found]}
-        program = FuzzProgram.from_json(message["program"])
+        form = FuzzProgram.from_json(message["program"])
         if message["ask"] == "suspects":
-            return {"suspects": suspects(program, subject)}
+            return {"suspects": suspects(form, subject)}
         if message["ask"] == "culprit":
             # Imports Inductor, which takes seconds, and which most reductions do not need.
             from oracle.localisation.culprit import find_culprit  # noqa: PLC0415
 
-            plain, symptom = to_program(program, name="culprit"), Symptom.from_json(message["symptom"])
+            plain, symptom = to_program(form, name="culprit"), Symptom.from_json(message["symptom"])
             return {"culprit": find_culprit(lambda: instantiate(plain), subject, symptom).text}
         if message["relation"]:
-            related = judge_relation(program, relation_named(message["relation"]), subject)
+            related = judge_relation(form, relation_named(message["relation"]), subject)
             return {"verdict": (related.verdict if related is not None else _NOT_RELATED).to_json()}
-        return {"verdict": judge(to_program(program, name="candidate"), subject).verdict.to_json()}
+        return {"verdict": judge(to_program(form, name="candidate"), subject).verdict.to_json()}
     except Exception as error:  # edge of the process: the parent raises it again
         return {"error": f"{type(error).__name__}: {error}"}
 

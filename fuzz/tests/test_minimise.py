@@ -6,6 +6,7 @@ from typing import Any
 
 from fuzz.program.render import render_function
 from fuzz.reduce.minimise import Minimised, minimise
+from fuzz.reduce.trials import TrialProcess
 from fuzz.tests.minimise_models import TRANSFORMER, UNET
 from oracle.program import Call, Program
 from oracle.subjects.registry import resolve
@@ -73,3 +74,18 @@ def test_a_program_that_shows_nothing_is_given_back_with_counts() -> None:
     again = _minimised("gelu", source, known=_NUMBER, **program)  # a verdict that the program does not have
     assert (again.reproduced, again.shown, again.runs) == (False, 0, 3)
     assert again.program is None
+
+
+def test_a_large_program_is_judged_briefly() -> None:
+    """The runs under noise of three calls with gradients of gradients would use up the time for the search."""
+    source = (
+        "import torch\n"
+        "def inputs(call): return (torch.ones(4, requires_grad=True),), {}\n"
+        "def program(x): return torch.nn.functional.gelu(x)\n"
+    )
+    calls = (Call(backward=True), Call(backward=True, double_backward=True))
+    program = Program(name="large", source=source, calls=calls)
+    with TrialProcess() as trials:
+        verdict = trials.judge_source(program, resolve("fuzz.tests.planted_rules:gelu"))
+    assert (verdict.status, verdict.call) == (Status.FAIL_ACCURACY, 0)
+    assert not any("grad" in text for text in verdict.also)
