@@ -248,6 +248,8 @@ def _text(asked: Target, found: Minimised) -> str:
         f"{before.statements} statements to {after.statements}, {after.elements} elements of inputs, "
         f"{found.trials} trials, {found.seconds:.0f} s{state}",
     ]
+    if found.program is None and found.how:
+        return "\n".join(lines) + f"\n\n{found.source.source.strip()}\n"
     if found.program is None:
         reasons = found.reasons or ("the time was over; --budget gives more",)
         lines += ["no smaller program was found:", *(f"  {reason}" for reason in reasons)]

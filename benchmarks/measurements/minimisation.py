@@ -49,7 +49,9 @@ class Row:
     rung: str  # of the ledger
     inflated: bool  # statements were added
     status: str  # of the program on the subject; a word of oracle/verdict.py
-    how: str  # "source" or "captured": the form that was reduced; "": none shows the symptom
+    how: (
+        str  # "source" or "captured": the form that was reduced; "statements" of the source itself; "": nothing smaller
+    )
     before: int  # statements, with those of definitions
     after: int
     reached: str  # with `inflated`: whether `after` is that of the program without the added statements
@@ -120,7 +122,7 @@ def measured(
 
 
 def shown_on(issue: KnownIssue) -> tuple[SubjectSpec, Verdict]:
-    """The highest rung of the issue's ladder, as a user would name it, and the verdict; the issue's own rung if that one agrees."""
+    """The verdict on the highest rung of the issue's ladder, as a user would name it; on the issue's own rung if that agrees."""
     own = resolve(issue.subject)
     subject = resolve("inductor") if issue.subject in LADDER else own
     verdict = judged(issue.program, subject)

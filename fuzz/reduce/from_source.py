@@ -2,6 +2,9 @@
 
 Names that the source imports from torch become dotted names (`F.relu` is `torch.nn.functional.relu`), so that they are operations
 like others. The inputs become specs.
+
+A program that has no structured form with its difference can still lose statements (`without_statements`). Such a program is a
+module whose difference is in its class, as in the export of a buffer that `forward` assigns, or a source with several functions.
 """
 
 from __future__ import annotations
@@ -9,7 +12,8 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +23,9 @@ from fuzz.reduce.capture import specs_like
 from oracle.program import Call, Program
 from oracle.program.build import Instance
 from oracle.program.inputs import encode
+
+_BODIES = ("body", "orelse", "finalbody", "handlers")
+_INPUTS = ("inputs", "derive")
 
 
 class NotStructuredError(Exception):
@@ -204,3 +211,61 @@ def _call(instance: Instance, number: int, names: tuple[str, ...], *, is_exact: 
     values = [given[name] for name in names]
     specs = encode(values) if is_exact else specs_like(values)
     return replace(instance.program.calls[number], args=specs, kwargs=None, values="given", training=None)
+
+
+# --------------------------------------------------------------------------------------------- without a structured form
+
+
+def without_statements(program: Program, shows: Callable[[Program], bool], *, deadline: float) -> tuple[Program, bool]:
+    """The program without statements that `shows` does not need, and whether the search was finished by `deadline`.
+
+    Large runs of statements are tried first, then single ones, until none can go. `deadline` is a time of `time.monotonic`.
+    """
+    current, tried = program, {program.source}
+    size = len(_statements(ast.parse(program.source)))
+    while size:
+        at, is_smaller = 0, False
+        while at < len(_statements(ast.parse(current.source))):
+            if time.monotonic() > deadline:
+                return current, False
+            source = _without(current.source, at, at + size)
+            candidate = replace(current, source=source)
+            if source not in tried and shows(candidate):
+                current, is_smaller = candidate, True
+            else:
+                at += size
+            tried.add(source)
+        if size > 1 or not is_smaller:
+            size //= 2
+    return current, True
+
+
+def _statements(tree: ast.Module) -> list[ast.stmt]:
+    """The statements that may go, each before those in it."""
+    found: list[ast.stmt] = []
+
+    def look(node: ast.AST) -> None:
+        for name in _BODIES:
+            for inner in getattr(node, name, ()):
+                if isinstance(inner, ast.FunctionDef) and inner.name in _INPUTS:
+                    continue
+                if isinstance(inner, ast.stmt):
+                    found.append(inner)
+                look(inner)
+
+    look(tree)
+    return found
+
+
+def _without(source: str, low: int, high: int) -> str:
+    """The source without the statements of these numbers. What is left empty has a `pass`."""
+    tree = ast.parse(source)
+    gone = {id(node) for node in _statements(tree)[low:high]}
+    for node in [*ast.walk(tree)]:
+        for name in _BODIES:
+            body = getattr(node, name, None)
+            if not isinstance(body, list) or not any(id(inner) in gone for inner in body):
+                continue
+            kept = [inner for inner in body if id(inner) not in gone]
+            setattr(node, name, kept if kept or name != "body" or node is tree else [ast.Pass()])
+    return ast.unparse(ast.fix_missing_locations(tree)) + "\n"

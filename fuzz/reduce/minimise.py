@@ -1,7 +1,8 @@
 """Minimises any program that shows a finding: a user's function or module of any size, down to a few statements.
 
 The program is turned into structured forms (`fuzz.reduce.from_program`). A long form is first narrowed to a window of its
-statements (`fuzz.reduce.windows`), and then reduced like a drawn program (`fuzz.reduce.task.searched`).
+statements (`fuzz.reduce.windows`), and then reduced like a drawn program (`fuzz.reduce.task.searched`). If no form shows the
+finding, statements of the source itself are dropped (`fuzz.reduce.from_source`).
 """
 
 from __future__ import annotations
@@ -14,16 +15,18 @@ from dataclasses import dataclass, field, replace
 from fuzz.program.render import needed_definitions, to_program
 from fuzz.program.structure import Block, FuzzProgram, walk
 from fuzz.reduce.from_program import CAPTURED, SOURCE, WAYS, Way
-from fuzz.reduce.from_source import statement_count
+from fuzz.reduce.from_source import statement_count, without_statements
 from fuzz.reduce.search import key_of
 from fuzz.reduce.task import HANG_S, Searched, searched
 from fuzz.reduce.trials import TrialProcess
 from fuzz.reduce.windows import SHORT, narrowed
+from oracle.localisation.ladder import first_wrong, ladder_of
 from oracle.program import Program
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status, Verdict
 
+STATEMENTS = "statements"
 _RUNS = 3  # of the program, until it shows the symptom
 _SMALL = 3  # a result of so many statements, without definitions, is not tried to be made smaller in another way
 _NARROW_SHARE = 0.5  # of the time left, for windows of one form
@@ -44,11 +47,11 @@ class Minimised:
     """The smallest program found, with what it shows and what it took."""
 
     program: FuzzProgram | None  # None: no structured form shows the symptom
-    source: Program  # the same as source; the program given if there is none
+    source: Program  # the same as source; without a form the program given, perhaps with fewer statements
     verdict: Verdict  # of `source` on the subject
     symptom: Symptom
     rung: SubjectSpec  # the first wrong rung of `source`; the subject if there is none
-    how: str  # "source", "captured", or "" if no way led to a smaller program
+    how: str  # "source", "captured", "statements" (of the source itself, without a form), or "" if none is smaller
     reproduced: bool  # the program given shows the symptom
     shown: int  # of `runs` runs of the program given, so many showed the symptom
     runs: int
@@ -86,28 +89,33 @@ def minimise(
             if shown and verdict is None:
                 search.run(again)
             verdict = verdict or again
+        if shown and search.best is None:
+            search.drop_statements(verdict)
         return _minimised(search, verdict, shown=shown, runs=runs, seconds=time.monotonic() - started)
 
 
 def _minimised(search: _Search, verdict: Verdict, *, shown: int, runs: int, seconds: float) -> Minimised:
-    program, best = search.program, search.best
+    program, best, shorter = search.program, search.best, search.shorter
     before = Size(statements=statement_count(program), elements=_elements(program))
+    source = program if shorter is None else shorter.program
+    after = before if shorter is None else Size(statements=statement_count(source), elements=_elements(source))
+    found = best or shorter
     return Minimised(
         program=None if best is None else best.program,
-        source=program if best is None else to_program(best.program, name=program.name),
-        verdict=verdict if best is None else best.verdict,
+        source=source if best is None else to_program(best.program, name=program.name),
+        verdict=verdict if found is None else found.verdict,
         symptom=symptom_of(verdict),
-        rung=search.subject if best is None else best.rung,
+        rung=search.subject if found is None else found.rung,
         how=search.how,
         reproduced=bool(shown),
         shown=shown,
         runs=runs,
         before=before,
-        after=before if best is None else size_of(best.program),
+        after=after if best is None else size_of(best.program),
         nodes=search.nodes,
         trials=search.trials.judged,
         seconds=seconds,
-        is_finished=best is not None and best.is_finished,
+        is_finished=found is not None and found.is_finished,
         reasons=tuple(dict.fromkeys(search.reasons)),
     )
 
@@ -128,6 +136,16 @@ def _judged(
             return verdict, int(is_shown), runs
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shorter:
+    """The program given with fewer statements, and its verdict on the subject."""
+
+    program: Program
+    verdict: Verdict
+    rung: SubjectSpec  # the first wrong rung
+    is_finished: bool
+
+
 @dataclass(slots=True, kw_only=True)
 class _Search:
     """The search over all ways, and the best program so far."""
@@ -138,6 +156,7 @@ class _Search:
     deadline: float
     progress: Progress
     best: Searched | None = None
+    shorter: _Shorter | None = None  # if there is no best
     how: str = ""
     nodes: int = 0
     reasons: list[str] = field(default_factory=list)
@@ -169,6 +188,27 @@ class _Search:
                 if found is not None or self._is_over():
                     break
         return self.best is not None
+
+    def drop_statements(self, verdict: Verdict) -> None:
+        """Look for a program with fewer statements of the source, which is first wrong on the same rung."""
+        self.progress("statements")
+        symptom, judge = symptom_of(verdict), self.trials.judge_source
+
+        def is_wrong(program: Program, rung: SubjectSpec) -> bool:
+            return matches(symptom, symptom_of(judge(program, rung)))
+
+        rung = first_wrong(self.subject, symptom, lambda asked: judge(self.program, asked))
+        rungs = ladder_of(self.subject)
+        below = rungs[: rungs.index(rung)][-1:]
+
+        def shows(program: Program) -> bool:
+            return is_wrong(program, rung) and not any(is_wrong(program, lower) for lower in below)
+
+        found, is_finished = without_statements(self.program, shows, deadline=self.deadline)
+        last = judge(found, self.subject)
+        if matches(symptom, symptom_of(last)):
+            self.shorter = _Shorter(program=found, verdict=last, rung=rung, is_finished=is_finished)
+            self.how = STATEMENTS if found != self.program else ""
 
     def _with_a_plainer_plan(self) -> None:
         """Keep only the first call, if that shows the symptom, and no backward that it does not need.
