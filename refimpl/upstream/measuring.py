@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl.capture.public.predicates import is_jit_model
+from refimpl.upstream.predicates import is_jit_model
 
 _LOG = logging.getLogger(__name__)
 _SEED = 1337

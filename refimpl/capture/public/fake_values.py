@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 from torch.fx.node import map_arg
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from refimpl._torch import (
     DataDependentOutputException,
@@ -31,7 +32,6 @@ from refimpl._torch import (
 )
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.public.errors import TorchRuntimeError, UserError, UserErrorType
-from refimpl.capture.public.predicates import is_lazy_module
 from refimpl.symbolic.fake_inputs import fake_input
 from refimpl.symbolic.ranges import EmptyRange
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -159,7 +159,7 @@ def get_fake_value(node: fx.Node, tx: Tracer, allow_non_graph_fake: bool = False
         args = (deepcopy_to_fake_tensor(args[0], tx.fake_mode), *args[1:])
     if node.op == "call_module":
         module = tx.nn_modules[str(node.target)]
-        if is_lazy_module(module) and hasattr(module, "_initialize_hook"):
+        if isinstance(module, LazyModuleMixin) and hasattr(module, "_initialize_hook"):
             module._infer_parameters(module, args)
         module = deepcopy_to_fake_tensor(module, tx.fake_mode)
     try:

@@ -12,9 +12,9 @@ from torch import fx
 import refimpl
 from refimpl._torch import FakeTensor
 from refimpl.capture.config import config
-from refimpl.capture.public import predicates
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported
 from refimpl.tests.contracts.contract_backend import Backend
+from refimpl.upstream import predicates
 
 Tensor = torch.Tensor
 

@@ -20,7 +20,6 @@ from torch._dynamo import utils as upstream
 
 from refimpl._torch import FakeTensorMode
 from refimpl.capture.config import config
-from refimpl.capture.public import predicates
 from refimpl.capture.public.cloning import (
     checkpoint_params,
     clone_input,
@@ -31,7 +30,7 @@ from refimpl.capture.public.cloning import (
 )
 from refimpl.symbolic.fake_inputs import fake_input, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
-from refimpl.upstream import small
+from refimpl.upstream import predicates, small
 from refimpl.upstream.measuring import is_on_cuda, timed, torchscript
 
 Tensor = torch.Tensor

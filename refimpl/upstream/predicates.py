@@ -149,11 +149,6 @@ def istensor(obj: Any) -> bool:
     return type(obj) in known
 
 
-def is_lazy_module(mod: Any) -> bool:
-    """Whether it is a module whose parameters may be uninitialised."""
-    return isinstance(mod, LazyModuleMixin)
-
-
 def is_jit_model(model: Any) -> bool:
     """Whether it is a TorchScript module or function."""
     return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
@@ -195,6 +190,11 @@ def get_custom_getattr(value: Any, ignore_nn_module_getattr: bool = False) -> An
 def get_static_address_type(t: Any) -> Any:
     """The mark of `mark_static_address` on a tensor; None if there is none."""
     return getattr(t, "_dynamo_static_input_type", None)
+
+
+def is_lazy_module(mod: Any) -> bool:
+    """Whether it is a module whose parameters may be uninitialised."""
+    return isinstance(mod, LazyModuleMixin)
 
 
 def is_rng_state_getter_or_setter(value: Any) -> bool:
