@@ -15,7 +15,7 @@ from rich.console import Console
 
 from oracle.checking import describe
 from oracle.errors import UsageError
-from oracle.localisation.parts import FRONT_KINDS, Part, parse_part
+from oracle.localisation.parts import EXPORT_KINDS, FRONT_KINDS, Part, parse_part
 from oracle.localisation.search import Questions, localise_program
 from oracle.localisation.steps.passes import BACKENDS
 from oracle.program.build import instantiate
@@ -66,12 +66,17 @@ def check(
 def _check_parts(spec: SubjectSpec, parts: Sequence[Part]) -> None:
     """Raises UsageError for a part that the subject does not have."""
     for part in parts:
-        has = spec.kind == "torch_compile" if part.kind in FRONT_KINDS else spec.options.get("backend") in BACKENDS
+        if part.kind in EXPORT_KINDS:
+            has, expected = spec.kind == "export", "export"
+        elif part.kind in FRONT_KINDS:
+            has, expected = spec.kind == "torch_compile", "torch.compile"
+        else:
+            has = spec.options.get("backend") in BACKENDS
+            expected = f"torch.compile with the backend {' or '.join(BACKENDS)}"
         if not has:
-            backends = "" if part.kind in FRONT_KINDS else f" with the backend {' or '.join(BACKENDS)}"
             raise UsageError(
                 seen=f"--without {str(part)!r} for subject {spec.name!r}",
-                expected=f"torch.compile{backends}, whose parts can be left out",
+                expected=f"{expected}, whose parts can be left out",
                 do="name such a subject, or leave --without out",
             )
 

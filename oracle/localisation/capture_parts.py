@@ -1,4 +1,4 @@
-"""The parts of Dynamo and AOT autograd that can be left out: calls, dynamic sizes, code that is used again, recomputation.
+"""The parts of Dynamo and AOT autograd that can be left out as a whole, and the calls that Dynamo captures.
 
 A call that is left out is made by eager, between two graphs. Only torch's own hooks and settings are used.
 """
@@ -20,13 +20,16 @@ from torch._dynamo.variables.higher_order_ops import TorchHigherOrderOperatorVar
 from torch._dynamo.variables.lists import BaseListVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import default_partition
 
 from oracle.subjects.base import CompileRequest
 from oracle.subjects.torch_compile import TorchCompile
 
-# What Dynamo and AOT autograd do to a whole program. The later ones are coarser: code that is compiled for each call has no
-# dynamic sizes, either.
+# What Dynamo and AOT autograd do to a whole program. The later ones are coarser: the partitioner that recomputes nothing merges
+# no equal computations, either, and code that is compiled for each call has no dynamic sizes.
+MERGED = "common subexpressions"
+REPLAY = "views replayed for results"
 RECOMPUTATION = "recomputation in backward"
 DYNAMIC = "dynamic sizes"
 REUSE = "code used again"
@@ -34,8 +37,12 @@ REUSE = "code used again"
 
 @contextlib.contextmanager
 def without_capture(names: frozenset[str]) -> Iterator[None]:
-    """A context without these of RECOMPUTATION, DYNAMIC and REUSE."""
+    """A context without these of RECOMPUTATION, DYNAMIC, REUSE, MERGED and REPLAY."""
     with contextlib.ExitStack() as stack:
+        if REPLAY in names:  # such results are then made by `as_strided`
+            stack.enter_context(functorch_config.patch(view_replay_for_aliased_outputs=False))
+        if MERGED in names:
+            stack.enter_context(functorch_config.patch(cse=False))
         if RECOMPUTATION in names:
             stack.enter_context(replaced(debugging, "min_cut_rematerialization_partition", default_partition))
         if DYNAMIC in names:

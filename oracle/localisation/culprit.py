@@ -1,8 +1,10 @@
 """Finds the culprit: the part of torch's compiler without which a symptom goes away (ablation).
 
 On `dynamo` and `aot_eager` it is a call that is captured, dynamic sizes, code that a later call uses again, or recomputation in
-backward. On `aot_eager_decomp_partition` it is a decomposition; on `inductor` a graph pass, the lowering of an operator, vector
-code, or fusion. On every rung it may be an option that the user gave. If the compiler raises, it is the function that raised.
+backward. In AOT autograd it may also be its analysis, or a write or view that it makes functional. On
+`aot_eager_decomp_partition` it is a decomposition; on `inductor` a graph pass, the lowering of an operator, vector code, or
+fusion. In torch.export it is how it captures, or what it does with inputs, state or an overload. On every rung it may be an
+option that the user gave. If the compiler raises, it is the function that raised.
 
 Counterpart: torch/_inductor/compiler_bisector.py
 Differs: asks the judge about one symptom, not a user's test; a set of parts may be to blame together; lowerings and
@@ -22,16 +24,19 @@ from pathlib import Path
 from typing import Any
 
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
-from oracle.localisation.capture_parts import RECOMPUTATION
+from oracle.localisation.aot_parts import ALIASES
+from oracle.localisation.capture_parts import MERGED, RECOMPUTATION, REPLAY
+from oracle.localisation.export_parts import CONSTANTS, INPUTS, NOT_STRICT, STRICT, SeenInExport, exporting
 from oracle.localisation.parts import (
     CAPTURE,
     CODEGEN,
     WAYS_OF_CODE,
     CalledOperators,
     Part,
+    SeenInFront,
     recording,
-    recording_calls,
     recording_decompositions,
+    recording_front,
     without,
 )
 from oracle.localisation.steps.recorder import GENERATED
@@ -43,6 +48,9 @@ from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status
 
 _CPU_BUDGET_S = 40.0
+_MOST_TOGETHER = (
+    3  # calls that are wrong in one graph; of more it is not certain which are needed, and which are between them
+)
 _OF_VALUES = (Status.FAIL_ACCURACY, Status.FAIL_STRIDE, Status.FAIL_RNG, Status.FAIL_GUARD)
 
 
@@ -60,6 +68,7 @@ class Culprit:
     """The parts to blame, and the trials that show it."""
 
     text: str = ""  # "lowering: aten.argmin", "pass: a, b" if only both together cure; "" if nothing does
+    detail: str = ""  # what is wrong with it, if that is known: "result 0 shares memory with argument 0"
     parts: tuple[Part, ...] = ()
     trials: tuple[Trial, ...] = ()
     is_finished: bool = True  # False: the budget was used up before
@@ -93,7 +102,9 @@ def find_culprit(
     if symptom.status == Status.FAIL_TO_RUN.value:
         traceback = search.judged(subject).traceback
         is_backend = subject.spec.kind in ("backend", "compiler")
-        return Culprit(text=_raised_outside_torch(traceback) if is_backend else _raised_in(traceback))
+        raised = _raised_outside_torch(traceback) if is_backend else _raised_in(traceback)
+        if raised or is_backend:
+            return Culprit(text=raised)
     found: Culprit | None = None
     with contextlib.suppress(_OutOfTimeError):
         found = search.option() or search.part(first_wrong_step)
@@ -125,6 +136,7 @@ class _Search:
         self._make, self._subject, self._symptom, self._deadline = make, subject, symptom, deadline
         self._eager = eager or EagerState(make=make)
         self.trials: list[Trial] = []
+        self._answers: dict[frozenset[Part], str] = {}
 
     # ------------------------------------------------------------------------------------------------------- trials
 
@@ -150,8 +162,11 @@ class _Search:
         return outcome
 
     def without(self, parts: Sequence[Part]) -> str:
-        """The outcome without these parts."""
-        return self.outcome([str(part) for part in parts], without([*parts]))
+        """The outcome without these parts. The same question gets the same answer."""
+        asked = frozenset(parts)
+        if asked not in self._answers:
+            self._answers[asked] = self.outcome([str(part) for part in parts], without([*parts]))
+        return self._answers[asked]
 
     def smallest_cure(self, parts: Sequence[Part]) -> tuple[Part, ...]:
         """A smallest set of parts whose absence cures, by delta debugging; of several the one with the last parts."""
@@ -163,18 +178,7 @@ class _Search:
         if together != "right":  # the compiler cannot do without all of them
             single = next((part for part in reversed(parts) if self.without([part]) == "right"), None)
             return () if single is None else (single,)
-        kept = list(parts)
-        size = len(kept) // 2
-        while size:
-            at = 0
-            while at < len(kept):
-                rest = kept[:at] + kept[at + size :]
-                if rest and self.without(rest) == "right":
-                    kept = rest
-                else:
-                    at += size
-            size //= 2
-        return tuple(kept)
+        return _smallest(parts, lambda rest: self.without(rest) == "right")
 
     # ------------------------------------------------------------------------------------------------------- search
 
@@ -210,42 +214,124 @@ class _Search:
     def part(self, step: str) -> Culprit:
         """The part to blame. `step` is the first wrong step, or ""."""
         backend = self._subject.spec.options.get("backend")
+        if self._subject.spec.kind == "export":
+            return self._of_export()
         if backend in ("eager", "aot_eager") or self._subject.spec.kind == "backend":
-            return self._front()
+            seen = self._seen_in_front()
+            return _first(
+                self._whole_capture,
+                lambda: self._analysis(seen),
+                lambda: self._of_calls(seen),
+                lambda: self._functionalization(seen),
+            )
         if backend == "aot_eager_decomp_partition":
+            with recording_decompositions() as ran:
+                seen = self._seen_in_front()
             called = self._decompositions()
-            return _named(self.smallest_cure(called) or self.smallest_cure(self._decompositions_besides(called)))
-        if backend != "inductor":
-            return Culprit()
-        with recording() as seen:
-            self.outcome([], contextlib.nullcontext())
-            passes = seen.optional_passes()
-            named = [part for part in passes if step.endswith(f": {part.name}")]
-            if named and self.without(named) == "right":
-                return _named((*named,))
-            found = self.smallest_cure(passes) if step != GENERATED else ()
-            return _named(found) if found else self._of_code(seen.lowerings())
+            # Decompositions of operators that eager does not call: of functional variants, and of those that others are made of.
+            besides = [part for part in (Part(kind="decomposition", name=name) for name in ran) if part not in called]
+            return _first(
+                lambda: self._analysis(seen),
+                lambda: _named(self.smallest_cure(called)),
+                lambda: _named(self.smallest_cure(besides)),
+                lambda: self._functionalization(seen),
+            )
+        return self._of_inductor(step) if backend == "inductor" else Culprit()
 
-    def _front(self) -> Culprit:
-        """The culprit in Dynamo or AOT autograd."""
-        with recording_calls() as seen:
+    def _of_inductor(self, step: str) -> Culprit:
+        with recording() as used, recording_front() as seen:
+            self.outcome([], contextlib.nullcontext())
+            passes = used.optional_passes()
+        named = [part for part in passes if step.endswith(f": {part.name}")]
+        if named and self.without(named) == "right":
+            return _named((*named,))
+        return _first(
+            lambda: self._analysis(seen),
+            lambda: _named(self.smallest_cure(passes) if step != GENERATED else ()),
+            lambda: self._of_code(used.lowerings()),
+            lambda: self._functionalization(seen),
+        )
+
+    def _of_export(self) -> Culprit:
+        """The culprit in torch.export. How it captures comes last, since that changes more than other parts."""
+        seen = SeenInExport()
+        with exporting(seen):
+            self.outcome([], contextlib.nullcontext())
+        is_strict = self._subject.spec.options.get("strict", True)
+        names = [INPUTS] * seen.shares_memory + [CONSTANTS] * bool(seen.constants)
+        whole = [Part(kind="export", name=name) for name in (*names, STRICT if is_strict else NOT_STRICT)]
+        overloads = [Part(kind="overload", name=name) for name in seen.operators]
+        cure = next(((part,) for part in whole[:-1] if self.without([part]) == "right"), ())
+        cure = cure or self.smallest_cure(overloads) or self.smallest_cure(whole[-1:])
+        is_constant = cure == (Part(kind="export", name=CONSTANTS),)
+        return replace(_named(cure), detail=", ".join(seen.constants) if is_constant else "")
+
+    def _seen_in_front(self) -> SeenInFront:
+        with recording_front() as seen:
             self.outcome([], contextlib.nullcontext())
             breaks = self._subject.counters().graph_breaks
+        return replace(seen, breaks=bool(breaks))
+
+    def _whole_capture(self) -> Culprit:
+        """What Dynamo or AOT autograd does to the whole program."""
         for name in CAPTURE:
             part = Part(kind="capture", name=name)
             if self._may_be(name) and self.without([part]) == "right":
                 return _named((part,))
-        # A program that breaks the graph itself may be wrong because of where it does, and not because of a call.
-        return Culprit() if breaks else _named(self._call([Part(kind="call", name=name) for name in seen]))
+        return Culprit()
+
+    def _analysis(self, seen: SeenInFront) -> Culprit:
+        """AOT autograd's analysis, if statements of it are false and the program is right with true ones."""
+        part = Part(kind="analysis", name=ALIASES)
+        if not seen.false or self.without([part]) != "right":
+            return Culprit()
+        return replace(_named((part,)), detail="not seen: " + ", ".join(seen.false))
+
+    def _functionalization(self, seen: SeenInFront) -> Culprit:
+        """A write or a view that AOT autograd rewrites.
+
+        One that is made in another way may hide what is wrong elsewhere. If others do so too, it is not certain which is wrong.
+        """
+        parts = [Part(kind="functionalization", name=name) for name in seen.functionalized]
+        cure = self.smallest_cure(parts)
+        others = [part for part in parts if part not in cure]
+        return Culprit() if cure and others and self.without(others) == "right" else _named(cure)
 
     def _may_be(self, name: str) -> bool:
         """Whether the symptom can come from this part of capture: not from later calls if the first one is wrong."""
+        if name in (MERGED, REPLAY):
+            return self._subject.spec.options.get("backend") == "aot_eager"
         if name == RECOMPUTATION:
             program = self._make().program
             return self._subject.spec.options.get("backend") == "aot_eager" and any(
                 call.backward for call in program.calls
             )
         return len(self._make().program.calls) > 1
+
+    def _of_calls(self, seen: SeenInFront) -> Culprit:
+        """A call that is captured wrongly, or calls that are if they are in one graph.
+
+        A program that breaks the graph itself may be wrong because of where it does, and not because of a call.
+        """
+        parts = [Part(kind="call", name=name) for name in seen.calls]
+        if seen.breaks:
+            return Culprit()
+        found = _named(self._call(parts))
+        is_capture = self._subject.spec.options.get("backend") == "eager"
+        return found if found.text or not is_capture else self._calls_together(parts)
+
+    def _calls_together(self, parts: list[Part]) -> Culprit:
+        """The smallest set of calls that shows the symptom if only they are captured, and loses it without any of them."""
+
+        def left_out(kept: Sequence[Part]) -> list[Part]:
+            return [part for part in parts if part not in kept]
+
+        together = _smallest(parts, lambda kept: self.without(left_out(kept)) == "wrong")
+        if not 1 < len(together) <= _MOST_TOGETHER:
+            return Culprit()
+        are_needed = all(self.without([part, *left_out(together)]) == "right" for part in together)
+        text = f"calls in one graph: {', '.join(part.name for part in together)}"
+        return Culprit(text=text, parts=together) if are_needed else Culprit()
 
     def _call(self, parts: list[Part]) -> tuple[Part, ...]:
         """The call that is wrong if it alone is captured, and right if it is not; () if there is no such one.
@@ -296,11 +382,26 @@ class _Search:
         observe(self._make(), around_call=recorder)
         return list(dict.fromkeys(part for mode in modes for part in mode.decomposed()))
 
-    def _decompositions_besides(self, called: list[Part]) -> list[Part]:
-        """Decompositions of operators that eager does not call: of functional variants, and of those that others are made of."""
-        with recording_decompositions() as seen:
-            self.outcome([], contextlib.nullcontext())
-        return [part for part in (Part(kind="decomposition", name=name) for name in seen) if part not in called]
+
+def _smallest(parts: Sequence[Part], is_enough: Callable[[Sequence[Part]], bool]) -> tuple[Part, ...]:
+    """A smallest set of parts that is enough, by delta debugging; all together are."""
+    kept = list(parts)
+    size = len(kept) // 2
+    while size:
+        at = 0
+        while at < len(kept):
+            rest = kept[:at] + kept[at + size :]
+            if rest and is_enough(rest):
+                kept = rest
+            else:
+                at += size
+        size //= 2
+    return tuple(kept)
+
+
+def _first(*searches: Callable[[], Culprit]) -> Culprit:
+    """The first culprit that a search finds; later searches are then not made."""
+    return next((found for search in searches if (found := search()).text), Culprit())
 
 
 def _named(parts: tuple[Part, ...]) -> Culprit:
@@ -317,6 +418,7 @@ _CARRIES = re.compile(
     r"convert_frame|eval_frame|/exc\.py|output_graph|symbolic_convert|compile_fx\.py|/aot_autograd\.py|_utils_internal"
     r"|backends/common|repro/after_"
 )
+_RUNS_BACKWARD = re.compile(r"torch/autograd/|torch/_tensor\.py")  # the program's own backward: what it runs raised
 # Dynamo's words for an operator that fails on fake tensors: its frames are the same for all operators.
 _FAKE = re.compile(r"run FX node with fake tensors: call_\w+ (?:<(?:built-in )?(?:function|method) )?([\w.]+)")
 
@@ -324,11 +426,12 @@ _FAKE = re.compile(r"run FX node with fake tensors: call_\w+ (?:<(?:built-in )?(
 def _raised_in(traceback: str) -> str:
     """The function of torch that raised, or the operator that failed on fake tensors.
 
-    Functions that only pass an error on do not count.
+    Functions that only pass an error on do not count. "" if the program raised in its own backward, since no part of a compiler
+    ran then.
     """
     if (fake := _FAKE.search(traceback)) is not None:
         return f"raised in: fake tensors, {fake[1]}"
-    frames = [(path, name) for path, name in _FRAME.findall(traceback)]
+    frames = [(path, name) for path, name in _FRAME.findall(traceback) if not _RUNS_BACKWARD.search(path)]
     telling = [frame for frame in frames if not _CARRIES.search(frame[0])] or frames
     return f"raised in: {telling[-1][0]} {telling[-1][1]}" if telling else ""
 

@@ -23,12 +23,30 @@ from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oracle.errors import UsageError
-from oracle.localisation.capture_parts import DYNAMIC, RECOMPUTATION, REUSE, calls, replaced, without_capture
+from oracle.localisation.aot_parts import ALIASES, analysis, functionalization
+from oracle.localisation.capture_parts import (
+    DYNAMIC,
+    MERGED,
+    RECOMPUTATION,
+    REPLAY,
+    REUSE,
+    calls,
+    replaced,
+    without_capture,
+)
+from oracle.localisation.export_parts import CONSTANTS, EXPORT, INPUTS, NOT_STRICT, STRICT, SeenInExport, exporting
 
-KINDS = ("call", "capture", "pass", "lowering", "decomposition", "codegen")
-OPERATOR_KINDS = ("call", "lowering", "decomposition")  # named by an operator
-FRONT_KINDS = ("call", "capture")  # of Dynamo and AOT autograd; the others are of Inductor and its decompositions
-CAPTURE = (RECOMPUTATION, DYNAMIC, REUSE)
+FRONT_KINDS = ("call", "capture", "analysis", "functionalization")  # of Dynamo and AOT autograd
+BACK_KINDS = ("pass", "lowering", "decomposition", "codegen")  # of Inductor and its decompositions
+EXPORT_KINDS = ("export", "overload")  # of torch.export
+KINDS = (*FRONT_KINDS, *BACK_KINDS, *EXPORT_KINDS)
+OPERATOR_KINDS = (
+    "functionalization",
+    "lowering",
+    "decomposition",
+    "overload",
+)  # kinds whose names are those of operators
+CAPTURE = (MERGED, REPLAY, RECOMPUTATION, DYNAMIC, REUSE)  # later ones are coarser
 # Passes that the next stage depends on, which cannot be switched off.
 _NEEDED_PASSES = re.compile(
     r"decompose|stable_sort|topological|assert|cuda|comm|ddp|fsdp|custom|profiler|overlap|bucket"
@@ -53,19 +71,34 @@ CODEGEN: dict[str, dict[str, Any]] = {
 # Of these, how the code of one operator is made: a culprit names them beside its lowering.
 WAYS_OF_CODE = ("half precision kept in float32", "vector code")
 
+# What someone who has only torch changes, to leave out what a compiler does to the whole program.
+_SETTINGS = {
+    MERGED: "torch._functorch.config.cse = False",
+    REPLAY: "torch._functorch.config.view_replay_for_aliased_outputs = False",
+    RECOMPUTATION: "default_partition, which recomputes nothing in backward",
+    DYNAMIC: "static sizes and numbers",
+    REUSE: "torch.compiler.reset() before each call",
+    ALIASES: "results that share memory as in eager",
+    INPUTS: "example inputs that share no memory",
+    CONSTANTS: "the module's state in place of constants",
+    STRICT: "strict=False",
+    NOT_STRICT: "strict=True",
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """A part of a compiler.
 
-    `name` is that of a call, a pass, an operator ("aten.argmin.default"), one of CAPTURE, or a key of CODEGEN.
+    `name` is that of a call, a pass, an operator ("aten.argmin.default"), one of CAPTURE or EXPORT, ALIASES, or a key of
+    CODEGEN.
     """
 
     kind: str
     name: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {_packet(self.name) if self.kind in ('lowering', 'decomposition') else self.name}"
+        return f"{self.kind}: {_packet(self.name) if self.kind in OPERATOR_KINDS else self.name}"
 
 
 def parse_part(text: str) -> Part:
@@ -74,7 +107,7 @@ def parse_part(text: str) -> Part:
     Raises UsageError for another form, and for a part of capture or code generation that does not exist.
     """
     kind, colon, name = (piece.strip() for piece in text.partition(":"))
-    names = {"codegen": tuple(CODEGEN), "capture": CAPTURE}
+    names = {"codegen": tuple(CODEGEN), "capture": CAPTURE, "analysis": (ALIASES,), "export": EXPORT}
     if kind not in KINDS or not colon or not name or (kind in names and name not in names[kind]):
         known = "; ".join(f"of {kind} the names are {', '.join(those)}" for kind, those in names.items())
         raise UsageError(
@@ -103,12 +136,12 @@ def in_torch(text: str) -> str:
             return f'torch._inductor.config.disabled_passes = "{name}"'
         case "codegen":
             return ", ".join(f"torch._inductor.config.{key} = {value!r}" for key, value in CODEGEN[part.name].items())
+        case "functionalization":
+            return f"{name} on a copy, which copy_ brings back, or as_strided for a view"
+        case "overload":
+            return f"the function of Python's torch in place of {name}"
         case _:
-            return {
-                DYNAMIC: "static sizes and numbers",
-                REUSE: "torch.compiler.reset() before each call",
-                RECOMPUTATION: "default_partition, which recomputes nothing in backward",
-            }.get(part.name, name)
+            return _SETTINGS[part.name]
 
 
 @contextlib.contextmanager
@@ -122,6 +155,8 @@ def without(parts: Sequence[Part]) -> Iterator[Callable[[], list[Part]]]:
     passes: dict[str, None] = {}
     lowered: dict[str, None] = {}
     called: dict[str, None] = {}
+    functionalized: dict[str, None] = {}
+    exported = SeenInExport()
     decomposed = [*map(str, torch._inductor.compile_fx.select_decomp_table())] if by_kind["decomposition"] else []
     with contextlib.ExitStack() as stack:
         stack.enter_context(_without_caches())
@@ -138,10 +173,20 @@ def without(parts: Sequence[Part]) -> Iterator[Callable[[], list[Part]]]:
             stack.enter_context(without_capture(by_kind["capture"]))
         if by_kind["call"]:
             stack.enter_context(calls(called, by_kind["call"]))
+        if by_kind["analysis"]:
+            stack.enter_context(analysis({}, is_corrected=True))
+        if by_kind["functionalization"]:
+            is_named = functools.partial(_is_named, names=by_kind["functionalization"])
+            stack.enter_context(functionalization(functionalized, is_named))
+        if by_kind["export"] or by_kind["overload"]:
+            is_overload = functools.partial(_is_named, names=by_kind["overload"])
+            stack.enter_context(exporting(exported, by_kind["export"], is_overload))
         names: dict[str, Iterable[str]] = {
             "pass": passes,
             "lowering": lowered,
             "call": called,
+            "functionalization": functionalized,
+            "overload": exported.operators,
             "decomposition": decomposed,
         }
 
@@ -174,11 +219,26 @@ class Seen:
         return [Part(kind="lowering", name=name) for name in self.lowered]
 
 
+@dataclass(frozen=True, slots=True)
+class SeenInFront:
+    """What Dynamo and AOT autograd did, in order."""
+
+    calls: dict[str, None]  # names of the calls that Dynamo captured
+    functionalized: dict[str, None]  # overloads of writes and views that were functionalized
+    false: dict[str, None]  # false statements of the analysis, in words
+    breaks: bool = False  # the program breaks the graph
+
+
 @contextlib.contextmanager
-def recording_calls() -> Iterator[dict[str, None]]:
-    """A context that records the names of the calls that Dynamo captures."""
-    seen: dict[str, None] = {}
-    with _without_caches(), calls(seen, frozenset()):
+def recording_front() -> Iterator[SeenInFront]:
+    """A context that records what Dynamo and AOT autograd do."""
+    seen = SeenInFront({}, {}, {})
+    with (
+        _without_caches(),
+        calls(seen.calls, frozenset()),
+        functionalization(seen.functionalized, lambda func: False),
+        analysis(seen.false, is_corrected=False),
+    ):
         yield seen
 
 

@@ -37,6 +37,7 @@ class Localisation:
     seconds: float
     rungs: tuple[RungRow, ...] = ()
     first_wrong: str = ""
+    shown_by: str = ""  # the rung on which the culprit was searched, if that is a higher one; "" if it is `first_wrong`
     second_opinion: str = ""
     step: Step | None = None  # the first wrong one of torch's compiler; None: not found, or another compiler
     value: WrongValue | None = None  # the first wrong one; None: not found
@@ -48,7 +49,7 @@ class Localisation:
         """The operator to name in a title: of the first wrong value, else of the only part to blame; "" if neither is known."""
         if self.value is not None:
             return self.value.operator
-        parts = [part for part in self.culprit.parts if part.kind in OPERATOR_KINDS]
+        parts = [part for part in self.culprit.parts if part.kind in ("call", *OPERATOR_KINDS)]
         return parts[0].name.removeprefix("aten.").partition(".")[0] if len(parts) == 1 else ""
 
     def to_json(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ class Localisation:
             (
                 _listed(trial.parts),
                 trial.outcome,
-                _repeat(self.first_wrong, trial.parts),
+                _repeat(self.shown_by or self.first_wrong, trial.parts),
             )
             for trial in self.culprit.trials
         ]
@@ -99,10 +100,11 @@ class Localisation:
             culprit = "not found"
         rows = [
             ("first wrong rung", self.first_wrong),
+            ("same part", f"{self.shown_by} differs in another way" if self.shown_by else ""),
             ("refimpl", self.second_opinion.removeprefix("refimpl ")),
             ("first wrong step", _step_text(self.step)),
             ("first wrong value", _value_text(self.value)),
-            ("culprit", culprit),
+            ("culprit", f"{culprit} ({self.culprit.detail})" if self.culprit.detail else culprit),
             ("not answered", "; ".join(self.unanswered)),
         ]
         lines = [f"{name + ':':19} {value}" for name, value in rows if value]

@@ -41,6 +41,7 @@ _CULPRIT_CPU_S = 120.0
 _JUDGED_BY_VALUES = (
     Status.FAIL_ACCURACY, Status.FAIL_GRAD, Status.FAIL_MUTATION, Status.FAIL_STATE, Status.FAIL_GUARD,
 )  # fmt: skip
+_OF_AOT = ("analysis", "functionalization")  # kinds of parts that several rungs have, and that may show in several ways
 Progress = Callable[[str], None]
 _Answer = TypeVar("_Answer")
 
@@ -221,7 +222,28 @@ def _inside(questions: Questions, spec: SubjectSpec, found: Localisation, progre
     value = _first_wrong_value(questions, first, judged[first.name].call or 0)
     progress("culprit")
     culprit = _culprit(questions, first, symptom, step.name if step is not None else "")
+    lower = _lower_rung_of(
+        culprit, questions, [rung for rung in ladder_of(spec) if judged.get(rung.name)], first, judged
+    )
+    if lower is not None:
+        located = replace(located, first_wrong=lower.name, shown_by=first.name)
+        step = _first_wrong_step(questions, lower) or step
     return replace(located, step=step, value=value, culprit=culprit, unanswered=tuple(questions.unanswered))
+
+
+def _lower_rung_of(
+    culprit: Culprit, questions: Questions, asked: Sequence[SubjectSpec], first: SubjectSpec, judged: dict[str, Verdict]
+) -> SubjectSpec | None:
+    """The lowest rung that the same part of AOT autograd makes wrong in another way; None if there is none below `first`."""
+    if not culprit.parts or any(part.kind not in _OF_AOT for part in culprit.parts):
+        return None
+    for rung in asked:
+        if rung.name == first.name:
+            return None
+        is_wrong = judged[rung.name].status.is_finding
+        if is_wrong and not questions.verdict(rung, culprit.parts).status.is_finding:
+            return rung
+    return None
 
 
 def _first_wrong_step(questions: Questions, rung: SubjectSpec) -> Step | None:

@@ -87,6 +87,17 @@ def test_the_culprit_of_a_refusal_is_where_it_was_raised() -> None:
             "raised in: fake tensors, cond",
         ),
         (["model.py:forward"], ""),
+        (
+            ["torch/_tensor.py:backward", "torch/autograd/graph.py:_engine_run_backward"],
+            "",
+        ),  # the program's own backward
+        (
+            [
+                "torch/autograd/graph.py:_engine_run_backward",
+                "torch/_functorch/_aot_autograd/runtime_wrappers.py:backward",
+            ],
+            "raised in: torch/_functorch/_aot_autograd/runtime_wrappers.py backward",
+        ),
     ],
 )
 def test_what_only_carries_an_error_is_not_where_it_was_raised(lines: list[str], said: str) -> None:
@@ -145,7 +156,7 @@ def test_what_no_decomposition_causes_is_asked_a_few_times(monkeypatch: pytest.M
     found = find_culprit(make, load(resolve("aot_eager_decomp_partition")), symptom)
     assert found.text == ""
     assert found.is_finished
-    assert len(asked) == 2  # without all that eager calls, and once more to see which decompositions are run
+    assert len(asked) == 2  # to see which decompositions are run, and without all that eager calls
 
 
 def test_an_option_that_the_user_gave_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,6 +321,27 @@ def test_a_call_that_a_backend_of_the_user_gets_wrong_is_the_culprit() -> None:
     assert find_culprit(make, subject, symptom).text == "call: sum"
 
 
+def test_calls_that_are_wrong_only_in_one_graph_are_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = TorchInGraphFunctionVariable.call_function
+
+    def wrong(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        result = original(self, tx, args, kwargs)
+        has_sinh = any(node.target is torch.sinh for node in tx.output.graph.nodes)
+        return result.call_method(tx, "neg", [], {}) if self.value is torch.hypot and has_sinh else result
+
+    monkeypatch.setattr(TorchInGraphFunctionVariable, "call_function", wrong)
+    found = _culprit(_program("b = torch.cos(a0).exp()\nreturn torch.hypot(torch.sinh(b), a0).log()", (4,)), "dynamo")
+    assert found.text == "calls in one graph: sinh, hypot"
+    outcomes = {frozenset(trial.parts): trial.outcome for trial in found.trials}
+    assert len(outcomes) == len(found.trials)  # no question is asked twice
+    others = frozenset(["call: cos", "call: exp", "call: log"])
+    assert outcomes[others] == "wrong"
+    assert outcomes[others | {"call: sinh"}] == outcomes[others | {"call: hypot"}] == "right"
+    # Without any call between the two they are in two graphs, so it is not certain which of the calls are needed.
+    body = "b = torch.sinh(a0)\nfor _ in range(2):\n    b = b.exp().cos().atan()\nreturn torch.hypot(b, a0).log()"
+    assert _culprit(_program(body, (4,)), "dynamo").text == ""
+
+
 def test_code_that_is_used_again_without_a_guard_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
     def compiled(self: TorchCompile, request: CompileRequest) -> Callable[..., Any]:
         options: dict[str, Any] = {"guard_filter_fn": lambda guards: [False] * len(guards)}
@@ -351,9 +383,11 @@ def test_a_wrong_partition_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_part_is_written_as_it_is_read() -> None:
-    front = ("call: addcdiv", "capture: dynamic sizes")
+    front = ("call: addcdiv", "capture: dynamic sizes", "analysis: aliases of results", "functionalization: aten.add_")
+    export = ("export: example inputs that share memory", "overload: aten.add")
     for text in (
         *front,
+        *export,
         "lowering: aten.argmin",
         "pass: remove_noop_ops",
         "codegen: vector code",
@@ -361,7 +395,16 @@ def test_a_part_is_written_as_it_is_read() -> None:
     ):
         assert str(parse_part(text)) == text
     assert str(Part(kind="lowering", name="aten.argmin.default")) == "lowering: aten.argmin"
-    for wrong in ("lowering", "lowering:", "scheduler: x", "codegen: vectors", "capture: x", ""):
+    for wrong in (
+        "lowering",
+        "lowering:",
+        "scheduler: x",
+        "codegen: vectors",
+        "capture: x",
+        "analysis: x",
+        "export: x",
+        "",
+    ):
         with pytest.raises(UsageError, match="KIND:NAME"):
             parse_part(wrong)
 

@@ -93,6 +93,23 @@ def test_a_planted_decomposition_is_named_with_the_option_that_leaves_it_out(mon
     assert "--subject aot_eager_decomp_partition --without 'decomposition: aten.sinc'" in found.text()
 
 
+def test_a_lower_rung_that_the_same_part_makes_wrong_in_another_way_is_the_first() -> None:
+
+    def program(a: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        b = -a
+        return b.detach(), b.view(4)
+
+    a = torch.ones(2, 2, requires_grad=True)
+    found = oracle.localise(program, a, subject="inductor", runs=1)
+    assert found.verdict.status is Status.FAIL_GRAD, "fixed in this torch: choose another program"
+    assert (found.first_wrong, found.shown_by) == ("aot_eager_decomp_partition", "inductor")
+    assert found.culprit.text == "analysis: aliases of results"
+    text = found.text()
+    assert "same part:          inductor differs in another way" in text
+    assert "aliases of results (not seen: result 0 shares memory with result 1)" in text
+    assert "--subject inductor --without 'analysis: aliases of results'" in text
+
+
 def test_a_program_that_agrees_is_said_to_agree() -> None:
     found = oracle.localise(_hyperbolic, torch.randn(8), subject="aot_eager")
     assert found.shown == 0
