@@ -273,10 +273,16 @@ def _view_by_strides(
             return result
         if (result.dtype, result.is_conj(), result.is_neg()) != (base.dtype, base.is_conj(), base.is_neg()):
             return result
+        if _layout(result) == _layout(base):  # such as that of `detach`, whose meaning is another one
+            return result
         return torch.ops.aten.as_strided.default(base, result.size(), result.stride(), result.storage_offset())
 
     with mode:
         return pytree.tree_map(again, results)
+
+
+def _layout(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.size(), tensor.stride(), tensor.storage_offset()
 
 
 def _changed(
