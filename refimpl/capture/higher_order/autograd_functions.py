@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -36,13 +36,16 @@ from refimpl.capture.values import (
 from refimpl.capture.values.classes import in_mro, is_a
 from refimpl.capture.values.value import unsupported
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 _FUNCTION: Any = torch.autograd.Function
 _SAYS_MORE = frozenset(["mark_dirty", "set_materialize_grads", "mark_shared_storage"])
 _MOST_PATTERNS = 2  # outputs that may have no gradient; each doubles the number of backward graphs
 _ONCE = once_differentiable(lambda ctx: None).__code__
 
 
-def _apply(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _apply(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     function = domain.state.realize(args[0])
     class_ = function.object if isinstance(function, ObjectValue) else None
     forward = _static(class_, "forward")
@@ -75,7 +78,7 @@ def _static(class_: Any, name: str) -> FunctionType | None:
     return function if isinstance(function, FunctionType) else None
 
 
-def _needs_gradient(domain: Any, given: list[Value]) -> bool:
+def _needs_gradient(domain: SymbolicDomain, given: list[Value]) -> bool:
     """Whether an argument requires grad. Within a backward it may always: there may be a second derivative."""
     if domain.state.backward_of:
         return any(isinstance(arg, TensorValue) for arg in given)
@@ -93,7 +96,7 @@ def _requires_grad(value: Value) -> bool:
     return isinstance(value, TensorValue) and value.fake.requires_grad
 
 
-def _defaults(domain: Any, forward: FunctionType, count: int, way: Source) -> list[Value]:
+def _defaults(domain: SymbolicDomain, forward: FunctionType, count: int, way: Source) -> list[Value]:
     """The default values of the missing arguments, which `setup_context` receives too."""
     names, defaults = forward.__code__.co_argcount, forward.__defaults__ or ()
     where = AttributeSource(way, "__defaults__")
@@ -101,7 +104,7 @@ def _defaults(domain: Any, forward: FunctionType, count: int, way: Source) -> li
     return [domain.state.wrap(defaults[i - names], ItemSource(where, i - names + len(defaults))) for i in missing]
 
 
-def _outputs_of(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _outputs_of(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The outputs of `forward`. A returned argument becomes another tensor, unless it is marked dirty."""
     result, given = domain.state.realize(args[0]), [domain.state.realize(arg) for arg in domain.elements(args[1])]
     written = domain.state.realize(args[2]).attributes.get("dirty_tensors")
@@ -114,7 +117,7 @@ def _outputs_of(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
     return SequenceValue(tuple, parts) if isinstance(result, SequenceValue) and result.class_ is tuple else parts[0]
 
 
-def _parts(domain: Any, result: Value) -> list[Any]:
+def _parts(domain: SymbolicDomain, result: Value) -> list[Any]:
     is_tuple = isinstance(result, SequenceValue) and result.class_ is tuple
     return [domain.state.realize(part) for part in result.items] if is_tuple else [result]  # pyright: ignore
 
@@ -122,7 +125,7 @@ def _parts(domain: Any, result: Value) -> list[Any]:
 class _Application:
     """One call of `apply` that becomes a node."""
 
-    def __init__(self, domain: Any, class_: Any, source: Source, given: list[Value]) -> None:
+    def __init__(self, domain: SymbolicDomain, class_: Any, source: Source, given: list[Value]) -> None:
         self._domain, self._state = domain, domain.state
         self._class, self._source = class_, source
         self._given = given
@@ -331,7 +334,7 @@ def _node(state: Any, forward: Any, backwards: list[Any], operands: list[Any], s
     return [state.part_of(node, index, part) for index, part in enumerate(results)]
 
 
-def _apply_again(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _apply_again(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Captures such a node of an already captured graph, with its graphs unchanged."""
     state = domain.state
     if len(args) != 4:
@@ -365,7 +368,7 @@ def _gradient(state: Any, output: TensorValue) -> torch.Tensor:
         return torch.empty(fake.shape, dtype=fake.dtype, device=fake.device)
 
 
-def _is_grad_enabled(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _is_grad_enabled(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Within a backward, grad mode depends on `create_graph` of the caller, so the graph breaks."""
     if domain.state.backward_of:
         raise GraphBreak("unsupported_operation", what="torch.is_grad_enabled()", kind="backward")

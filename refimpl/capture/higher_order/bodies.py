@@ -7,7 +7,7 @@ torch/_higher_order_ops/cond.py _merge_output
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -19,12 +19,15 @@ from refimpl.capture.values import ConstantValue, DictValue, NumberValue, Sequen
 from refimpl.capture.values.classes import is_named_tuple
 from refimpl.capture.values.value import unsupported
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 
 class Body:
     """A function given to an operator, run on values: its graph, and its result as leaves and a tree."""
 
     def __init__(
-        self, domain: Any, what: str, function: Any, args: Sequence[Value], graph: SubGraph | None = None
+        self, domain: SymbolicDomain, what: str, function: Any, args: Sequence[Value], graph: SubGraph | None = None
     ) -> None:
         self._state = domain.state
         self.graph = SubGraph(domain.state.graph) if graph is None else graph
@@ -80,7 +83,7 @@ def is_int(value: Any) -> bool:
     return isinstance(value, ConstantValue) and type(value.value) is int
 
 
-def unknown_int(domain: Any, *values: Any) -> torch.SymInt:
+def unknown_int(domain: SymbolicDomain, *values: Any) -> torch.SymInt:
     """An unbacked int; within the range of these values, if there are any."""
     shape_env = domain.state.shape_env
     with shape_env.ignore_fresh_unbacked_symbols():  # a node of the graph returns it
@@ -107,7 +110,7 @@ def check_same(what: str, one: torch.Tensor, other: torch.Tensor) -> None:
         _differ(what, "strides", one.stride(), other.stride())
 
 
-def merged(domain: Any, what: str, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def merged(domain: SymbolicDomain, what: str, one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """A fake for either of two results: a size that differs becomes unbacked. Breaks the graph if more differs."""
     _check_kind(what, one, other)
     if one.dim() != other.dim():
@@ -142,7 +145,7 @@ def _differ(what: str, which: str, one: Any, other: Any) -> None:
     raise GraphBreak("unsupported_operation", what=f"{what} of results of the {which} {one} and {other}", kind="tensor")
 
 
-def results(domain: Any, templates: Sequence[Any], operands: Sequence[Any], count: Any = None) -> list[Any]:
+def results(domain: SymbolicDomain, templates: Sequence[Any], operands: Sequence[Any], count: Any = None) -> list[Any]:
     """Fakes of an operator's results: like the templates, or `count` of each stacked. They require grad if an operand does.
 
     templates: fake tensors; an unbacked int stands for itself. operands: nodes and constants.

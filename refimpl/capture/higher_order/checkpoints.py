@@ -9,7 +9,7 @@ numbers as forward. Reentrant checkpoints and the user's contexts break the grap
 from __future__ import annotations
 
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import checkpoint as checkpointing
@@ -22,6 +22,9 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.rules.rule_table import Rule
 from refimpl.capture.values import ConstantValue, ObjectValue, SequenceValue, TensorValue, Value, polyfills
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 _WHAT = "torch.utils.checkpoint.checkpoint"
 _SETTINGS: dict[str, Any] = {
     "preserve_rng_state": True,
@@ -33,7 +36,7 @@ _REGIONS = itertools.count()  # partitioners compare these numbers
 _WRITE_UNSEEN = ("batch_norm", "instance_norm")  # they write running statistics, twice if the function runs twice
 
 
-def _checkpoint(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _checkpoint(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`checkpoint(function, *args, use_reentrant=None, context_fn=..., ..., **kwargs)`."""
     function, given, named = args[0] if args else kwargs.get("function"), args[1:], dict(kwargs)
     is_reentrant = domain.constant_of(named.pop("use_reentrant", ConstantValue(None)), _WHAT)
@@ -51,12 +54,12 @@ def _checkpoint(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
         return _node(domain, [function, SequenceValue(tuple, given), domain.named(named)], settings)
 
 
-def _checkpoint_again(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _checkpoint_again(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Captures such a node of an already captured graph."""
     return _checkpoint(domain, frame, args, {**kwargs, "use_reentrant": ConstantValue(False)})
 
 
-def _node(domain: Any, args: list[Any], settings: dict[str, Any]) -> Value:
+def _node(domain: SymbolicDomain, args: list[Any], settings: dict[str, Any]) -> Value:
     around = domain.state.graph
     graph = SubGraph(around)
     result = run_body(domain, graph, polyfills.called_named, args, what=_WHAT)

@@ -9,7 +9,7 @@ supported: without a GPU it is `torch.vmap` of the function.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -47,6 +47,9 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.value import unsupported
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 _HIGHER_ORDER: Any = torch.ops.higher_order
 _COND: HigherOrderOperator = _HIGHER_ORDER.cond
 _MAP: HigherOrderOperator = _HIGHER_ORDER.map_impl
@@ -57,7 +60,7 @@ _SCAN: HigherOrderOperator = _HIGHER_ORDER.scan
 # ------------------------------------------------------------------------------------------------------------------- cond
 
 
-def _cond(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _cond(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`torch.cond(pred, true_fn, false_fn, operands=())`."""
     given = _bound(
         "torch.cond", ("pred", "true_fn", "false_fn", "operands"), args, kwargs, operands=SequenceValue(tuple, [])
@@ -91,7 +94,7 @@ def _cond(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
         )
 
 
-def _either(domain: Any, one: Any, other: Any) -> Any:
+def _either(domain: SymbolicDomain, one: Any, other: Any) -> Any:
     """A leaf of the result of either branch: the same int, an unbacked int, or a fake tensor."""
     if isinstance(one, TensorValue) and isinstance(other, TensorValue):
         return merged(domain, "torch.cond", one.fake, other.fake)
@@ -105,7 +108,7 @@ def _either(domain: Any, one: Any, other: Any) -> Any:
 # -------------------------------------------------------------------------------------------------------------------- map
 
 
-def _map(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _map(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`map(f, xs, *args)`."""
     if len(args) < 2 or kwargs:
         raise GraphBreak("op_raises_on_fake", what="map", error="TypeError")
@@ -127,7 +130,7 @@ def _map(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
 # ------------------------------------------------------------------------------------------------------------------ loops
 
 
-def _while_loop(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _while_loop(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`while_loop(cond_fn, body_fn, carried_inputs)`."""
     cond_fn, body_fn, carried = _bound("while_loop", ("cond_fn", "body_fn", "carried_inputs"), args, kwargs)
     leaves, tree = flatten(carried, domain.state.realize)
@@ -171,7 +174,7 @@ def _is_condition(cond: Body) -> bool:
     return isinstance(leaf, NumberValue) and isinstance(leaf.number, torch.SymBool)
 
 
-def _carried(domain: Any, graph: SubGraph, leaf: Any) -> Value:
+def _carried(domain: SymbolicDomain, graph: SubGraph, leaf: Any) -> Value:
     """The value that the function receives for a carried leaf, in any iteration."""
     if not is_int(leaf):
         return _argument(domain, graph, leaf, _copy_of(domain, leaf))
@@ -179,7 +182,7 @@ def _carried(domain: Any, graph: SubGraph, leaf: Any) -> Value:
     return NumberValue(number, graph.argument("carried", number))
 
 
-def _either_turn(domain: Any, before: Any, after: Any) -> Any:
+def _either_turn(domain: SymbolicDomain, before: Any, after: Any) -> Any:
     """A leaf of the result of a loop that carries first `before` and then `after`."""
     if is_int(before) and is_int(after):
         return unknown_int(domain)
@@ -189,7 +192,7 @@ def _either_turn(domain: Any, before: Any, after: Any) -> Any:
     return before.fake
 
 
-def _scan(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _scan(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`scan(combine_fn, init, xs, *, dim=0, reverse=False)`."""
     known = {name: kwargs[name] for name in kwargs if name not in ("dim", "reverse")}
     combine_fn, init, xs = _bound("scan", ("combine_fn", "init", "xs"), args, known)
@@ -229,7 +232,7 @@ def _scan(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
         return SequenceValue(tuple, parts)
 
 
-def _to_front(domain: Any, x: Any, dim: int, is_reversed: bool) -> Any:
+def _to_front(domain: SymbolicDomain, x: Any, dim: int, is_reversed: bool) -> Any:
     if not isinstance(x, TensorValue) or not 0 <= dim < x.fake.dim():
         raise GraphBreak("op_raises_on_fake", what="scan", error="RuntimeError")
     if dim:
@@ -237,7 +240,7 @@ def _to_front(domain: Any, x: Any, dim: int, is_reversed: bool) -> Any:
     return domain.state.operator(torch.flip, [x, _dims(0)], {}) if is_reversed else x
 
 
-def _from_front(domain: Any, out: Any, dim: int, is_reversed: bool) -> Value:
+def _from_front(domain: SymbolicDomain, out: Any, dim: int, is_reversed: bool) -> Value:
     if is_reversed:
         out = domain.state.operator(torch.flip, [out, _dims(0)], {})
     if dim and dim < out.fake.dim():
@@ -262,13 +265,13 @@ def _flat(polyfill: Any, *first: Any) -> PartialValue:
     return PartialValue(ObjectValue(polyfill), [*first], {})
 
 
-def _map_operator(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _map_operator(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`map_impl(f, xs, pos_args)`, with lists."""
     function, xs, rest = _bound("map_impl", ("f", "xs", "pos_args"), args, kwargs)
     return _map(domain, frame, [_flat(polyfills.called_with_both, function), xs, *domain.elements(rest)], {})
 
 
-def _while_loop_operator(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _while_loop_operator(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`while_loop(cond_fn, body_fn, carried_inputs, additional_inputs)`."""
     names = ("cond_fn", "body_fn", "carried_inputs", "additional_inputs")
     cond_fn, body_fn, carried, rest = _bound("while_loop", names, args, kwargs)
@@ -276,7 +279,7 @@ def _while_loop_operator(domain: Any, frame: FrameState, args: list[Any], kwargs
     return _while_loop(domain, frame, [*functions, carried], {})
 
 
-def _scan_operator(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _scan_operator(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`scan(combine_fn, init, xs, additional_inputs)`, with lists; returns one tuple."""
     combine_fn, init, xs, rest = _bound("scan", ("combine_fn", "init", "xs", "additional_inputs"), args, kwargs)
     step = _flat(polyfills.combined, combine_fn, ConstantValue(len(domain.elements(init))), rest)
@@ -326,19 +329,19 @@ def _leading_size(what: str, xs: Sequence[Any]) -> Any:
     return sizes[0]
 
 
-def _argument(domain: Any, graph: SubGraph, outer: Any, fake: torch.Tensor) -> TensorValue:
+def _argument(domain: SymbolicDomain, graph: SubGraph, outer: Any, fake: torch.Tensor) -> TensorValue:
     """A value for an argument that the operator passes to the function."""
     value = TensorValue(graph.argument(outer.node.name, fake), fake)
     domain.state.by_fake[id(fake)] = value
     return value
 
 
-def _slice_of(domain: Any, x: TensorValue) -> torch.Tensor:
+def _slice_of(domain: SymbolicDomain, x: TensorValue) -> torch.Tensor:
     with domain.state.fake_mode:
         return x.fake.select(0, 0)
 
 
-def _copy_of(domain: Any, leaf: Any) -> torch.Tensor:
+def _copy_of(domain: SymbolicDomain, leaf: Any) -> torch.Tensor:
     """A new fake like this one: the tensor is another one in each iteration."""
     if not isinstance(leaf, TensorValue) or leaf.fake.layout is not torch.strided:
         unsupported("a loop that carries it", leaf)
@@ -346,7 +349,7 @@ def _copy_of(domain: Any, leaf: Any) -> torch.Tensor:
         return leaf.fake.clone()
 
 
-def _node(domain: Any, operator: Any, args: tuple[Any, ...], parts: list[Any]) -> list[Value]:
+def _node(domain: SymbolicDomain, operator: Any, args: tuple[Any, ...], parts: list[Any]) -> list[Value]:
     """The node, and the values of its outputs."""
     node = domain.state.graph.call("call_function", operator, args, {}, tuple(parts))
     return [domain.state.part_of(node, index, part) for index, part in enumerate(parts)]

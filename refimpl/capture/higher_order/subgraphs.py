@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
@@ -28,6 +28,9 @@ from refimpl.capture.state.graph import SegmentGraph
 from refimpl.capture.state.snapshot import Snapshot, leaves
 from refimpl.capture.values import ErrorValue, NumberValue, TensorValue, Value
 from refimpl.capture.values.polyfills import is_polyfill
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _TAKES_ERROR = (Op.PUSH_EXC_INFO, Op.RERAISE, Op.STOP_ITERATION_ERROR, Op.CLEANUP_THROW)
 _MOST_INSTRUCTIONS = 300_000  # per function
@@ -119,7 +122,7 @@ class SubGraph(SegmentGraph):
 class _BodyMachine(Machine):
     """Runs the frames of the function. A graph break abandons the run."""
 
-    def __init__(self, domain: Any) -> None:
+    def __init__(self, domain: SymbolicDomain) -> None:
         super().__init__(domain)
         self._count = 0
         self._at = domain.state.offset()
@@ -179,7 +182,7 @@ class _Stacked(Sequence[FrameState]):
 
 
 @contextlib.contextmanager
-def one_instruction(domain: Any) -> Iterator[None]:
+def one_instruction(domain: SymbolicDomain) -> Iterator[None]:
     """Within this block the segment changes in ways that cannot be undone: a graph break restarts it, to end before this
     instruction.
     """
@@ -193,7 +196,7 @@ def one_instruction(domain: Any) -> Iterator[None]:
 
 
 def run_body(
-    domain: Any, graph: SubGraph, polyfill: Any, args: list[Any], *, what: str, changes: Sequence[Value] = (),
+    domain: SymbolicDomain, graph: SubGraph, polyfill: Any, args: list[Any], *, what: str, changes: Sequence[Value] = (),
     may_write: Callable[[], Iterable[TensorValue]] = tuple,
 ) -> Value:  # fmt: skip
     """The result of a polyfill on these values. The nodes it makes go into `graph`.

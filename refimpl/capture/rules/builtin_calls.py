@@ -12,7 +12,7 @@ import operator
 import sys
 from collections.abc import Callable
 from types import FunctionType, MethodType, ModuleType, UnionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -42,17 +42,20 @@ from refimpl.capture.values.classes import finds_plainly, is_a
 from refimpl.capture.values.super import super_value
 from refimpl.capture.values.value import raising, unsupported
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 BUILTIN_RULES = RuleTable()
 _LEGACY_TENSOR_TYPE = type(torch.FloatTensor)  # each instance stands for the tensors of one dtype and device
 
 
 @BUILTIN_RULES.of(builtins.len)
-def _len(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _len(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.length(args[0]) if len(args) == 1 and not kwargs else wrong("len")
 
 
 @BUILTIN_RULES.of(builtins.isinstance)
-def _isinstance(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _isinstance(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     kinds = _classes(domain, args[1])
     special = [kind for kind in kinds if _has_own_check(kind)]
     if not special:
@@ -89,7 +92,7 @@ def _may_ask_object(class_: type) -> bool:
 
 
 @BUILTIN_RULES.of(builtins.issubclass)
-def _issubclass(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _issubclass(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     class_ = domain.constant_of(args[0], "issubclass")
     kinds = _classes(domain, args[1])
     if any(_has_own_check(kind) and (_is_users(kind) or _is_users(type(kind))) for kind in kinds):
@@ -97,7 +100,7 @@ def _issubclass(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
     return ConstantValue(issubclass(class_, tuple(kinds)))
 
 
-def _classes(domain: Any, value: Any) -> list[type]:
+def _classes(domain: SymbolicDomain, value: Any) -> list[type]:
     value = domain.state.realize(value)
     if isinstance(value, SequenceValue):
         return [class_ for item in value.items for class_ in _classes(domain, item)]
@@ -114,14 +117,14 @@ def _is_users(class_: Any) -> bool:
 
 
 @BUILTIN_RULES.of(builtins.type)
-def _type(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _type(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise GraphBreak("call_of_native_code", what="type")
     return ObjectValue(domain.state.realize(args[0]).class_of())
 
 
 @BUILTIN_RULES.of(builtins.callable)
-def _callable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _callable(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = domain.state.realize(args[0])
     if isinstance(value, (FunctionValue, MethodValue, NativeMethodValue)):
         return ConstantValue(True)
@@ -129,7 +132,7 @@ def _callable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
 
 
 @BUILTIN_RULES.of(builtins.next)
-def _next(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _next(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     iterator = domain.state.realize(args[0]) if 1 <= len(args) <= 2 and not kwargs else None
     if isinstance(iterator, InstanceValue):
         if len(args) > 1:
@@ -141,17 +144,17 @@ def _next(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 
 @BUILTIN_RULES.of(builtins.range)
-def _range(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _range(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.folded(range, args, kwargs)
 
 
 @BUILTIN_RULES.of(builtins.slice)
-def _slice(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _slice(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.build("slice", [ConstantValue(None), *args] if len(args) == 1 else list(args))
 
 
 @BUILTIN_RULES.of(builtins.vars)
-def _vars(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _vars(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise GraphBreak("call_of_native_code", what="vars")
     if domain.has_attribute(args[0], "__dict__") is False:
@@ -160,14 +163,14 @@ def _vars(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 
 @BUILTIN_RULES.of(sys.exc_info)
-def _exc_info(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _exc_info(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """contextlib calls it to find the end of a chain of contexts. Exceptions here have no contexts."""
     if frame.code.code.co_filename != contextlib.__file__ or frame.handled is not None:
         raise GraphBreak("call_of_native_code", what="sys.exc_info")
     return SequenceValue(tuple, [ConstantValue(None)] * 3)
 
 
-def _exception(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _exception(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """As `sys.exc_info`, which contextlib has replaced by it since 3.13."""
     if frame.code.code.co_filename != contextlib.__file__ or frame.handled is not None:
         raise GraphBreak("call_of_native_code", what="sys.exception")
@@ -179,7 +182,7 @@ if hasattr(sys, "exception"):  # exists from 3.11 on
 
 
 @BUILTIN_RULES.of(MethodType)
-def _method(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _method(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     seen = [domain.state.realize(arg) for arg in args]
     is_function = (
         len(seen) == 2
@@ -195,7 +198,7 @@ def _method(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
 
 
 @BUILTIN_RULES.of(builtins.getattr)
-def _getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _getattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "getattr")
     if type(name) is not str:
         wrong("getattr")
@@ -209,7 +212,7 @@ def _getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 
 
 @BUILTIN_RULES.of(builtins.hasattr)
-def _hasattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _hasattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "hasattr")
     if type(name) is not str:
         wrong("hasattr")
@@ -218,7 +221,7 @@ def _hasattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 
 
 @BUILTIN_RULES.of(builtins.setattr)
-def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _setattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = domain.constant_of(args[1], "setattr")
     target = domain.state.realize(args[0])
     is_object = isinstance(target, InstanceValue) and not issubclass(target.class_, torch.nn.Module)
@@ -231,7 +234,7 @@ def _setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 
 
 @BUILTIN_RULES.of(object.__getattribute__)
-def _object_getattribute(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _object_getattribute(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     found = domain.state.realize(args[0]) if len(args) == 2 and not kwargs else None
     name = domain.constant_of(args[1], "__getattribute__")
     if type(name) is not str or not isinstance(found, ObjectValue) or found.source is None:
@@ -242,7 +245,7 @@ def _object_getattribute(domain: Any, frame: FrameState, args: list[Any], kwargs
 
 
 @BUILTIN_RULES.of(torch.nn.Module.__getattr__)
-def _module_getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _module_getattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     module = domain.state.realize(args[0]) if len(args) == 2 and not kwargs else None
     name = domain.constant_of(args[1], "__getattr__")
     if type(name) is not str or not isinstance(module, ObjectValue):
@@ -251,7 +254,7 @@ def _module_getattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dic
 
 
 @BUILTIN_RULES.of(object.__setattr__)
-def _object_setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _object_setattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     made = domain.state.realize(args[0]) if len(args) == 3 and not kwargs else None
     name = domain.constant_of(args[1], "__setattr__") if isinstance(made, InstanceValue) else None
     if made is None or type(name) is not str or made.set_plainly(domain, name, args[2]) is not None:
@@ -260,13 +263,13 @@ def _object_setattr(domain: Any, frame: FrameState, args: list[Any], kwargs: dic
 
 
 @BUILTIN_RULES.of(builtins.super)
-def _super(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _super(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if args:
         return super_value(domain, *args) if len(args) == 2 else wrong("super")
     return super_value(domain, *_super_arguments(domain, frame))
 
 
-def _super_arguments(domain: Any, frame: FrameState) -> tuple[Any, Any]:
+def _super_arguments(domain: SymbolicDomain, frame: FrameState) -> tuple[Any, Any]:
     code = frame.code
     if not code.code.co_argcount or "__class__" not in code.slots:
         raise GraphBreak("op_raises_on_fake", what="super()", error="RuntimeError")
@@ -280,12 +283,12 @@ def _super_arguments(domain: Any, frame: FrameState) -> tuple[Any, Any]:
 
 
 @BUILTIN_RULES.of(builtins.print, builtins.input)
-def _print(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _print(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     raise GraphBreak("output_of_program", what="print")
 
 
 def _number_rule(class_: type) -> Rule:
-    def convert(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def convert(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         seen = [domain.state.realize(arg) for arg in args]
         if class_ is bool and len(seen) == 1 and not isinstance(seen[0], TensorValue):
             truth = domain.truth(seen[0])
@@ -308,7 +311,7 @@ def _number_rule(class_: type) -> Rule:
     return convert
 
 
-def _converted(domain: Any, class_: type, value: Value) -> Any:
+def _converted(domain: SymbolicDomain, class_: type, value: Value) -> Any:
     """`int(value)` of an object whose class defines the conversion."""
     name = f"__{class_.__name__}__"
     return (
@@ -319,17 +322,17 @@ def _converted(domain: Any, class_: type, value: Value) -> Any:
 
 
 @BUILTIN_RULES.of(builtins.repr)
-def _repr(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _repr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.convert("r", args[0]) if len(args) == 1 and not kwargs else wrong("repr")
 
 
 @BUILTIN_RULES.of(builtins.format)
-def _format(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _format(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.format(args[0], args[1] if len(args) > 1 else None) if 1 <= len(args) <= 2 else wrong("format")
 
 
 @BUILTIN_RULES.of(builtins.abs)
-def _abs(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _abs(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else wrong("abs")
     if isinstance(value, TensorValue):
         return domain.state.operator(torch.abs, [value], {})
@@ -351,7 +354,7 @@ _ELSEWHERE = ("__wrapped__", "__signature__", "__text_signature__")
 
 
 @BUILTIN_RULES.of(inspect.signature)
-def _signature(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _signature(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
     function = given.function if isinstance(given, MethodValue) else given
     function = domain.state.realize(function)
@@ -380,7 +383,7 @@ def _signature(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str
 
 
 def _note(function: Any, count: int, answer: Callable[..., Any]) -> None:
-    def rule(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def rule(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if len(args) != count or kwargs:
             wrong(function.__name__)
         return answer(domain, *args)
@@ -395,7 +398,7 @@ def _without_value(entered: Any, what: str) -> Any:
     return ConstantValue(None)
 
 
-def _operator_truth(domain: Any, value: Any) -> Any:
+def _operator_truth(domain: SymbolicDomain, value: Any) -> Any:
     found = domain.truth(value)
     return ConstantValue(found) if type(found) is bool else domain.enter_polyfill(polyfills.truth_of, [value])
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import builtins
 from types import CellType, CodeType, FunctionType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -43,6 +43,9 @@ from refimpl.capture.values.program_object import dict_base, is_native_method, p
 from refimpl.capture.values.region import region_of
 from refimpl.capture.values.value import unsupported
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 CLASS_RULES = RuleTable()
 _INIT_OF_FUNCTION = in_mro(torch.autograd.Function, "__init__")  # it warns that instantiating the class is deprecated
 # Without arguments, the `__new__` of these is that of `object`.
@@ -54,7 +57,7 @@ _ASKED_FOR = ("__slots__", "__qualname__", "__classcell__")  # names that `type.
 _CAN_BE_DERIVED_FROM = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
-def instantiate(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A call of a class."""
     if is_named_tuple(class_):
         return _named_tuple(domain, class_, args, kwargs)
@@ -89,7 +92,7 @@ def instantiate(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any
     return domain.enter_polyfill(polyfills.initialised, given)
 
 
-def _named_tuple(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _named_tuple(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
     fields, defaults = class_._fields, class_._field_defaults
     if len(args) > len(fields) or not kwargs.keys() <= {*fields[len(args) :]}:
         raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="TypeError")
@@ -123,7 +126,7 @@ def _is_plain(class_: type, plain_new: Any = object.__new__) -> bool:
     )
 
 
-def begin_module(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def begin_module(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Calls `torch.nn.Module.__init__`."""
     module = domain.state.realize(args[0]) if args else None
     if len(args) != 1 or kwargs or not isinstance(module, InstanceValue):
@@ -146,7 +149,7 @@ def is_module_init(function: Any) -> bool:
 
 
 @CLASS_RULES.of(BUILD_CLASS)
-def _build_class(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _build_class(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Value:
     body, name, *bases = [domain.state.realize(arg) for arg in args]
     if kwargs or len(bases) > 1 or not isinstance(body, FunctionValue) or not isinstance(name, ConstantValue):
         _refuse("keywords, or several bases")

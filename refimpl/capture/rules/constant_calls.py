@@ -12,7 +12,7 @@ import operator
 from collections import OrderedDict
 from enum import Enum, EnumMeta
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -35,6 +35,9 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.classes import is_a, is_named_tuple
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 CONSTANT_RULES = RuleTable()
 CACHED = type(functools.lru_cache(repr))
 
@@ -49,7 +52,7 @@ for _callable in (torch.finfo, torch.iinfo, torch.device, bytes, dispatch_modes_
 
 
 @CONSTANT_RULES.of(builtins.hash)
-def _hash(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _hash(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
     if isinstance(value, (InstanceValue, ObjectValue)) and domain.special(value, "__hash__") is not None:
         return domain.call_special(value, "__hash__", [])
@@ -58,7 +61,7 @@ def _hash(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
     return domain.folded(hash, [value], {})
 
 
-def getter(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any], source: Any = None) -> Value:
+def getter(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any], source: Any = None) -> Value:
     """Calls `operator.itemgetter`, `attrgetter` or `methodcaller`."""
     plain: list[Value] = [domain.state.realize(arg) for arg in args]
     given: list[Value]
@@ -88,13 +91,13 @@ for _class in (operator.itemgetter, operator.attrgetter, operator.methodcaller):
 
 
 @CONSTANT_RULES.of(copy.deepcopy)
-def _deepcopy(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _deepcopy(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         raise GraphBreak("call_of_native_code", what="deepcopy with a memo")
     return _copied(domain, args[0], {})
 
 
-def _copied(domain: Any, value: Any, made: dict[Any, Value]) -> Value:
+def _copied(domain: SymbolicDomain, value: Any, made: dict[Any, Value]) -> Value:
     """A deep copy of containers of constants. What was one object stays one object."""
     value = domain.state.realize(value)
     if value in made:
@@ -123,7 +126,7 @@ def _copied(domain: Any, value: Any, made: dict[Any, Value]) -> Value:
 
 
 @CONSTANT_RULES.of(tuple.__new__)
-def _tuple_new(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _tuple_new(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     class_ = domain.state.realize(args[0]) if len(args) == 2 and not kwargs else None
     if not isinstance(class_, ObjectValue) or not (class_.object is tuple or is_named_tuple(class_.object)):
         raise GraphBreak("call_of_native_code", what="tuple.__new__")
@@ -134,7 +137,7 @@ def _tuple_new(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str
 
 
 @CONSTANT_RULES.of(polyfills.constant_only)
-def _constant_only(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _constant_only(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     result, cached = domain.state.realize(args[0]), domain.state.realize(args[2])
     if _changes(domain) != domain.constant_of(args[1], "a count"):
         raise GraphBreak("call_of_native_code", what="a function behind a cache that does more than give something")
@@ -156,7 +159,7 @@ def _way_to(function: ObjectValue) -> Source:
     return KeptSource(function.object, "cached") if function.source is None else function.source
 
 
-def _is_same_constant(domain: Any, value: Any, kept: Any) -> bool:
+def _is_same_constant(domain: SymbolicDomain, value: Any, kept: Any) -> bool:
     """Whether the cached result is a constant, and the one that the function returns now."""
     match value := domain.state.realize(value):
         case SequenceValue() if value.class_ is tuple and type(kept) is tuple and len(kept) == len(value.items):
@@ -169,7 +172,7 @@ def _is_same_constant(domain: Any, value: Any, kept: Any) -> bool:
             return False
 
 
-def call_cached(domain: Any, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def call_cached(domain: SymbolicDomain, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Calls a function behind `functools.lru_cache`: inlines the wrapped function if nobody can tell how often it runs."""
     for arg in (*args, *kwargs.values()):
         domain.constant_of(arg, "an argument of a function behind a cache")
@@ -180,12 +183,12 @@ def call_cached(domain: Any, function: ObjectValue, args: list[Any], kwargs: dic
     )
 
 
-def _changes(domain: Any) -> int:
+def _changes(domain: SymbolicDomain) -> int:
     """The number of visible effects and of guards on symbols so far. (Guards on symbols are checked last.)"""
     return domain.state.effects.count + len(domain.state.graph.graph.nodes) + len(domain.state.shape_env.guards)
 
 
-def member_of(domain: Any, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def member_of(domain: SymbolicDomain, class_value: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     """Calls an enumeration with the value of a member."""
     class_: Any = class_value.object
     if len(args) != 1 or kwargs or type(class_).__call__ is not EnumMeta.__call__ or class_.__new__ is not Enum.__new__:

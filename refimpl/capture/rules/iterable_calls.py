@@ -12,7 +12,7 @@ import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -48,6 +48,9 @@ from refimpl.capture.values.sequence import in_order
 from refimpl.capture.values.set import make_set
 from refimpl.capture.values.value import raising
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 ITERABLE_RULES = RuleTable()
 
 
@@ -59,7 +62,7 @@ def _nothing() -> Value:
 
 
 def _set_rule(class_: type) -> Rule:
-    def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def make(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) > 1:
             wrong(class_.__name__)
         return domain.set_of(class_, domain.state.realize(args[0])) if args else make_set(domain, class_, [])
@@ -71,7 +74,7 @@ ITERABLE_RULES[id(set)] = _set_rule(set)
 ITERABLE_RULES[id(frozenset)] = _set_rule(frozenset)
 
 
-def _filled(domain: Any, made: DictValue, args: list[Any], kwargs: dict[str, Any], name: str) -> Value:
+def _filled(domain: SymbolicDomain, made: DictValue, args: list[Any], kwargs: dict[str, Any], name: str) -> Value:
     if len(args) > 1:
         wrong(name)
     for key, value in [
@@ -83,17 +86,17 @@ def _filled(domain: Any, made: DictValue, args: list[Any], kwargs: dict[str, Any
 
 
 @ITERABLE_RULES.of(dict)
-def _dict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _dict(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _filled(domain, DictValue({}), args, kwargs, "dict")
 
 
 @ITERABLE_RULES.of(OrderedDict)
-def _ordered_dict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _ordered_dict(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _filled(domain, DictValue({}, class_=OrderedDict), args, kwargs, "OrderedDict")
 
 
 @ITERABLE_RULES.of(defaultdict)
-def _defaultdict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _defaultdict(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     factory = domain.state.realize(args[0]) if args else _nothing()
     if isinstance(factory, ConstantValue) and factory.value is not None:
         wrong("defaultdict")
@@ -101,7 +104,7 @@ def _defaultdict(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[s
 
 
 @ITERABLE_RULES.of(deque)
-def _deque(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _deque(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     named = dict(zip(("iterable", "maxlen"), args, strict=False)) | kwargs
     if len(args) > 2 or named.keys() - {"iterable", "maxlen"}:
         wrong("deque")
@@ -113,14 +116,14 @@ def _deque(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
 
 
 @ITERABLE_RULES.of(list)
-def _list(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _list(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) > 1:
         wrong("list")
     return SequenceValue(list, domain.elements(args[0]) if args else [])
 
 
 @ITERABLE_RULES.of(tuple)
-def _tuple(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _tuple(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or len(args) > 1:
         wrong("tuple")
     value = domain.state.realize(args[0]) if args else None
@@ -130,7 +133,7 @@ def _tuple(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, An
 
 
 @ITERABLE_RULES.of(torch.Size)
-def _size(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _size(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     items = domain.elements(args[0]) if len(args) == 1 and not kwargs else wrong("Size")
     for item in map(domain.state.realize, items):
         if not isinstance(item, NumberValue) and not (isinstance(item, ConstantValue) and type(item.value) is int):
@@ -142,7 +145,7 @@ def _size(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 
 @ITERABLE_RULES.of(polyfills.same)
-def _same(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _same(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     left, right = map(domain.state.realize, args)
     is_one = left is right or (
         isinstance(left, ObjectValue) and isinstance(right, ObjectValue) and left.object is right.object
@@ -151,17 +154,17 @@ def _same(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 
 @ITERABLE_RULES.of(polyfills.failed)
-def _failed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _failed(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     raising(domain.state.realize(args[0]).object)
 
 
 @ITERABLE_RULES.of(polyfills.ordered)
-def _ordered(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _ordered(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     items, keys = domain.elements(args[0]), domain.elements(args[1])
     return SequenceValue(list, in_order(domain, items, keys, args[2]))
 
 
-def _in_any_order(domain: Any, value: Any) -> list[Value]:
+def _in_any_order(domain: SymbolicDomain, value: Any) -> list[Value]:
     """The elements; those of a set in any order, if the result does not depend on it."""
     value = domain.state.realize(value)
     found = value.sortable_elements() if isinstance(value, SetValue) else None
@@ -169,7 +172,7 @@ def _in_any_order(domain: Any, value: Any) -> list[Value]:
 
 
 @ITERABLE_RULES.of(builtins.sorted)
-def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _sorted(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
         wrong("sorted")
     key, is_reversed = kwargs.get("key", _nothing()), kwargs.get("reverse", ConstantValue(False))
@@ -179,7 +182,7 @@ def _sorted(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
     return SequenceValue(list, in_order(domain, items, items, is_reversed))
 
 
-def _extremum_of_tensors(domain: Any, function: Any, items: Sequence[Value]) -> Any:
+def _extremum_of_tensors(domain: SymbolicDomain, function: Any, items: Sequence[Value]) -> Any:
     """`min` or `max` of tensors, under fullgraph only: a number that is the result is returned as a tensor, unlike in eager."""
     is_known = all(
         (isinstance(item, TensorValue) and not item.fake.dim())
@@ -194,7 +197,7 @@ def _extremum_of_tensors(domain: Any, function: Any, items: Sequence[Value]) -> 
 
 
 def _extremum(function: Any, polyfill: Any) -> Rule:
-    def find(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def find(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if not args or kwargs.keys() - {"key", "default"}:
             wrong(function.__name__)
         key = kwargs.get("key", _nothing())
@@ -210,14 +213,14 @@ def _extremum(function: Any, polyfill: Any) -> Rule:
         if any(isinstance(item, TensorValue) for item in seen) and domain.is_none(key) and len(items) > 1:
             return _extremum_of_tensors(domain, function, seen)
         if domain.is_none(key) and all(isinstance(item, ConstantValue) for item in seen):
-            found = domain.folded(function, [SequenceValue(list, seen)], {})
-            return next(item for item in seen if item.value is found.value)
+            found = domain.constant_of(domain.folded(function, [SequenceValue(list, seen)], {}), function.__name__)
+            return next(item for item in seen if isinstance(item, ConstantValue) and item.value is found)
         return domain.enter_polyfill(polyfill, [SequenceValue(list, items), key])
 
     return find
 
 
-def _elements(domain: Any, value: Any) -> list[Value]:
+def _elements(domain: SymbolicDomain, value: Any) -> list[Value]:
     return domain.elements(value)
 
 
@@ -226,7 +229,7 @@ ITERABLE_RULES[id(max)] = _extremum(max, polyfills.greatest)
 
 
 @ITERABLE_RULES.of(builtins.sum)
-def _sum(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _sum(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args[1:], *kwargs.values()]
     if not args or len(given) > 1 or kwargs.keys() - {"start"}:
         wrong("sum")
@@ -243,17 +246,17 @@ def _sum(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
 
 
 @ITERABLE_RULES.of(builtins.any)
-def _any(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _any(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.enter_polyfill(polyfills.any_of, args) if len(args) == 1 and not kwargs else wrong("any")
 
 
 @ITERABLE_RULES.of(builtins.all)
-def _all(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _all(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.enter_polyfill(polyfills.all_of, args) if len(args) == 1 and not kwargs else wrong("all")
 
 
 @ITERABLE_RULES.of(builtins.reversed)
-def _reversed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _reversed(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else wrong("reversed")
     match value:
         case SequenceValue() if value.class_ is list:
@@ -272,7 +275,7 @@ def _reversed(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
 
 
 @ITERABLE_RULES.of(builtins.iter)
-def _iter(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _iter(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs or not 1 <= len(args) <= 2:
         wrong("iter")
     return domain.get_iter(args[0]) if len(args) == 1 else callable_iterator(domain, *args)
@@ -282,7 +285,7 @@ def _iter(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any
 
 
 @ITERABLE_RULES.of(functools.partial)
-def _partial(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _partial(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not args:
         wrong("partial")
     function = domain.state.realize(args[0])
@@ -294,7 +297,7 @@ def _partial(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 
 
 @ITERABLE_RULES.of(functools.update_wrapper)
-def _update_wrapper(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _update_wrapper(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     named = dict(zip(("wrapper", "wrapped", "assigned", "updated"), args, strict=False)) | kwargs
     wrapper, wrapped = (domain.state.realize(named.get(name, _nothing())) for name in ("wrapper", "wrapped"))
     for name, usual in (("assigned", functools.WRAPPER_ASSIGNMENTS), ("updated", functools.WRAPPER_UPDATES)):
@@ -307,7 +310,7 @@ def _update_wrapper(domain: Any, frame: FrameState, args: list[Any], kwargs: dic
     return wrapper
 
 
-def _wrapped_attributes(domain: Any, wrapped: Value) -> dict[str, Value]:
+def _wrapped_attributes(domain: SymbolicDomain, wrapped: Value) -> dict[str, Value]:
     """The attributes that a wrapper copies from a function without attributes of its own."""
     if isinstance(wrapped, FunctionValue):
         return {name: domain.load_attr(wrapped, name) for name in _TAKEN} | wrapped.attributes
@@ -322,12 +325,12 @@ _TAKEN = ("__module__", "__name__", "__qualname__", "__doc__")
 
 
 @ITERABLE_RULES.of(vars(collections)["_count_elements"])
-def _count_elements(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _count_elements(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.enter_polyfill(polyfills.counted_into, args) if len(args) == 2 and not kwargs else wrong("Counter")
 
 
 @ITERABLE_RULES.of(functools.reduce)
-def _reduce(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _reduce(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not 2 <= len(args) <= 3 or kwargs:
         wrong("reduce")
     return domain.enter_polyfill(iterator_polyfills.reduced, [*args[:2], SequenceValue(tuple, args[2:])])
@@ -339,7 +342,7 @@ _EATERS = frozenset(
 )  # fmt: skip
 
 
-def eaten(domain: Any, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Enter | None:
+def eaten(domain: SymbolicDomain, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Enter | None:
     """Calls such a builtin on an iterable whose iteration runs code; None for every other call."""
     if id(function.object) not in _EATERS or not args or not domain.runs_code(args[0]) or "key" in kwargs:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import builtins
 import itertools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.interpreter.frame import FrameState
@@ -28,12 +28,17 @@ from refimpl.capture.values import (
     polyfills,
 )
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 ITERATOR_RULES = RuleTable()
 _MOST_COMBINATIONS = 4096
 _NOTHING = ConstantValue(None)
 
 
-def native_iterator(domain: Any, class_: type, polyfill: Any, args: list[Any], rebuild: Any) -> NativeIteratorValue:
+def native_iterator(
+    domain: SymbolicDomain, class_: type, polyfill: Any, args: list[Any], rebuild: Any
+) -> NativeIteratorValue:
     """An iterator implemented by a generator. `rebuild` takes an emitter and the generator's variables and returns an
     expression.
     """
@@ -63,7 +68,7 @@ class _Variables:
         return self._frame.slots[self._frame.code.slots.index(name)]
 
 
-def _is_iterator(domain: Any, value: Any) -> bool:
+def _is_iterator(domain: SymbolicDomain, value: Any) -> bool:
     value = domain.state.realize(value)
     if isinstance(value, InstanceValue):
         return domain.special(value, "__next__") is not None
@@ -71,7 +76,7 @@ def _is_iterator(domain: Any, value: Any) -> bool:
 
 
 def iterators_of(
-    domain: Any, function: Any, before: list[Any], iterables: list[Any], kwargs: dict[str, Any]
+    domain: SymbolicDomain, function: Any, before: list[Any], iterables: list[Any], kwargs: dict[str, Any]
 ) -> list[Any] | Any:
     """An iterator over each; or a frame that makes them and calls the function again, if making one runs code of the user's."""
     if any(domain.runs_code(value) and not _is_iterator(domain, value) for value in iterables):
@@ -96,7 +101,7 @@ def _over(
 ) -> None:
     """Registers a class that takes `leading` values and then any number of iterables."""
 
-    def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def make(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if len(args) < least or kwargs.keys() - (keywords or {}).keys():
             wrong(function.__name__)
         iterators = iterators_of(domain, function, args[:leading], args[leading:], kwargs)
@@ -112,7 +117,7 @@ def _over(
 def _with_one(function: Any, polyfill: Any, rebuild: Any, *, extra: tuple[Any, ...] = (), leading: int = 1) -> None:
     """Registers a class that takes `leading` values and one iterable."""
 
-    def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def make(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if len(args) != leading + 1 or kwargs:
             wrong(function.__name__)
         iterators = iterators_of(domain, function, args[:leading], args[leading:], kwargs)
@@ -180,7 +185,7 @@ def _longest(emitter: Any, variables: _Variables) -> str:
     return f"{emitter.constant(itertools.zip_longest)}({iterators}, fillvalue={emitter.expression(variables['fillvalue'])})"
 
 
-def plain_zip(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def plain_zip(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`zip` over iterators that run no code, which needs no frame."""
     if kwargs.keys() - {"strict"}:
         wrong("zip")
@@ -198,7 +203,7 @@ _over(itertools.zip_longest, steps.zipped_to_the_longest, _longest, least=0, key
 
 
 @ITERATOR_RULES.of(builtins.enumerate)
-def _enumerate(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _enumerate(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args, *([kwargs["start"]] if "start" in kwargs else [])]
     if not 1 <= len(given) <= 2 or kwargs.keys() - {"start"}:
         wrong("enumerate")
@@ -222,14 +227,14 @@ def _chaining(emitter: Any, variables: _Variables) -> str:
 
 
 @ITERATOR_RULES.of(itertools.chain)
-def _chain(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _chain(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs:
         wrong("chain")
     iterables = domain.get_iter(SequenceValue(tuple, list(args)))
     return native_iterator(domain, itertools.chain, steps.chain_of, [iterables], _chaining)
 
 
-def _chain_from_iterable(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _chain_from_iterable(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs or (domain.runs_code(args[0]) and not _is_iterator(domain, args[0])):
         raise GraphBreak("call_of_native_code", what="chain.from_iterable")
     iterables = args[0] if _is_iterator(domain, args[0]) else domain.get_iter(args[0])
@@ -244,7 +249,7 @@ def _slicing(emitter: Any, variables: _Variables) -> str:
 
 
 @ITERATOR_RULES.of(itertools.islice)
-def _islice(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _islice(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not 2 <= len(args) <= 4 or kwargs:
         wrong("islice")
     limits = [domain.constant_of(arg, "islice") for arg in args[1:]]
@@ -267,7 +272,7 @@ def _repeating(emitter: Any, variables: _Variables) -> str:
 
 
 @ITERATOR_RULES.of(itertools.repeat)
-def _repeat(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _repeat(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args, *kwargs.values()]
     if not 1 <= len(given) <= 2 or kwargs.keys() - {"times"}:
         wrong("repeat")
@@ -278,7 +283,7 @@ def _repeat(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, A
 
 
 @ITERATOR_RULES.of(itertools.count)
-def _count(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _count(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     named = dict(zip(("start", "step"), args, strict=False)) | kwargs
     if len(args) > 2 or named.keys() - {"start", "step"}:
         wrong("count")
@@ -305,7 +310,7 @@ def _cycle_begun(iterator: Any, saved: list[Any]) -> Any:
 
 
 @ITERATOR_RULES.of(itertools.cycle)
-def _cycle(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _cycle(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs:
         wrong("cycle")
     iterators = iterators_of(domain, itertools.cycle, [], args, {})
@@ -331,7 +336,7 @@ def _accumulation_begun(iterator: Any, function: Any, total: Any) -> Any:
 
 
 @ITERATOR_RULES.of(itertools.accumulate)
-def _accumulate(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _accumulate(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not 1 <= len(args) <= 2 or kwargs.keys() - {"func", "initial"} or (len(args) == 2 and "func" in kwargs):
         wrong("accumulate")
     function = args[1] if len(args) > 1 else kwargs.get("func", _NOTHING)
@@ -344,7 +349,7 @@ def _accumulate(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
 
 
 @ITERATOR_RULES.of(itertools.compress)
-def _compress(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _compress(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args, *kwargs.values()]
     if len(given) != 2 or [*kwargs] not in ([], ["selectors"], ["data", "selectors"]):
         wrong("compress")
@@ -356,7 +361,7 @@ def _compress(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str,
 
 
 @ITERATOR_RULES.of(itertools.groupby)
-def _groupby(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _groupby(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args, *([kwargs["key"]] if "key" in kwargs else [])]
     if not 1 <= len(given) <= 2 or kwargs.keys() - {"key"}:
         wrong("groupby")
@@ -368,7 +373,7 @@ def _groupby(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, 
 
 
 @ITERATOR_RULES.of(itertools.tee)
-def _tee(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _tee(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not 1 <= len(args) <= 2 or kwargs:
         wrong("tee")
     many = domain.constant_of(args[1], "tee") if len(args) > 1 else 2
@@ -386,7 +391,7 @@ def _tee(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]
 def _combining(function: Any, names: tuple[str, ...], pools: int | None) -> None:
     """Registers classes that read all arguments when they are made. `pools`: how many are iterables; None: all."""
 
-    def make(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def make(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         count = len(args) if pools is None else pools
         if len(args) < count or kwargs.keys() - {*names} or len(args) > count + (0 if pools is None else len(names)):
             wrong(function.__name__)
@@ -428,7 +433,7 @@ _combining(itertools.combinations, ("r",), 1)
 _combining(itertools.combinations_with_replacement, ("r",), 1)
 
 
-def callable_iterator(domain: Any, function: Any, sentinel: Any) -> Any:
+def callable_iterator(domain: SymbolicDomain, function: Any, sentinel: Any) -> Any:
     """`iter(function, sentinel)`."""
     class_ = type(iter(int, 1))
     return native_iterator(
@@ -436,7 +441,7 @@ def callable_iterator(domain: Any, function: Any, sentinel: Any) -> Any:
     )
 
 
-def _from_keys(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _from_keys(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`dict.fromkeys`."""
     if not 1 <= len(args) <= 2 or kwargs:
         wrong("dict")

@@ -7,7 +7,7 @@ Differs: `torch._check` becomes a node without its message, because a message ma
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,11 +19,14 @@ from refimpl.capture.rules.rule_table import Rule, RuleTable, wrong
 from refimpl.capture.values import ArrayValue, ConstantValue, NumberValue, ObjectValue, TensorValue, Value
 from refimpl.capture.values.array import numpy_node, tensor_of_array
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 TORCH_RULES = RuleTable()
 
 
 @TORCH_RULES.of(set_grad_enabled)
-def _set_grad_enabled(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _set_grad_enabled(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     mode = domain.constant_of(args[0], "set_grad_enabled") if len(args) == 1 and not kwargs else None
     if type(mode) is not bool:
         wrong("set_grad_enabled")
@@ -32,12 +35,12 @@ def _set_grad_enabled(domain: Any, frame: FrameState, args: list[Any], kwargs: d
 
 
 @TORCH_RULES.of(torch.is_tensor)
-def _is_tensor(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _is_tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return ConstantValue(isinstance(domain.state.realize(args[0]), TensorValue))
 
 
 def _check_rule(function: Any) -> Rule:
-    def checked(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def checked(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         asked = domain.state.realize(args[0]) if args else None
         is_known = len(args) <= 2 and set(kwargs) <= {"message"}
         if isinstance(asked, NumberValue) and is_known:
@@ -58,7 +61,7 @@ def is_array_call(function: Any) -> bool:
     return interop.counterpart_of(function) is not None
 
 
-def call_numpy(domain: Any, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
+def call_numpy(domain: SymbolicDomain, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
     """Calls a numpy function."""
     counterpart = interop.counterpart_of(function)
     assert counterpart is not None
@@ -66,7 +69,7 @@ def call_numpy(domain: Any, function: Any, args: Sequence[Any], kwargs: dict[str
 
 
 @TORCH_RULES.of(torch.from_numpy)
-def _from_numpy(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _from_numpy(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     array = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
     if not isinstance(array, ArrayValue):
         raise GraphBreak("call_of_native_code", what="torch.from_numpy")
@@ -74,7 +77,7 @@ def _from_numpy(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[st
 
 
 @TORCH_RULES.of(torch.as_tensor)
-def _as_tensor(domain: Any, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _as_tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     array = domain.state.realize(args[0]) if args else None
     if isinstance(array, ArrayValue):
         return _from_numpy(domain, frame, args, kwargs)

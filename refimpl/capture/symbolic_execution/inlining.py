@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -35,10 +35,13 @@ from refimpl.capture.values.classes import is_a
 from refimpl.capture.values.error import is_plain_error
 from refimpl.capture.values.value import UserRaise, unsupported
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 _PLAIN_METACLASSES = (type, FunctionType, type(torch.Tensor), type(torch.nn.Parameter))
 
 
-def folded(domain: Any, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
+def folded(domain: SymbolicDomain, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:
     """Evaluates a function on constants. Breaks the graph if it raises an error that cannot be passed on to the program."""
     what = getattr(function, "__name__", str(function))
     for value in (*args, *kwargs.values()):
@@ -56,7 +59,7 @@ def folded(domain: Any, function: Any, args: Sequence[Any], kwargs: dict[str, An
     raise raised
 
 
-def _refuse_metaclass(domain: Any, value: Any, what: str) -> None:
+def _refuse_metaclass(domain: SymbolicDomain, value: Any, what: str) -> None:
     """Breaks the graph for a class with its own metaclass, which may answer with code of the user's."""
     match value:
         case ObjectValue() if value.plain_of_member() is not value:
@@ -70,7 +73,7 @@ def _refuse_metaclass(domain: Any, value: Any, what: str) -> None:
             pass
 
 
-def enter_function(domain: Any, function: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def enter_function(domain: SymbolicDomain, function: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A frame for a Python function; for a generator function, the generator. Breaks the graph for unsupported code and wrong
     arguments.
     """
@@ -88,7 +91,7 @@ def enter_function(domain: Any, function: Value, args: list[Any], kwargs: dict[s
 
 
 def _frame_of_object(
-    domain: Any, value: ObjectValue, function: FunctionType, args: list[Any], kwargs: dict[str, Any]
+    domain: SymbolicDomain, value: ObjectValue, function: FunctionType, args: list[Any], kwargs: dict[str, Any]
 ) -> FrameState:
     source = value.source if value.source is not None else KeptSource(function, function.__qualname__)
     if treatment(function) is Treatment.SKIP:
@@ -103,7 +106,9 @@ def _frame_of_object(
     return _frame(domain, function.__code__, function.__globals__, defaults, named, cells, args, kwargs)
 
 
-def _frame_of_made(domain: Any, function: FunctionValue, args: list[Any], kwargs: dict[str, Any]) -> FrameState:
+def _frame_of_made(
+    domain: SymbolicDomain, function: FunctionValue, args: list[Any], kwargs: dict[str, Any]
+) -> FrameState:
     defaults = [] if function.defaults is None else domain.elements(function.defaults)
     named: dict[str, Any] = {}
     if isinstance(function.keyword_defaults, DictValue):
@@ -113,7 +118,7 @@ def _frame_of_made(domain: Any, function: FunctionValue, args: list[Any], kwargs
 
 
 def _frame(
-    domain: Any, code: Any, globals_: dict[str, Any], defaults: list[Any], named: dict[str, Any], cells: list[Any],
+    domain: SymbolicDomain, code: Any, globals_: dict[str, Any], defaults: list[Any], named: dict[str, Any], cells: list[Any],
     args: list[Any], kwargs: dict[str, Any],
 ) -> FrameState:  # fmt: skip
     try:

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Sequence
 from enum import EnumMeta
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -46,6 +46,9 @@ from refimpl.capture.values.classes import is_a
 from refimpl.capture.values.tensor import Progress, apart, before_the_write, before_watching
 from refimpl.capture.values.value import unsupported
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 _RULES = {
     **BUILTIN_RULES,
     **CONSTANT_RULES,
@@ -65,7 +68,9 @@ _GRAD = torch.autograd.grad
 _DETACH = (torch.detach_, torch.Tensor.detach_)
 
 
-def call_object(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def call_object(
+    domain: SymbolicDomain, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
     """Calls an object: by a rule for this object, else by its kind, else by where it is defined."""
     found = _by_rule(domain, frame, function, args, kwargs)
     if found is _UNKNOWN:
@@ -73,7 +78,9 @@ def call_object(domain: Any, frame: FrameState, function: ObjectValue, args: lis
     return _by_treatment(domain, frame, function, args, kwargs) if found is _UNKNOWN else found
 
 
-def _by_rule(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _by_rule(
+    domain: SymbolicDomain, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
     target = function.object
     gone_through = eaten(domain, function, args, kwargs)
     if gone_through is not None:
@@ -96,7 +103,9 @@ def _by_rule(domain: Any, frame: FrameState, function: ObjectValue, args: list[A
     return domain.state.operator(target, args, kwargs) if id(target) in marks.ALLOWED else _UNKNOWN
 
 
-def _by_kind(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _by_kind(
+    domain: SymbolicDomain, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
     target: Any = function.object
     if is_a(target, torch.nn.Module):
         return _call_module(domain, frame, function, args, kwargs)
@@ -116,7 +125,7 @@ def _by_kind(domain: Any, frame: FrameState, function: ObjectValue, args: list[A
 
 
 def _by_treatment(
-    domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
+    domain: SymbolicDomain, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     target = function.object
     _keep_watched_apart(domain.state, target, args)
@@ -147,7 +156,9 @@ def _by_treatment(
             return _call_native(domain, frame, function, args, kwargs)
 
 
-def _call_native(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _call_native(
+    domain: SymbolicDomain, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
     """A call of a C function, or of an object whose class may have a `__call__` in Python."""
     target = function.object
     is_method = is_a(target, (MethodDescriptorType, WrapperDescriptorType))
@@ -163,7 +174,7 @@ def _is_answered(target: Any) -> bool:
     return id(target) in _RULES or is_array_call(target) or treatment(target) in _ANSWERED
 
 
-def _has_rules(domain: Any, method: Any, receiver: Any) -> bool:
+def _has_rules(domain: SymbolicDomain, method: Any, receiver: Any) -> bool:
     """Whether the method may be called as `receiver.method(...)`: `list.append(receiver, x)` is `receiver.append(x)`."""
     receiver, owner = domain.state.realize(receiver), method.__objclass__
     match receiver:
@@ -176,7 +187,7 @@ def _has_rules(domain: Any, method: Any, receiver: Any) -> bool:
 
 
 def _call_captured(
-    domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
+    domain: SymbolicDomain, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     """A call of a function that `compile` returned: calls the original."""
     source = function.source if function.source is not None else KeptSource(function.object, "captured")
@@ -187,7 +198,7 @@ def _call_captured(
     return domain.call(frame, found, [*first, *args], kwargs)
 
 
-def _node(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _node(domain: SymbolicDomain, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
     owner = getattr(target, "__objclass__", None)
     if owner is not None:  # torch.Tensor.add is a method call
         receiver = domain.state.realize(args[0])
@@ -197,7 +208,7 @@ def _node(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     return domain.state.operator(target, args, kwargs)
 
 
-def _fold(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _fold(domain: SymbolicDomain, target: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
     seen = [domain.state.realize(arg) for arg in args]
     if any(isinstance(value, TensorValue) for value in seen):
         raise GraphBreak("data_dependent_read", what=getattr(target, "__name__", str(target)))
@@ -206,7 +217,9 @@ def _fold(domain: Any, target: Any, args: list[Any], kwargs: dict[str, Any]) -> 
     return domain.folded(target, seen, kwargs)
 
 
-def _call_module(domain: Any, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _call_module(
+    domain: SymbolicDomain, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
+) -> Any:
     class_ = type(function.object)
     if is_a(function.object, LazyGraphModule):
         LazyGraphModule.force_recompile(function.object)  # its `forward` is generated on first use
@@ -216,7 +229,7 @@ def _call_module(domain: Any, frame: FrameState, function: ObjectValue, args: li
     return _call_special_with(domain, function, args, kwargs)
 
 
-def _call_special_with(domain: Any, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _call_special_with(domain: SymbolicDomain, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Calls the `__call__` of the object's class."""
     found = getattr(type(function.object), "__call__", None)  # noqa: B004 - which function it is
     if not isinstance(found, FunctionType) or function.source is None:
@@ -238,7 +251,7 @@ class _Evaluation:
         self.real_value_cache = dict(zip(inputs, state.graph.examples, strict=True))
 
 
-def _assumed_result(domain: Any, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _assumed_result(domain: SymbolicDomain, function: FunctionType, args: list[Any], kwargs: dict[str, Any]) -> Value:
     """The value of a call whose result is assumed to be constant (`assume_constant_result`).
 
     Raises GraphBreak for arguments whose object is unknown, and for tensors computed after the graph wrote to a tensor. An
@@ -254,7 +267,7 @@ def _assumed_result(domain: Any, function: FunctionType, args: list[Any], kwargs
     return domain.state.wrap(result, KeptSource(result, f"{function.__qualname__}()"))
 
 
-def _real_of(domain: Any, arg: Any, evaluation: _Evaluation) -> Any:
+def _real_of(domain: SymbolicDomain, arg: Any, evaluation: _Evaluation) -> Any:
     value = domain.state.realize(arg)
     if isinstance(value, TensorValue) and value.source is None:
         if domain.state.graph.has_effects:

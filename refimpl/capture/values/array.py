@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.sequence import SequenceValue, SliceValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import Value, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 Array = np.ndarray[Any, Any]
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -68,24 +71,24 @@ class ArrayValue(Value):
         """`np.ndarray`, or for a scalar the class that belongs to its dtype."""
         return torch.empty(0, dtype=self.fake.dtype).numpy().dtype.type if self.is_scalar else np.ndarray
 
-    def truth(self, domain: Any) -> bool:
+    def truth(self, domain: SymbolicDomain) -> bool:
         raise GraphBreak("branch_on_tensor", what=f"bool() of a {self.kind}")
 
     # -------------------------------------------------------------------------------------------------- operators
 
-    def unary(self, domain: Any, sign: str) -> Any:
+    def unary(self, domain: SymbolicDomain, sign: str) -> Any:
         return array_operator(domain, UNARY[sign], [self])
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         is_array = isinstance(left, ArrayValue) and not left.is_scalar
         return array_operator(domain, BINARY[sign if is_array else sign.removesuffix("=")], [left, right])
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         return array_operator(domain, COMPARE[sign], [left, right])
 
     # ------------------------------------------------------------------------------------------------- attributes
 
-    def load_attr(self, domain: Any, name: str) -> Value:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Value:
         if inspect.isroutine(getattr(np.ndarray, name, None)):
             return NativeMethodValue(self, name)
         if name == "shape":
@@ -100,7 +103,9 @@ class ArrayValue(Value):
             return numpy_node(domain, interop.numpy_attr_wrapper, getattr, [self, ConstantValue(name)], {})
         unsupported(f"attribute {name}", self)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Value:
         if name in _METHODS_LEFT_OUT:
             raise GraphBreak("data_dependent_read", what=f"ndarray.{name}()")
         method = getattr(np.ndarray, name)
@@ -108,21 +113,21 @@ class ArrayValue(Value):
 
     # ------------------------------------------------------------------------------------------------------ items
 
-    def length(self, domain: Any) -> Value:
+    def length(self, domain: SymbolicDomain) -> Value:
         return domain.state.size_of(self, 0) if self.fake.dim() else unsupported("the length", self)
 
-    def get_item(self, domain: Any, key: Value) -> Any:
+    def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
         return array_operator(domain, operator.getitem, [self, domain.known_key(key)])
 
-    def set_item(self, domain: Any, key: Value, item: Any) -> None:
+    def set_item(self, domain: SymbolicDomain, key: Value, item: Any) -> None:
         array_operator(domain, operator.setitem, [self, domain.known_key(key), item])
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         if self.fake.dim() <= 1:  # the elements of one dimension are scalars, which numpy reads one at a time
             unsupported("iterating", self)
         return [self.get_item(domain, ConstantValue(index)) for index in range(int(self.fake.shape[0]))]
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         return domain.iterator(self, self.elements(domain))
 
     def rebuilt(self, emitter: Any) -> str:
@@ -136,7 +141,7 @@ class ArrayValue(Value):
         return name
 
 
-def array_operator(domain: Any, function: Callable[..., Any], operands: Sequence[Any]) -> Value:
+def array_operator(domain: SymbolicDomain, function: Callable[..., Any], operands: Sequence[Any]) -> Value:
     """A function of `operator`, at least one operand of which is an array."""
     seen = [domain.state.realize(operand) for operand in operands]
     if len(seen) == 2 and _is_tensor_with_number(function, *seen):
@@ -165,7 +170,7 @@ def array_of_tensor(tensor: TensorValue) -> ArrayValue:
     return ArrayValue(tensor.node, fake)
 
 
-def tensor_of_array(domain: Any, array: ArrayValue) -> TensorValue:
+def tensor_of_array(domain: SymbolicDomain, array: ArrayValue) -> TensorValue:
     """`torch.from_numpy(array)`, which shares memory."""
     if array.is_scalar:
         unsupported("torch.from_numpy", array)
@@ -175,7 +180,7 @@ def tensor_of_array(domain: Any, array: ArrayValue) -> TensorValue:
 
 
 def numpy_node(
-    domain: Any, target: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    domain: SymbolicDomain, target: Any, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> Value:
     """Adds a node that calls `target`, the tensor counterpart of the numpy function `function`."""
     seen = [_numpy_argument(domain, arg) for arg in args]
@@ -199,7 +204,7 @@ def numpy_node(
     return _numpy_result(domain, what, expected, result, pairs)
 
 
-def _numpy_argument(domain: Any, value: Any) -> Value:
+def _numpy_argument(domain: SymbolicDomain, value: Any) -> Value:
     """An argument of a numpy function, with its items realized. Breaks the graph for anything but arrays, constants, dtypes and
     containers of them.
     """
@@ -215,7 +220,7 @@ def _numpy_argument(domain: Any, value: Any) -> Value:
             unsupported("a call of numpy", value)
 
 
-def _will_write_array(domain: Any, array: Value) -> None:
+def _will_write_array(domain: SymbolicDomain, array: Value) -> None:
     """Checks a write to an array. Arrays that share memory are not told apart, so the written array must be the only one of the
     program.
     """
@@ -225,7 +230,9 @@ def _will_write_array(domain: Any, array: Value) -> None:
     domain.state.writes_arrays = True
 
 
-def _numpy_result(domain: Any, what: str, expected: Any, result: Value, pairs: list[tuple[Any, Value]]) -> Value:
+def _numpy_result(
+    domain: SymbolicDomain, what: str, expected: Any, result: Value, pairs: list[tuple[Any, Value]]
+) -> Value:
     """The result with arrays in place of tensors. Breaks the graph where the tensor function does not give what numpy gives."""
     match result:
         case TensorValue() if isinstance(expected, (np.ndarray, np.generic)):
@@ -241,7 +248,9 @@ def _numpy_result(domain: Any, what: str, expected: Any, result: Value, pairs: l
     raise GraphBreak("op_returns", what=f"numpy.{what}", result=type(expected).__name__)
 
 
-def _numpy_array(domain: Any, what: str, expected: Any, result: TensorValue, pairs: list[tuple[Any, Value]]) -> Value:
+def _numpy_array(
+    domain: SymbolicDomain, what: str, expected: Any, result: TensorValue, pairs: list[tuple[Any, Value]]
+) -> Value:
     is_scalar, views = isinstance(expected, np.generic), _views(expected, pairs)
     is_same = (expected.dtype, expected.shape) == (
         _numpy_dtype(result.fake), tuple(map(_number, result.fake.shape)),
@@ -263,7 +272,7 @@ def _numpy_array(domain: Any, what: str, expected: Any, result: TensorValue, pai
     return ArrayValue(result.node, result.fake, is_scalar=is_scalar)
 
 
-def _of_tensor_method(domain: Any, name: str, tensor: TensorValue) -> TensorValue:
+def _of_tensor_method(domain: SymbolicDomain, name: str, tensor: TensorValue) -> TensorValue:
     made = domain.state.operator(name, [tensor], {}, kind="call_method")
     assert isinstance(made, TensorValue)
     return made

@@ -6,9 +6,12 @@ Counterpart: torch/_dynamo/variables/functions.py UserMethodVariable, misc.py Ge
 from __future__ import annotations
 
 from types import MethodType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.values.value import Value
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 
 class MethodValue(Value):
@@ -21,15 +24,15 @@ class MethodValue(Value):
         self.function = function
         self.receiver = receiver
 
-    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return domain.call(frame, self.function, [self.receiver, *args], kwargs)
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         if name == "__func__":
             return self.function
         return self.receiver if name == "__self__" else super().load_attr(domain, name)
 
-    def has_attribute(self, domain: Any, name: str) -> bool | None:
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool | None:
         if hasattr(MethodType, name):
             return super().has_attribute(domain, name)
         return domain.has_attribute(self.function, name)
@@ -49,7 +52,7 @@ class NativeMethodValue(Value):
         self.receiver = receiver
         self.name = name
 
-    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return domain.state.realize(self.receiver).call_method(domain, frame, self.name, args, kwargs)
 
     def rebuilt(self, emitter: Any) -> str:

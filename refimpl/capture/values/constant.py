@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import operator
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.fx import Node
@@ -21,6 +21,9 @@ from refimpl.capture.values.bound import NativeMethodValue
 from refimpl.capture.values.classes import MISSING
 from refimpl.capture.values.hashing import CONSTANT_KEYS
 from refimpl.capture.values.value import Value, raising, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _MOST_ELEMENTS = 4096
 _LARGE = 2**63  # torch operators do not take larger ints
@@ -63,32 +66,32 @@ class ConstantValue(Value):
     def class_of_operand(self) -> type:
         return type(self.value)
 
-    def constant(self, domain: Any, what: str) -> Any:
+    def constant(self, domain: SymbolicDomain, what: str) -> Any:
         return self.value
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         if type(self.value) in (*CONSTANT_KEYS, frozenset, CodeType):
             return self.value
         if type(self.value) is float and self.value == self.value:
             return self.value
         unsupported("a key", self)
 
-    def truth(self, domain: Any) -> bool:
+    def truth(self, domain: SymbolicDomain) -> bool:
         return bool(self.value)
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if left.is_constant and right.is_constant:
             return domain.folded(BINARY[sign], [left, right], {})
         if left.is_like_set or right.is_like_set:
             return domain.binary_of_sets(sign, left, right)
         return super().binary(domain, sign, left, right)
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if left.is_like_set or right.is_like_set:
             return domain.compare_sets(sign, left, right)
         return domain.folded(COMPARE[sign], [left, right], {})
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         found = inspect.getattr_static(type(self.value), name, MISSING)
         if found is MISSING:
             raising(AttributeError)
@@ -98,19 +101,21 @@ class ConstantValue(Value):
             return NativeMethodValue(self, name)
         return domain.value_of(getattr(self.value, name), f"attribute {name}")
 
-    def has_attribute(self, domain: Any, name: str) -> bool:
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool:
         return hasattr(self.value, name)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         if args and domain.runs_code(args[0]):
             given = [NativeMethodValue(self, name), args[0], domain.build("tuple", args[1:]), domain.named(kwargs)]
             return domain.enter_polyfill(polyfills.called_with_list, given)
         return domain.folded(getattr(self.value, name), args, kwargs)
 
-    def length(self, domain: Any) -> Any:
+    def length(self, domain: SymbolicDomain) -> Any:
         return domain.folded(len, [self], {})
 
-    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
         if self.is_like_set:
             return ConstantValue(domain.as_set(self).holds(domain, item) is not inverted)
         if not isinstance(item, (ConstantValue, NumberValue)):
@@ -118,13 +123,13 @@ class ConstantValue(Value):
         is_in = domain.constant_of(domain.folded(operator.contains, [self, item], {}), "`in`")
         return ConstantValue(is_in is not inverted)
 
-    def get_item(self, domain: Any, key: Value) -> Any:
+    def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
         key = domain.known_key(key, is_constant=True)
         if not isinstance(key, ConstantValue):
             unsupported("an item", self)
         return domain.folded(operator.getitem, [self, key], {})
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         if isinstance(self.value, (str, bytes, range)):
             if len(self.value) > _MOST_ELEMENTS:
                 raise GraphBreak("too_many_instructions", what=_MOST_ELEMENTS)
@@ -133,7 +138,7 @@ class ConstantValue(Value):
             return domain.as_set(self).elements(domain)
         return super().elements(domain)
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         return domain.iterator(self, self.elements(domain))
 
     def rebuilt(self, emitter: Any) -> str:
@@ -171,24 +176,24 @@ class NumberValue(Value):
     def class_of(self) -> type:
         return _NUMBERS[type(self.number)]
 
-    def constant(self, domain: Any, what: str) -> Any:
+    def constant(self, domain: SymbolicDomain, what: str) -> Any:
         return domain.state.specialised(self).value
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         return domain.state.specialised(self).hash_key(domain)
 
-    def truth(self, domain: Any) -> bool:
+    def truth(self, domain: SymbolicDomain) -> bool:
         return bool(domain.state.specialised(self).value)
 
-    def unary(self, domain: Any, sign: str) -> Any:
+    def unary(self, domain: SymbolicDomain, sign: str) -> Any:
         return domain.state.arithmetic(UNARY[sign], [self])
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if is_number(left) and is_number(right):
             return domain.state.arithmetic(BINARY[sign.removesuffix("=")], [left, right])
         return domain.binary(sign, known(domain, left), known(domain, right))
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if is_number(left) and is_number(right):
             return domain.state.arithmetic(COMPARE[sign], [left, right])
         return domain.compare(sign, known(domain, left), known(domain, right))
@@ -212,6 +217,6 @@ def is_number(value: Value) -> bool:
     return isinstance(value, (ConstantValue, NumberValue)) and value.is_number
 
 
-def known(domain: Any, value: Value) -> Value:
+def known(domain: SymbolicDomain, value: Value) -> Value:
     """A symbolic number as a constant, with a guard; other values unchanged."""
     return domain.state.specialised(value) if isinstance(value, NumberValue) else value

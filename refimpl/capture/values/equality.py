@@ -7,7 +7,7 @@ Differs: items whose comparison runs code of the user's are compared by a polyfi
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.values import polyfills
@@ -20,10 +20,13 @@ from refimpl.capture.values.set import SetValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import Value, unsupported
 
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
 _WITHOUT_TENSORS = (type(None), str, bytes)  # never equal to a tensor
 
 
-def same_or_equal(domain: Any, left: Any, right: Any) -> bool | None:
+def same_or_equal(domain: SymbolicDomain, left: Any, right: Any) -> bool | None:
     """`left is right or left == right`, as containers compare items; None if that needs code of the user's."""
     left, right = domain.state.realize(left), domain.state.realize(right)
     if left is right:
@@ -40,7 +43,7 @@ def same_or_equal(domain: Any, left: Any, right: Any) -> bool | None:
         case DictValue(), DictValue():
             return _equal_dicts(domain, left, right)
         case (SetValue(), SetValue() | ConstantValue()) | (ConstantValue(), SetValue()):
-            return domain.compare_sets("==", left, right).value
+            return domain.constant_of(domain.compare_sets("==", left, right), "==")
         case (SequenceValue() | DictValue(), ConstantValue()) | (ConstantValue(), SequenceValue() | DictValue()):
             return False
         case (SequenceValue(), DictValue() | SetValue()) | (DictValue() | SetValue(), SequenceValue()):
@@ -51,7 +54,7 @@ def same_or_equal(domain: Any, left: Any, right: Any) -> bool | None:
             return None
 
 
-def _equal_numbers(domain: Any, left: Value, right: Value) -> bool:
+def _equal_numbers(domain: SymbolicDomain, left: Value, right: Value) -> bool:
     if all(is_number(side) for side in (left, right)):
         return domain.truth(domain.compare("==", left, right)) is True
     return False if isinstance(left, ConstantValue) or isinstance(right, ConstantValue) else unsupported("`==`", left)
@@ -72,7 +75,7 @@ def _equal_tensors(left: Value, right: Value) -> bool:
     raise GraphBreak("branch_on_tensor", what="`==` of parts of containers")
 
 
-def _equal_sequences(domain: Any, left: SequenceValue, right: SequenceValue) -> bool | None:
+def _equal_sequences(domain: SymbolicDomain, left: SequenceValue, right: SequenceValue) -> bool | None:
     kinds = left.kind_of_sequence(), right.kind_of_sequence()
     if None in kinds:
         return None
@@ -84,7 +87,7 @@ def _equal_sequences(domain: Any, left: SequenceValue, right: SequenceValue) -> 
     return True
 
 
-def _equal_dicts(domain: Any, left: DictValue, right: DictValue) -> bool | None:
+def _equal_dicts(domain: SymbolicDomain, left: DictValue, right: DictValue) -> bool | None:
     if len(left.items) != len(right.items):
         return False
     if (
@@ -101,7 +104,7 @@ def _equal_dicts(domain: Any, left: DictValue, right: DictValue) -> bool | None:
     return True
 
 
-def _identical_objects(domain: Any, left: Value, right: Value) -> bool:
+def _identical_objects(domain: SymbolicDomain, left: Value, right: Value) -> bool:
     """Whether two values are the same object."""
     if isinstance(left, ObjectValue) and isinstance(right, ObjectValue):
         if left.object is right.object:
@@ -112,7 +115,7 @@ def _identical_objects(domain: Any, left: Value, right: Value) -> bool:
     return False
 
 
-def compare_containers(domain: Any, sign: str, left: Value, right: Value) -> Any:
+def compare_containers(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
     """A comparison in which one side is a sequence, dict or view."""
     if sign in ("==", "!="):
         same = same_or_equal(domain, left, right)

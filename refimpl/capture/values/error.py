@@ -10,7 +10,7 @@ from __future__ import annotations
 import builtins
 import sys
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
@@ -21,6 +21,9 @@ from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.instance import InstanceValue
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.value import Value, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 # Exceptions whose constructors do more than store their arguments, or return an object of another class.
 _GROUPS: tuple[type, ...] = (builtins.BaseExceptionGroup,) if sys.version_info >= (3, 11) else ()
@@ -46,7 +49,7 @@ class ErrorValue(InstanceValue):
     def is_object(self) -> bool:
         return False
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         if name in ("__class__", "__dict__"):
             return super().load_attr(domain, name)
         if name in _METHODS and not isinstance(in_mro(self.class_, name), FunctionType):
@@ -61,7 +64,9 @@ class ErrorValue(InstanceValue):
             unsupported(f"attribute {name}", self)
         return super().load_attr(domain, name)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Value:
         match name:
             case _ if kwargs:
                 unsupported(f"method {name}", self)
@@ -77,13 +82,13 @@ class ErrorValue(InstanceValue):
             case _:
                 unsupported(f"method {name}", self)
 
-    def text(self, domain: Any, kind: str) -> Any:
+    def text(self, domain: SymbolicDomain, kind: str) -> Any:
         return self._message(domain) if kind == "s" else super().text(domain, kind)
 
-    def format(self, domain: Any, spec: Any) -> Any:
+    def format(self, domain: SymbolicDomain, spec: Any) -> Any:
         return self._message(domain) if spec is None else super().format(domain, spec)
 
-    def _message(self, domain: Any) -> Value:
+    def _message(self, domain: SymbolicDomain) -> Value:
         """`str(error)`."""
         if isinstance(in_mro(self.class_, "__str__"), FunctionType) or self.args is None:
             unsupported("str()", self)
@@ -130,7 +135,7 @@ def is_plain_error(class_: type) -> bool:
     )
 
 
-def make_error(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def make_error(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Calls an exception class."""
     if not is_plain_error(class_):
         raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")

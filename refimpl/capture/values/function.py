@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import functools
 from types import CellType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.guards.sources import AttributeSource, Source
 from refimpl.capture.interpreter.frame import UNBOUND
@@ -16,6 +16,9 @@ from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Member
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.value import Value, raising, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 BUILD_CLASS = getattr(builtins, "__build_class__")
 
@@ -39,13 +42,13 @@ class FunctionValue(Value):
     def class_of(self) -> type:
         return FunctionType
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         return Member(self)
 
-    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return domain.enter_function(self, args, kwargs)
 
-    def load_attr(self, domain: Any, name: str) -> Value:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Value:
         if name in self.attributes:
             return self.attributes[name]
         match name:
@@ -63,15 +66,15 @@ class FunctionValue(Value):
             case _:
                 unsupported(f"attribute {name}", self)
 
-    def has_attribute(self, domain: Any, name: str) -> bool:
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool:
         return name in self.attributes or hasattr(FunctionType, name)
 
-    def store_attr(self, domain: Any, name: str, attribute: Any) -> None:
+    def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> None:
         if name not in ("__name__", "__doc__") and name.startswith("__"):
             super().store_attr(domain, name, attribute)
         self.attributes[name] = attribute
 
-    def set_part(self, domain: Any, which: str, value: Any) -> None:
+    def set_part(self, domain: SymbolicDomain, which: str, value: Any) -> None:
         """Sets a part of a new function, as the bytecode does: "defaults", "kwdefaults", "annotations" or "closure"."""
         match which:
             case "defaults":
@@ -125,13 +128,13 @@ class PartialValue(Value):
     def class_of(self) -> type:
         return functools.partial
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         return Member(self)
 
-    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return domain.call(frame, self.function, [*self.args, *args], {**self.keywords, **kwargs})
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         match name:
             case "func":
                 return self.function
@@ -170,7 +173,7 @@ class GetterValue(PartialValue):
     def class_of(self) -> type:
         return self.class_
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         unsupported(f"attribute {name}", self)
 
     def rebuilt(self, emitter: Any) -> str:

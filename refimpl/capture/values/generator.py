@@ -7,7 +7,7 @@ Differs: the machine resumes the generator's frame itself.
 from __future__ import annotations
 
 from types import GeneratorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.instructions import Op
@@ -20,6 +20,9 @@ from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.error import ErrorValue
 from refimpl.capture.values.iterator import AnyIteratorValue
 from refimpl.capture.values.value import UserRaise, Value, raising, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _CONCRETE = ConcreteDomain()  # runs the generators that outlive their segment
 _METHODS = ("__next__", "__iter__", "send", "throw", "close")
@@ -39,16 +42,16 @@ class GeneratorValue(AnyIteratorValue):
     def class_of(self) -> type:
         return GeneratorType
 
-    def runs_code(self, domain: Any) -> bool:
+    def runs_code(self, domain: SymbolicDomain) -> bool:
         return True
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return NativeMethodValue(self, name) if name in _METHODS else super().load_attr(domain, name)
 
-    def next(self, domain: Any) -> Enter | Exhausted:
+    def next(self, domain: SymbolicDomain) -> Enter | Exhausted:
         return self.resumed(domain)
 
-    def resumed(self, domain: Any, sent: Value | None = None) -> Enter | Exhausted:
+    def resumed(self, domain: SymbolicDomain, sent: Value | None = None) -> Enter | Exhausted:
         """Resumes the generator. The caller's `Then` says what to do when it ends."""
         frame = self.frame
         if frame.is_done:
@@ -61,7 +64,9 @@ class GeneratorValue(AnyIteratorValue):
             raise GraphBreak("op_raises_on_fake", what="send", error="TypeError")
         return Enter(frame)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         match name, len(args):
             case (("__next__" | "__iter__"), 0):
                 return super().call_method(domain, frame, name, args, kwargs)
@@ -82,7 +87,7 @@ class GeneratorValue(AnyIteratorValue):
             case _:
                 raise GraphBreak("unsupported_operation", what=f"method {name}", kind="generator")
 
-    def _thrown(self, domain: Any, args: list[Any]) -> Any:
+    def _thrown(self, domain: SymbolicDomain, args: list[Any]) -> Any:
         """`generator.throw(error)`."""
         frame = self.frame
         error = domain.as_error(args[1] if len(args) > 1 and not domain.is_none(args[1]) else args[0])
@@ -126,10 +131,10 @@ class NativeIteratorValue(AnyIteratorValue):
     def class_of(self) -> type:
         return self.class_
 
-    def runs_code(self, domain: Any) -> bool:
+    def runs_code(self, domain: SymbolicDomain) -> bool:
         return True
 
-    def next(self, domain: Any) -> Enter | Exhausted:
+    def next(self, domain: SymbolicDomain) -> Enter | Exhausted:
         return self.stepped().resumed(domain)
 
     def stepped(self) -> GeneratorValue:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from types import FunctionType, MemberDescriptorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -24,6 +24,9 @@ from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.program_object import ProgramObject, is_native_method
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import Value, raising, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _PLAIN_SETTERS = (object.__setattr__, BaseException.__setattr__)
 _TABLES = ("_parameters", "_buffers", "_modules")
@@ -63,21 +66,21 @@ class InstanceValue(ProgramObject):
     def way_to_class(self) -> Source:
         return KeptSource(self.class_, self.class_.__qualname__)
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         return Member(self) if is_compared_by_identity(self.class_) else unsupported("a key", self)
 
-    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         method = self.special(domain, "__call__")
         if method is None:
             unsupported("a call", self)
         return domain.enter_function(method.function, [self, *args], kwargs)
 
-    def next(self, domain: Any) -> Any:
+    def next(self, domain: SymbolicDomain) -> Any:
         return self.call_special(domain, "__next__", [])
 
     # ------------------------------------------------------------------------------------------------- attributes
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         """Looks an attribute up as `object.__getattribute__` does."""
         class_ = self.class_
         if name == "__class__":
@@ -102,7 +105,7 @@ class InstanceValue(ProgramObject):
             return domain.enter_polyfill(polyfills.computed_once, [self, function, ConstantValue(name)])
         return self._bound(domain, found, class_, way)
 
-    def _missing(self, domain: Any, name: str) -> Any:
+    def _missing(self, domain: SymbolicDomain, name: str) -> Any:
         """The result of `__getattr__`, or AttributeError."""
         if issubclass(self.class_, _MODULE) and is_plain_module(self.class_):
             raising(AttributeError)
@@ -112,7 +115,7 @@ class InstanceValue(ProgramObject):
             unsupported(f"attribute {name}", self)
         raising(AttributeError)
 
-    def _bound(self, domain: Any, found: Any, class_: type, way: Source) -> Value:
+    def _bound(self, domain: SymbolicDomain, found: Any, class_: type, way: Source) -> Value:
         """Binds a class attribute to the instance. `way`: the source of the class attribute."""
         if isinstance(found, FunctionType):
             return MethodValue(domain.state.wrap(found, way), self)
@@ -126,7 +129,7 @@ class InstanceValue(ProgramObject):
             unsupported("a descriptor", self)
         return domain.state.wrap(found, way)
 
-    def has_attribute(self, domain: Any, name: str) -> bool | None:
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool | None:
         if name in self.attributes:
             return True
         found = in_mro(self.class_, name)
@@ -136,14 +139,14 @@ class InstanceValue(ProgramObject):
             return False if in_mro(self.class_, "__getattr__") is MISSING else None
         return True if isinstance(found, FunctionType) else None
 
-    def store_attr(self, domain: Any, name: str, attribute: Any) -> Any:
+    def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
         if is_plain_module(self.class_):
             return self._set_in_module(domain, name, attribute)
         if self.class_.__setattr__ not in _PLAIN_SETTERS:
             return self.call_special(domain, "__setattr__", [ConstantValue(name), attribute])
         return self.set_plainly(domain, name, attribute)
 
-    def set_plainly(self, domain: Any, name: str, attribute: Any) -> Any:
+    def set_plainly(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
         """`object.__setattr__(value, name, attribute)`."""
         class_ = self.class_
         found = in_mro(class_, name)
@@ -158,7 +161,9 @@ class InstanceValue(ProgramObject):
             raising(AttributeError)
         self.attributes[name] = attribute
 
-    def _through_descriptor(self, domain: Any, method_name: str, found: Any, name: str, args: list[Any]) -> Any:
+    def _through_descriptor(
+        self, domain: SymbolicDomain, method_name: str, found: Any, name: str, args: list[Any]
+    ) -> Any:
         """`type(found).__get__(found, self, ...)` or `__set__`, of a descriptor written in Python."""
         function, class_ = in_mro(type(found), method_name), self.class_
         if not isinstance(function, FunctionType):
@@ -170,7 +175,7 @@ class InstanceValue(ProgramObject):
         method = domain.state.wrap(function, AttributeSource(class_source(found), method_name))
         return domain.enter_function(method, [domain.state.wrap(found, way), self, *args], {})
 
-    def delete_attr(self, domain: Any, name: str) -> None:
+    def delete_attr(self, domain: SymbolicDomain, name: str) -> None:
         if self.class_.__delattr__ is not object.__delattr__ or name not in self.attributes:
             unsupported(f"deleting attribute {name}", self)
         del self.attributes[name]
@@ -181,13 +186,13 @@ class InstanceValue(ProgramObject):
     def has_dict_inside(self) -> bool:
         return self.inside is not None
 
-    def inside_of(self, domain: Any) -> DictValue:
+    def inside_of(self, domain: SymbolicDomain) -> DictValue:
         assert self.inside is not None
         return self.inside
 
     # ----------------------------------------------------------------------------------------------------- modules
 
-    def begin_module(self, domain: Any) -> None:
+    def begin_module(self, domain: SymbolicDomain) -> None:
         """`torch.nn.Module.__init__`, which takes nothing."""
         bare = _MODULE.__new__(_MODULE)
         _MODULE_INIT(bare)  # the original `__init__`, even if the program has replaced it
@@ -201,7 +206,7 @@ class InstanceValue(ProgramObject):
             else:
                 unsupported(f"attribute {name}", self)
 
-    def _set_in_module(self, domain: Any, name: str, attribute: Value) -> None:
+    def _set_in_module(self, domain: SymbolicDomain, name: str, attribute: Value) -> None:
         """`torch.nn.Module.__setattr__`, which puts parameters, buffers and modules into tables."""
         new = domain.state.realize(attribute)
         parameters, buffers, modules = (self._table(table) for table in _TABLES)

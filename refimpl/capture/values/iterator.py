@@ -5,7 +5,7 @@ Counterpart: torch/_dynamo/variables/iter.py, lists.py ListIteratorVariable
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.signals import Enter, Exhausted
@@ -14,6 +14,9 @@ from refimpl.capture.values.bound import NativeMethodValue
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.value import Value, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 
 class AnyIteratorValue(Value):
@@ -25,12 +28,14 @@ class AnyIteratorValue(Value):
     def is_iterator(self) -> bool:
         return True
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         if name in ("__next__", "__iter__"):
             return NativeMethodValue(self, name)
         return super().load_attr(domain, name)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         match name, len(args):
             case "__next__", 0 if not kwargs:
                 return domain.enter_polyfill(polyfills.next_of, [self])
@@ -39,10 +44,10 @@ class AnyIteratorValue(Value):
             case _:
                 unsupported(f"method {name}", self)
 
-    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
         return domain.enter_polyfill(polyfills.contained, [self, item, ConstantValue(not inverted)])
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         return self
 
 
@@ -59,10 +64,10 @@ class IteratorValue(AnyIteratorValue):
         self.keys: list[Any] = []  # the dict's keys when the iterator was made
         self.is_exhausted = False
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         return _rest(domain, self)
 
-    def next(self, domain: Any) -> Any:
+    def next(self, domain: SymbolicDomain) -> Any:
         domain.taken.append((self, self.position, self.is_exhausted))
         if not self.is_exhausted:
             self.over.check_iterated(self)
@@ -132,10 +137,10 @@ class CombinedIteratorValue(AnyIteratorValue):
     def class_of(self) -> type:
         return self.class_
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         return _rest(domain, self)
 
-    def next(self, domain: Any) -> Any:
+    def next(self, domain: SymbolicDomain) -> Any:
         found = []
         for part in self.parts:
             item = domain.next(part)
@@ -159,7 +164,7 @@ class CombinedIteratorValue(AnyIteratorValue):
         return emitter.named(self, f"{self.class_.__name__}({emitter.listed(self.parts)}{count})")
 
 
-def _rest(domain: Any, iterator: Value) -> list[Value]:
+def _rest(domain: SymbolicDomain, iterator: Value) -> list[Value]:
     found = []
     while not isinstance(item := iterator.next(domain), Exhausted):
         found.append(item)

@@ -7,7 +7,7 @@ Differs: a method checks its arguments before it changes a value, so that a grap
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.values import polyfills
@@ -27,6 +27,9 @@ from refimpl.capture.values.sequence import (
     wrong,
 )
 from refimpl.capture.values.value import UserRaise, Value, advanced_by_steps, raising, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 
 class DictValue(Value):
@@ -60,19 +63,19 @@ class DictValue(Value):
     def class_of_operand(self) -> type:
         return self.class_
 
-    def constant(self, domain: Any, what: str) -> Any:
+    def constant(self, domain: SymbolicDomain, what: str) -> Any:
         if self.class_ not in (dict, OrderedDict):
             unsupported(what, self)
         pairs = self.items.values()
         return self.class_([(domain.constant_of(key, what), domain.constant_of(item, what)) for key, item in pairs])
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         return refuse_hash(self, self.class_)
 
-    def truth(self, domain: Any) -> bool:
+    def truth(self, domain: SymbolicDomain) -> bool:
         return bool(self.items)
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         match sign, left, right:
             case "|=", DictValue(), _:
                 left.update(domain, domain.pairs_of(right))
@@ -85,30 +88,32 @@ class DictValue(Value):
             case _:
                 return super().binary(domain, sign, left, right)
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         return domain.compare_containers(sign, left, right)
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return attribute_of_container(domain, self, self.class_, name)
 
-    def has_attribute(self, domain: Any, name: str) -> bool | None:
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool | None:
         return has_attribute_of_container(self, self.class_, name)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         return call_from(_DICT_METHODS, domain, self, name, args, kwargs)
 
     # ------------------------------------------------------------------------------------------------------ items
 
-    def length(self, domain: Any) -> Value:
+    def length(self, domain: SymbolicDomain) -> Value:
         return ConstantValue(len(self.items))
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         return [key for key, _ in self.items.values()]
 
-    def pairs(self, domain: Any) -> list[tuple[Value, Value]]:
+    def pairs(self, domain: SymbolicDomain) -> list[tuple[Value, Value]]:
         return list(self.items.values())
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         return _iterator_over(domain, self, self)
 
     def check_iterated(self, iterator: Any) -> None:
@@ -118,22 +123,22 @@ class DictValue(Value):
         if [*self.items] != iterator.keys:
             unsupported("iterating while keys change", self)
 
-    def contains(self, domain: Any, item: Value, inverted: bool) -> Value:
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Value:
         return ConstantValue((domain.hash_key(item) in self.items) is not inverted)
 
-    def get_item(self, domain: Any, key: Value) -> Any:
+    def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
         key = domain.known_key(key)
         found = self.items.get(domain.hash_key(key))
         return self.missing(domain, key) if found is None else found[1]
 
-    def missing(self, domain: Any, key: Value) -> Any:
+    def missing(self, domain: SymbolicDomain, key: Value) -> Any:
         """The result of `__missing__`."""
         raise UserRaise(KeyError, [domain.state.realize(key)])
 
-    def set_item(self, domain: Any, key: Value, item: Any) -> None:
+    def set_item(self, domain: SymbolicDomain, key: Value, item: Any) -> None:
         self.put(domain, domain.known_key(key), item)
 
-    def delete_item(self, domain: Any, key: Value) -> None:
+    def delete_item(self, domain: SymbolicDomain, key: Value) -> None:
         hashed = domain.hash_key(key)
         if hashed not in self.items:
             raise UserRaise(KeyError, [key])
@@ -142,14 +147,14 @@ class DictValue(Value):
 
     # --------------------------------------------------------------------------------------------------- changing
 
-    def put(self, domain: Any, key: Any, value: Value) -> None:
+    def put(self, domain: SymbolicDomain, key: Any, value: Value) -> None:
         """`self[key] = value`. If an equal key exists, it stays and only its item changes, as in Python."""
         key = domain.state.realize(key)
         hashed = domain.hash_key(key)
         domain.state.effects.will_change(self)
         self.items[hashed] = (self.items[hashed][0] if hashed in self.items else key, value)
 
-    def update(self, domain: Any, pairs: list[tuple[Any, Any]]) -> None:
+    def update(self, domain: SymbolicDomain, pairs: list[tuple[Any, Any]]) -> None:
         """`self.update(pairs)`."""
         for key, _ in pairs:
             domain.hash_key(key)  # breaks the graph or raises before anything is changed
@@ -206,10 +211,10 @@ class DefaultDictValue(DictValue):
         super().__init__(items, source, defaultdict)
         self.factory = factory
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return self.factory if name == "default_factory" else super().load_attr(domain, name)
 
-    def missing(self, domain: Any, key: Value) -> Any:
+    def missing(self, domain: SymbolicDomain, key: Value) -> Any:
         if domain.is_none(self.factory):
             return super().missing(domain, key)
         domain.hash_key(key)
@@ -245,29 +250,34 @@ class DictViewValue(Value):
     def is_like_set(self) -> bool:
         return self.which == "keys"
 
-    def truth(self, domain: Any) -> bool:
+    def truth(self, domain: SymbolicDomain) -> bool:
         return bool(self.over.items)
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         is_of_sets = left.is_like_set or right.is_like_set
         return domain.binary_of_sets(sign, left, right) if is_of_sets else super().binary(domain, sign, left, right)
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         is_of_sets = left.is_like_set or right.is_like_set
         return (domain.compare_sets if is_of_sets else domain.compare_containers)(sign, left, right)
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return NativeMethodValue(self, name) if name == "isdisjoint" else super().load_attr(domain, name)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         if name != "isdisjoint" or kwargs:
             unsupported(f"method {name}", self)
         return domain.set_of(set, self).call_method(domain, frame, name, args, kwargs)
 
-    def length(self, domain: Any) -> Value:
+    def length(self, domain: SymbolicDomain) -> Value:
         return ConstantValue(len(self.over.items))
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
+        return self._elements()
+
+    def _elements(self) -> list[Value]:
         match self.which:
             case "keys":
                 return [key for key, _ in self.over.items.values()]
@@ -276,16 +286,16 @@ class DictViewValue(Value):
             case _:
                 return [SequenceValue(tuple, [key, value]) for key, value in self.over.items.values()]
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         return _iterator_over(domain, self, self.over)
 
     def check_iterated(self, iterator: Any) -> None:
         self.over.check_iterated(iterator)
 
     def iterated(self, iterator: Any, index: int) -> Value:
-        return self.elements(None)[index]  # the items may have changed since
+        return self._elements()[index]  # the items may have changed since
 
-    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
         match self.which:
             case "keys":
                 return self.over.contains(domain, item, inverted)
@@ -294,7 +304,7 @@ class DictViewValue(Value):
             case _:
                 return contained_in(domain, self.elements(domain), item, self, inverted)
 
-    def _contains_pair(self, domain: Any, item: Value, inverted: bool) -> Any:
+    def _contains_pair(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
         if not isinstance(item, SequenceValue) or item.class_ is not tuple or len(item.items) != 2:
             return ConstantValue(inverted)
         found = self.over.items.get(domain.hash_key(item.items[0]))
@@ -314,7 +324,7 @@ class DictViewValue(Value):
         return advanced_by_steps(emitter, self, iterator)
 
 
-def _iterator_over(domain: Any, value: DictValue | DictViewValue, table: DictValue) -> Any:
+def _iterator_over(domain: SymbolicDomain, value: DictValue | DictViewValue, table: DictValue) -> Any:
     made = domain.iterator(value, value.elements(domain))
     made.keys = list(table.items)
     return made
@@ -323,11 +333,11 @@ def _iterator_over(domain: Any, value: DictValue | DictViewValue, table: DictVal
 # ------------------------------------------------------------------------------------------------------- methods
 
 
-def _copy(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _copy(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     return receiver.copy()
 
 
-def _get(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _get(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     found = receiver.items.get(domain.hash_key(args[0]))
     if found is not None:
         return found[1]
@@ -338,7 +348,7 @@ def _view(which: str) -> Method:
     return lambda domain, receiver, args, kwargs: DictViewValue(receiver, which)
 
 
-def _pop(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _pop(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     key = domain.hash_key(args[0])
     if key in receiver.items:
         domain.state.effects.will_change(receiver)
@@ -348,7 +358,7 @@ def _pop(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, An
     raise UserRaise(KeyError, [domain.state.realize(args[0])])
 
 
-def _is_last(domain: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
+def _is_last(domain: SymbolicDomain, args: list[Any], kwargs: dict[str, Any]) -> bool:
     """The argument `last` of popitem and move_to_end of an OrderedDict."""
     given = [*args, *kwargs.values()]
     if len(given) > 1 or kwargs.keys() - {"last"}:
@@ -356,7 +366,7 @@ def _is_last(domain: Any, args: list[Any], kwargs: dict[str, Any]) -> bool:
     return not given or bool(domain.constant_of(given[0], "last"))
 
 
-def _pop_item(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _pop_item(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     if (args or kwargs) and receiver.class_ is not OrderedDict:
         wrong("popitem")
     is_last = _is_last(domain, args, kwargs)
@@ -368,7 +378,7 @@ def _pop_item(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[st
     return SequenceValue(tuple, list(receiver.items.pop(key)))
 
 
-def _move_to_end(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _move_to_end(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     if receiver.class_ is not OrderedDict:
         raising(AttributeError)
     key, is_last = domain.hash_key(args[0]), _is_last(domain, args[1:], kwargs)
@@ -385,20 +395,20 @@ def _move_to_end(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict
     return nothing()
 
 
-def _set_default(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _set_default(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     key = domain.hash_key(args[0])
     if key not in receiver.items:
         receiver.put(domain, args[0], args[1] if len(args) > 1 else nothing())
     return receiver.items[key][1]
 
 
-def _update(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _update(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     pairs = domain.pairs_of(args[0]) if args else []
     receiver.update(domain, [*pairs, *((ConstantValue(name), value) for name, value in kwargs.items())])
     return nothing()
 
 
-def _missing(domain: Any, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _missing(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return receiver.missing(domain, args[0])
 
 

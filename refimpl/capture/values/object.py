@@ -16,7 +16,7 @@ from types import (
     ModuleType,
     WrapperDescriptorType,
 )
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
@@ -40,6 +40,9 @@ from refimpl.capture.values.program_object import ProgramObject, dict_base, is_n
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import UserRaise, Value, raising, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _VF: Any = vars(torch.nn.functional)["_VF"]  # a module whose class has a `__getattr__` that returns C functions
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
@@ -98,11 +101,11 @@ class ObjectValue(ProgramObject):
     def way_to_class(self) -> Source:
         return class_source(self.object)
 
-    def constant(self, domain: Any, what: str) -> Any:
+    def constant(self, domain: SymbolicDomain, what: str) -> Any:
         is_known = is_a(self.object, (type, FunctionType)) or self.plain_of_member() is not self
         return self.object if is_known else unsupported(what, self)
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         if has_own_key(self.object):
             return self.object
         if is_compared_by_identity(type(self.object)):
@@ -119,10 +122,10 @@ class ObjectValue(ProgramObject):
 
     # -------------------------------------------------------------------------------------------------- operators
 
-    def truth(self, domain: Any) -> Any:
+    def truth(self, domain: SymbolicDomain) -> Any:
         return True if self.is_class else super().truth(domain)
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if sign == "|" and not self.is_object and isinstance(left, ObjectValue) and is_plain_class(left.object):
             if isinstance(right, ObjectValue) and is_plain_class(right.object):
                 return ObjectValue(left.object | right.object)
@@ -130,7 +133,7 @@ class ObjectValue(ProgramObject):
                 return ObjectValue(left.object | None) if domain.is_none(right) else unsupported("`|`", left)
         return super().binary(domain, sign, left, right)
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if not self.is_object and sign in ("==", "!=") and isinstance(left, ObjectValue):
             is_plain = type(left.object).__eq__ in _PLAIN_EQUALITY
             if isinstance(right, ObjectValue):
@@ -143,7 +146,7 @@ class ObjectValue(ProgramObject):
 
     # ------------------------------------------------------------------------------------------------- attributes
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         object_, source = self.object, self.source
         if source is None:
             source = KeptSource(object_, getattr(object_, "__name__", type(object_).__name__))
@@ -160,7 +163,7 @@ class ObjectValue(ProgramObject):
             return self._of_namespace(domain, vars(object_), source, name)
         return self._of_instance(domain, object_, source, name)
 
-    def _of_namespace(self, domain: Any, names: dict[str, Any], source: Source, name: str) -> Value:
+    def _of_namespace(self, domain: SymbolicDomain, names: dict[str, Any], source: Source, name: str) -> Value:
         if name not in names:
             is_function = is_a(self.object, FunctionType)
             if name in _OF_FUNCTIONS if is_function else self.object is _VF and hasattr(_VF, name):
@@ -170,7 +173,7 @@ class ObjectValue(ProgramObject):
             self._raise_missing(domain, source, name)
         return domain.state.wrap(names[name], AttributeSource(source, name))
 
-    def attribute_of_class(self, domain: Any, source: Source, name: str) -> Value:
+    def attribute_of_class(self, domain: SymbolicDomain, source: Source, name: str) -> Value:
         """`class_.name`."""
         class_ = self.object
         if type(class_).__getattribute__ is not type.__getattribute__ or name in ("__dict__", "__mro__", "__bases__"):
@@ -195,12 +198,12 @@ class ObjectValue(ProgramObject):
             unsupported(f"attribute {name}", self)
         return domain.state.wrap(found, AttributeSource(source, name))
 
-    def _raise_missing(self, domain: Any, source: Source, name: str) -> NoReturn:
+    def _raise_missing(self, domain: SymbolicDomain, source: Source, name: str) -> NoReturn:
         """Raises AttributeError, with a guard. Only where no code of the user's could provide the attribute."""
         domain.state.guard(GuardKind.WITHOUT, source, name)
         raising(AttributeError)
 
-    def _of_instance(self, domain: Any, object_: Any, source: Source, name: str) -> Any:
+    def _of_instance(self, domain: SymbolicDomain, object_: Any, source: Source, name: str) -> Any:
         class_ = type(object_)
         if not finds_plainly(class_):
             if in_mro(class_, "__getattr__") is not MISSING:  # Python calls it if `__getattribute__` raises
@@ -217,7 +220,7 @@ class ObjectValue(ProgramObject):
         self._guard_missing(domain, object_, source, name)
         return self.call_special(domain, "__getattr__", [ConstantValue(name)])
 
-    def plain_attribute(self, domain: Any, name: str) -> Any:
+    def plain_attribute(self, domain: SymbolicDomain, name: str) -> Any:
         """`object.__getattribute__(value, name)`."""
         assert self.source is not None
         found = self._of_instance_plainly(domain, self.object, self.source, name)
@@ -226,13 +229,13 @@ class ObjectValue(ProgramObject):
         self._guard_missing(domain, self.object, self.source, name)
         raising(AttributeError)
 
-    def _guard_missing(self, domain: Any, object_: Any, source: Source, name: str) -> None:
+    def _guard_missing(self, domain: SymbolicDomain, object_: Any, source: Source, name: str) -> None:
         """Guards that neither the object nor its class has the attribute, without running code of the user's."""
         if _has_own_attributes(object_):
             domain.state.guard(GuardKind.LACKS, _way_to(object_, source, "__dict__"), name)
         domain.state.guard(GuardKind.WITHOUT, class_source(object_), name)
 
-    def _of_instance_plainly(self, domain: Any, object_: Any, source: Source, name: str) -> Any:
+    def _of_instance_plainly(self, domain: SymbolicDomain, object_: Any, source: Source, name: str) -> Any:
         """The attribute; MISSING if there is none."""
         class_ = type(object_)
         written = domain.state.effects.attribute(self, name)
@@ -254,7 +257,7 @@ class ObjectValue(ProgramObject):
             return self._through_class(domain, on_class, source, name)
         return MISSING
 
-    def _through_descriptor(self, domain: Any, found: Any, source: Source, name: str) -> Any:
+    def _through_descriptor(self, domain: SymbolicDomain, found: Any, source: Source, name: str) -> Any:
         if is_a(found, property) and isinstance(found.fget, FunctionType):
             way = AttributeSource(AttributeSource(class_source(self.object), name), "fget")
             return domain.enter_function(domain.state.wrap(found.fget, way), [self], {})
@@ -266,7 +269,7 @@ class ObjectValue(ProgramObject):
             return domain.state.wrap(content, _way_to(self.object, source, name))
         unsupported(f"descriptor {name}", self)
 
-    def _through_class(self, domain: Any, found: Any, source: Source, name: str) -> Value:
+    def _through_class(self, domain: SymbolicDomain, found: Any, source: Source, name: str) -> Value:
         way = _way_to(self.object, source, name)
         if is_a(found, FunctionType):
             return MethodValue(domain.state.wrap(found, AttributeSource(way, "__func__")), self)
@@ -281,7 +284,7 @@ class ObjectValue(ProgramObject):
             unsupported(f"descriptor {name}", self)
         return domain.state.wrap(found, way)
 
-    def of_module(self, domain: Any, name: str) -> Value:
+    def of_module(self, domain: SymbolicDomain, name: str) -> Value:
         """`nn.Module.__getattr__`: the attribute in the first of the tables (parameters, buffers, modules) that has it."""
         module, source = self.object, self.source
         if source is None or any(domain.state.effects.attribute(self, table) is not None for table in _MODULE_TABLES):
@@ -295,7 +298,7 @@ class ObjectValue(ProgramObject):
             unsupported(f"attribute {name}", self)
         self._raise_missing(domain, source, name)
 
-    def has_attribute(self, domain: Any, name: str) -> bool | None:
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool | None:
         if self.is_class:
             return self._class_has(domain, name)
         if self.source is None:
@@ -319,7 +322,7 @@ class ObjectValue(ProgramObject):
         domain.state.guard(GuardKind.WITHOUT, self.source, name)
         return False
 
-    def _class_has(self, domain: Any, name: str) -> bool:
+    def _class_has(self, domain: SymbolicDomain, name: str) -> bool:
         class_ = self.object
         if is_a(class_, EnumMeta) and name in class_.__dict__.get("_member_map_", ()):
             return True
@@ -334,7 +337,7 @@ class ObjectValue(ProgramObject):
         domain.state.guard(GuardKind.WITHOUT, source, name)
         return False
 
-    def store_attr(self, domain: Any, name: str, attribute: Any) -> Any:
+    def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
         if not self._may_write(domain, name):
             super().store_attr(domain, name, attribute)
         found = in_mro(type(self.object), name)
@@ -347,7 +350,7 @@ class ObjectValue(ProgramObject):
             unsupported(f"an assignment to attribute {name} of a module", self)
         domain.state.effects.set_attribute(self, name, attribute)
 
-    def _may_write(self, domain: Any, name: str) -> bool:
+    def _may_write(self, domain: SymbolicDomain, name: str) -> bool:
         """Whether assigning to the attribute is plain `object.__setattr__` or that of a module, on an object of the program."""
         object_ = self.object
         if self.source is None or is_a(object_, (type, ModuleType, FunctionType, torch.Tensor)):
@@ -358,7 +361,7 @@ class ObjectValue(ProgramObject):
         is_plain = setter is object.__setattr__ or setter is torch.nn.Module.__setattr__
         return is_plain and hasattr(object_, "__dict__") and name not in ("__dict__", "__class__")
 
-    def _may_write_of_module(self, domain: Any, module: torch.nn.Module, name: str, attribute: Any) -> bool:
+    def _may_write_of_module(self, domain: SymbolicDomain, module: torch.nn.Module, name: str, attribute: Any) -> bool:
         """Whether a module's attribute may be assigned: a plain value, or a tensor that is no parameter. Registering breaks the
         graph.
         """
@@ -371,15 +374,17 @@ class ObjectValue(ProgramObject):
 
     # ------------------------------------------------------------------------------------------------------ calls
 
-    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return domain.call_object(frame, self, args, kwargs)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         if domain.has_class_method(self.object, name):
             return domain.call_class_method(self.object, name, frame, args, kwargs)
         return super().call_method(domain, frame, name, args, kwargs)
 
-    def hooks_of(self, domain: Any) -> bool:
+    def hooks_of(self, domain: SymbolicDomain) -> bool:
         """Whether calling the module runs hooks besides its `forward`; guarded if it does not."""
         module, source = self.object, self.source
         assert source is not None
@@ -401,10 +406,10 @@ class ObjectValue(ProgramObject):
 
     # ------------------------------------------------------------------------------------------------ what is in it
 
-    def length(self, domain: Any) -> Any:
+    def length(self, domain: SymbolicDomain) -> Any:
         return ConstantValue(len(self.object)) if is_enumeration(self.object) else super().length(domain)
 
-    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
         if is_a(self.object, EnumMeta):
             return ConstantValue(self._has_member(item) is not inverted)
         return super().contains(domain, item, inverted)
@@ -414,10 +419,10 @@ class ObjectValue(ProgramObject):
             unsupported("`in`", item)
         return any(item.object is member for member in self.object._member_map_.values())
 
-    def get_item(self, domain: Any, key: Value) -> Any:
+    def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
         return self._item_of_class(domain, domain.known_key(key)) if self.is_class else super().get_item(domain, key)
 
-    def _item_of_class(self, domain: Any, key: Value) -> Any:
+    def _item_of_class(self, domain: SymbolicDomain, key: Value) -> Any:
         """`class_[key]`, by `__class_getitem__`; for an enumeration, the member of that name."""
         class_: Any = self.object
         if is_a(class_, EnumMeta) and type(class_).__getitem__ is EnumMeta.__getitem__:
@@ -437,17 +442,17 @@ class ObjectValue(ProgramObject):
     def _holds_modules(self) -> bool:
         return getattr(type(self.object), "__iter__", None) in _OF_MODULES
 
-    def runs_code(self, domain: Any) -> bool:
+    def runs_code(self, domain: SymbolicDomain) -> bool:
         return not self._holds_modules and super().runs_code(domain)
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         if is_enumeration(self.object):
             return [ObjectValue(member) for member in self.object]
         if self._holds_modules and self.source is not None:
             return self._modules(domain)
         return super().elements(domain)
 
-    def _modules(self, domain: Any) -> list[Value]:
+    def _modules(self, domain: SymbolicDomain) -> list[Value]:
         """The modules of a ModuleList or Sequential, or the names in a ModuleDict."""
         is_dict = is_a(self.object, torch.nn.ModuleDict)
         found = domain.state.realize(self.load_attr(domain, "_modules"))
@@ -455,7 +460,7 @@ class ObjectValue(ProgramObject):
             unsupported("iterating", self)
         return [key if is_dict else module for key, module in found.items.values()]
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         if not is_enumeration(self.object) and not self._holds_modules:
             return super().iterate(domain)
         items = self.elements(domain)
@@ -467,7 +472,7 @@ class ObjectValue(ProgramObject):
     def has_dict_inside(self) -> bool:
         return is_a(self.object, dict) and dict_base(type(self.object)) is not None
 
-    def inside_of(self, domain: Any) -> DictValue:
+    def inside_of(self, domain: SymbolicDomain) -> DictValue:
         return domain.state.items_of(self)
 
     @property
@@ -493,11 +498,11 @@ class FunctionObjectValue(Value):
         super().__init__()
         self.class_ = class_
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return domain.load_attr(ObjectValue(self.class_), name) if name == "apply" else super().load_attr(domain, name)
 
 
-def _annotation(domain: Any, value: Any) -> Any:
+def _annotation(domain: SymbolicDomain, value: Any) -> Any:
     """The argument in the brackets of `list[...]`: classes, and tuples and lists of them."""
     value = domain.state.realize(value)
     match value:

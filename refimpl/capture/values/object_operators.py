@@ -6,7 +6,7 @@ Counterpart: torch/_dynamo/variables/user_defined.py, builtin.py _binop_handlers
 from __future__ import annotations
 
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -20,6 +20,9 @@ from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.set import SetValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import Value, raising, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul", "<<": "lshift",
@@ -41,7 +44,7 @@ _ASKED = ("__torch_function__", "__getattr__", "__array__")
 _KNOWN_TO_TORCH = (int, float, complex, str, tuple, list, torch.Tensor)
 
 
-def binary_of_objects(domain: Any, sign: str, left: Value, right: Value) -> Any:
+def binary_of_objects(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
     """`left + right` or `left += right`."""
     plain_left, plain_right = left.plain_of_member(), right.plain_of_member()
     if plain_left is not left or plain_right is not right:
@@ -103,7 +106,7 @@ def _check_refusal(sign: str, native: Value, other: Value) -> None:
         unsupported(f"`{sign}` with an object", native)
 
 
-def compare_objects(domain: Any, sign: str, left: Value, right: Value) -> Any:
+def compare_objects(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
     """`left < right` and its like."""
     plain_left, plain_right = left.plain_of_member(), right.plain_of_member()
     if plain_left is not left or plain_right is not right:
@@ -129,12 +132,12 @@ def compare_objects(domain: Any, sign: str, left: Value, right: Value) -> Any:
     return domain.enter_polyfill(polyfills.equal_by, [SequenceValue(tuple, calls), otherwise])
 
 
-def _by_identity(domain: Any, left: Value, right: Value, sign: str) -> Value:
+def _by_identity(domain: SymbolicDomain, left: Value, right: Value, sign: str) -> Value:
     same = domain.same_or_equal(left, right)
     return unsupported(f"`{sign}`", left) if same is None else ConstantValue(same is (sign == "=="))
 
 
-def _comparing(domain: Any, value: Value, other: Value, sign: str, stem: str) -> list[SequenceValue]:
+def _comparing(domain: SymbolicDomain, value: Value, other: Value, sign: str, stem: str) -> list[SequenceValue]:
     """The call of the value's comparison method, with whether its answer is inverted; an empty list if the class only compares
     identity.
     """

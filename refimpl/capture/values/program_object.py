@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import OrderedDict, defaultdict
 from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import AttributeSource, Source
@@ -20,6 +20,9 @@ from refimpl.capture.values.classes import MISSING, in_mro
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.mapping import DictValue
 from refimpl.capture.values.value import Value, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _BASES = (OrderedDict, dict)
 _READING = frozenset(
@@ -46,19 +49,19 @@ class ProgramObject(Value):
 
     # ---------------------------------------------------------------------------------------- methods of its class
 
-    def special(self, domain: Any, name: str) -> MethodValue | None:
+    def special(self, domain: SymbolicDomain, name: str) -> MethodValue | None:
         found = in_mro(self.class_of(), name)
         if not isinstance(found, FunctionType):
             return None
         return MethodValue(domain.state.wrap(found, AttributeSource(self.way_to_class(), name)), self)
 
-    def call_special(self, domain: Any, name: str, args: list[Value]) -> Any:
+    def call_special(self, domain: SymbolicDomain, name: str, args: list[Value]) -> Any:
         method = self.special(domain, name)
         if method is None:
             return self.call_native_special(domain, name, args)
         return domain.enter_function(method.function, [self, *args], {})
 
-    def call_native_special(self, domain: Any, name: str, args: list[Value]) -> Any:
+    def call_native_special(self, domain: SymbolicDomain, name: str, args: list[Value]) -> Any:
         """Calls a special method written in C. Only methods of dict are known."""
         if not self._is_native(name):
             unsupported(name, self)
@@ -68,7 +71,7 @@ class ProgramObject(Value):
     def _is_native(self, name: str) -> bool:
         return is_native_method(in_mro(self.class_of(), name), self.class_of())
 
-    def truth(self, domain: Any) -> Any:
+    def truth(self, domain: SymbolicDomain) -> Any:
         class_ = self.class_of()
         if hasattr(class_, "__bool__"):
             return self.call_special(domain, "__bool__", [])
@@ -77,23 +80,23 @@ class ProgramObject(Value):
         length = self.call_special(domain, "__len__", [])
         return bool(length.value) if isinstance(length, ConstantValue) else length
 
-    def unary(self, domain: Any, sign: str) -> Any:
+    def unary(self, domain: SymbolicDomain, sign: str) -> Any:
         return self.call_special(domain, _UNARY[sign], []) if self.is_object else super().unary(domain, sign)
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if self.is_object:
             return domain.binary_of_objects(sign, left, right)
         return super().binary(domain, sign, left, right)
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if self.is_object:
             return domain.compare_objects(sign, left, right)
         return super().compare(domain, sign, left, right)
 
-    def text(self, domain: Any, kind: str) -> Any:
+    def text(self, domain: SymbolicDomain, kind: str) -> Any:
         return self._text_of_class(domain, kind) if self.is_object else super().text(domain, kind)
 
-    def _text_of_class(self, domain: Any, kind: str) -> Any:
+    def _text_of_class(self, domain: SymbolicDomain, kind: str) -> Any:
         for name in _TEXTS.get(kind, ()):
             found = in_mro(self.class_of(), name)
             if isinstance(found, FunctionType):
@@ -104,7 +107,7 @@ class ProgramObject(Value):
                 break
         unsupported({"s": "str()", "r": "repr()"}.get(kind, "ascii()"), self)
 
-    def format(self, domain: Any, spec: Any) -> Any:
+    def format(self, domain: SymbolicDomain, spec: Any) -> Any:
         if not self.is_object:
             return super().format(domain, spec)
         given = ConstantValue("") if spec is None else domain.state.realize(spec)
@@ -119,19 +122,19 @@ class ProgramObject(Value):
 
     # ------------------------------------------------------------------------------------------------ what is in it
 
-    def length(self, domain: Any) -> Any:
+    def length(self, domain: SymbolicDomain) -> Any:
         return self.call_special(domain, "__len__", [])
 
-    def get_item(self, domain: Any, key: Value) -> Any:
+    def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
         return self.call_special(domain, "__getitem__", [domain.known_key(key)])
 
-    def set_item(self, domain: Any, key: Value, item: Any) -> Any:
+    def set_item(self, domain: SymbolicDomain, key: Value, item: Any) -> Any:
         return self.call_special(domain, "__setitem__", [domain.known_key(key), item])
 
-    def delete_item(self, domain: Any, key: Value) -> Any:
+    def delete_item(self, domain: SymbolicDomain, key: Value) -> Any:
         return self.call_special(domain, "__delitem__", [key])
 
-    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
         wanted = ConstantValue(not inverted)
         if self.has_native_inside("__contains__"):
             return ConstantValue(self.call_native_special(domain, "__contains__", [item]).value is not inverted)
@@ -142,15 +145,15 @@ class ProgramObject(Value):
             unsupported("`in`", self)
         return domain.enter_polyfill(polyfills.contained, [self, item, wanted])
 
-    def runs_code(self, domain: Any) -> bool:
+    def runs_code(self, domain: SymbolicDomain) -> bool:
         return self.special(domain, "__iter__") is not None
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         return (
             self.inside_of(domain).elements(domain) if self.has_native_inside("__iter__") else super().elements(domain)
         )
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         return self.call_special(domain, "__iter__", [])
 
     # ---------------------------------------------------------------------------------------------- the dict inside
@@ -161,7 +164,7 @@ class ProgramObject(Value):
         """Whether its class derives from dict."""
 
     @abstractmethod
-    def inside_of(self, domain: Any) -> DictValue:
+    def inside_of(self, domain: SymbolicDomain) -> DictValue:
         """The items of an object whose class derives from dict."""
 
     @property
@@ -173,12 +176,14 @@ class ProgramObject(Value):
         """Whether this method is dict's own."""
         return self.has_dict_inside and self._is_native(name)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         if self.has_dict_inside:
             return self.call_method_of_dict(domain, name, args, kwargs)
         return super().call_method(domain, frame, name, args, kwargs)
 
-    def call_method_of_dict(self, domain: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method_of_dict(self, domain: SymbolicDomain, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """`dict.name(self, ...)`."""
         if name not in _READING and (name not in _CHANGING or self.keeps_inside):
             unsupported(f"method {name}", self)
@@ -211,7 +216,7 @@ class ProgramObject(Value):
                 return inside.call_method(domain, None, name, args, kwargs)
 
 
-def method_of_class(domain: Any, value: Value, name: str) -> Value | None:
+def method_of_class(domain: SymbolicDomain, value: Value, name: str) -> Value | None:
     """The Python function that the object's class has under the name, or None. Breaks the graph for a method written in C."""
     if not value.is_object:
         return None
@@ -238,7 +243,7 @@ def is_native_method(found: Any, class_: type) -> bool:
     )
 
 
-def plain_dict_of(domain: Any, args: list[Any], kwargs: dict[str, Any]) -> DictValue:
+def plain_dict_of(domain: SymbolicDomain, args: list[Any], kwargs: dict[str, Any]) -> DictValue:
     """The items of `dict(*args, **kwargs)`, for at most one argument that is a plain dict."""
     given = [domain.state.realize(arg) for arg in args]
     if len(given) > 1 or (given and not (isinstance(given[0], DictValue) and given[0].class_ in _BASES)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -17,6 +17,9 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.values.bound import NativeMethodValue
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.value import Value
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 Arguments = Callable[..., tuple[Any, ...]]
 
@@ -70,18 +73,20 @@ class RegionValue(Value):
     def kind(self) -> str:
         return self.class_.__name__
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         if name in ("__enter__", "__exit__"):
             return NativeMethodValue(self, name)
         return super().load_attr(domain, name)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         return self._enter(domain) if name == "__enter__" else self._leave(domain)
 
-    def enter_context(self, domain: Any) -> tuple[Any, Any]:
+    def enter_context(self, domain: SymbolicDomain) -> tuple[Any, Any]:
         return NativeMethodValue(self, "__exit__"), self._enter(domain)
 
-    def _enter(self, domain: Any) -> Value:
+    def _enter(self, domain: SymbolicDomain) -> Value:
         """`__enter__`: changes torch's mode, and adds a node."""
         if self.context is not None:
             raise GraphBreak("unsupported_operation", what="a second `with`", kind=self.kind)
@@ -96,7 +101,7 @@ class RegionValue(Value):
         self.node = domain.state.enter_region(self)
         return self
 
-    def _leave(self, domain: Any) -> Value:
+    def _leave(self, domain: SymbolicDomain) -> Value:
         """`__exit__`, with any arguments."""
         if self.context is None or domain.state.open_regions[-1][0] is not self:
             raise GraphBreak("unsupported_operation", what="__exit__", kind=self.kind)
@@ -104,7 +109,7 @@ class RegionValue(Value):
         return ConstantValue(None)
 
 
-def region_of(domain: Any, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> RegionValue | None:
+def region_of(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> RegionValue | None:
     """A call of one of these context manager classes; None for other classes."""
     found = _REGIONS.get(id(class_))
     if found is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque, namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -21,6 +21,9 @@ from refimpl.capture.values.bound import MethodValue, NativeMethodValue
 from refimpl.capture.values.classes import in_mro, is_named_tuple
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.value import UserRaise, Value, advanced_by_steps, raising, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 Method = Callable[[Any, Any, list[Any], dict[str, Any]], Any]
 _FIELD = type(vars(namedtuple("Pair", "first"))["first"])  # the class of a named tuple's fields
@@ -58,22 +61,22 @@ class SequenceValue(Value):
     def class_of_operand(self) -> type:
         return self.class_
 
-    def constant(self, domain: Any, what: str) -> Any:
+    def constant(self, domain: SymbolicDomain, what: str) -> Any:
         if self.class_ not in (tuple, list, torch.Size):
             unsupported(what, self)
         return self.class_([domain.constant_of(item, what) for item in self.items])
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         if self.class_ in (tuple, torch.Size) or is_named_tuple(self.class_):
             return tuple(domain.hash_key(item) for item in self.items)
         return refuse_hash(self, self.class_)
 
-    def truth(self, domain: Any) -> bool:
+    def truth(self, domain: SymbolicDomain) -> bool:
         return bool(self.items)
 
     # -------------------------------------------------------------------------------------------------- operators
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         match sign, left, right:
             case "%", ConstantValue(), SequenceValue() if isinstance(left.value, str):
                 return domain.folded(BINARY[sign], [left, right], {})
@@ -103,7 +106,7 @@ class SequenceValue(Value):
             raising(TypeError)
         unsupported(f"`{sign}`", self)
 
-    def _repeated(self, domain: Any, sign: str, times: int) -> Value:
+    def _repeated(self, domain: SymbolicDomain, sign: str, times: int) -> Value:
         if len(self.items) * times > _MOST_ITEMS:
             raise GraphBreak("too_many_instructions", what=_MOST_ITEMS)
         if sign == "*=" and self.class_ is list:
@@ -114,12 +117,12 @@ class SequenceValue(Value):
             unsupported(f"`{sign}`", self)
         return SequenceValue(self.class_, self.items * times)
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         return domain.compare_containers(sign, left, right)
 
     # ------------------------------------------------------------------------------------------------- attributes
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         found = in_mro(self.class_, name)
         if isinstance(found, _FIELD):
             return self.items[getattr(self.class_, "_fields").index(name)]
@@ -130,28 +133,30 @@ class SequenceValue(Value):
             return domain.object(self.class_).attribute_of_class(domain, way, name)
         return attribute_of_container(domain, self, self.class_, name)
 
-    def has_attribute(self, domain: Any, name: str) -> bool | None:
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool | None:
         return has_attribute_of_container(self, self.class_, name)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         return call_from(_LIST_METHODS if self.class_ is list else _TUPLE_METHODS, domain, self, name, args, kwargs)
 
     # ------------------------------------------------------------------------------------------------------ items
 
-    def length(self, domain: Any) -> Value:
+    def length(self, domain: SymbolicDomain) -> Value:
         return ConstantValue(len(self.items))
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         return list(self.items)
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         is_plain = self.class_ in (list, tuple, torch.Size)
         return domain.iterator(self, self.items if is_plain else list(self.items))
 
-    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
         return contained_in(domain, self.items, item, self, inverted)
 
-    def get_item(self, domain: Any, key: Value) -> Any:
+    def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
         key = domain.known_key(key.plain_of_member(), is_constant=True)
         match key:
             case ConstantValue() if type(key.value) in (int, bool, slice):
@@ -168,7 +173,7 @@ class SequenceValue(Value):
             raising(IndexError)
         return self.items[key]
 
-    def set_item(self, domain: Any, key: Value, item: Any) -> None:
+    def set_item(self, domain: SymbolicDomain, key: Value, item: Any) -> None:
         key = domain.known_key(key)
         match key:
             case ConstantValue() if self.is_changed_at(key.value):
@@ -186,7 +191,7 @@ class SequenceValue(Value):
         """Whether the item at this index can be assigned or deleted."""
         return self.class_ is list and type(key) is int
 
-    def _set_slice(self, domain: Any, where: slice, item: Any) -> None:
+    def _set_slice(self, domain: SymbolicDomain, where: slice, item: Any) -> None:
         more = domain.elements(item)
         changed = list(self.items)
         try:
@@ -196,7 +201,7 @@ class SequenceValue(Value):
         domain.state.effects.will_change(self)
         self.items[:] = changed
 
-    def delete_item(self, domain: Any, key: Value) -> None:
+    def delete_item(self, domain: SymbolicDomain, key: Value) -> None:
         match key:
             case ConstantValue() if self.is_changed_at(key.value) or (self.class_ is list and type(key.value) is slice):
                 self._element(key.value)
@@ -207,12 +212,12 @@ class SequenceValue(Value):
 
     # -------------------------------------------------------------------------------------------------- changing
 
-    def append(self, domain: Any, item: Any) -> None:
+    def append(self, domain: SymbolicDomain, item: Any) -> None:
         """`value.append(item)`."""
         domain.state.effects.will_change(self)
         self.items.append(item)
 
-    def extend(self, domain: Any, iterable: Any) -> None:
+    def extend(self, domain: SymbolicDomain, iterable: Any) -> None:
         """`value.extend(iterable)`, if iterating runs no code of the user's."""
         more = domain.elements(iterable)
         domain.state.effects.will_change(self)
@@ -269,10 +274,12 @@ class DequeValue(SequenceValue):
         super().__init__(deque, items, source)
         self.maxlen = maxlen
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return ConstantValue(self.maxlen) if name == "maxlen" else super().load_attr(domain, name)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         return call_from(_DEQUE_METHODS, domain, self, name, args, kwargs)
 
     def _element(self, key: Any) -> Value:
@@ -339,7 +346,7 @@ def refuse_hash(value: Value, class_: type) -> Any:
     unsupported("a key", value)
 
 
-def attribute_of_container(domain: Any, value: Value, class_: type, name: str) -> Any:
+def attribute_of_container(domain: SymbolicDomain, value: Value, class_: type, name: str) -> Any:
     """An attribute of a builtin container: `__class__`, or a method."""
     if name == "__class__":
         return domain.object(class_)
@@ -353,7 +360,9 @@ def has_attribute_of_container(value: Value, class_: type, name: str) -> bool:
     return hasattr(class_, name)
 
 
-def contained_in(domain: Any, elements: Sequence[Value], item: Value, container: Value, inverted: bool) -> Any:
+def contained_in(
+    domain: SymbolicDomain, elements: Sequence[Value], item: Value, container: Value, inverted: bool
+) -> Any:
     """`item in container`, whose elements these are."""
     for element in elements:
         same = domain.same_or_equal(element, item)
@@ -366,7 +375,12 @@ def contained_in(domain: Any, elements: Sequence[Value], item: Value, container:
 
 
 def call_from(
-    methods: Mapping[str, Method], domain: Any, receiver: Value, name: str, args: list[Any], kwargs: dict[str, Any]
+    methods: Mapping[str, Method],
+    domain: SymbolicDomain,
+    receiver: Value,
+    name: str,
+    args: list[Any],
+    kwargs: dict[str, Any],
 ) -> Any:
     """Calls a container's method, looked up in the methods of its kind."""
     method = methods.get(name)
@@ -388,28 +402,28 @@ def wrong(what: str) -> Any:
     raise GraphBreak("op_raises_on_fake", what=what, error="an exception")
 
 
-def _length(domain: Any, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _length(domain: SymbolicDomain, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.length(receiver)
 
 
-def _contains(domain: Any, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _contains(domain: SymbolicDomain, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.contains(args[0], receiver, False)
 
 
-def _get_item(domain: Any, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _get_item(domain: SymbolicDomain, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.get_item(receiver, args[0])
 
 
-def _set_item(domain: Any, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _set_item(domain: SymbolicDomain, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
     entered = domain.set_item(receiver, args[0], args[1])
     return unsupported("method __setitem__", receiver) if entered is not None else nothing()
 
 
-def _iterator(domain: Any, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _iterator(domain: SymbolicDomain, receiver: Value, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return domain.get_iter(receiver)
 
 
-def clear(domain: Any, receiver: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def clear(domain: SymbolicDomain, receiver: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
     """`receiver.clear()`."""
     domain.state.effects.will_change(receiver)
     receiver.items.clear()
@@ -419,25 +433,25 @@ def clear(domain: Any, receiver: Any, args: list[Any], kwargs: dict[str, Any]) -
 # ------------------------------------------------------------------------------------------------------ methods
 
 
-def _index(domain: Any, value: Any) -> int:
+def _index(domain: SymbolicDomain, value: Any) -> int:
     index = domain.constant_of(value, "an index")
     return int(index) if type(index) in (int, bool) else wrong("an index")
 
 
-def _append(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _append(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     receiver.append(domain, args[0])
     receiver.keep_within(from_left=True)
     return nothing()
 
 
-def _extend(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _extend(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if domain.runs_code(args[0]):
         return domain.enter_polyfill(polyfills.extended, [receiver, args[0]])
     receiver.extend(domain, args[0])
     return nothing()
 
 
-def _insert(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _insert(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     index = _index(domain, args[0])
     if isinstance(receiver, DequeValue) and receiver.maxlen is not None and len(receiver.items) >= receiver.maxlen:
         raising(IndexError, "deque already at its maximum size")
@@ -446,7 +460,7 @@ def _insert(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[
     return nothing()
 
 
-def _pop(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _pop(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     index = _index(domain, args[0]) if args else -1
     if not -len(receiver.items) <= index < len(receiver.items):
         if isinstance(receiver, DequeValue):
@@ -456,17 +470,17 @@ def _pop(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str
     return receiver.items.pop(index)
 
 
-def _reverse(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _reverse(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     domain.state.effects.will_change(receiver)
     receiver.items.reverse()
     return nothing()
 
 
-def _copy_of_list(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _copy_of_list(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     return SequenceValue(list, list(receiver.items))
 
 
-def _place(domain: Any, receiver: SequenceValue, args: list[Any]) -> Any:
+def _place(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any]) -> Any:
     """The index of the first equal item; None if there is none; a frame, if the comparison runs code of the user's."""
     for index, item in enumerate(receiver.items):
         same = domain.same_or_equal(item, args[0])
@@ -477,7 +491,7 @@ def _place(domain: Any, receiver: SequenceValue, args: list[Any]) -> Any:
     return None
 
 
-def _index_of(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _index_of(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     begin = _index(domain, args[1]) if len(args) > 1 else 0
     end = _index(domain, args[2]) if len(args) > 2 else len(receiver.items)
     places = range(len(receiver.items))[begin:end]
@@ -492,14 +506,14 @@ def _index_of(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dic
     raising(ValueError)
 
 
-def _count_of(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _count_of(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     found = [domain.same_or_equal(item, args[0]) for item in receiver.items]
     if None in found:
         return domain.enter_polyfill(polyfills.count_of, [receiver, args[0]])
-    return ConstantValue(sum(found))
+    return ConstantValue(found.count(True))
 
 
-def _remove(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _remove(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     place = _place(domain, receiver, args)
     if place is None:
         raising(ValueError, f"{receiver.class_.__name__}.remove(x): x not in {receiver.class_.__name__}")
@@ -510,7 +524,7 @@ def _remove(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[
     return nothing()
 
 
-def _sort(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _sort(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if kwargs.keys() - {"key", "reverse"}:
         wrong("sort")
     key = kwargs.get("key", nothing())
@@ -523,7 +537,7 @@ def _sort(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[st
     return nothing()
 
 
-def in_order(domain: Any, items: list[Value], keys: list[Value], reverse: Any = None) -> list[Value]:
+def in_order(domain: SymbolicDomain, items: list[Value], keys: list[Value], reverse: Any = None) -> list[Value]:
     """The items sorted by their keys, which have to be constants. Breaks the graph for other keys."""
     is_reversed = False if reverse is None else domain.constant_of(reverse, "sorted")
     plain = [domain.constant_of(key, "sorted") for key in keys]
@@ -534,7 +548,7 @@ def in_order(domain: Any, items: list[Value], keys: list[Value], reverse: Any = 
     return [items[index] for index in order]
 
 
-def _product(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _product(domain: SymbolicDomain, receiver: SequenceValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     if receiver.class_ is not torch.Size:
         unsupported("method numel", receiver)
     total: Any = ConstantValue(1)
@@ -543,24 +557,24 @@ def _product(domain: Any, receiver: SequenceValue, args: list[Any], kwargs: dict
     return total
 
 
-def _append_left(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _append_left(domain: SymbolicDomain, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     domain.state.effects.will_change(receiver)
     receiver.items.insert(0, args[0])
     receiver.keep_within(from_left=False)
     return nothing()
 
 
-def _extend_left(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _extend_left(domain: SymbolicDomain, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     for item in domain.elements(args[0]):
         _append_left(domain, receiver, [item], kwargs)
     return nothing()
 
 
-def _pop_left(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _pop_left(domain: SymbolicDomain, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     return _pop(domain, receiver, [ConstantValue(0)], kwargs)
 
 
-def _rotate(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _rotate(domain: SymbolicDomain, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     steps = _index(domain, args[0]) if args else 1
     rotated = deque(receiver.items)
     rotated.rotate(steps)
@@ -569,7 +583,7 @@ def _rotate(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str
     return nothing()
 
 
-def _copy_of_deque(domain: Any, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _copy_of_deque(domain: SymbolicDomain, receiver: DequeValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
     return DequeValue(list(receiver.items), receiver.maxlen)
 
 

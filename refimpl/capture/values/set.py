@@ -8,7 +8,7 @@ them. Where the order is unknown, only iterating breaks the graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
@@ -24,6 +24,9 @@ from refimpl.capture.values.sequence import (
 )
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import UserRaise, Value, advanced_by_steps, raising, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _MAKING = frozenset(["union", "intersection", "difference", "symmetric_difference"])
 _ASKING = frozenset(["issubset", "issuperset", "isdisjoint"])
@@ -73,46 +76,46 @@ class SetValue(Value):
     def class_of_operand(self) -> type:
         return self.class_
 
-    def constant(self, domain: Any, what: str) -> Any:
+    def constant(self, domain: SymbolicDomain, what: str) -> Any:
         return self.real if self.source is None and self.is_ordered else unsupported(what, self)
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         return self.real if self.class_ is frozenset else refuse_hash(self, self.class_)
 
-    def truth(self, domain: Any) -> bool:
+    def truth(self, domain: SymbolicDomain) -> bool:
         return bool(self.real)
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         return domain.binary_of_sets(sign, left, right)
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         return domain.compare_sets(sign, left, right)
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return attribute_of_container(domain, self, self.class_, name)
 
-    def has_attribute(self, domain: Any, name: str) -> bool | None:
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool | None:
         return has_attribute_of_container(self, self.class_, name)
 
     # ------------------------------------------------------------------------------------------------------ asking
 
-    def length(self, domain: Any) -> Value:
+    def length(self, domain: SymbolicDomain) -> Value:
         return ConstantValue(len(self.real))
 
-    def contains(self, domain: Any, item: Value, inverted: bool) -> Value:
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Value:
         return ConstantValue(self.holds(domain, item) is not inverted)
 
-    def holds(self, domain: Any, item: Value) -> bool:
+    def holds(self, domain: SymbolicDomain, item: Value) -> bool:
         """`item in self`."""
         return self._sought(domain, item) in self.real
 
-    def _sought(self, domain: Any, item: Value) -> Any:
+    def _sought(self, domain: SymbolicDomain, item: Value) -> Any:
         """The key to look up. A set is looked up as a frozenset, as Python does."""
         found: Any = domain.state.realize(item)
         is_set = isinstance(found, SetValue) and found.class_ is set
         return frozenset(found.real) if is_set else domain.hash_key(found)
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         """The elements in order. Breaks the graph if the order is unknown."""
         if self.order is not None and not self.steps:
             return [self.values[key] for key in self.order]
@@ -125,7 +128,7 @@ class SetValue(Value):
         kinds = {type(key) for key in self.real}
         return [*self.values.values()] if kinds <= {int, bool} or kinds <= {str} else None
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         return domain.iterator(self, self.elements(domain))
 
     def check_iterated(self, iterator: Any) -> None:
@@ -137,14 +140,14 @@ class SetValue(Value):
 
     # ---------------------------------------------------------------------------------------------------- changing
 
-    def _will_change(self, domain: Any) -> None:
+    def _will_change(self, domain: SymbolicDomain) -> None:
         if self.is_read:
             unsupported("a change after others were made of it", self)
         if len(self.steps) >= _MOST_STEPS:
             raise GraphBreak("too_many_instructions", what=_MOST_STEPS)
         domain.state.effects.will_change(self)
 
-    def add(self, domain: Any, item: Value) -> None:
+    def add(self, domain: SymbolicDomain, item: Value) -> None:
         """`self.add(item)`."""
         item = domain.state.realize(item)
         key = domain.hash_key(item)
@@ -155,7 +158,7 @@ class SetValue(Value):
         self.is_ordered = self.is_ordered and is_ordered_key(key)
         self.steps.append(("{self}.add({0})", (item,)))
 
-    def update(self, domain: Any, iterable: Value, method: str = "update") -> None:
+    def update(self, domain: SymbolicDomain, iterable: Value, method: str = "update") -> None:
         """`self.update(iterable)` or another in-place method."""
         operand = _operand(domain, iterable)
         if isinstance(operand.written, SetAt) and operand.written.value.source is not None:
@@ -168,7 +171,7 @@ class SetValue(Value):
         self.is_ordered = self.is_ordered and operand.is_ordered
         self.steps.append((f"{{self}}.{method}({{0}})", (operand.written,)))
 
-    def _discard(self, domain: Any, item: Value, name: str) -> None:
+    def _discard(self, domain: SymbolicDomain, item: Value, name: str) -> None:
         key = self._sought(domain, item)
         if name == "remove" and key not in self.real:
             raise UserRaise(KeyError, [item])
@@ -177,7 +180,7 @@ class SetValue(Value):
         self.values.pop(key, None)
         self.steps.append((f"{{self}}.{name}({{0}})", (item,)))
 
-    def _pop(self, domain: Any) -> Value:
+    def _pop(self, domain: SymbolicDomain) -> Value:
         if not self.real:
             raising(KeyError, "pop from an empty set")
         if not self.is_ordered and len(self.real) > 1:
@@ -187,14 +190,16 @@ class SetValue(Value):
         self.steps.append(("{self}.pop()", ()))
         return self.values.pop(key)
 
-    def _clear(self, domain: Any) -> None:
+    def _clear(self, domain: SymbolicDomain) -> None:
         self._will_change(domain)
         self.real.clear()
         self.values.clear()
         self.is_ordered = True
         self.steps.append(("{self}.clear()", ()))
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         if kwargs:
             unsupported(f"method {name}", self)
         if not hasattr(self.class_, name) or (name in _OF_ONE and len(args) != 1):
@@ -317,7 +322,7 @@ def _written(emitter: Any, operand: Any) -> str:
             return emitter.expression(operand)
 
 
-def make_set(domain: Any, class_: type, items: list[Value]) -> SetValue:
+def make_set(domain: SymbolicDomain, class_: type, items: list[Value]) -> SetValue:
     """`{*items}`: the elements are added one after the other."""
     made = SetValue(set)
     for item in items:
@@ -325,7 +330,7 @@ def make_set(domain: Any, class_: type, items: list[Value]) -> SetValue:
     return made if class_ is set else _derived(domain, frozenset, "frozenset({0})", [_operand(domain, made)])
 
 
-def set_of(domain: Any, class_: type, iterable: Value) -> Any:
+def set_of(domain: SymbolicDomain, class_: type, iterable: Value) -> Any:
     """`set(iterable)` or `frozenset(iterable)`."""
     if class_ is frozenset and _class_of_set(iterable) is frozenset:
         return iterable
@@ -337,7 +342,7 @@ def _class_of_set(value: Value) -> type | None:
     return value.class_of() if value.is_like_set and not isinstance(value, DictViewValue) else None
 
 
-def as_set(domain: Any, value: Value) -> SetValue:
+def as_set(domain: SymbolicDomain, value: Value) -> SetValue:
     """A constant frozenset as a SetValue."""
     if isinstance(value, SetValue):
         return value
@@ -349,7 +354,7 @@ def as_set(domain: Any, value: Value) -> SetValue:
     return made
 
 
-def _derived(domain: Any, class_: type, template: str, operands: list[_Operand]) -> SetValue:
+def _derived(domain: SymbolicDomain, class_: type, template: str, operands: list[_Operand]) -> SetValue:
     """A new set, made by the expression `template`."""
     made = SetValue(class_)
     made.real = eval(template.format(*(f"operands[{index}].real" for index in range(len(operands)))))
@@ -362,7 +367,7 @@ def _derived(domain: Any, class_: type, template: str, operands: list[_Operand])
     return made
 
 
-def _note_values(domain: Any, made: SetValue, operands: list[_Operand]) -> None:
+def _note_values(domain: SymbolicDomain, made: SetValue, operands: list[_Operand]) -> None:
     """Fills `made.values`. Equal elements can be of different classes (1 and True); the real set shows which of them was kept."""
     found: dict[Any, Value] = {}
     known = [made.values, *(operand.values for operand in operands)]
@@ -373,7 +378,7 @@ def _note_values(domain: Any, made: SetValue, operands: list[_Operand]) -> None:
     made.values = found
 
 
-def _operand(domain: Any, value: Value) -> _Operand:
+def _operand(domain: SymbolicDomain, value: Value) -> _Operand:
     value = domain.state.realize(value)
     if isinstance(value, SetValue):
         return _Operand(value.real, SetAt(value, len(value.steps)), value.values, value.is_ordered)
@@ -392,7 +397,7 @@ def _operand(domain: Any, value: Value) -> _Operand:
     return _Operand(keys, ListOf(items), values, is_ordered)
 
 
-def binary_of_sets(domain: Any, sign: str, left: Value, right: Value) -> Value:
+def binary_of_sets(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Value:
     """`|`, `&`, `-`, `^` and the in-place forms, where one operand is a set or a view of keys."""
     plain = sign.removesuffix("=")
     method = _SIGNS.get(plain)
@@ -411,7 +416,7 @@ def binary_of_sets(domain: Any, sign: str, left: Value, right: Value) -> Value:
     return _derived(domain, class_, f"{{0}} {plain} {{1}}", operands)
 
 
-def compare_sets(domain: Any, sign: str, left: Value, right: Value) -> Value:
+def compare_sets(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Value:
     """A comparison in which one side is a set or a view of keys."""
     if left.is_like_set and right.is_like_set:
         return ConstantValue(COMPARE[sign](_operand(domain, left).real, _operand(domain, right).real))

@@ -6,7 +6,7 @@ Counterpart: torch/_dynamo/variables/misc.py SuperVariable
 from __future__ import annotations
 
 from types import FunctionType, WrapperDescriptorType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.values import polyfills
@@ -17,6 +17,9 @@ from refimpl.capture.values.instance import InstanceValue
 from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.program_object import is_native_method
 from refimpl.capture.values.value import Value, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 # Attributes of `object` that are built in, whichever class of the mro they are read from.
 _GIVEN_AS_THEY_ARE = (object.__setattr__, object.__getattribute__)
@@ -32,14 +35,14 @@ class SuperValue(Value):
         self.class_ = class_
         self.receiver = receiver
 
-    def load_attr(self, domain: Any, name: str) -> Value:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Value:
         receiver = domain.state.realize(self.receiver)
         mro = _mro_of(receiver)
         owner = next((base for base in mro[mro.index(self.class_) + 1 :] if name in base.__dict__), None)
         found = None if owner is None else self._bound(domain, owner, name, receiver)
         return unsupported(f"super().{name}", receiver) if found is None else found
 
-    def _bound(self, domain: Any, owner: type, name: str, receiver: Value) -> Value | None:
+    def _bound(self, domain: SymbolicDomain, owner: type, name: str, receiver: Value) -> Value | None:
         """Binds a class attribute to the receiver; None where that is not supported."""
         found, is_of_class = owner.__dict__[name], _is_class(receiver)
         if found is object.__init__:
@@ -65,7 +68,7 @@ class SuperValue(Value):
         return emitter.named(self, f"super({emitter.constant(self.class_)}, {emitter.expression(self.receiver)})")
 
 
-def super_value(domain: Any, class_: Any, receiver: Any) -> SuperValue:
+def super_value(domain: SymbolicDomain, class_: Any, receiver: Any) -> SuperValue:
     """Calls `super`."""
     class_, receiver = domain.state.realize(class_), domain.state.realize(receiver)
     known: tuple[type, ...] = receiver.class_.__mro__ if isinstance(receiver, InstanceValue) else ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.fx import Node
@@ -24,6 +24,9 @@ from refimpl.capture.values.constant import ConstantValue, NumberValue
 from refimpl.capture.values.hashing import CONSTANT_TYPES, Member
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.value import Value, unsupported
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 
 def _names_in(text: str) -> frozenset[str]:
@@ -74,23 +77,23 @@ class TensorValue(Value):
     def class_of(self) -> type:
         return torch.nn.Parameter if isinstance(self.fake, torch.nn.Parameter) else torch.Tensor
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         return Member(self) if domain.state.is_first_of_its_fake(self) else unsupported("a key", self)
 
-    def truth(self, domain: Any) -> bool:
+    def truth(self, domain: SymbolicDomain) -> bool:
         raise GraphBreak("branch_on_tensor", what="bool(Tensor)")
 
     # -------------------------------------------------------------------------------------------------- operators
 
-    def unary(self, domain: Any, sign: str) -> Any:
+    def unary(self, domain: SymbolicDomain, sign: str) -> Any:
         return domain.state.operator(UNARY[sign], [self], {})
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         # A number has no in-place operator: `left += right` is `left = left + right`.
         plain = sign if isinstance(left, TensorValue) else sign.removesuffix("=")
         return _operator(domain, BINARY[plain], left, right)
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         other = right if isinstance(left, TensorValue) else left
         if isinstance(other, ConstantValue) and other.value is None:
             return ConstantValue(sign == "!=") if sign in ("==", "!=") else unsupported(f"`{sign}`", other)
@@ -98,7 +101,7 @@ class TensorValue(Value):
 
     # ------------------------------------------------------------------------------------------------- attributes
 
-    def load_attr(self, domain: Any, name: str) -> Value:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Value:
         if name == "shape":
             return self.shape(domain)
         if name in ("requires_grad", "is_leaf") and (reason := unknown_gradient(domain.state, self)) is not None:
@@ -116,11 +119,11 @@ class TensorValue(Value):
             return NativeMethodValue(self, name)
         raise before_reading(domain.state, self, name)
 
-    def shape(self, domain: Any) -> Value:
+    def shape(self, domain: SymbolicDomain) -> Value:
         """`tensor.shape`."""
         return SequenceValue(torch.Size, [domain.state.size_of(self, dim) for dim in range(self.fake.dim())])
 
-    def _is_leaf(self, domain: Any) -> Value:
+    def _is_leaf(self, domain: SymbolicDomain) -> Value:
         """Whether it is a leaf: guarded for an input that requires grad. A result breaks the graph, since an operator may
         return its argument.
         """
@@ -134,7 +137,7 @@ class TensorValue(Value):
         domain.state.guard(GuardKind.EQUALS, AttributeSource(self.source, "is_leaf"), found)
         return ConstantValue(found)
 
-    def has_attribute(self, domain: Any, name: str) -> bool:
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool:
         if hasattr(torch.Tensor, name):
             return hasattr(self.fake, name)
         if self.source is None:  # results of operators have no attributes of the program
@@ -144,33 +147,35 @@ class TensorValue(Value):
         domain.state.guard(GuardKind.WITHOUT, self.source, name)
         return False
 
-    def store_attr(self, domain: Any, name: str, attribute: Any) -> Any:
+    def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
         """Breaks the graph. Autograd state follows an assigned `.data`; that of a graph's outputs does not."""
         reason = GraphBreak("unsupported_operation", what=f"an assignment to attribute {name}", kind=self.kind)
         raise apart(domain.state, self, reason) if name == "data" else reason
 
     # ------------------------------------------------------------------------------------------------------ items
 
-    def length(self, domain: Any) -> Value:
+    def length(self, domain: SymbolicDomain) -> Value:
         return domain.state.size_of(self, 0) if self.fake.dim() else unsupported("the length", self)
 
-    def get_item(self, domain: Any, key: Value) -> Any:
+    def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
         return domain.state.operator(operator.getitem, [self, key.plain_of_member()], {})
 
-    def set_item(self, domain: Any, key: Value, item: Any) -> None:
+    def set_item(self, domain: SymbolicDomain, key: Value, item: Any) -> None:
         domain.state.operator(operator.setitem, [self, key, item], {})
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         if not self.fake.dim():
             unsupported("iterating", self)
         return [self.get_item(domain, ConstantValue(index)) for index in range(int(self.fake.shape[0]))]
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         return domain.iterator(self, self.elements(domain))
 
     # ---------------------------------------------------------------------------------------------------- methods
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         if domain.state.backward_of and name in _UNKNOWN_IN_BACKWARD:
             unsupported(f"method {name} in backward", self)
         if name == "numpy" and not args and not kwargs:
@@ -221,14 +226,14 @@ class TensorValue(Value):
         return self.node
 
 
-def _operator(domain: Any, function: Any, left: Value, right: Value) -> Value:
+def _operator(domain: SymbolicDomain, function: Any, left: Value, right: Value) -> Value:
     for operand in (left, right):
         if not operand.is_operand_of_tensors:
             unsupported("an operator on a tensor and it", operand)
     return domain.state.operator(function, [left, right], {})
 
 
-def _items(domain: Any, receiver: TensorValue) -> Value:
+def _items(domain: SymbolicDomain, receiver: TensorValue) -> Value:
     """The elements of a small tensor as nested lists, each read on its own."""
     numel = receiver.fake.numel()
     if type(numel) is not int or numel > _MOST_ITEMS:
@@ -243,7 +248,7 @@ def _number(found: Any, receiver: TensorValue, name: str) -> Value:
     return ConstantValue(found) if type(found) in (int, bool) else unsupported(f"method {name}", receiver)
 
 
-def _size(domain: Any, receiver: TensorValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _size(domain: SymbolicDomain, receiver: TensorValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given = [*args, *kwargs.values()]
     if not given or domain.constant_of(given[0], "size") is None:
         return receiver.shape(domain)
@@ -253,7 +258,7 @@ def _size(domain: Any, receiver: TensorValue, args: list[Any], kwargs: dict[str,
     return domain.state.size_of(receiver, dim % rank)
 
 
-def _stride(domain: Any, receiver: TensorValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _stride(domain: SymbolicDomain, receiver: TensorValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
     given, rank = [*args, *kwargs.values()], receiver.fake.dim()
     dims = list(range(rank)) if not given else [domain.constant_of(given[0], "stride")]
     if any(type(dim) is not int or not -rank <= dim < rank for dim in dims):
@@ -262,17 +267,17 @@ def _stride(domain: Any, receiver: TensorValue, args: list[Any], kwargs: dict[st
     return steps[0] if given else SequenceValue(tuple, steps)
 
 
-def _step(domain: Any, receiver: TensorValue, dim: int) -> Value:
+def _step(domain: SymbolicDomain, receiver: TensorValue, dim: int) -> Value:
     step = receiver.fake.stride()[dim]
     return ConstantValue(step) if type(step) is int else _computed(domain, receiver, "stride", step, dim)
 
 
-def _numel(domain: Any, receiver: TensorValue) -> Value:
+def _numel(domain: SymbolicDomain, receiver: TensorValue) -> Value:
     found = receiver.fake.numel()
     return ConstantValue(found) if type(found) is int else _computed(domain, receiver, "numel", found)
 
 
-def _computed(domain: Any, receiver: TensorValue, name: str, found: Any, *args: Any) -> Value:
+def _computed(domain: SymbolicDomain, receiver: TensorValue, name: str, found: Any, *args: Any) -> Value:
     """A number that the graph computes by calling a method of the tensor."""
     node = domain.state.graph.call("call_method", name, (receiver.node, *args), {}, found)
     return NumberValue(found, node)

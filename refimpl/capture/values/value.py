@@ -11,11 +11,14 @@ function of the program returns `Enter`.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.concrete import COMPARE, UNARY
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 TEXTS = {"s": str, "r": repr, "a": ascii}
 
@@ -58,7 +61,7 @@ class Value:
         """The class whose operator methods may be called; `object` for a value without any."""
         return object
 
-    def constant(self, domain: Any, what: str) -> Any:
+    def constant(self, domain: SymbolicDomain, what: str) -> Any:
         """The constant object, also for a tuple or list of constants. Breaks the graph for other values; `what` names what
         needs a constant.
         """
@@ -68,19 +71,19 @@ class Value:
         """The number or string of a member of an `IntEnum` or `StrEnum`; other values unchanged."""
         return self
 
-    def hash_key(self, domain: Any) -> Any:
+    def hash_key(self, domain: SymbolicDomain) -> Any:
         """The key under which a dict or set stores it. Raises the program's TypeError for unhashable objects."""
         unsupported("a key", self)
 
-    def truth(self, domain: Any) -> Any:
+    def truth(self, domain: SymbolicDomain) -> Any:
         """`bool(value)`: a bool, or `Enter` with a frame that returns it."""
         return True
 
-    def text(self, domain: Any, kind: str) -> Any:
+    def text(self, domain: SymbolicDomain, kind: str) -> Any:
         """`str`, `repr` or `ascii` of it, by the first letter."""
         return domain.folded(TEXTS[kind], [self], {})
 
-    def format(self, domain: Any, spec: Any) -> Any:
+    def format(self, domain: SymbolicDomain, spec: Any) -> Any:
         """`format(value, spec)`; spec is None where there is none."""
         return domain.folded(format, [self] if spec is None else [self, spec], {})
 
@@ -96,15 +99,15 @@ class Value:
             return 5
         return 2 if self.is_like_set else self.operand_rank
 
-    def unary(self, domain: Any, sign: str) -> Any:
+    def unary(self, domain: SymbolicDomain, sign: str) -> Any:
         """`-value`, `+value` or `~value`."""
         return domain.folded(UNARY[sign], [self], {})
 
-    def binary(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         """`left + right` or `left += right`, and the other operators. The value is one of the operands."""
         unsupported(f"`{sign}`", right if left.is_constant else left)
 
-    def compare(self, domain: Any, sign: str, left: Value, right: Value) -> Any:
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         """`left == right`, and the other comparisons. The value is one of the operands."""
         return domain.folded(COMPARE[sign], [left, right], {})
 
@@ -125,41 +128,43 @@ class Value:
 
     # ------------------------------------------------------------------------------------------------- attributes
 
-    def load_attr(self, domain: Any, name: str) -> Any:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         """`value.name`."""
         unsupported(f"attribute {name}", self)
 
-    def has_attribute(self, domain: Any, name: str) -> bool | None:
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool | None:
         """`hasattr`, with a guard if the result is False; None if that needs code of the user's."""
         unsupported("hasattr()", self)
 
-    def store_attr(self, domain: Any, name: str, attribute: Any) -> Any:
+    def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
         """`value.name = attribute`."""
         unsupported(f"an assignment to attribute {name}", self)
 
-    def delete_attr(self, domain: Any, name: str) -> Any:
+    def delete_attr(self, domain: SymbolicDomain, name: str) -> Any:
         """`del value.name`."""
         unsupported(f"deleting attribute {name}", self)
 
-    def special(self, domain: Any, name: str) -> Any:
+    def special(self, domain: SymbolicDomain, name: str) -> Any:
         """A special method written in Python, looked up on the class and bound; None if the class has none, or one in C."""
         return None
 
-    def call_special(self, domain: Any, name: str, args: list[Value]) -> Any:
+    def call_special(self, domain: SymbolicDomain, name: str, args: list[Value]) -> Any:
         """`value.__name__(...)`, looked up on the class."""
         unsupported(name, self)
 
     # ------------------------------------------------------------------------------------------------------ calls
 
-    def call(self, domain: Any, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """`value(...)`."""
         unsupported("a call", self)
 
-    def call_method(self, domain: Any, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
         """`value.name(...)`, for a method written in C."""
         unsupported(f"method {name}", self)
 
-    def enter_context(self, domain: Any) -> tuple[Any, Any]:
+    def enter_context(self, domain: SymbolicDomain) -> tuple[Any, Any]:
         """`with value`: the bound `__exit__`, and the result of `__enter__`."""
         enter, exit_ = self.special(domain, "__enter__"), self.special(domain, "__exit__")
         if enter is None or exit_ is None:
@@ -168,39 +173,39 @@ class Value:
 
     # ------------------------------------------------------------------------------------------------- what is in it
 
-    def length(self, domain: Any) -> Any:
+    def length(self, domain: SymbolicDomain) -> Any:
         """`len(value)`."""
         unsupported("the length", self)
 
-    def contains(self, domain: Any, item: Value, inverted: bool) -> Any:
+    def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
         """`item in value`, or `not in`."""
         unsupported("`in`", self)
 
-    def get_item(self, domain: Any, key: Value) -> Any:
+    def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
         """`value[key]`."""
         unsupported("an item", self)
 
-    def set_item(self, domain: Any, key: Value, item: Any) -> Any:
+    def set_item(self, domain: SymbolicDomain, key: Value, item: Any) -> Any:
         """`value[key] = item`."""
         unsupported("an assignment to an item", self)
 
-    def delete_item(self, domain: Any, key: Value) -> Any:
+    def delete_item(self, domain: SymbolicDomain, key: Value) -> Any:
         """`del value[key]`."""
         unsupported("deleting an item", self)
 
-    def runs_code(self, domain: Any) -> bool:
+    def runs_code(self, domain: SymbolicDomain) -> bool:
         """Whether iterating over it may run code of the user's, or resume a generator."""
         return False
 
-    def elements(self, domain: Any) -> list[Value]:
+    def elements(self, domain: SymbolicDomain) -> list[Value]:
         """The items that iterating gives. Only for values whose iteration runs no code of the user's."""
         unsupported("iterating", self)
 
-    def iterate(self, domain: Any) -> Any:
+    def iterate(self, domain: SymbolicDomain) -> Any:
         """`iter(value)`."""
         unsupported("iterating", self)
 
-    def next(self, domain: Any) -> Any:
+    def next(self, domain: SymbolicDomain) -> Any:
         """`next(value)`: an item, `Exhausted`, or `Enter` with a frame that returns one."""
         unsupported("next()", self)
 
@@ -211,7 +216,7 @@ class Value:
         """The item at this index of an iterator over it."""
         return iterator.items[index]
 
-    def pairs(self, domain: Any) -> list[tuple[Value, Value]]:
+    def pairs(self, domain: SymbolicDomain) -> list[tuple[Value, Value]]:
         """The pairs that `dict(value)` would hold."""
         pairs = [domain.elements(pair) for pair in self.elements(domain)]
         if any(len(pair) != 2 for pair in pairs):
