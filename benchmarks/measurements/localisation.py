@@ -1,6 +1,6 @@
 """Measures localisation on known issues of the ledger: the first wrong rung, step, value and culprit, and what they took.
 
-    python -m benchmarks.measurements.localisation [--count 40] [--seed 0] [--only TEXT] [--minimise] [--csv FILE]
+    python -m benchmarks.measurements.localisation [--count 40] [--seed 0] [--only TEXT,TEXT...] [--minimise] [--csv FILE]
 
 The issues are drawn at random, as many of each rung as their share allows. `rung` is right if it is that of the ledger; `culprit`
 is right if the ledger's pattern for findings names it, and open if the ledger names none. With `--minimise` each program is also
@@ -9,18 +9,15 @@ minimised within 30 seconds. Issues whose program agrees on this machine are lis
 
 from __future__ import annotations
 
-import argparse
-import csv
 import os
 import random
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path
 
+from benchmarks.measurements.frame import options_of, shown
 from fuzz.reduce.minimise import minimise
 from oracle.errors import TorchOracleError
 from oracle.known.ledger import KnownIssue, load_ledger
@@ -116,37 +113,28 @@ def _cpu_s() -> float:
 
 
 def rows(issues: Sequence[KnownIssue], *, minimises: bool) -> Iterator[Row]:
-    """The rows, each written as soon as it is there."""
+    """The rows, each as soon as it is there."""
     for issue in issues:
         try:
-            row = measured(issue, minimises=minimises)
+            yield measured(issue, minimises=minimises)
         except TorchOracleError as error:
             sys.stderr.write(f"{issue.id}: {error}\n")
-            continue
-        sys.stdout.write("  ".join(f"{key}={value}" for key, value in asdict(row).items() if key != "where") + "\n")
-        sys.stdout.flush()
-        yield row
+
+
+def named(issues: Sequence[KnownIssue], names: str) -> list[KnownIssue]:
+    """The issues whose id contains one of these names, which commas separate; all issues for ""."""
+    return [issue for issue in issues if any(name in issue.id for name in names.split(","))]
 
 
 def main() -> None:
     """Measure, print a line for each issue, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__, only=True)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="issues whose id contains this")
     parser.add_argument("--minimise", action="store_true")
-    parser.add_argument("--csv", type=Path, help="the table, written after each row")
     asked = parser.parse_args()
-    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
-    issues = [issue for issue in load_ledger().issues if asked.only in issue.id]
-    done: list[Row] = []
-    for row in rows(drawn(issues, asked.count, asked.seed), minimises=asked.minimise):
-        done.append(row)
-        if asked.csv is not None:
-            with asked.csv.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(asdict(one) for one in done)
+    issues = drawn(named(load_ledger().issues, asked.only), asked.count, asked.seed)
+    shown(rows(issues, minimises=asked.minimise), asked.csv)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,10 @@ right, or by the function that raised. A mutant that does not end takes as long 
 
 from __future__ import annotations
 
-import argparse
-import csv
-import sys
 import time
-import warnings
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 
+from benchmarks.measurements.frame import options_of, shown
 from fuzz.mutants import MUTANTS, Mutant
 from oracle.localisation.search import localise_program
 from oracle.program.build import instantiate
@@ -58,23 +54,8 @@ def measured(mutant: Mutant) -> Row:
 
 def main() -> None:
     """Measure, print a line for each mutant, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="mutants whose name contains this")
-    parser.add_argument("--csv", type=Path, help="the table, written after each row")
-    asked = parser.parse_args()
-    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
-    done: list[Row] = []
-    for mutant in MUTANTS.values():
-        if asked.only not in mutant.name:
-            continue
-        done.append(measured(mutant))
-        sys.stdout.write("  ".join(f"{key}={value}" for key, value in asdict(done[-1]).items()) + "\n")
-        sys.stdout.flush()
-        if asked.csv is not None:
-            with asked.csv.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(asdict(one) for one in done)
+    asked = options_of(__doc__, only=True).parse_args()
+    shown((measured(mutant) for mutant in MUTANTS.values() if asked.only in mutant.name), asked.csv)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ autograd and then behind Dynamo; the commands that it writes are run as its docu
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import csv
 import os
 import re
 import signal
@@ -20,15 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch._inductor.compiler_bisector import CompilerBisector
 
-from benchmarks.measurements.localisation import drawn, measured
+from benchmarks.measurements.frame import options_of, shown
+from benchmarks.measurements.localisation import drawn, measured, named
 from fuzz.triage.repro import text_script
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import TorchOracleError
@@ -163,36 +160,29 @@ def row_of(issue: KnownIssue, limit_s: float) -> Row | None:
     )
 
 
-def main() -> None:
-    """Measure, print each row, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=10)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="issues whose id contains this")
-    parser.add_argument("--limit", type=float, default=180.0, help="seconds for each of torch's tools")
-    parser.add_argument("--csv", type=Path, help="the table, written after each row")
-    asked = parser.parse_args()
-    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
-    issues = [issue for issue in load_ledger().issues if issue.subject in LADDER and asked.only in issue.id]
-    done: list[Row] = []
-    for issue in drawn(issues, asked.count, asked.seed):
+def rows(issues: Sequence[KnownIssue], limit_s: float) -> Iterator[Row]:
+    """The rows of issues that show here, each as soon as it is there."""
+    for issue in issues:
         try:
-            row = row_of(issue, asked.limit)
+            row = row_of(issue, limit_s)
         except TorchOracleError as error:
             sys.stderr.write(f"{issue.id}: {error}\n")
             continue
         if row is None:
-            sys.stdout.write(f"issue={issue.id}  agrees\n")
-            continue
-        done.append(row)
-        found: dict[str, Any] = asdict(row)
-        sys.stdout.write("  ".join(f"{key}={value}" for key, value in found.items() if key != "where") + "\n")
-        sys.stdout.flush()
-        if asked.csv is not None:
-            with asked.csv.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(asdict(one) for one in done)
+            sys.stderr.write(f"{issue.id}: agrees\n")
+        else:
+            yield row
+
+
+def main() -> None:
+    """Measure, print each row, and write the table."""
+    parser = options_of(__doc__, only=True)
+    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--limit", type=float, default=180.0, help="seconds for each of torch's tools")
+    asked = parser.parse_args()
+    issues = [issue for issue in named(load_ledger().issues, asked.only) if issue.subject in LADDER]
+    shown(rows(drawn(issues, asked.count, asked.seed), asked.limit), asked.csv)
 
 
 if __name__ == "__main__":

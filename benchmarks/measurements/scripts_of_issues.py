@@ -8,17 +8,15 @@ so that one that agrees on this machine counts for nothing. Exit codes other tha
 
 from __future__ import annotations
 
-import argparse
-import csv
 import subprocess
 import sys
 import tempfile
 import time
-import warnings
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.measurements.localisation import drawn
+from benchmarks.measurements.frame import options_of, shown
+from benchmarks.measurements.localisation import drawn, named
 from fuzz.triage.script_runs import exit_code
 from oracle.errors import UsageError
 from oracle.known.ledger import KnownIssue, load_ledger
@@ -87,29 +85,15 @@ def _ran(text: str) -> tuple[int, str]:
 
 def main() -> None:
     """Measure, print a line for each issue and the sums, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__, only=True)
     parser.add_argument("--count", type=int, default=50)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="issues whose id contains this")
-    parser.add_argument("--csv", type=Path, help="the table, written after each row")
     asked = parser.parse_args()
-    warnings.simplefilter("ignore")  # of torch and its compilers, about themselves
-    issues = [issue for issue in load_ledger().issues if asked.only in issue.id]
-    rows: list[Row] = []
-    for issue in drawn(issues, asked.count, asked.seed):
-        rows.append(row_of(issue))
-        sys.stdout.write("  ".join(f"{key}={value}" for key, value in asdict(rows[-1]).items()) + "\n")
-        sys.stdout.flush()
-        if asked.csv is not None:
-            with asked.csv.open("w", newline="", encoding="utf-8") as file:
-                writer = csv.DictWriter(file, [field.name for field in fields(Row)], lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(map(asdict, rows))
-    live = [row for row in rows if row.verdict not in ("pass", "pass_due_to_skip") and row.form != "none"]
-    shown = sum(row.exit_code == 1 for row in live)
-    sys.stdout.write(
-        f"{shown} of {len(live)} scripts of live issues show the bug; {sum(r.form == 'short' for r in live)} are short\n"
-    )
+    issues = drawn(named(load_ledger().issues, asked.only), asked.count, asked.seed)
+    table = shown(map(row_of, issues), asked.csv)
+    live = table[~table["verdict"].isin(["pass", "pass_due_to_skip"]) & (table["form"] != "none")]
+    text = f"{(live['exit_code'] == 1).sum()} of {len(live)} scripts of live issues show the bug"
+    sys.stdout.write(f"{text}; {(live['form'] == 'short').sum()} are short\n")
 
 
 if __name__ == "__main__":
