@@ -13,10 +13,11 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch._dynamo.backends import common
 from torch._functorch import aot_autograd
 from torch._functorch._aot_autograd.schemas import OutputType
 from torch._functorch._aot_autograd.subclass_utils import create_subclass_meta
@@ -28,6 +29,8 @@ from torch.utils import _pytree as pytree
 from oracle.localisation.capture_parts import replaced
 
 ALIASES = "aliases of results"
+OBJECTS = "results that are one object"
+ANALYSIS = (ALIASES, OBJECTS)
 _ANALYSE = "run_functionalized_fw_and_collect_metadata"
 _OWN_MEMORY = (OutputType.non_alias, OutputType.unsafe_view_alias)
 _OF_INTERMEDIATE = (OutputType.alias_of_intermediate, OutputType.alias_of_intermediate_save_as_output)
@@ -42,33 +45,78 @@ class _Alias:
 
     argument: int | None = None  # number of an argument of the graph
     is_object: bool = False  # it is that argument
+    same: int | None = None  # number of the first result that is the same object, if it comes before
     results: tuple[int, ...] = ()  # numbers of other results
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotSeen:
+    """What AOT autograd may have missed, in words, by the name of the part: "result 0 shares memory with argument 0"."""
+
+    texts: dict[str, dict[str, None]] = field(default_factory=lambda: {name: {} for name in ANALYSIS})
+
+
 @contextlib.contextmanager
-def analysis(false: dict[str, None], *, is_corrected: bool) -> Iterator[None]:
-    """A context that records which statements of the analysis about memory of results are false, and may correct them.
+def analysis(not_seen: NotSeen, *, corrected: frozenset[str] = frozenset()) -> Iterator[None]:
+    """A context that records what AOT autograd's analysis missed of aliases, and corrects these of ANALYSIS.
 
-    An analysed graph is also run in eager, on fake tensors. A statement is false if a result is taken for memory of its own, but
-    shares that of an argument, or that of another result which autograd knows.
+    An analysed graph is also run in eager, on fake tensors. A statement about ALIASES is false if a result is taken for memory of
+    its own, but shares that of an argument, or that of another result which autograd knows. Of OBJECTS, that are an argument or
+    another result, the compiled graph has to return one; corrected, it does.
     """
-    original = getattr(aot_autograd, _ANALYSE)
+    analyse_graph, compile_graph = getattr(aot_autograd, _ANALYSE), common.aot_module_simplified
+    last: list[_Alias] = []
 
-    @functools.wraps(original)
+    @functools.wraps(analyse_graph)
     def prepared(graph: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-        analyse = original(graph, **options)
+        analyse = analyse_graph(graph, **options)
 
         def analysed(*args: Any) -> Any:
-            aliases = _aliases_in_eager(graph, args)
+            last[:] = _aliases_in_eager(graph, args)
             metadata = analyse(*args)
-            corrected, texts = _corrected(metadata, aliases)
-            false.update(dict.fromkeys(texts))
-            return corrected if is_corrected else metadata
+            better, texts = _corrected(metadata, last)
+            not_seen.texts[ALIASES].update(dict.fromkeys(texts))
+            return better if ALIASES in corrected else metadata
 
         return analysed
 
-    with replaced(aot_autograd, _ANALYSE, prepared):
+    @functools.wraps(compile_graph)
+    def aot_module_simplified(module: Any, args: Any, **options: Any) -> Any:
+        last.clear()
+        compiled = compile_graph(module, args, **options)
+        aliases = [*last]
+        not_seen.texts[OBJECTS].update(_objects(aliases))
+        return _with_objects(compiled, aliases) if OBJECTS in corrected else compiled
+
+    with replaced(aot_autograd, _ANALYSE, prepared), replaced(common, "aot_module_simplified", aot_module_simplified):
         yield
+
+
+def _objects(aliases: Sequence[_Alias]) -> dict[str, None]:
+    """Which results are an argument or an earlier result, in words."""
+    found: dict[str, None] = {}
+    for number, alias in enumerate(aliases):
+        if alias.is_object:
+            found[f"result {number} is argument {alias.argument}"] = None
+        elif alias.same is not None:
+            found[f"result {number} is result {alias.same}"] = None
+    return found
+
+
+def _with_objects(compiled: Callable[..., Any], aliases: Sequence[_Alias]) -> Callable[..., Any]:
+    """The compiled graph, but results that are an argument or another result in eager are that one."""
+
+    @functools.wraps(compiled)
+    def call(*given: Any) -> Any:
+        results = [*compiled(*given)]
+        for number, alias in enumerate(aliases):
+            if alias.is_object and alias.argument is not None:
+                results[number] = given[alias.argument]
+            elif alias.same is not None:
+                results[number] = results[alias.same]
+        return results
+
+    return call
 
 
 def _aliases_in_eager(graph: Callable[..., Any], args: Sequence[Any]) -> list[_Alias]:
@@ -84,7 +132,7 @@ def _aliases_in_eager(graph: Callable[..., Any], args: Sequence[Any]) -> list[_A
             results = graph(*given)
     except Exception:  # whatever the graph needs that copies lack, such as a gradient
         return []
-    return [_alias(result, given, results) for result in results]
+    return [_alias(at, given, results) for at in range(len(results))]
 
 
 def _copies(args: Sequence[Any]) -> list[Any]:
@@ -109,7 +157,8 @@ def _copies(args: Sequence[Any]) -> list[Any]:
     return [copied(arg) for arg in args]
 
 
-def _alias(result: Any, args: Sequence[Any], results: Sequence[Any]) -> _Alias:
+def _alias(at: int, args: Sequence[Any], results: Sequence[Any]) -> _Alias:
+    result = results[at]
     own = _memory(result)
     if own is None:
         return _Alias()
@@ -117,8 +166,9 @@ def _alias(result: Any, args: Sequence[Any], results: Sequence[Any]) -> _Alias:
     is_object = any(result is arg for arg in args)
     if is_object:
         argument = next(number for number, arg in enumerate(args) if result is arg)
-    others = (number for number, other in enumerate(results) if other is not result and _memory(other) == own)
-    return _Alias(argument=argument, is_object=is_object, results=tuple(others))
+    same = next(number for number, other in enumerate(results) if other is result)
+    others = tuple(number for number, other in enumerate(results) if other is not result and _memory(other) == own)
+    return _Alias(argument=argument, is_object=is_object, same=None if same == at else same, results=others)
 
 
 def _memory(value: Any) -> int | None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
-from oracle.localisation.aot_parts import ALIASES
+from oracle.localisation.aot_parts import ANALYSIS
 from oracle.localisation.capture_parts import MERGED, RECOMPUTATION, REPLAY
 from oracle.localisation.export_parts import CONSTANTS, INPUTS, NOT_STRICT, STRICT, SeenInExport, exporting
 from oracle.localisation.parts import (
@@ -281,11 +281,12 @@ class _Search:
         return Culprit()
 
     def _analysis(self, seen: SeenInFront) -> Culprit:
-        """AOT autograd's analysis, if statements of it are false and the program is right with true ones."""
-        part = Part(kind="analysis", name=ALIASES)
-        if not seen.false or self.without([part]) != "right":
-            return Culprit()
-        return replace(_named((part,)), detail="not seen: " + ", ".join(seen.false))
+        """AOT autograd's analysis, if it may have missed something, and the program is right with that."""
+        for name in ANALYSIS:
+            part, missed = Part(kind="analysis", name=name), seen.not_seen.texts[name]
+            if missed and self.without([part]) == "right":
+                return replace(_named((part,)), detail=f"not seen of the graph: {', '.join(missed)}")
+        return Culprit()
 
     def _functionalization(self, seen: SeenInFront) -> Culprit:
         """A write or a view that AOT autograd rewrites.

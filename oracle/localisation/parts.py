@@ -10,7 +10,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oracle.errors import UsageError
-from oracle.localisation.aot_parts import ALIASES, analysis, functionalization
+from oracle.localisation.aot_parts import ANALYSIS, NotSeen, analysis, functionalization
 from oracle.localisation.capture_parts import (
     DYNAMIC,
     MERGED,
@@ -90,7 +90,7 @@ _SETTINGS = {
 class Part:
     """A part of a compiler.
 
-    `name` is that of a call, a pass, an operator ("aten.argmin.default"), one of CAPTURE or EXPORT, ALIASES, or a key of
+    `name` is that of a call, a pass, an operator ("aten.argmin.default"), one of CAPTURE, ANALYSIS or EXPORT, or a key of
     CODEGEN.
     """
 
@@ -107,7 +107,7 @@ def parse_part(text: str) -> Part:
     Raises UsageError for another form, and for a part of capture or code generation that does not exist.
     """
     kind, colon, name = (piece.strip() for piece in text.partition(":"))
-    names = {"codegen": tuple(CODEGEN), "capture": CAPTURE, "analysis": (ALIASES,), "export": EXPORT}
+    names = {"codegen": tuple(CODEGEN), "capture": CAPTURE, "analysis": ANALYSIS, "export": EXPORT}
     if kind not in KINDS or not colon or not name or (kind in names and name not in names[kind]):
         known = "; ".join(f"of {kind} the names are {', '.join(those)}" for kind, those in names.items())
         raise UsageError(
@@ -174,7 +174,7 @@ def without(parts: Sequence[Part]) -> Iterator[Callable[[], list[Part]]]:
         if by_kind["call"]:
             stack.enter_context(calls(called, by_kind["call"]))
         if by_kind["analysis"]:
-            stack.enter_context(analysis({}, is_corrected=True))
+            stack.enter_context(analysis(NotSeen(), corrected=by_kind["analysis"]))
         if by_kind["functionalization"]:
             is_named = functools.partial(_is_named, names=by_kind["functionalization"])
             stack.enter_context(functionalization(functionalized, is_named))
@@ -225,19 +225,19 @@ class SeenInFront:
 
     calls: dict[str, None]  # names of the calls that Dynamo captured
     functionalized: dict[str, None]  # overloads of writes and views that were functionalized
-    false: dict[str, None]  # false statements of the analysis, in words
+    not_seen: NotSeen = field(default_factory=NotSeen)
     breaks: bool = False  # the program breaks the graph
 
 
 @contextlib.contextmanager
 def recording_front() -> Iterator[SeenInFront]:
     """A context that records what Dynamo and AOT autograd do."""
-    seen = SeenInFront({}, {}, {})
+    seen = SeenInFront({}, {})
     with (
         _without_caches(),
         calls(seen.calls, frozenset()),
         functionalization(seen.functionalized, lambda func: False),
-        analysis(seen.false, is_corrected=False),
+        analysis(seen.not_seen),
     ):
         yield seen
 

@@ -15,6 +15,7 @@ from torch._functorch._aot_autograd.schemas import OutputType
 
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.localisation import culprit as culprit_module
+from oracle.localisation.aot_parts import ALIASES, ANALYSIS
 from oracle.localisation.culprit import Culprit, find_culprit
 from oracle.localisation.parts import Part, SeenInFront, parse_part, recording_front, without
 from oracle.program import Call, Program
@@ -77,7 +78,7 @@ def test_a_false_statement_about_the_memory_of_a_result_is_the_culprit(monkeypat
     found = _culprit(_program("a0.add_(1)\nreturn a1.exp(), a0.view(-1)", (2, 3), (4,)))
     part = parse_part("analysis: aliases of results")
     assert (found.text, found.parts) == (str(part), (part,))
-    assert found.detail == "not seen: result 1 shares memory with argument 0"
+    assert found.detail == "not seen of the graph: result 1 shares memory with argument 0"
     assert found.trials[-1].outcome == "right"
     assert Culprit.from_json(found.to_json()) == found
 
@@ -86,7 +87,19 @@ def test_results_that_share_memory_and_one_of_them_has_no_gradient() -> None:
     make = _program("b = -a0\nreturn b.detach(), b.view(4)", (2, 2), grad=True)
     found = _culprit(make, "aot_eager_decomp_partition")
     assert found.text == "analysis: aliases of results"
-    assert found.detail == "not seen: result 0 shares memory with result 1"
+    assert found.detail == "not seen of the graph: result 0 shares memory with result 1"
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ("b = a0[1:]\nreturn b, a1.exp(), b.neg_()", "result 2 is result 0"),
+        ("row = a0.select(0, 0)\nreturn row.contiguous(), row", "result 1 is result 0"),
+    ],
+)
+def test_results_that_are_no_longer_one_object(body: str, detail: str) -> None:
+    found = _culprit(_program(body, (3, 3), (3,)))
+    assert (found.text, found.detail) == ("analysis: results that are one object", f"not seen of the graph: {detail}")
 
 
 _RIGHT = [
@@ -107,9 +120,13 @@ def test_a_right_program_is_not_wrong_without_a_part(body: str, grad: bool) -> N
         pytest.skip("autograd refuses the write")
     with recording_front() as seen:
         assert _judged(make, "aot_eager").status is Status.PASS
-    assert seen.false == {}
+    assert seen.not_seen.texts[ALIASES] == {}
     assert seen.functionalized
-    texts = ["analysis: aliases of results", "capture: common subexpressions", "capture: views replayed for results"]
+    texts = [
+        *(f"analysis: {name}" for name in ANALYSIS),
+        "capture: common subexpressions",
+        "capture: views replayed for results",
+    ]
     for part in (*map(parse_part, texts), *(Part(kind="functionalization", name=name) for name in seen.functionalized)):
         with without([part]) as absent:
             verdict = _judged(make, "aot_eager")
@@ -138,7 +155,7 @@ def test_a_write_or_a_view_that_is_rewritten_wrongly_is_the_culprit(body: str, n
 
 def test_of_two_views_that_each_hide_the_symptom_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     symptom = Symptom(status="fail_accuracy", kind="output: number")
-    seen = SeenInFront(calls={}, functionalized={"aten.t.default": None, "aten.view.default": None}, false={})
+    seen = SeenInFront(calls={}, functionalized={"aten.t.default": None, "aten.view.default": None})
     for is_one in (True, False):
         search = culprit_module._Search(_program("return a0", (4,)), load(resolve("aot_eager")), symptom, float("inf"))
 

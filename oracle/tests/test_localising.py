@@ -106,7 +106,7 @@ def test_a_lower_rung_that_the_same_part_makes_wrong_in_another_way_is_the_first
     assert found.culprit.text == "analysis: aliases of results"
     text = found.text()
     assert "same part:          inductor differs in another way" in text
-    assert "aliases of results (not seen: result 0 shares memory with result 1)" in text
+    assert "aliases of results (not seen of the graph: result 0 shares memory with result 1)" in text
     assert "--subject inductor --without 'analysis: aliases of results'" in text
 
 
