@@ -415,11 +415,16 @@ def _named(parts: tuple[Part, ...]) -> Culprit:
 # -------------------------------------------------------------------------------------------------------------- raising
 
 _FRAME = re.compile(r'File "[^"]*?/(torch/[\w/]+\.py)", line \d+, in ([\w<>]+)')
+_ON_DATA = (
+    "Could not guard on data-dependent expression"  # one place raises it, but the program's own stack is the longer one
+)
 _CARRIES = re.compile(
     r"convert_frame|eval_frame|/exc\.py|output_graph|symbolic_convert|compile_fx\.py|/aot_autograd\.py|_utils_internal"
     r"|backends/common|repro/after_"
 )
-_RUNS_BACKWARD = re.compile(r"torch/autograd/|torch/_tensor\.py")  # the program's own backward: what it runs raised
+# Frames of the program, not of its compiler: its own backward, its modules, and what Dynamo's message tells of its stack.
+_OF_PROGRAM = re.compile(r"torch/autograd/|torch/_tensor\.py|torch/nn/modules/")
+_USER_CODE = re.compile(r"from user code:\n(?:[ \t].*\n?)+")
 # Dynamo's words for an operator that fails on fake tensors: its frames are the same for all operators.
 _FAKE = re.compile(r"run FX node with fake tensors: call_\w+ (?:<(?:built-in )?(?:function|method) )?([\w.]+)")
 
@@ -427,12 +432,15 @@ _FAKE = re.compile(r"run FX node with fake tensors: call_\w+ (?:<(?:built-in )?(
 def _raised_in(traceback: str) -> str:
     """The function of torch that raised, or the operator that failed on fake tensors.
 
-    Functions that only pass an error on do not count. "" if the program raised in its own backward, since no part of a compiler
-    ran then.
+    Functions that only pass an error on do not count. "" if only frames of the program are seen, such as those of its own
+    backward, in which no part of a compiler runs.
     """
+    if _ON_DATA in traceback:
+        return "raised in: torch/fx/experimental/symbolic_shapes.py, a guard on the value of a tensor"
     if (fake := _FAKE.search(traceback)) is not None:
         return f"raised in: fake tensors, {fake[1]}"
-    frames = [(path, name) for path, name in _FRAME.findall(traceback) if not _RUNS_BACKWARD.search(path)]
+    found = _FRAME.findall(_USER_CODE.sub("", traceback))
+    frames = [(path, name) for path, name in found if not _OF_PROGRAM.search(path)]
     telling = [frame for frame in frames if not _CARRIES.search(frame[0])] or frames
     return f"raised in: {telling[-1][0]} {telling[-1][1]}" if telling else ""
 
