@@ -7,7 +7,6 @@ program accepts.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -121,13 +120,14 @@ def up_to(outcome: Outcome, calls: Plan) -> Outcome:
 def plainer_plans(calls: Plan, verdict: Verdict) -> list[Plan]:
     """Shorter plans that may show the same difference, the shortest first: nothing after the wrong call, perhaps no backward.
 
-    Each is a beginning of `calls`. Later runs of the program cost less by as much, as does a compile without a backward.
+    Each is a beginning of `calls`. Later runs of the program cost less by as much, as does a compile without a backward. A run
+    that raises or dies is short already.
     """
-    if verdict.call is None or not verdict.status.is_finding or verdict.call >= len(calls):
+    if verdict.call is None or not verdict.status.is_silent or verdict.call >= len(calls):
         return []
     until = calls[: verdict.call + 1]
     last = until[-1] if SECOND in verdict.symptom else replace(until[-1], double_backward=False)
-    is_of_backward = verdict.status is Status.FAIL_GRAD or re.search("grad|backward", verdict.symptom) is not None
+    is_of_backward = verdict.status is Status.FAIL_GRAD or "grad" in verdict.symptom
     once = [last] if is_of_backward else [replace(last, backward=False), last]
     plans: list[Plan] = []
     for plan in [*((*until[:-1], call) for call in once), until]:

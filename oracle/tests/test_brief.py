@@ -145,6 +145,7 @@ FORWARD, BACKWARD, TWICE = Call(), Call(backward=True), Call(backward=True, doub
         ((TWICE, TWICE), Status.FAIL_GRAD, "call 0: second grad of x is 1, but should be 2", 0, [(TWICE,)]),
         (PLAN, Status.FAIL_GUARD, "call 1: output is 1, but should be 2", 1, [(BACKWARD, FORWARD), PLAN[:2]]),
         ((FORWARD,), Status.FAIL_ACCURACY, "call 0: output is 1, but should be 2", 0, []),
+        (PLAN, Status.FAIL_TO_RUN, "call 0: outcome is TypeError in call (a), but should be a return", 0, []),
         (PLAN, Status.PASS, "", None, []),
     ],
 )
