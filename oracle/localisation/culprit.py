@@ -28,6 +28,7 @@ from oracle.localisation.aot_parts import ANALYSIS
 from oracle.localisation.capture_parts import MERGED, RECOMPUTATION, REPLAY
 from oracle.localisation.export_parts import CONSTANTS, INPUTS, NOT_STRICT, STRICT, SeenInExport, exporting
 from oracle.localisation.parts import (
+    CACHE,
     CAPTURE,
     CODEGEN,
     WAYS_OF_CODE,
@@ -239,9 +240,12 @@ class _Search:
         return self._of_inductor(step) if backend == "inductor" else Culprit()
 
     def _of_inductor(self, step: str) -> Culprit:
-        with recording() as used, recording_front() as seen:
-            self.outcome([], contextlib.nullcontext())
-            passes = used.optional_passes()
+        with recording() as used, recording_front() as seen:  # both work without caches
+            is_right = self.outcome([], contextlib.nullcontext()) == "right"
+        if is_right:
+            self.trials[-1] = replace(self.trials[-1], parts=(str(CACHE),))
+            return _named((CACHE,)) if self.outcome([], contextlib.nullcontext()) == "wrong" else Culprit()
+        passes = used.optional_passes()
         named = [part for part in passes if step.endswith(f": {part.name}")]
         if named and self.without(named) == "right":
             return _named((*named,))

@@ -67,6 +67,7 @@ CODEGEN: dict[str, dict[str, Any]] = {
     "random numbers of its own": {"fallback_random": True},
     "autotuning": {"max_autotune": False, "max_autotune_gemm": False, "coordinate_descent_tuning": False},
     "C++ wrapper": {"cpp_wrapper": False},
+    "cache of compiled graphs": {"force_disable_caches": True},
 }  # fmt: skip
 # Of these, how the code of one operator is made: a culprit names them beside its lowering.
 WAYS_OF_CODE = ("half precision kept in float32", "vector code")
@@ -99,6 +100,9 @@ class Part:
 
     def __str__(self) -> str:
         return f"{self.kind}: {_packet(self.name) if self.kind in OPERATOR_KINDS else self.name}"
+
+
+CACHE = Part(kind="codegen", name="cache of compiled graphs")
 
 
 def parse_part(text: str) -> Part:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch._dynamo.backends import debugging
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
+from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import default_partition
 from torch._inductor import compile_fx
 from torch._inductor import config as inductor_config
@@ -167,6 +168,24 @@ def test_an_option_that_the_user_gave_is_the_culprit(monkeypatch: pytest.MonkeyP
     config = {"torch._functorch.config.activation_memory_budget": 0.1}
     found = find_culprit(_program("return a0", (4,), config=config), load(resolve("aot_eager")), _WRONG)
     assert found.text == "option: torch._functorch.config.activation_memory_budget=0.1"
+
+
+@pytest.mark.parametrize(
+    ("shows", "text", "outcomes"),
+    [("with caches", "codegen: cache of compiled graphs", ["right", "wrong"]), ("never", "", ["right", "right"])],
+)
+def test_a_program_that_is_right_without_caches_blames_no_part_that_was_left_out(
+    shows: str, text: str, outcomes: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _judge_as(
+        monkeypatch,
+        lambda spec, program: shows == "with caches" and functorch_config.enable_autograd_cache,
+    )
+    with functorch_config.patch(enable_autograd_cache=True):
+        found = find_culprit(_program("return torch.frac(a0)", (4,)), load(resolve("inductor")), _WRONG)
+    assert found.text == text
+    assert [trial.outcome for trial in found.trials] == outcomes
+    assert [trial.parts for trial in found.trials] == [("codegen: cache of compiled graphs",), ()]
 
 
 def test_a_budget_that_is_used_up_gives_no_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
