@@ -74,8 +74,8 @@ def test_expectations_are_status_words_and_cover_the_ladder() -> None:
 
 
 def test_programs_for_gpus_are_planned_only_on_a_gpu_and_the_reason_is_given() -> None:
-    assert "175966" not in SUITE.groups(Selection())
-    assert "175966" in SUITE.groups(Selection(device="cuda"))
+    assert "193061" not in SUITE.groups(Selection())
+    assert "193061" in SUITE.groups(Selection(device="cuda"))
     reasons = SUITE.not_planned(Selection())
     assert sorted(reasons) == sorted(name for name in snippets() if name not in ON_CPU)
     assert all("GPU" in reason for reason in reasons.values())

@@ -1,21 +1,22 @@
-"""addcdiv_ whose value depends on .item(): from the third step of the loop on, the compiled code uses an earlier value."""
+"""addcdiv_ with a value made of .item(), in a loop: after the third step the code of an earlier step is used, with its number."""
 
 import torch
 
-PROGRAM = {"tags": ("differs", "inductor", "graph-break", "mutation")}
+PROGRAM = {"tags": ("differs", "inductor", "mutation")}
 DEVICE = "cpu"
 
 
-def step(weight, numerator, denominator, count):
+def step(weight, mean, square, count):
     count.add_(1)
-    rate = 0.1 / count.item()
-    weight.addcdiv_(numerator, denominator, value=rate)
+    done = count.item()
+    first, second = 1 - 0.9**done, 1 - 0.999**done
+    weight.addcdiv_(mean, square / second, value=-0.1 / first)
 
 
-def program(weight, numerator):
+def program(weight, mean):
     weight, count = weight.clone(), torch.zeros((), device=weight.device)
-    for _ in range(4):
-        step(weight, numerator, numerator + 1, count)
+    for _ in range(5):
+        step(weight, mean, mean + 1, count)
     return weight
 
 
