@@ -1,6 +1,7 @@
 """The commands that look at a wrong program: `torch-oracle check | localise`.
 
-Exit codes: 0 the program agrees with eager, 1 it differs.
+Exit codes: 0 the program agrees with eager, 1 it differs, 2 bad input, or nothing was judged: eager itself fails, or gives other
+results when it runs twice, or there was nothing to compare (`pass_due_to_skip`).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import typer
 from rich.console import Console
@@ -21,6 +22,7 @@ from oracle.localisation.steps.passes import BACKENDS
 from oracle.program.build import instantiate
 from oracle.subjects.registry import check_requirements, resolve, split_names
 from oracle.subjects.spec import SubjectSpec
+from oracle.verdict import Status, Verdict
 from triage.quiet import without_prints
 from triage.target import FileOptions, find_target
 
@@ -60,7 +62,20 @@ def check(
     else:
         for name, verdict in verdicts.items():
             sys.stdout.write(describe(name, verdict) + "\n")
-    raise typer.Exit(int(any(verdict.status.is_finding for verdict in verdicts.values())))
+    raise typer.Exit(exit_code_of(verdicts.values()))
+
+
+def exit_code_of(verdicts: Iterable[Verdict]) -> int:
+    """1 if a verdict is a difference, 0 if all say that the program agrees; 2 if one says neither, which stderr tells."""
+    judged = list(verdicts)
+    if any(verdict.status.is_finding for verdict in judged):
+        return 1
+    silent = next((verdict for verdict in judged if verdict.status is not Status.PASS), None)
+    if silent is None:
+        return 0
+    reason = ": ".join(filter(None, (silent.status.value, silent.symptom)))
+    sys.stderr.write(f"nothing was judged: {reason} (exit code 2)\n")
+    return 2
 
 
 def _check_parts(spec: SubjectSpec, parts: Sequence[Part]) -> None:
@@ -109,4 +124,4 @@ def localise(
         sys.stdout.write(json.dumps(found.to_json(), indent=2) + "\n")
     else:
         sys.stdout.write(found.text(check=asked.command("check")))
-    raise typer.Exit(int(found.shown > 0))
+    raise typer.Exit(1 if found.shown else exit_code_of([found.verdict]))

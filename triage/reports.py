@@ -1,7 +1,7 @@
 """The commands that make something of a wrong program: `torch-oracle minimise | repro`.
 
 `minimise` prints the smallest program that still shows the difference. `repro` writes a script that needs only torch, and the
-text of an issue. Exit codes: 0 the program agrees with eager, 1 it differs.
+text of an issue. Exit codes: 0 the program agrees with eager, 1 it differs, 2 bad input, or nothing was judged.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import symptom_of
 from oracle.verdict import Verdict
+from triage.looking import exit_code_of
 from triage.quiet import without_prints
 from triage.target import FileOptions, Target, find_target
 
@@ -76,7 +77,7 @@ def minimise(
         sys.stdout.write(json.dumps(_json(found), indent=2) + "\n")
     else:
         sys.stdout.write(_text(asked, found))
-    raise typer.Exit(int(found.reproduced))
+    raise typer.Exit(1 if found.reproduced else exit_code_of([found.verdict]))
 
 
 def repro(
@@ -101,7 +102,7 @@ def repro(
     found = minimised(asked, budget)
     if not found.reproduced:
         sys.stdout.write(_text(asked, found))
-        raise typer.Exit(0)
+        raise typer.Exit(exit_code_of([found.verdict]))
     where = localised(asked, found.source) if localises else None
     for path in _written(folder, _report(asked, found, where)):
         sys.stdout.write(f"{path}\n")
@@ -239,7 +240,9 @@ def _written(folder: Path, report: _Report) -> list[Path]:
 
 def _text(asked: Target, found: Minimised) -> str:
     if not found.reproduced:
-        return f"{asked.name} on {asked.subject.name}: {found.shown} of {found.runs} runs differ from eager\n"
+        head = f"{asked.name} on {asked.subject.name}: {found.verdict.status.value}"
+        reason = f"  {found.verdict.symptom}\n" if found.verdict.symptom else ""
+        return f"{head}, {found.shown} of {found.runs} runs differ from eager\n{reason}"
     before, after = found.before, found.after
     state = "" if found.is_finished else "; the time given was over"
     lines = [

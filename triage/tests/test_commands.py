@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from oracle.cli import run
+from oracle.verdict import Status, Verdict
+from triage.looking import exit_code_of
 
 _WRONG = "fuzz.tests.planted_bugs:integer_value"  # gives another number than bitwise_xor
 
@@ -38,6 +40,36 @@ def test_localise_prints_where_it_goes_wrong(model: str, capsys: pytest.CaptureF
     assert f"To repeat a row: torch-oracle check {model} --inputs 'i64[4]' OPTIONS" in text
     assert run(["localise", model, "--inputs", "i64[4]", "--subject", "aot_eager"]) == 0
     assert "pass, 0 of 3 runs differ from eager" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["check", "localise", "minimise", "repro"])
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("def mix(a):\n    return None\n", "pass_due_to_skip"),
+        ("import time\n\ndef mix(a):\n    return a + time.time_ns() % 1000003\n", "eager_two_runs_differ"),
+    ],
+)
+def test_a_program_of_which_nothing_is_judged_ends_with_exit_code_2(
+    command: str, source: str, reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(source)
+    asked = [command, f"{path}:mix", "--inputs", "i64[4]", "--subject", "aot_eager", "--calls", "1"]
+    output = ["--output", str(tmp_path / "report")] if command == "repro" else []
+    assert run([*asked, *output]) == 2
+    told = capsys.readouterr()
+    assert "nothing was judged: " in told.err
+    assert reason in told.err
+    assert reason in told.out
+    assert not (tmp_path / "report").exists()
+
+
+def test_a_difference_on_one_subject_outweighs_nothing_judged_on_another(capsys: pytest.CaptureFixture[str]) -> None:
+    silent = Verdict(status=Status.PASS_DUE_TO_SKIP, symptom="no graph")
+    passed, wrong = Verdict(status=Status.PASS), Verdict(status=Status.FAIL_GRAD)
+    assert [exit_code_of(them) for them in ([passed], [passed, silent], [silent, wrong])] == [0, 2, 1]
+    assert capsys.readouterr().err == "nothing was judged: pass_due_to_skip: no graph (exit code 2)\n"
 
 
 @pytest.mark.parametrize(
