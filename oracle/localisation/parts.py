@@ -23,7 +23,7 @@ from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oracle.errors import UsageError
-from oracle.localisation.aot_parts import ANALYSIS, NotSeen, analysis, functionalization
+from oracle.localisation.aot_parts import ALIASES, ANALYSIS, OBJECTS, NotSeen, analysis, functionalization
 from oracle.localisation.capture_parts import (
     DYNAMIC,
     MERGED,
@@ -40,12 +40,7 @@ FRONT_KINDS = ("call", "capture", "analysis", "functionalization")  # of Dynamo 
 BACK_KINDS = ("pass", "lowering", "decomposition", "codegen")  # of Inductor and its decompositions
 EXPORT_KINDS = ("export", "overload")  # of torch.export
 KINDS = (*FRONT_KINDS, *BACK_KINDS, *EXPORT_KINDS)
-OPERATOR_KINDS = (
-    "functionalization",
-    "lowering",
-    "decomposition",
-    "overload",
-)  # kinds whose names are those of operators
+OPERATOR_KINDS = ("functionalization", "lowering", "decomposition", "overload")  # named by an overload
 CAPTURE = (MERGED, REPLAY, RECOMPUTATION, DYNAMIC, REUSE)  # later ones are coarser
 # Passes that the next stage depends on, which cannot be switched off.
 _NEEDED_PASSES = re.compile(
@@ -80,6 +75,7 @@ _SETTINGS = {
     DYNAMIC: "static sizes and numbers",
     REUSE: "torch.compiler.reset() before each call",
     ALIASES: "results that share memory as in eager",
+    OBJECTS: "results that are one object as in eager",
     INPUTS: "example inputs that share no memory",
     CONSTANTS: "the module's state in place of constants",
     STRICT: "strict=False",

@@ -20,8 +20,10 @@ from torch._inductor import config as inductor_config
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
 from oracle.errors import UsageError
 from oracle.localisation import culprit as culprit_module
+from oracle.localisation.aot_parts import ANALYSIS
 from oracle.localisation.culprit import Culprit, Trial, find_culprit
-from oracle.localisation.parts import Part, in_torch, parse_part, recording, without
+from oracle.localisation.export_parts import EXPORT
+from oracle.localisation.parts import CAPTURE, CODEGEN, Part, in_torch, parse_part, recording, without
 from oracle.program import Call, Program
 from oracle.program.build import Instance, instantiate
 from oracle.subjects.base import CompileRequest
@@ -441,6 +443,12 @@ def test_a_part_is_written_as_it_is_read() -> None:
 )
 def test_a_part_is_left_out_by_who_has_only_torch(part: str, said: str) -> None:
     assert in_torch(part) == said
+
+
+def test_every_part_of_a_whole_program_has_a_setting_of_torch() -> None:
+    wholes = {"capture": CAPTURE, "analysis": ANALYSIS, "export": EXPORT, "codegen": tuple(CODEGEN)}
+    for text in (f"{kind}: {name}" for kind, names in wholes.items() for name in names):
+        assert in_torch(text) not in ("", text)
 
 
 @contextmanager
