@@ -32,6 +32,9 @@ help:  ## this list
 sweep: $(READY) compiler-check  ## run operators and models through the compilers, print the table (ARGS=...)
 	@$(BIN)/torch-oracle sweep $(ARGS)
 
+# Every process that a test starts would compile our modules again where the environment forbids to keep them (some container images).
+test check accept: export PYTHONDONTWRITEBYTECODE :=
+
 test: $(READY) compiler-check  ## tests of torch-oracle itself, without the slow ones and those for a GPU
 	@$(PYTEST) -m "not slow and not gpu" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
