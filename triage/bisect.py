@@ -23,7 +23,7 @@ from oracle.program.build import instantiate
 from oracle.program.user_file import TARGET
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict
-from triage.environments import NoEnvironmentError, interpreter_with
+from triage.environments import NoEnvironmentError, environment_folder, interpreter_with, is_ready
 from triage.interpreters import Ran, Result, Script, run_script
 from triage.target import Target
 
@@ -31,6 +31,7 @@ from triage.target import Target
 # seen with these, too (fuzz.triage.script_parts._PLAIN_LIMIT is larger).
 _WIDE = {"rtol": 0.01, "atol": 0.01}
 _CALL = re.compile(r"^call (\d+): ")
+NEW = "making an environment in "  # a stage that begins so takes long
 Progress = Callable[[str], None]
 
 
@@ -144,7 +145,8 @@ def rows_of_versions(
         if version == question.here.torch.partition("+")[0] and not pip:
             rows.append(Row(name=version, interpreter=sys.executable, ran=question.here))
             continue
-        progress(f"an environment with torch {version}")
+        if not is_ready(version, pip):
+            progress(f"{NEW}{environment_folder(version, pip)}, once: this takes minutes")
         try:
             python = str(interpreter_with(version, pip=pip))
         except NoEnvironmentError as error:

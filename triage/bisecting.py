@@ -18,7 +18,7 @@ from rich.console import Console
 
 from oracle.errors import UsageError
 from results.render import TextTable, show
-from triage.bisect import Findings, Progress, Question, Row, question_about, rows_of_versions
+from triage.bisect import NEW, Findings, Progress, Question, Row, question_about, rows_of_versions
 from triage.bisect_commits import CommitFindings, Commits, bisect_commits, top_of
 from triage.environments import parse_versions
 from triage.interpreters import check_interpreter
@@ -89,6 +89,8 @@ def bisect(
 
         def progress(stage: str) -> None:
             status.update(f"bisect: {stage}")
+            if stage.startswith(NEW) and not status.console.is_terminal:  # a log would show nothing for minutes
+                sys.stderr.write(f"bisect: {stage}\n")
 
         progress("eager and the judge")
         here = asked.python if commits is not None else sys.executable

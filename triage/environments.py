@@ -58,6 +58,12 @@ def environment_folder(version: str, pip: str = "") -> Path:
     return cache_folder() / f"torch-{version}-{python}{build}"
 
 
+def is_ready(version: str, pip: str = "") -> bool:
+    """Whether there is an environment with this torch already."""
+    folder = environment_folder(version, pip)
+    return (folder / _READY).is_file() and (folder / "bin" / "python").exists()
+
+
 def interpreter_with(version: str, *, pip: str = "") -> Path:
     """The interpreter of an environment with this torch, made if there is none. `pip` are more words for `pip install`.
 
@@ -68,7 +74,7 @@ def interpreter_with(version: str, *, pip: str = "") -> Path:
     python = folder / "bin" / "python"
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _locked(folder.with_name(f"{folder.name}.lock")):
-        if (folder / _READY).is_file() and python.exists():
+        if is_ready(version, pip):
             return python
         shutil.rmtree(folder, ignore_errors=True)
         try:

@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ sys.stdout.flush()
 os._exit(0)
 """
 _SHOWN = 60  # characters of a value
+_BEFORE = 12  # of these, before the first difference
 _CALL = r"call \d+: "
 _DIFFERENCE = re.compile(
     rf"^(?P<key>{_CALL}[^\n]*)\n    eager:    (?P<eager>.*?)\n    compiled: (?P<compiled>.*?)"
@@ -73,7 +75,7 @@ class Result(str, Enum):
     """What one interpreter showed. The value is the word that users see."""
 
     BUG = "bug"
-    GONE = "gone"
+    GONE = "no bug"
     CANNOT_RUN = "cannot run"
     TIMEOUT = "timeout"
 
@@ -247,10 +249,19 @@ def _what_differs(compiled: str, asked: Sequence[str]) -> str:
             return f"{call}: raises {raised[0]}"
     for found in differences:
         if found["key"].partition(": ")[2].startswith(tuple(asked)):
-            return f"{found['key']}: {_short(found['compiled'])}, eager gives {_short(found['eager'])}"
+            compiled, eager = _short(found["compiled"], found["eager"])
+            return f"{found['key']}: {compiled}, eager gives {eager}"
     return compiled.partition("\n")[0]  # "compiled: dies: -11"
 
 
-def _short(value: str) -> str:
-    text = " ".join(value.split())
+def _short(*values: str) -> list[str]:
+    """Values on one line each. Long ones are cut, and begin shortly before the first place in which they differ."""
+    texts = [" ".join(value.split()) for value in values]
+    columns = zip(*texts, strict=False)
+    alike = 0 if len(set(texts)) == 1 else sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    begin = texts[0].rfind(" ", 0, max(0, alike - _BEFORE)) + 1 if max(map(len, texts)) > _SHOWN else 0
+    return [("... " if begin else "") + _cut(text[begin:]) for text in texts]
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= _SHOWN else text[: _SHOWN - 4] + " ..."

@@ -20,7 +20,7 @@ from oracle.program.input_text import parse_call
 from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.verdict import Status, Verdict, WorstElement
-from triage.bisect import Findings, Question, Row, question_about, rows_of_versions
+from triage.bisect import NEW, Findings, Question, Row, question_about, rows_of_versions
 from triage.bisect_commits import CommitFindings, Commits, bisect_commits
 from triage.commands import bisect
 from triage.environments import environment_folder, parse_versions
@@ -86,6 +86,17 @@ def test_an_exit_code_tells_and_an_exception_does_not(torch_folder: str) -> None
         assert why in ran.what
     known = _ran("print('eager:\\n    raises TypeError: [\\'no cat\\']\\ncompiled:')", torch_folder, eager_raises=1)
     assert known.result is Result.GONE
+
+
+def test_long_values_are_shown_from_where_they_differ(torch_folder: str) -> None:
+    head = ", ".join(f"{number}." for number in range(30))
+    text = _SEES_BUG.replace("[1,\\n  2]", f"[{head}, 3.]").replace("tensor([3])", f"tensor([{head}, 77., 8.])")
+    what = _ran(text, torch_folder).what
+    assert what == "call 0: value of output: ... 27., 28., 29., 77., 8.]), eager gives ... 27., 28., 29., 3.])"
+    same = _SEES_BUG.replace("[1,\\n  2]", f"[{head}]").replace("tensor([3])", f"tensor([{head}])")
+    assert _ran(same, torch_folder).what.endswith(
+        "11. ..., eager gives tensor([0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11. ..."
+    )
 
 
 def test_a_script_that_hangs_is_stopped_with_all_that_it_started(torch_folder: str, tmp_path: Path) -> None:
@@ -166,11 +177,11 @@ def test_the_script_makes_the_calls_up_to_the_wrong_one(monkeypatch: pytest.Monk
 
 def test_floats_may_differ_by_rounding_unless_the_bug_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
     wide, plain = "LIMITS = {'rtol': 0.01, 'atol': 0.01}", "LIMITS = {}"
-    _, tried = _asked(monkeypatch, [_WRONG], ["gone", "bug"])
+    _, tried = _asked(monkeypatch, [_WRONG], ["no bug", "bug"])
     assert [text in script.text for script, text in zip(tried, (wide, plain), strict=True)] == [True, True]
     _, tried = _asked(monkeypatch, [_SMALL], ["bug"])
     assert "LIMITS = {'rtol': 5e-07, 'atol': 5e-07}" in tried[0].text
-    _, tried = _asked(monkeypatch, [_PASS], ["gone"])
+    _, tried = _asked(monkeypatch, [_PASS], ["no bug"])
     assert wide in tried[0].text
     assert "inputs_2" in tried[0].text
 
@@ -178,14 +189,18 @@ def test_floats_may_differ_by_rounding_unless_the_bug_is_small(monkeypatch: pyte
 def test_several_judgements_end_at_the_first_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     question, _ = _asked(monkeypatch, [_PASS, _WRONG, _PASS], ["bug"], runs=3)
     assert question.verdict is _WRONG
-    question, _ = _asked(monkeypatch, [_PASS, _WRONG], ["gone"])
+    question, _ = _asked(monkeypatch, [_PASS, _WRONG], ["no bug"])
     assert question.verdict is _PASS
 
 
 @pytest.mark.parametrize(
     ("verdict", "results", "message"),
     [
-        (_WRONG, ["gone", "gone"], "the judge says fail_accuracy .* and a script that needs only torch says: gone"),
+        (
+            _WRONG,
+            ["no bug", "no bug"],
+            "the judge says fail_accuracy .* and a script that needs only torch says: no bug",
+        ),
         (_WRONG, ["cannot run", "cannot run"], "says: cannot run as told"),
         (_PASS, ["bug"], "the judge says pass .* says: bug"),
         (Verdict(status=Status.EAGER_FAIL_TO_RUN, symptom="KeyError: 3"), [], "p: eager_fail_to_run: KeyError: 3"),
@@ -217,7 +232,7 @@ def test_versions_are_ordered_and_the_change_is_named(torch_folder: str, tmp_pat
     question = _question(text, torch_folder)
     found = rows_of_versions(question, versions=["2.13.0"], pythons=pythons, timeout_s=60)
     assert [(row.name, row.ran.result.value) for row in found.rows] == [
-        ("2.9.1", "gone"), ("2.12.0", "cannot run"), ("2.13.0", "gone"), ("2.14.0.dev20261101", "bug"),
+        ("2.9.1", "no bug"), ("2.12.0", "cannot run"), ("2.13.0", "no bug"), ("2.14.0.dev20261101", "bug"),
     ]  # fmt: skip
     assert found.rows[2].ran is question.here  # this torch was asked already
     assert found.rows[1].ran.what == "AssertionError: broken"
@@ -233,13 +248,13 @@ def _rows(*results: str) -> Findings:
 @pytest.mark.parametrize(
     ("results", "conclusion", "code"),
     [
-        (["bug", "cannot run", "gone"], "first fixed: 2.2 (bad: 2.0; no answer: 2.1)", 0),
-        (["gone", "bug", "gone"], "first bad: 2.1 (good: 2.0); first fixed: 2.2 (bad: 2.1)", 0),
+        (["bug", "cannot run", "no bug"], "first fixed: 2.2 (bad: 2.0; no answer: 2.1)", 0),
+        (["no bug", "bug", "no bug"], "first bad: 2.1 (good: 2.0); first fixed: 2.2 (bad: 2.1)", 0),
         (["bug", "bug"], "the bug is in all of them", 1),
-        (["gone", "gone"], "the bug is in none of them", 0),
+        (["no bug", "no bug"], "the bug is in none of them", 0),
         (["bug", "bug", "timeout"], "the bug is in all of those that could run it", 1),
         (["cannot run", "bug"], "the bug is in 2.1", 1),
-        (["gone"], "the bug is not in 2.0", 0),
+        (["no bug"], "the bug is not in 2.0", 0),
         (["timeout"], "no answer: none of them could run the program", 2),
     ],
 )
@@ -282,9 +297,12 @@ def test_an_environment_is_made_once_and_a_failure_is_a_row(
     (half / "bin").mkdir(parents=True)
     (half / "left").touch()
     question, pip = _question("", torch_folder), "--pre --index-url there"
-    for _ in range(2):
-        found = rows_of_versions(question, versions=["0.0.1", "2.12.0"], pip=pip, timeout_s=60)
-        assert [row.ran.result.value for row in found.rows] == ["cannot run", "gone"]
+    for made in (["0.0.1", "2.12.0"], ["0.0.1"]):
+        stages: list[str] = []
+        found = rows_of_versions(question, versions=["0.0.1", "2.12.0"], pip=pip, timeout_s=60, progress=stages.append)
+        told = [f"{NEW}{environment_folder(version, pip)}, once: this takes minutes" for version in made]
+        assert [stage for stage in stages if stage.startswith(NEW)] == told
+        assert [row.ran.result.value for row in found.rows] == ["cannot run", "no bug"]
         assert found.rows[0].ran.what == "no environment: ERROR: no torch 0.0.1"
     assert not (half / "left").exists()
     assert not environment_folder("0.0.1", pip).exists()
@@ -345,7 +363,7 @@ def test_the_commit_that_breaks_a_backend_is_found(torch_folder: str, tmp_path: 
     before = (_git(repo, "status", "--porcelain"), _git(repo, "for-each-ref"), _git(repo, "rev-parse", "HEAD"))
     found = _searched(repo, torch_folder, hashes[0])
     assert found.conclusion == f"first bad: {hashes[2][:10]} change 2"
-    assert [row.ran.result.value for row in found.rows][:2] == ["gone", "bug"]
+    assert [row.ran.result.value for row in found.rows][:2] == ["no bug", "bug"]
     assert len(found.rows) <= 5
     assert found.exit_code == 1
     assert (repo / "tiny_backend.py").read_text() == "my work"
@@ -411,7 +429,7 @@ def test_the_command_runs_a_program_by_this_torch_and_another_interpreter(
     assert _run(*words, "--torch", here, "--python", wrong) == 1
     told = json.loads(capsys.readouterr().out)
     assert told["verdict"]["status"] == "pass"
-    assert [row["result"] for row in told["rows"]] == ["gone", "bug"]
+    assert [row["result"] for row in told["rows"]] == ["no bug", "bug"]
     assert told["rows"][1]["what"].startswith("call 0: value of output: tensor([")
     assert told["conclusion"] == f"first bad: {wrong} (good: {sys.executable})"
 
