@@ -28,14 +28,22 @@ from results.store import RunInfo, Store
 from suites.end_report import End, EndReport, plural
 from suites.planning import make_plans
 from suites.progress import PlanningProgress, SweepProgress
+from suites.registry import SUITES
 from suites.request import SweepRequest
 from suites.rungs import cases_below
 
 PRELOAD = ("torch", "oracle.case")
-# Imported once and shared by all workers, which are forked from one process: a worker that takes the place of one that died
-# would import them again, and that takes as long as importing torch.
+# What is preloaded is imported once and shared by all workers, which are forked from one process: a worker that takes the place
+# of one that died would import it again, and these two take as long as torch.
 _COMPILER_PRELOAD = ("torch._dynamo", "torch._functorch.aot_autograd")
 _KINDS_WITH_COMPILER = frozenset({"torch_compile", "backend", "compiler", "export"})
+
+
+def preload_of(request: SweepRequest) -> tuple[str, ...]:
+    """What every worker of the sweep would import: compilers if a subject is one, and the suites. OpInfo's takes 1 to 3 s."""
+    kinds = {spec.kind for spec in request.spec_by_name().values()}
+    compilers = _COMPILER_PRELOAD if kinds & _KINDS_WITH_COMPILER else ()
+    return (*PRELOAD, *compilers, *(SUITES[name].path.partition(":")[0] for name in request.suites if name in SUITES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,16 +96,12 @@ class Sweep:
             environment["TORCHINDUCTOR_CACHE_DIR"] = cache
         return Pool(
             workers=self.request.workers,
-            preload=self._preload(),
+            preload=preload_of(self.request),
             start_method="spawn" if is_cuda else "forkserver",
             threads_per_worker=self.request.threads,
             environment=environment,
             address_space_margin_bytes=None if is_cuda else ADDRESS_SPACE_MARGIN_BYTES,
         )
-
-    def _preload(self) -> tuple[str, ...]:
-        kinds = {spec.kind for spec in self.request.spec_by_name().values()}
-        return (*PRELOAD, *_COMPILER_PRELOAD) if kinds & _KINDS_WITH_COMPILER else PRELOAD
 
     def _left(self, err: Console) -> tuple[Sequence[PlannedCase], dict[str, CaseLimits]]:
         """The cases of a resumed run that have no record."""

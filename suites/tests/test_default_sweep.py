@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from suites.planning import make_plans
 from suites.registry import SUITES, load_suite
 from suites.regressions.suite import first_rung
 from suites.request import SweepRequest, make_request
+from suites.run import preload_of
 from suites.rungs import LOWER_RUNGS
 
 MOST_CASES = 1500
@@ -32,7 +34,7 @@ def request(**options: Any) -> SweepRequest:
 
 @pytest.fixture(scope="module")
 def planned() -> tuple[PlannedCase, ...]:
-    with Pool(workers=2, preload=("torch", "oracle.case")) as pool:
+    with Pool(workers=2, preload=preload_of(request())) as pool:
         return make_plans(request().orders(), pool=pool).cases
 
 
@@ -137,3 +139,11 @@ def test_export_runs_what_was_reported_for_it_unless_the_user_names_it() -> None
     assert all(
         "export" not in program.subjects and "inductor" in program.subjects for program in found if program.subjects
     )
+
+
+def test_workers_are_forked_with_the_suites_and_compilers_that_the_sweep_needs() -> None:
+    everything = preload_of(request())
+    assert {"suites.opinfo.suite", "suites.models.suite", "torch._dynamo"} <= set(everything)
+    assert all(find_spec(module) is not None for module in everything)
+    small = preload_of(request(suite="features", subject="eager"))
+    assert small == ("torch", "oracle.case", "suites.features.suite")

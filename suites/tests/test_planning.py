@@ -182,7 +182,7 @@ def test_workers_in_one_pass_plan_what_each_suite_lists_in_its_order() -> None:
         for found in load_suite(suite).programs(selection, group)
     ]
     orders = [Order(suite=suite, selection=selection, subjects=("eager",)) for suite, selection in SELECTIONS.items()]
-    with Pool(workers=2, preload=("torch", "oracle.case")) as pool:
+    with Pool(workers=2, preload=("torch", "oracle.case", "suites.opinfo.suite")) as pool:
         plan = make_plans(orders, pool=pool)
     assert len(plan.cases) > 500
     assert [
