@@ -1,4 +1,4 @@
-"""The `golden` fixture of the root conftest: compares exactly, rewrites only when told to."""
+"""The root conftest: the `golden` fixture compares exactly and rewrites only when told to; what every test finds set up."""
 
 from __future__ import annotations
 
@@ -57,3 +57,14 @@ def test_a_gpu_test_is_skipped_with_a_reason_where_there_is_none(project: Path):
     result = pytest_in(project, "-rs")
     assert "1 passed, 1 skipped" in result.stdout
     assert "needs a CUDA device" in result.stdout
+
+
+def test_the_logger_of_torchs_traces_has_no_handler_of_pytest(project: Path):
+    """With one, torch prints every graph it makes. It also sets its logger up anew in a module, and the next is spared again."""
+    set_up = "import logging\nlog = logging.getLogger('torch.__trace')\n"
+    test = "def test_it():\n    assert log.handlers == []\n    log.propagate = False\n"
+    (project / "test_sample.py").write_text(f"{set_up}log.propagate = False\n{test}", encoding="utf-8")
+    (project / "test_second.py").write_text(f"{set_up}{test}", encoding="utf-8")
+    result = pytest_in(project)
+    assert result.returncode == 0, result.stdout
+    assert "2 passed" in result.stdout
