@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from oracle.isolate.settings import PoolSettings
+from oracle.isolate.settings import PoolSettings, StartMethod
 from oracle.isolate.starter_handle import StarterHandle
 from oracle.isolate.task import Environment
 
@@ -28,7 +28,8 @@ _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.star
 class StarterKey:
     """What a starter has from its settings and from the process that starts it. Starters with equal keys are the same."""
 
-    settings: tuple[object, ...]
+    preload: tuple[str, ...]
+    start_method: StartMethod
     environment: frozenset[tuple[str, str]]
     path: tuple[str, ...]
     directory: str
@@ -95,7 +96,7 @@ def obtain(*, number: int, environment: Environment, settings: PoolSettings, dir
     keeping = _current()
     key = None if keeping is None else _key_of(settings, environment, keeping.ignored)
     while keeping is not None and (kept := keeping.take(key)) is not None:
-        if kept.lend(environment=environment, directory=directory):
+        if kept.lend(environment=environment, directory=directory, worker=settings.worker):
             return kept
         _end([kept])
     return StarterHandle(number=number, environment=environment, settings=settings, directory=directory, key=key)
@@ -130,7 +131,8 @@ def _key_of(settings: PoolSettings, environment: Environment, ignored: frozenset
     with contextlib.suppress(FileNotFoundError):  # of a directory that was removed
         directory = os.getcwd()
     return StarterKey(
-        settings=(settings.preload, settings.start_method, settings.worker),
+        preload=settings.preload,
+        start_method=settings.start_method,
         environment=frozenset((name, value) for name, value in seen.items() if name not in ignored),
         path=(sys.executable, *sys.path),
         directory=directory,

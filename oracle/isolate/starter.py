@@ -176,7 +176,8 @@ class _Starter:
                 self._pids.clear()
                 self._say({"say": "cleared", "is_clean": is_clean})
             case "serve":
-                self._config = replace(self._config, directory=message["directory"])
+                settings = WorkerSettings(**message["settings"])
+                self._config = replace(self._config, directory=message["directory"], worker=settings)
             case other:
                 raise ValueError(f"unknown request {other!r}")
 

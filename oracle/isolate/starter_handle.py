@@ -9,12 +9,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from oracle.isolate.channel import ParentChannel, encode
-from oracle.isolate.settings import PoolSettings
+from oracle.isolate.settings import PoolSettings, WorkerSettings
 from oracle.isolate.starter import StarterConfig, bootstrap_arguments
 from oracle.isolate.task import Environment
 
@@ -99,12 +99,12 @@ class StarterHandle:
     def kill_worker(self, worker: int) -> None:
         self.channel.send(encode({"do": "kill", "worker": worker}))
 
-    def lend(self, *, environment: Environment, directory: Path) -> bool:
+    def lend(self, *, environment: Environment, directory: Path, worker: WorkerSettings) -> bool:
         """Give a kept starter to another pool. Returns whether it is alive."""
         if self._process.poll() is not None:
             return False
         self.environment = environment
-        self.channel.send(encode({"do": "serve", "directory": str(directory)}))
+        self.channel.send(encode({"do": "serve", "directory": str(directory), "settings": asdict(worker)}))
         return True
 
     def take_back(self) -> bool:

@@ -58,12 +58,19 @@ def test_pools_at_one_time_have_starters_of_their_own() -> None:
         {"environment": {"ORACLE_TEST": "other"}},
         {"threads_per_worker": 2},
         {"start_method": "spawn"},
-        {"max_tasks_per_worker": 3},
     ],
     ids=lambda options: next(iter(options)),
 )
 def test_other_settings_have_another_starter(options: dict[str, Any]) -> None:
     assert starter_of_a_pool() != starter_of_a_pool(**options)
+
+
+def test_limits_of_workers_are_those_of_each_pool() -> None:
+    first = starter_of_a_pool()
+    with Pool(workers=1, preload=PRELOAD, max_tasks_per_worker=2) as pool:
+        pids = [value_of(result)["pid"] for result in pool.run(task("echo", key=str(n)) for n in range(5))]
+    assert [pids.count(pid) for pid in dict.fromkeys(pids)] == [2, 2, 1]
+    assert starter_of_a_pool() == first
 
 
 def test_another_environment_folder_or_path_has_another_starter(
