@@ -101,9 +101,11 @@ def find_culprit(
     """
     search = _Search(make, subject, symptom, _cpu_seconds() + cpu_budget_s, eager)
     if symptom.status == Status.FAIL_TO_RUN.value:
-        traceback = search.judged(subject).traceback
+        seen = search.judged(subject)
         is_backend = subject.spec.kind in ("backend", "compiler")
-        raised = _raised_outside_torch(traceback) if is_backend else _raised_in(traceback)
+        # The traceback is the end of a longer one, so that its message may be cut; the verdict has the start of that.
+        text = f"{seen.verdict.symptom}\n{seen.traceback}"
+        raised = _raised_outside_torch(seen.traceback) if is_backend else _raised_in(text)
         if raised or is_backend:
             return Culprit(text=raised)
     found: Culprit | None = None
