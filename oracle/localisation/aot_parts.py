@@ -120,7 +120,10 @@ def _with_objects(compiled: Callable[..., Any], aliases: Sequence[_Alias]) -> Ca
 
 
 def _aliases_in_eager(graph: Callable[..., Any], args: Sequence[Any]) -> list[_Alias]:
-    """What each result of a graph shares memory with; [] if it cannot be run without its arguments' gradients."""
+    """What each result of a graph shares memory with; [] if it cannot be run without its arguments' gradients.
+
+    Operators are decomposed as AOT autograd decomposes them here: a decomposition that copies is no fault of the analysis.
+    """
     modes = [arg.fake_mode for arg in args if isinstance(arg, FakeTensor)]
     if not modes:
         return []
