@@ -80,6 +80,8 @@ def test_a_difference_on_one_subject_outweighs_nothing_judged_on_another(capsys:
             ["--inputs", "i64[4]", "--subject", "dynamo", "--without", "lowering: aten.add"],
             "whose parts can be left out",
         ),
+        (["--inputs", "i64[4]", "--subject", "dynamo", "--without", "overload: aten.add"], "expected: export, whose"),
+        (["--inputs", "i64[4]", "--subject", "export", "--without", "call: add"], "expected: torch.compile, whose"),
         (["--inputs", "i64[4]", "--subject", "inductr"], "did you mean inductor"),
         (["--inputs", "q8[4]"], "a tensor such as f32[4, 8]"),
         ([], "raises in eager: TypeError"),
