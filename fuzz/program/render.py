@@ -66,6 +66,7 @@ def to_program(program: FuzzProgram, *, name: str) -> Program:
         dynamic=program.dynamic,
         config=program.config,
         expects_raise=program.expects_raise,
+        policy=program.policy,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from typing_extensions import assert_never
 
 from oracle.errors import UsageError
-from oracle.program import Call
+from oracle.program import Call, ComparePolicy
 
 FORMAT_VERSION = 1
 
@@ -134,6 +134,7 @@ class FuzzProgram:
     config: Mapping[str, Any] = field(default_factory=dict)
     dynamic: bool | None = None
     expects_raise: bool = False  # eager raises on the last call, and so should the subject
+    policy: ComparePolicy = ComparePolicy()
     seed: int = 0
     families: tuple[str, ...] = ()  # families of the grammar's rules that took part, for buckets and coverage
 
@@ -158,6 +159,7 @@ class FuzzProgram:
             "expects_raise": self.expects_raise,
             "seed": self.seed,
             "families": list(self.families),
+            **({"policy": policy} if (policy := self.policy.to_json()) else {}),
         }
 
     @classmethod
@@ -186,6 +188,7 @@ class FuzzProgram:
                 expects_raise=data["expects_raise"],
                 seed=data["seed"],
                 families=tuple(data["families"]),
+                policy=ComparePolicy.from_json(data.get("policy", {})),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(

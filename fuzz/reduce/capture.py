@@ -16,7 +16,7 @@ import torch._dynamo
 import torch.fx
 
 from fuzz.program.structure import FuzzProgram
-from fuzz.reduce.from_graph import GraphProgram, NotCapturableError, program_of_graph
+from fuzz.reduce.from_graph import NotCapturableError, program_of_graph
 from fuzz.reduce.live import spec_of
 from oracle.errors import UsageError
 from oracle.hygiene import seed_everything
@@ -80,6 +80,9 @@ def captured(make: Callable[[], Instance], *, dynamic: bool, is_exact: bool) -> 
     With `is_exact` the arguments keep all their values; otherwise large tensors are drawn from a similar distribution.
     """
     program = make().program
+    if program.policy.describes_outputs:
+        yield "its policy describes outputs, and those of a graph are others"
+        return
     for graph in recorded(make, dynamic=dynamic):
         try:
             found = program_of_graph(graph.gm)
@@ -92,13 +95,10 @@ def captured(make: Callable[[], Instance], *, dynamic: bool, is_exact: bool) -> 
             continue
         if calls:
             raises = program.expects_raise and len(program.calls) - 1 in graph.invocations
-            yield _finished(found, calls, program.seed, dynamic=program.dynamic, expects_raise=raises)
-
-
-def _finished(
-    found: GraphProgram, calls: tuple[Call, ...], seed: int, *, dynamic: bool | None, expects_raise: bool
-) -> FuzzProgram:
-    return replace(found.program, calls=calls, seed=seed, dynamic=dynamic, expects_raise=expects_raise)
+            yield replace(
+                found.program, calls=calls, seed=program.seed, dynamic=program.dynamic, expects_raise=raises,
+                policy=program.policy,
+            )  # fmt: skip
 
 
 def _call(plan: Call, values: Sequence[Any], *, is_exact: bool) -> Call:

@@ -10,6 +10,7 @@ module whose difference is in its class, as in the export of a buffer that `forw
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 import re
 import time
@@ -41,7 +42,9 @@ def from_source(instance: Instance, *, is_exact: bool) -> FuzzProgram:
     program = instance.program
     if program.is_module:
         raise NotStructuredError("the program is a module")
-    rewriter = _Rewriter(ast.parse(program.source))
+    if program.policy.describes_outputs:
+        raise NotStructuredError("its policy describes outputs that a smaller program would not have")
+    rewriter = _Rewriter(_with_program(ast.parse(program.source)))
     tree = rewriter.rewritten()
     function = _function(tree)
     definitions = tuple(d for d in _definitions(tree) if d.name not in rewriter.full)
@@ -60,6 +63,7 @@ def from_source(instance: Instance, *, is_exact: bool) -> FuzzProgram:
         config=program.config,
         dynamic=program.dynamic,
         expects_raise=program.expects_raise,
+        policy=program.policy,
         seed=program.seed,
     )
 
@@ -72,6 +76,20 @@ def statement_count(program: Program) -> int:
         if not (isinstance(node, ast.FunctionDef) and node.name == "inputs")
         for inner in ast.walk(node)
     )
+
+
+def _with_program(tree: ast.Module) -> ast.Module:
+    """The source with a function `program` in the place of `program = NAME`, which a user's file ends with."""
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for at, node in enumerate(tree.body):
+        match node:
+            case ast.Assign(targets=[ast.Name(id="program")], value=ast.Name(id=name)) if name in functions:
+                function = copy.deepcopy(functions[name])
+                function.name = "program"
+                tree.body[at] = function
+            case _:
+                pass
+    return tree
 
 
 class _Rewriter(ast.NodeTransformer):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from fuzz.program.render import needed_definitions, render_function
+from fuzz.program.render import needed_definitions, render, render_function, to_program
+from fuzz.program.structure import FuzzProgram
+from fuzz.reduce.capture import captured
 from fuzz.reduce.from_program import SOURCE, Way, forms
 from fuzz.reduce.from_source import NotStructuredError, from_source
 from fuzz.reduce.live import undefined_kinds
 from fuzz.reduce.minimise import Minimised, minimise
-from oracle.program import Call, Program
+from oracle.program import Call, ComparePolicy, Program
 from oracle.program.build import instantiate
+from oracle.program.input_text import parse_call
 from oracle.subjects.registry import resolve
 from oracle.verdict import Status
 
@@ -124,3 +127,28 @@ def test_a_source_of_another_form_is_refused(change: tuple[str, str], reason: st
     found = [*forms(program, Way(how=SOURCE))]
     assert len(found) == 1
     assert isinstance(found[0], str)  # the same, as a reason
+
+
+def test_a_function_of_a_users_file_is_taken_by_its_own_name() -> None:
+    source = "import torch\n\ndef mix(a):\n    return a.sin() if a.dim() else mix(a[None])\n\nprogram = mix\n"
+    given = Program(name="model.py", source=source, calls=(parse_call("f32[2]"),))
+    program = from_source(instantiate(given), is_exact=False)
+    text = render(program)
+    assert "def program(a):" in text
+    assert "def mix(a):" in text  # it calls itself
+
+
+@pytest.mark.parametrize("described", [True, False])
+def test_the_policy_of_a_program_goes_with_it_unless_it_describes_outputs(described: bool) -> None:
+    policy = ComparePolicy(strides="ignore", undefined_outputs=("output",) if described else (), reason="a test")
+    source = "import torch\n\ndef program(a):\n    return a + 1\n\ndef inputs(call):\n    return (torch.ones(2),), {}\n"
+    given = Program(name="given", source=source, policy=policy)
+    graphs = [*captured(lambda: instantiate(given), dynamic=False, is_exact=False)]
+    if described:
+        with pytest.raises(NotStructuredError, match="policy describes outputs"):
+            from_source(instantiate(given), is_exact=False)
+        assert graphs == ["its policy describes outputs, and those of a graph are others"]
+        return
+    for found in (from_source(instantiate(given), is_exact=False), *graphs):
+        assert isinstance(found, FuzzProgram)
+        assert to_program(FuzzProgram.from_json(found.to_json()), name="again").policy == policy

@@ -299,6 +299,9 @@ def variants() -> Mapping[str, Snippet]:
             is_module=issue.program.is_module,
             dynamic=issue.program.dynamic,
             config=issue.program.config,
+            expects_raise=issue.program.expects_raise,
+            policy=issue.program.policy,
+            seed=issue.program.seed,
         )
         for issue in load_ledger().issues
         if issue.program_name.startswith(f"{VARIANTS}/")

@@ -57,6 +57,23 @@ class ComparePolicy:
     invariant: str = ""  # comparison up to a symmetry: "eigenvectors", "svd", "qr", "order" (oracle.judge.symmetry)
     reason: str = ""  # required if any other field differs from its default
 
+    @property
+    def describes_outputs(self) -> bool:
+        """Whether it is about outputs as they are, by path or by their relation. It does not fit a program with other outputs."""
+        return bool(self.index_outputs or self.undefined_outputs or self.invariant)
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON without fields that have their default."""
+        return _without_defaults(asdict(self), asdict(ComparePolicy()))
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ComparePolicy:
+        """Raises TypeError for unknown fields."""
+        fields = dict(data)
+        if "undefined_outputs" in fields:
+            fields["undefined_outputs"] = tuple(fields["undefined_outputs"])
+        return cls(**fields)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
@@ -111,8 +128,7 @@ class Program:
         for key in ("seed", "is_module", "dynamic", "sizes", "config", "expects_raise"):
             if getattr(self, key) != getattr(defaults, key):
                 data[key] = getattr(self, key)
-        policy = _without_defaults(asdict(self.policy), asdict(ComparePolicy()))
-        if policy:
+        if policy := self.policy.to_json():
             data["policy"] = policy
         return data
 
@@ -129,10 +145,8 @@ class Program:
             )
         try:
             calls = tuple(Call(**call) for call in fields.pop("calls", [{}]))
-            policy_fields = dict(fields.pop("policy", {}))
-            if "undefined_outputs" in policy_fields:
-                policy_fields["undefined_outputs"] = tuple(policy_fields["undefined_outputs"])
-            return cls(**fields, calls=calls, policy=ComparePolicy(**policy_fields))
+            policy = ComparePolicy.from_json(fields.pop("policy", {}))
+            return cls(**fields, calls=calls, policy=policy)
         except TypeError as error:
             raise UsageError(
                 seen=f"program {data.get('name')!r}: {error}",

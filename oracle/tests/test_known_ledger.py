@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from oracle.known.ledger import (
 )
 from oracle.known.seen import Ending, Seen, load_seen
 from oracle.known.severity import Severity
+from oracle.program import ComparePolicy
 from oracle.verdict import Status
 
 LEDGER = load_ledger()
@@ -41,6 +43,15 @@ def test_every_program_with_a_file_has_one_entry_and_every_entry_a_program() -> 
     named = Counter(issue.program_name for issue in LEDGER.issues)
     assert set(named.values()) == {1}
     assert sorted(named) == sorted([*programs(), *variants()])
+
+
+def test_a_program_in_an_entry_keeps_its_policy_its_seed_and_what_it_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    issue = next(issue for issue in LEDGER.issues if issue.program_name.startswith("known/"))
+    policy = ComparePolicy(strides="ignore", reason="a test")
+    program = replace(issue.program, policy=policy, seed=7, expects_raise=True)
+    one = Ledger(issues=(replace(issue, program=program),))
+    monkeypatch.setattr("oracle.known.ledger.load_ledger", lambda: one)
+    assert variants()[issue.program_name].to_program(name=program.name, device="cpu") == program
 
 
 def test_every_entry_was_measured_and_differs_on_its_rung() -> None:
