@@ -36,6 +36,10 @@ from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status, Verdict
 
 LADDER = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
+# The check of a graph raised: the error is the first line after that which names one. Each line has a prefix of the logger.
+_SKIPS = re.compile(
+    r"Skipping this graph.*?(?:^|\] )[\w.]*?(\w+(?:Error|Exception)\b[^\n]{0,80})", re.DOTALL | re.MULTILINE
+)
 _LAUNCHER, _REPRO = "**/minifier_launcher.py", "**/repro.py"
 
 
@@ -102,10 +106,11 @@ def _minified_behind(stage: str, script: str, deadline: float) -> str:
         (folder / "script.py").write_text(script, encoding="utf-8")
         settings = {"TORCHDYNAMO_REPRO_AFTER": stage, "TORCHDYNAMO_REPRO_LEVEL": "4"}
         caches = {"TORCHINDUCTOR_CACHE_DIR": str(folder / "cache"), "TORCH_COMPILE_DEBUG_DIR": name}
-        _run([sys.executable, "script.py"], folder, {**os.environ, **settings, **caches}, deadline)
+        said = folder / "said.txt"
+        _run([sys.executable, "script.py"], folder, {**os.environ, **settings, **caches}, deadline, said)
         launchers = sorted(folder.glob(_LAUNCHER))
         if not launchers:
-            return f"{stage}: sees no difference"
+            return f"{stage}: {without_launcher(said.read_text(encoding='utf-8', errors='replace'))}"
         before = nodes(launchers[0].read_text(encoding="utf-8"))
         is_late = _run([sys.executable, launchers[0].name], launchers[0].parent, {**os.environ, **caches}, deadline)
         repros = sorted(folder.glob(_REPRO), key=lambda path: path.stat().st_mtime)
@@ -115,11 +120,17 @@ def _minified_behind(stage: str, script: str, deadline: float) -> str:
         return f"{stage}: {before} to {after} nodes{', not finished' if is_late else ''}"
 
 
-def _run(command: Sequence[str], folder: Path, env: dict[str, str], deadline: float) -> bool:
-    """Run a command; whether it had to be stopped."""
-    child = subprocess.Popen(
-        command, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+def without_launcher(said: str) -> str:
+    """Why the minifier wrote nothing: its check of a graph raised, so that it skips the graph, or the check found no difference."""
+    reasons = dict.fromkeys(" ".join(reason.split()) for reason in _SKIPS.findall(said))
+    return f"skips the graph ({'; '.join(reasons)})" if reasons else "sees no difference"
+
+
+def _run(command: Sequence[str], folder: Path, env: dict[str, str], deadline: float, said: Path | None = None) -> bool:
+    """Run a command, and write what it says to a file; whether it had to be stopped."""
+    with contextlib.ExitStack() as stack:
+        out = subprocess.DEVNULL if said is None else stack.enter_context(said.open("wb"))
+        child = subprocess.Popen(command, cwd=folder, env=env, stdout=out, stderr=out, start_new_session=True)
     try:
         child.wait(max(1.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
