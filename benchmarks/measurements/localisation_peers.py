@@ -121,7 +121,7 @@ def _minified_behind(stage: str, script: str, deadline: float) -> str:
 
 
 def without_launcher(said: str) -> str:
-    """Why the minifier wrote nothing: its check of a graph raised, so that it skips the graph, or the check found no difference."""
+    """Why the minifier wrote nothing: its check of a graph raised, so it skips the graph, or the check found no difference."""
     reasons = dict.fromkeys(" ".join(reason.split()) for reason in _SKIPS.findall(said))
     return f"skips the graph ({'; '.join(reasons)})" if reasons else "sees no difference"
 

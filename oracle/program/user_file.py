@@ -230,6 +230,12 @@ def _answered(work: Callable[[], dict[str, Any]], program: Program, asked: UserF
             expected="a program that eager runs",
             do="run it alone; if memory was short, use smaller sizes",
         ) from died
+    if "memory" in answer:
+        raise UsageError(
+            seen=f"{asked.path}:{asked.name} needs more memory than there is: {answer['memory']}",
+            expected="a program that fits several times: eager, compiled, and in float64",
+            do="use smaller sizes, or fewer layers",
+        )
     if "make" in answer:
         raise UsageError(
             seen=f"{asked.path}:{asked.name} cannot be made without arguments: {answer['make']}",
@@ -237,9 +243,9 @@ def _answered(work: Callable[[], dict[str, Any]], program: Program, asked: UserF
             do=f"write the arguments, for example '{asked.path}:{asked.name}(8)'",
         )
     if "import" in answer:
-        raise _does_not_import(asked, answer["import"], answer["trace"])
+        raise _does_not_import(asked, answer["import"], answer["trace"] + _before(answer))
     if "call" in answer:
-        trace = f"\n{answer['trace']}" if answer["trace"] else ""
+        trace = (f"\n{answer['trace']}" if answer["trace"] else "") + _before(answer)
         raise UsageError(
             seen=f"{asked.path}:{asked.name} raises in eager: {answer['call']}{trace}",
             expected="a program that eager runs on these inputs",
@@ -253,6 +259,11 @@ def _answered(work: Callable[[], dict[str, Any]], program: Program, asked: UserF
             do="make them on the CPU",
         )  # fmt: skip
     return answer
+
+
+def _before(answer: dict[str, Any]) -> str:
+    """What a program that raised had done outside of it by then."""
+    return f"\n  before that: {'; '.join(answer['effects'][:_SHOWN])}" if answer["effects"] else ""
 
 
 def _does_not_import(asked: UserFile, error: str, trace: str) -> UsageError:
@@ -272,11 +283,25 @@ def _trial(work: Callable[[], dict[str, Any]], program: Program) -> dict[str, An
         return {**work(), "effects": [*effects]}
     except ProgramLoadError as error:
         cause, trace = error.__cause__, _own_frames(error.__cause__, program)
+        if cause is not None and _is_of_memory(cause):
+            return {"memory": _first_line(cause)}
         if program.is_module and isinstance(cause, TypeError) and not trace:  # the call of the class itself failed
             return {"make": str(cause)}
-        return {"import": str(error), "trace": trace}
+        return {"import": str(error), "trace": trace, "effects": [*effects]}
     except Exception as error:  # the user's code: told to the user
-        return {"call": f"{type(error).__name__}: {error}", "trace": _own_frames(error, program)}
+        if _is_of_memory(error):
+            return {"memory": _first_line(error)}
+        trace = _own_frames(error, program)
+        return {"call": f"{type(error).__name__}: {error}", "trace": trace, "effects": [*effects]}
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    """Whether there was too little memory. The CPU's allocator raises a RuntimeError, which only its words tell from others."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _needs_grad(instance: Instance) -> dict[str, Any]:

@@ -147,3 +147,37 @@ def test_a_target_of_another_form_and_a_missing_file_are_named(tmp_path: Path) -
         program_of_file("model:Net")
     with pytest.raises(UsageError, match="no file"):
         program_of_file(f"{tmp_path}/none.py:f")
+
+
+def test_what_a_program_did_before_it_raised_is_told(tmp_path: Path) -> None:
+    path, left = tmp_path / "model.py", tmp_path / "left"
+    path.write_text(f"def f(x):\n    open({str(left)!r}, 'w').close()\n    return x.no_such_method()\n")
+    with pytest.raises(UsageError, match=rf"raises in eager: AttributeError: (?s:.*)before that: writes {left}"):
+        program_of_file(f"{path}:f", inputs="f32[2]")
+    path.write_text(f"open({str(left)!r}, 'w').close()\nimport no_such_module\n\ndef f(x):\n    return x\n")
+    with pytest.raises(UsageError, match=rf"does not import: ModuleNotFoundError(?s:.*)before that: writes {left}"):
+        program_of_file(f"{path}:f", inputs="f32[2]")
+
+
+@pytest.mark.parametrize("name", ["Huge", "huge"])
+def test_a_program_that_does_not_fit_into_memory_is_told_apart_from_a_wrong_one(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(
+        textwrap.dedent("""
+            import torch
+
+            class Huge(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.weight = torch.nn.Parameter(torch.empty(1 << 50))
+
+                def forward(self, x):
+                    return x
+
+            def huge(x):
+                return x + torch.empty(1 << 50)
+        """)
+    )
+    with pytest.raises(UsageError, match=r"needs more memory than there is: .*4503599627370496 bytes") as raised:
+        program_of_file(f"{path}:{name}", inputs="f32[2]")
+    assert "does not import" not in str(raised.value)
