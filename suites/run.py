@@ -28,7 +28,7 @@ from results.store import RunInfo, Store
 from suites.end_report import End, EndReport, plural
 from suites.planning import make_plans
 from suites.progress import PlanningProgress, SweepProgress
-from suites.registry import SUITES
+from suites.registry import modules_of
 from suites.request import SweepRequest
 from suites.rungs import cases_below
 
@@ -40,10 +40,10 @@ _KINDS_WITH_COMPILER = frozenset({"torch_compile", "backend", "compiler", "expor
 
 
 def preload_of(request: SweepRequest) -> tuple[str, ...]:
-    """What every worker of the sweep would import: compilers if a subject is one, and the suites. OpInfo's takes 1 to 3 s."""
+    """What every worker of the sweep would import: compilers if a subject is one, and the suites."""
     kinds = {spec.kind for spec in request.spec_by_name().values()}
     compilers = _COMPILER_PRELOAD if kinds & _KINDS_WITH_COMPILER else ()
-    return (*PRELOAD, *compilers, *(SUITES[name].path.partition(":")[0] for name in request.suites if name in SUITES))
+    return (*PRELOAD, *compilers, *modules_of(request.suites))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

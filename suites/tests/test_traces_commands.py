@@ -17,6 +17,7 @@ from oracle.errors import UsageError
 from oracle.isolate import Died, Failed, OutOfMemory, Pool, TimedOut
 from oracle.program import Program
 from suites.planning import Shard
+from suites.registry import modules_of
 from suites.traces.commands import PRELOAD, row_of, run_cases
 from suites.traces.planning import TracesRequest, plan_traces
 from suites.traces.records import BOTH_REFUSE, DIFFERS, EQUAL, Difference, TraceCase, TraceRow
@@ -35,7 +36,7 @@ REQUEST = TracesRequest(
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
-    with Pool(workers=1, preload=PRELOAD) as made:
+    with Pool(workers=1, preload=(*PRELOAD, *modules_of(["opinfo"]))) as made:
         yield made
 
 

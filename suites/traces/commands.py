@@ -18,6 +18,7 @@ from oracle.commands import fingerprint_with_worker
 from oracle.environment import check_supported
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Died, End, Failed, OutOfMemory, Pool, Task, TimedOut
+from suites.registry import modules_of
 from suites.request import parse_shard
 from suites.traces import DIRECTIONS, INTEGER, MODES
 from suites.traces.explanations import reason_of
@@ -63,7 +64,7 @@ def traces(
     rows: list[TraceRow] = []
     count = workers or len(os.sched_getaffinity(0))
     err = Console(stderr=True, soft_wrap=True, highlight=False)
-    with Pool(workers=count, preload=PRELOAD) as pool:
+    with Pool(workers=count, preload=(*PRELOAD, *modules_of(suites))) as pool:
         for name in suites:
             default = "joint" if name == "models" else "forward"
             request = TracesRequest(

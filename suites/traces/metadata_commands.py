@@ -17,6 +17,7 @@ from rich.console import Console
 
 from oracle.environment import check_supported
 from oracle.isolate import Completed, Pool, Task
+from suites.registry import modules_of
 from suites.request import parse_shard
 from suites.traces import DIRECTIONS, INTEGER
 from suites.traces.commands import PRELOAD, SUITES, header_of, how_it_ended, split_words
@@ -65,7 +66,7 @@ def metadata(
     )
     count = workers or len(os.sched_getaffinity(0))
     err = Console(stderr=True, soft_wrap=True, highlight=False)
-    with Pool(workers=count, preload=PRELOAD) as pool:
+    with Pool(workers=count, preload=(*PRELOAD, *modules_of(request.suites))) as pool:
         cases = plan_traces(request, pool)
         err.print(f"{len(cases)} cases, {count} workers")
         rows = _run(cases, pool)
