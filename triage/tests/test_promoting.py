@@ -97,7 +97,7 @@ def test_a_program_that_agrees_is_kept_as_a_regression_under_an_id_of_its_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[Verdict] = [Verdict(status=Status.PASS)]
-    monkeypatch.setattr("triage.promoting.verdicts_of", lambda issues: ended)
+    monkeypatch.setattr("triage.promoting.verdicts_of", lambda issues: zip(issues, ended, strict=True))
     for target in ("model.py:right", "model.py:right", "model.py:quotes"):
         _asked(target=target, fixed=True)
     first, second, third = load_ledger(folder / "own.toml").issues
