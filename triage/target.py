@@ -135,6 +135,12 @@ def _finding(text: str, subject: str) -> Target:
         raise UsageError(seen=f"no file {path}", expected="a finding's .json file", do="check the path")
     data = read_json(path)
     inner = data.get("program")
-    program = to_program(FuzzProgram.from_json(inner if isinstance(inner, dict) else data), name=path.stem)
+    try:
+        program = to_program(FuzzProgram.from_json(inner if isinstance(inner, dict) else data), name=path.stem)
+    except UsageError as error:
+        raise UsageError(
+            seen=f"{path}: {error.seen}", expected="a finding's .json file, as a fuzz campaign wrote it",
+            do="restore it, or name another one",
+        ) from error  # fmt: skip
     own = data.get("subject") or data.get("rung") or DEFAULT_SUBJECT
     return _on(text, program, subject or str(own), [text])

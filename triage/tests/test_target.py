@@ -89,3 +89,10 @@ def test_options_of_a_file_are_refused_for_a_record() -> None:
 def test_a_text_of_no_form_is_told_so_even_with_inputs() -> None:
     with pytest.raises(UsageError, match=r"expected: FILE\.py:NAME"):
         _find("model.py", inputs="f32[2]")
+
+
+def test_a_damaged_finding_is_told_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text('{"program": {"format": 1, "arguments": []}}')
+    with pytest.raises(UsageError, match=r"broken\.json: a damaged structured program: KeyError"):
+        find_target(str(path), subject="", db="none.db", options=FileOptions())
