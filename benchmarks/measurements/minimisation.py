@@ -59,7 +59,7 @@ class Row:
     finished: bool  # nothing can be reduced further; else out of time, or no form shows the symptom
     cpu_s: float
     wall_s: float
-    reasons: str  # why forms were left out
+    reasons: str  # why forms were left out, the first line of each
 
 
 def inflated(program: Program) -> Program | None:
@@ -117,7 +117,7 @@ def measured(
         finished=found is not None and found.is_finished,
         cpu_s=round(cpu_s, 1),
         wall_s=round(wall_s, 1),
-        reasons="" if found is None else "; ".join(found.reasons),
+        reasons="" if found is None else "; ".join(reason.splitlines()[0] for reason in found.reasons),
     )
 
 
