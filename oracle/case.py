@@ -437,14 +437,18 @@ class _SubjectCase:
         The earliest wrong call counts, and in it wrong outputs before wrong gradients.
         """
         first, calls = self._eager.first, self._program.calls
+        refusal = refusal_of_double_backward(seen, is_promised=self._subject.spec.double_backward)
+        if refusal is not None:
+            seen = up_to_gradients(seen, refusal[0])
         if not isinstance(first, Returned) or not isinstance(seen, Returned) or self._eager.is_random:
             return None
         if self._owed is not None or not _have_equal_values(first, self._eager.second):
             return None
-        one = calls[0]
+        one, is_refused = calls[0], refusal is not None and refusal[0] == 0
+        has_shapes = _have_equal_shapes(first.calls[0].gradients, seen.calls[0].gradients)
         with_backward = (one,)
-        plans = [with_backward] if len(calls) > 1 else []
-        if one.backward and _have_equal_shapes(first.calls[0].gradients, seen.calls[0].gradients):
+        plans = [with_backward] if len(seen.calls) > 1 else []
+        if is_refused or (one.backward and has_shapes):
             plans = [(dataclasses.replace(one, backward=False, double_backward=False),), *plans]
         for plan in plans:
             eager = self._eager.up_to(plan)

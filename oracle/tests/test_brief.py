@@ -58,6 +58,18 @@ class WrongGradient(torch.autograd.Function):
         return tangents[0] * 1.01
 
 
+class RefusesTwice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 1.01
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            raise RuntimeError("no double backward here")
+        return tangents[0]
+
+
 def later(result: torch.Tensor, call: int) -> torch.Tensor:
     return result * 1.01 if call else result
 
@@ -65,6 +77,7 @@ def later(result: torch.Tensor, call: int) -> torch.Tensor:
 WRONG = {
     "values": backend_of(lambda result, call: result * 1.01),
     "gradients": backend_of(lambda result, call: WrongGradient.apply(result)),
+    "values, and double backward is refused": backend_of(lambda result, call: RefusesTwice.apply(result)),
     "later values": backend_of(later),
     "shape": backend_of(lambda result, call: result[None]),
     "flags": backend_of(lambda result, call: result.detach()),
@@ -97,6 +110,11 @@ def test_noise_of_a_brief_verdict_is_that_of_the_first_call_without_backward(mon
     monkeypatch.setattr(EagerState, "_add_noise", noted)
     judge_subject(eager=state_of(), subject=WRONG["values"], options=CaseOptions(), is_brief=True)
     assert plans == [(Call(),)] * 2  # quiet and loud
+    for twice in (PLAN, PLAN[2:]):
+        plans.clear()
+        subject = WRONG["values, and double backward is refused"]
+        judge_subject(eager=state_of(*twice), subject=subject, options=CaseOptions(), is_brief=True)
+        assert plans == [(Call(),)] * 2
     plans.clear()
     judge_subject(eager=state_of(), subject=WRONG["gradients"], options=CaseOptions(), is_brief=True)
     assert plans == [PLAN[:1]] * 2
