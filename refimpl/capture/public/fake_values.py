@@ -159,7 +159,7 @@ def get_fake_value(node: fx.Node, tx: Tracer, allow_non_graph_fake: bool = False
         args = (deepcopy_to_fake_tensor(args[0], tx.fake_mode), *args[1:])
     if node.op == "call_module":
         module = tx.nn_modules[str(node.target)]
-        if isinstance(module, LazyModuleMixin) and hasattr(module, "_initialize_hook"):
+        if issubclass(type(module), LazyModuleMixin) and hasattr(module, "_initialize_hook"):
             module._infer_parameters(module, args)
         module = deepcopy_to_fake_tensor(module, tx.fake_mode)
     try:
