@@ -21,26 +21,33 @@ from torch._dynamo.variables.lists import BaseListVariable
 from torch._dynamo.variables.tensor import TensorVariable
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._functorch import config as functorch_config
+from torch._functorch._aot_autograd import runtime_wrappers
 from torch._functorch.partitioners import default_partition
 
 from oracle.subjects.base import CompileRequest
+from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.torch_compile import TorchCompile
 
 # What Dynamo and AOT autograd do to a whole program. The later ones are coarser: the partitioner that recomputes nothing merges
 # no equal computations, either, and code that is compiled for each call has no dynamic sizes.
 MERGED = "common subexpressions"
 REPLAY = "views replayed for results"
+TANGENTS = "strides of tangents"
 RECOMPUTATION = "recomputation in backward"
 DYNAMIC = "dynamic sizes"
 REUSE = "code used again"
 
+_COPIES_TANGENT = "coerce_to_expected_memory_format"
+
 
 @contextlib.contextmanager
 def without_capture(names: frozenset[str]) -> Iterator[None]:
-    """A context without these of RECOMPUTATION, DYNAMIC, REUSE, MERGED and REPLAY."""
+    """A context without these of RECOMPUTATION, DYNAMIC, REUSE, MERGED, REPLAY and TANGENTS."""
     with contextlib.ExitStack() as stack:
         if REPLAY in names:  # such results are then made by `as_strided`
             stack.enter_context(functorch_config.patch(view_replay_for_aliased_outputs=False))
+        if TANGENTS in names:  # a tangent that arrives with other strides than the result's is then not copied
+            stack.enter_context(replaced(runtime_wrappers, _COPIES_TANGENT, lambda tangent, expected: tangent))
         if MERGED in names:
             stack.enter_context(functorch_config.patch(cse=False))
         if RECOMPUTATION in names:
@@ -51,6 +58,35 @@ def without_capture(names: frozenset[str]) -> Iterator[None]:
         if REUSE in names:
             stack.enter_context(replaced(TorchCompile, "compile", _compiled_for_each_call(TorchCompile.compile)))
         yield
+
+
+def with_zero_tangents(spec: SubjectSpec) -> TorchCompile:
+    """Dynamo with eager's graphs, whose results have one backward: as AOT autograd does, it gives zeros for missing tangents."""
+
+    def backend(graph: Any, example_inputs: Any) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
+            results = list(graph(*args))
+            places = [i for i, one in enumerate(results) if isinstance(one, torch.Tensor) and one.requires_grad]
+            joined = _OneBackward.apply(*(results[i] for i in places)) if places else ()
+            for i, result in zip(places, joined, strict=True):
+                results[i] = result
+            return results
+
+        return call
+
+    return TorchCompile(spec, backend=backend)
+
+
+class _OneBackward(torch.autograd.Function):
+    """Copies of tensors that share one backward. A tangent that does not arrive is zeros there, and not undefined."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(tensor.clone() for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tangents
 
 
 def _compiled_for_each_call(original: Callable[..., Any]) -> Callable[..., Any]:

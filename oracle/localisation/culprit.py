@@ -25,7 +25,7 @@ from typing import Any
 
 from oracle.case import CaseOptions, CaseResult, EagerState, judge_subject
 from oracle.localisation.aot_parts import ANALYSIS
-from oracle.localisation.capture_parts import MERGED, RECOMPUTATION, REPLAY
+from oracle.localisation.capture_parts import MERGED, RECOMPUTATION, REPLAY, TANGENTS, with_zero_tangents
 from oracle.localisation.export_parts import CONSTANTS, INPUTS, NOT_STRICT, STRICT, SeenInExport, exporting
 from oracle.localisation.parts import (
     CACHE,
@@ -49,6 +49,7 @@ from oracle.symptom import Symptom, matches, symptom_of
 from oracle.verdict import Status
 
 _CPU_BUDGET_S = 40.0
+IN_EAGER = "added to eager: zeros for missing tangents"  # the trial that leaves nothing out, but adds one thing
 _MOST_TOGETHER = (
     3  # calls that are wrong in one graph; of more it is not certain which are needed, and which are between them
 )
@@ -223,6 +224,7 @@ class _Search:
             seen = self._seen_in_front()
             return _first(
                 self._whole_capture,
+                self._missing_tangents,
                 lambda: self._analysis(seen),
                 lambda: self._of_calls(seen),
                 lambda: self._functionalization(seen),
@@ -286,6 +288,18 @@ class _Search:
                 return _named((part,))
         return Culprit()
 
+    def _is_gradient_of_aot(self) -> bool:
+        return (
+            self._subject.spec.options.get("backend") == "aot_eager" and self._symptom.status == Status.FAIL_GRAD.value
+        )
+
+    def _missing_tangents(self) -> Culprit:
+        """Zeros in place of tangents that do not arrive, if they alone make a gradient of Dynamo's graphs in eager wrong."""
+        if not self._is_gradient_of_aot():
+            return Culprit()
+        seen = self.outcome([IN_EAGER], contextlib.nullcontext(), with_zero_tangents(self._subject.spec))
+        return Culprit(text="runtime: zeros for missing tangents" if seen == "wrong" else "")
+
     def _analysis(self, seen: SeenInFront) -> Culprit:
         """AOT autograd's analysis, if it may have missed something, and the program is right with that."""
         for name in ANALYSIS:
@@ -308,6 +322,8 @@ class _Search:
         """Whether the symptom can come from this part of capture: not from later calls if the first one is wrong."""
         if name in (MERGED, REPLAY):
             return self._subject.spec.options.get("backend") == "aot_eager"
+        if name == TANGENTS:
+            return self._is_gradient_of_aot()
         if name == RECOMPUTATION:
             program = self._make().program
             return self._subject.spec.options.get("backend") == "aot_eager" and any(

@@ -30,6 +30,7 @@ from oracle.localisation.capture_parts import (
     RECOMPUTATION,
     REPLAY,
     REUSE,
+    TANGENTS,
     calls,
     replaced,
     without_capture,
@@ -41,7 +42,7 @@ BACK_KINDS = ("pass", "lowering", "decomposition", "codegen")  # of Inductor and
 EXPORT_KINDS = ("export", "overload")  # of torch.export
 KINDS = (*FRONT_KINDS, *BACK_KINDS, *EXPORT_KINDS)
 OPERATOR_KINDS = ("functionalization", "lowering", "decomposition", "overload")  # named by an overload
-CAPTURE = (MERGED, REPLAY, RECOMPUTATION, DYNAMIC, REUSE)  # later ones are coarser
+CAPTURE = (MERGED, REPLAY, TANGENTS, RECOMPUTATION, DYNAMIC, REUSE)  # later ones are coarser
 # Passes that the next stage depends on, which cannot be switched off.
 _NEEDED_PASSES = re.compile(
     r"decompose|stable_sort|topological|assert|cuda|comm|ddp|fsdp|custom|profiler|overlap|bucket"
@@ -71,6 +72,7 @@ WAYS_OF_CODE = ("half precision kept in float32", "vector code")
 _SETTINGS = {
     MERGED: "torch._functorch.config.cse = False",
     REPLAY: "torch._functorch.config.view_replay_for_aliased_outputs = False",
+    TANGENTS: "tangents that are not copied to the strides of the results",
     RECOMPUTATION: "default_partition, which recomputes nothing in backward",
     DYNAMIC: "static sizes and numbers",
     REUSE: "torch.compiler.reset() before each call",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oracle.localisation.culprit import Culprit
+from oracle.localisation.culprit import IN_EAGER, Culprit
 from oracle.localisation.parts import OPERATOR_KINDS
 from oracle.localisation.steps.passes import Step
 from oracle.localisation.values.first_wrong import WrongValue
@@ -130,7 +130,7 @@ def _listed(parts: Sequence[str]) -> str:
 
 def _repeat(subject: str, parts: Sequence[str]) -> str:
     """The options of `torch-oracle check` that repeat a trial; "" for long lists, which the JSON has, and for given options."""
-    if len(parts) > _LIST or any(part.startswith("option: ") for part in parts):
+    if len(parts) > _LIST or any(part == IN_EAGER or part.startswith("option: ") for part in parts):
         return ""
     return " ".join([f"--subject {shlex.quote(subject)}", *(f"--without {shlex.quote(part)}" for part in parts)])
 

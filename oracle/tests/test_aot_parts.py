@@ -16,8 +16,9 @@ from torch._functorch._aot_autograd.schemas import OutputType
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.localisation import culprit as culprit_module
 from oracle.localisation.aot_parts import ALIASES, ANALYSIS
-from oracle.localisation.culprit import Culprit, find_culprit
+from oracle.localisation.culprit import IN_EAGER, Culprit, find_culprit
 from oracle.localisation.parts import Part, SeenInFront, parse_part, recording_front, without
+from oracle.localisation.report import Localisation
 from oracle.program import Call, Program
 from oracle.program.build import Instance, instantiate
 from oracle.subjects.registry import load, resolve
@@ -100,6 +101,26 @@ def test_results_that_share_memory_and_one_of_them_has_no_gradient() -> None:
 def test_results_that_are_no_longer_one_object(body: str, detail: str) -> None:
     found = _culprit(_program(body, (3, 3), (3,)))
     assert (found.text, found.detail) == ("analysis: results that are one object", f"not seen of the graph: {detail}")
+
+
+def test_a_tangent_that_is_copied_into_memory_whose_elements_overlap() -> None:
+    found = _culprit(_program("return a0.clone().unfold(0, 2, 1)", (4,), grad=True))
+    assert found.text == "capture: strides of tangents"
+    assert found.trials[-1].outcome == "right"
+
+
+def test_a_gradient_that_is_zeros_since_a_result_of_its_graph_is_not_used() -> None:
+    body = (
+        "b, c = a0 * 2, a1 * 2\ntorch.equal(c, c)\nreturn b"  # a break, after which c has no use that is differentiated
+    )
+    found = _culprit(_program(body, (2,), (2,), grad=True))
+    assert found.text == "runtime: zeros for missing tangents"
+    assert (found.trials[-1].parts, found.trials[-1].outcome) == ((IN_EAGER,), "wrong")
+    report = Localisation(
+        program="case", subject="aot_eager", verdict=Verdict(status=Status.FAIL_GRAD), shown=1, runs=1, seconds=1.0,
+        first_wrong="aot_eager", culprit=found,
+    )  # fmt: skip
+    assert f"{IN_EAGER}  wrong" in report.text()  # without options, since `check` cannot repeat it
 
 
 _RIGHT = [
