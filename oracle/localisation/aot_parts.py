@@ -34,6 +34,8 @@ ANALYSIS = (ALIASES, OBJECTS)
 _ANALYSE = "run_functionalized_fw_and_collect_metadata"
 _OWN_MEMORY = (OutputType.non_alias, OutputType.unsafe_view_alias)
 _OF_INTERMEDIATE = (OutputType.alias_of_intermediate, OutputType.alias_of_intermediate_save_as_output)
+_ABOVE_AUTOGRAD = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
+_has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 _LISTS = "_foreach_"  # how the names of operators on lists begin
 
 # ---------------------------------------------------------------------------------------------------------------- analysis
@@ -263,6 +265,58 @@ class _Rewriting:
                 self.is_inside = False
 
         return replaced(FunctionalTensorMode, "__torch_dispatch__", dispatch)
+
+
+# ----------------------------------------------------------------------------------------------------------- Python kernels
+
+
+@contextlib.contextmanager
+def python_kernels(seen: dict[str, None], left_out: Callable[[Any], bool]) -> Iterator[None]:
+    """A context that records which Python kernels take the place of C++ ones in a trace; those left out do not.
+
+    They are the kernels that torch registers above autograd, such as that of `dropout`, where C++ has one too. Eager never uses
+    them.
+    """
+    with contextlib.ExitStack() as stack:
+        for overload, key in _overloads_with_python_kernels():
+            stack.enter_context(_python_kernel(overload, key, seen, left_out))
+        yield
+
+
+@contextlib.contextmanager
+def _python_kernel(overload: Any, key: Any, seen: dict[str, None], left_out: Callable[[Any], bool]) -> Iterator[None]:
+    original = overload.py_kernels[key]
+    kernel = functools.partial(overload._op_dk, key) if left_out(overload) else original
+
+    @functools.wraps(original)
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        seen[str(overload)] = None
+        return kernel(*args, **kwargs)
+
+    overload.py_kernels[key] = recorded
+    overload._dispatch_cache.clear()
+    try:
+        yield
+    finally:
+        overload.py_kernels[key] = original
+        overload._dispatch_cache.clear()
+
+
+@functools.cache
+def _overloads_with_python_kernels() -> tuple[tuple[Any, Any], ...]:
+    found: list[tuple[Any, Any]] = []
+    for full_name in torch._C._dispatch_get_all_op_names():
+        namespace, _, name = full_name.partition("::")
+        packet, _, overload_name = name.partition(".")
+        if namespace != "aten":
+            continue
+        try:
+            overload = getattr(getattr(torch.ops.aten, packet), overload_name or "default")
+        except AttributeError:  # an operator for TorchScript only
+            continue
+        keys = [key for key in overload.py_kernels if key in _ABOVE_AUTOGRAD]
+        found += [(overload, key) for key in keys if _has_kernel(overload.name(), key)]
+    return tuple(found)
 
 
 _Rewritten = Callable[[Any, Any, Sequence[Any], Mapping[str, Any], Callable[[], Any]], Any]

@@ -225,6 +225,7 @@ class _Search:
             return _first(
                 self._whole_capture,
                 self._missing_tangents,
+                lambda: _named(self.smallest_cure([Part(kind="python kernel", name=n) for n in seen.python_kernels])),
                 lambda: self._analysis(seen),
                 lambda: self._of_calls(seen),
                 lambda: self._functionalization(seen),

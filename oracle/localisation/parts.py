@@ -23,7 +23,15 @@ from torch.fx.passes.graph_transform_observer import GraphTransformObserver
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oracle.errors import UsageError
-from oracle.localisation.aot_parts import ALIASES, ANALYSIS, OBJECTS, NotSeen, analysis, functionalization
+from oracle.localisation.aot_parts import (
+    ALIASES,
+    ANALYSIS,
+    OBJECTS,
+    NotSeen,
+    analysis,
+    functionalization,
+    python_kernels,
+)
 from oracle.localisation.capture_parts import (
     DYNAMIC,
     MERGED,
@@ -37,11 +45,11 @@ from oracle.localisation.capture_parts import (
 )
 from oracle.localisation.export_parts import CONSTANTS, EXPORT, INPUTS, NOT_STRICT, STRICT, SeenInExport, exporting
 
-FRONT_KINDS = ("call", "capture", "analysis", "functionalization")  # of Dynamo and AOT autograd
+FRONT_KINDS = ("call", "capture", "analysis", "functionalization", "python kernel")  # of Dynamo and AOT autograd
 BACK_KINDS = ("pass", "lowering", "decomposition", "codegen")  # of Inductor and its decompositions
 EXPORT_KINDS = ("export", "overload")  # of torch.export
 KINDS = (*FRONT_KINDS, *BACK_KINDS, *EXPORT_KINDS)
-OPERATOR_KINDS = ("functionalization", "lowering", "decomposition", "overload")  # named by an overload
+OPERATOR_KINDS = ("functionalization", "python kernel", "lowering", "decomposition", "overload")  # named by an overload
 CAPTURE = (MERGED, REPLAY, TANGENTS, RECOMPUTATION, DYNAMIC, REUSE)  # later ones are coarser
 # Passes that the next stage depends on, which cannot be switched off.
 _NEEDED_PASSES = re.compile(
@@ -140,6 +148,8 @@ def in_torch(text: str) -> str:
             return ", ".join(f"torch._inductor.config.{key} = {value!r}" for key, value in CODEGEN[part.name].items())
         case "functionalization":
             return f"{name} on a copy, which copy_ brings back, or as_strided for a view"
+        case "python kernel":
+            return f"{name} is traced by its C++ kernel"
         case "overload":
             return f"the function of Python's torch in place of {name}"
         case _:
@@ -158,6 +168,7 @@ def without(parts: Sequence[Part]) -> Iterator[Callable[[], list[Part]]]:
     lowered: dict[str, None] = {}
     called: dict[str, None] = {}
     functionalized: dict[str, None] = {}
+    traced: dict[str, None] = {}
     exported = SeenInExport()
     decomposed = [*map(str, torch._inductor.compile_fx.select_decomp_table())] if by_kind["decomposition"] else []
     with contextlib.ExitStack() as stack:
@@ -180,6 +191,8 @@ def without(parts: Sequence[Part]) -> Iterator[Callable[[], list[Part]]]:
         if by_kind["functionalization"]:
             is_named = functools.partial(_is_named, names=by_kind["functionalization"])
             stack.enter_context(functionalization(functionalized, is_named))
+        if by_kind["python kernel"]:
+            stack.enter_context(python_kernels(traced, functools.partial(_is_named, names=by_kind["python kernel"])))
         if by_kind["export"] or by_kind["overload"]:
             is_overload = functools.partial(_is_named, names=by_kind["overload"])
             stack.enter_context(exporting(exported, by_kind["export"], is_overload))
@@ -188,6 +201,7 @@ def without(parts: Sequence[Part]) -> Iterator[Callable[[], list[Part]]]:
             "lowering": lowered,
             "call": called,
             "functionalization": functionalized,
+            "python kernel": traced,
             "overload": exported.operators,
             "decomposition": decomposed,
         }
@@ -227,6 +241,7 @@ class SeenInFront:
 
     calls: dict[str, None]  # names of the calls that Dynamo captured
     functionalized: dict[str, None]  # overloads of writes and views that were functionalized
+    python_kernels: dict[str, None] = field(default_factory=dict)  # overloads that were traced by a kernel in Python
     not_seen: NotSeen = field(default_factory=NotSeen)
     breaks: bool = False  # the program breaks the graph
 
@@ -239,6 +254,7 @@ def recording_front() -> Iterator[SeenInFront]:
         _without_caches(),
         calls(seen.calls, frozenset()),
         functionalization(seen.functionalized, lambda func: False),
+        python_kernels(seen.python_kernels, lambda overload: False),
         analysis(seen.not_seen),
     ):
         yield seen

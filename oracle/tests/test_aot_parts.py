@@ -103,6 +103,18 @@ def test_results_that_are_no_longer_one_object(body: str, detail: str) -> None:
     assert (found.text, found.detail) == ("analysis: results that are one object", f"not seen of the graph: {detail}")
 
 
+def test_a_kernel_in_python_that_is_traced_in_place_of_the_one_that_eager_uses() -> None:
+    found = _culprit(_program("return torch.dropout(a0, 0.5, False), a0.exp()", (4,)))
+    assert found.text == "python kernel: aten.dropout"
+    assert found.trials[-1].outcome == "right"
+    kernels = dict(torch.ops.aten.dropout.default.py_kernels)
+    with without(found.parts) as absent:
+        assert absent() == [*found.parts]  # nothing is traced yet
+        torch.compile(lambda a: torch.dropout(a, 0.5, False), backend="aot_eager")(torch.ones(3))
+        assert absent() == []
+    assert torch.ops.aten.dropout.default.py_kernels == kernels
+
+
 def test_a_tangent_that_is_copied_into_memory_whose_elements_overlap() -> None:
     found = _culprit(_program("return a0.clone().unfold(0, 2, 1)", (4,), grad=True))
     assert found.text == "capture: strides of tangents"
