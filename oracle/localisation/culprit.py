@@ -258,6 +258,7 @@ class _Search:
             lambda: self._analysis(seen),
             lambda: _named(self.smallest_cure(passes) if step != GENERATED else ()),
             lambda: self._of_code(used.lowerings()),
+            lambda: _named(self.smallest_cure(self._decompositions())),
             lambda: self._functionalization(seen),
         )
 

@@ -41,7 +41,11 @@ _CULPRIT_CPU_S = 120.0
 _JUDGED_BY_VALUES = (
     Status.FAIL_ACCURACY, Status.FAIL_GRAD, Status.FAIL_MUTATION, Status.FAIL_STATE, Status.FAIL_GUARD,
 )  # fmt: skip
-_OF_AOT = ("analysis", "functionalization")  # kinds of parts that several rungs have, and that may show in several ways
+_SHARED = (
+    "analysis",
+    "functionalization",
+    "decomposition",
+)  # kinds of parts that several rungs have, and that may show in several ways
 Progress = Callable[[str], None]
 _Answer = TypeVar("_Answer")
 
@@ -234,8 +238,8 @@ def _inside(questions: Questions, spec: SubjectSpec, found: Localisation, progre
 def _lower_rung_of(
     culprit: Culprit, questions: Questions, asked: Sequence[SubjectSpec], first: SubjectSpec, judged: dict[str, Verdict]
 ) -> SubjectSpec | None:
-    """The lowest rung that the same part of AOT autograd makes wrong in another way; None if there is none below `first`."""
-    if not culprit.parts or any(part.kind not in _OF_AOT for part in culprit.parts):
+    """The lowest rung that the same part makes wrong in another way; None if there is none below `first`."""
+    if not culprit.parts or any(part.kind not in _SHARED for part in culprit.parts):
         return None
     for rung in asked:
         if rung.name == first.name:

@@ -146,6 +146,16 @@ def test_a_decomposition_that_eager_does_not_call_is_the_culprit(monkeypatch: py
     assert found.text == "decomposition: aten._native_batch_norm_legit_functional"
 
 
+def test_a_decomposition_is_the_culprit_on_inductor_if_no_pass_and_no_lowering_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    std = torch.ops.aten.std.correction
+    assert std in compile_fx.select_decomp_table()
+    _judge_as(monkeypatch, lambda spec, program: std in compile_fx.select_decomp_table())
+    found = find_culprit(_program("return a0.std() + a0.exp()", (4,)), load(resolve("inductor")), _WRONG)
+    assert found.text == "decomposition: aten.std"
+
+
 def test_what_no_decomposition_causes_is_asked_a_few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
