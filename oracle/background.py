@@ -27,8 +27,9 @@ import torch._inductor.config
 from torch._dynamo.utils import counters as dynamo_counters
 
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.checking import autograd_refusal, describe, live_program, settle_in_fork
+from oracle.checking import autograd_refusal, describe, live_program
 from oracle.hygiene import restore, snapshot
+from oracle.in_fork import settle_in_fork
 from oracle.isolate.process_tree import die_with_parent, thread_times, tree_of
 from oracle.isolate.task_clock import TaskClock
 from oracle.saved_call import save_call

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-import torch._inductor.config
 from torch._dynamo import OptimizedModule
 from torch._subclasses.fake_tensor import FakeTensor
 
 from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.errors import UsageError
+from oracle.in_fork import settle_in_fork
 from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
 from oracle.observe.flatten import flatten
 from oracle.program import Call, Program, default_plan
@@ -309,12 +309,6 @@ def _run_forked(live: LiveProgram, subject: Subject, timeout_s: float) -> Verdic
     if "refused" in answer:  # autograd does not work in a forked process
         return _run_here(live, subject, timeout_s)
     return Verdict.from_json(answer["verdict"])
-
-
-def settle_in_fork() -> None:
-    """Use no pool of threads of the parent, for they did not survive the fork: torch's, and those in which inductor compiles."""
-    torch.set_num_threads(1)
-    setattr(torch._inductor.config, "compile_threads", 1)
 
 
 def autograd_refusal() -> dict[str, Any] | None:

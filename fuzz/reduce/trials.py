@@ -13,8 +13,6 @@ from multiprocessing.context import ForkProcess
 from types import TracebackType
 from typing import Any
 
-import torch
-
 from fuzz.judge.metamorphic import relation_named
 from fuzz.judge.observing import prepare_process
 from fuzz.judge.relation import judge_relation
@@ -24,6 +22,7 @@ from fuzz.program.structure import FuzzProgram
 from fuzz.reduce.from_program import Way, forms
 from fuzz.reduce.scout import suspects
 from oracle.errors import InternalError
+from oracle.in_fork import settle_in_fork
 from oracle.program import Program
 from oracle.program.build import instantiate
 from oracle.subjects.base import Subject
@@ -179,7 +178,7 @@ def _serve(connection: Connection, parents: Connection) -> None:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)  # discard the output of candidates and compilers
     os.dup2(silence, 2)
-    torch.set_num_threads(1)  # the parent's thread pool did not survive the fork
+    settle_in_fork()
     warnings.simplefilter("ignore")
     while True:
         try:

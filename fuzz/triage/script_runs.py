@@ -12,7 +12,7 @@ import tempfile
 import warnings
 from pathlib import Path
 
-import torch
+from oracle.in_fork import settle_in_fork
 
 NO_END = 124  # the exit code of a script that was stopped
 _TIMEOUT_S = 120.0
@@ -40,7 +40,7 @@ def _run(path: Path) -> None:
     sys.stdout, sys.stderr = (os.fdopen(descriptor, "w") for descriptor in (1, 2))
     for number in (signal.SIGTERM, signal.SIGINT):  # an interpreter that starts has no handlers of the parent
         signal.signal(number, signal.SIG_DFL if number is signal.SIGTERM else signal.default_int_handler)
-    torch.set_num_threads(1)  # the parent's threads are not there after a fork
+    settle_in_fork()
     warnings.simplefilter("ignore")
     sys.argv = [str(path)]
     code = 1

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import torch
 
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.checking import settle_in_fork
 from oracle.hygiene import snapshot
+from oracle.in_fork import settle_in_fork
 from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
 from oracle.judge.later_calls import plainer_plans
 from oracle.localisation.culprit import Culprit, find_culprit

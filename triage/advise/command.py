@@ -17,10 +17,10 @@ from rich.console import Console
 
 from fuzz.triage.bucket import spelled
 from oracle.case import EagerState
-from oracle.checking import settle_in_fork
 from oracle.errors import UsageError
 from oracle.explaining import captured_by_dynamo
 from oracle.hygiene import snapshot
+from oracle.in_fork import settle_in_fork
 from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
 from oracle.known.ledger import load_ledger
 from oracle.observe.outcome import Raised

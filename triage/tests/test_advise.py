@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import typer
 
-from oracle.checking import settle_in_fork
 from oracle.cli import run_app
+from oracle.in_fork import settle_in_fork
 from oracle.isolate.forked import in_child
 from triage.advise import asking, worker
 from triage.commands import advise, bisect
