@@ -19,6 +19,7 @@ from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.hygiene import snapshot
 from oracle.in_fork import settle_in_fork
 from oracle.isolate.forked import ChildDiedError, ChildLateError, in_child
+from oracle.judge.evidence import calls_of
 from oracle.judge.later_calls import plainer_plans
 from oracle.localisation.culprit import Culprit, find_culprit
 from oracle.localisation.ladder import ladder_of, second_opinion
@@ -263,6 +264,8 @@ def _first_wrong_step(questions: Questions, rung: SubjectSpec) -> Step | None:
 
 def _first_wrong_value(questions: Questions, rung: SubjectSpec, call: int) -> WrongValue | None:
     subject = questions.subject(rung)
+    if questions.eager.first is not None and call >= len(calls_of(questions.eager.first)):
+        return None  # eager raises in this call, so there are no values to compare with
 
     def work() -> Any:
         wrong = first_wrong_value(questions.make, subject, call=call)

@@ -14,6 +14,9 @@ from torch._inductor import compile_fx
 import oracle
 from oracle.errors import UsageError
 from oracle.localisation import search
+from oracle.program import Call, Program
+from oracle.program.build import instantiate
+from oracle.subjects.registry import of_callable
 from oracle.verdict import Status
 
 
@@ -54,6 +57,20 @@ def test_a_wrong_backend_is_the_first_wrong_rung() -> None:
     assert re.search(r"first wrong value:  test_localising\.py:\d+, sinh\n +return torch\.sinh\(x\) \+ 1\n", text)
     assert re.search(r"culprit: +call: sinh\n", text)
     assert found.to_json()["rungs"][2]["verdict"]["status"] == "fail_accuracy"
+
+
+def _takes_any_index(graph: Any, example_inputs: list[Any]) -> Any:
+    return lambda x: (x[:1],)
+
+
+def test_a_program_that_eager_refuses_has_no_wrong_value() -> None:
+    source = "import torch\n\ndef program(x):\n    return x.index_select(0, torch.tensor([5]))\n"
+    call = Call(args=[{"$": "tensor", "shape": [3], "dtype": "float32"}])
+    program = Program(name="refused", source=source, calls=(call,), expects_raise=True)
+    subject = of_callable(_takes_any_index)
+    found = search.localise_program(lambda: instantiate(program), subject.spec, given=[subject], runs=1)
+    assert (found.verdict.status.value, found.shown, found.value) == ("fail_exception", 1, None)
+    assert found.first_wrong == found.subject
 
 
 def test_only_the_calls_that_show_the_difference_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:

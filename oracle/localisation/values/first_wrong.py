@@ -67,7 +67,8 @@ def first_wrong_value(make: Callable[[], Instance], spec: SubjectSpec | Subject,
     before gradients. Each graph of the program is looked at on its own, on the inputs of its first run, with right values before
     it. So None does not say that the subject is right: what is wrong may be the capture, a guard, an alias, or a graph's later
     run. It is None as well if the program's policy leaves open which values are right. Raises UsageError if the subject cannot
-    be loaded. A subject that draws its own random numbers is given eager's, if it has a configuration for that.
+    be loaded, and what the call raises in eager. A subject that draws its own random numbers is given eager's, if it has a
+    configuration for that.
     """
     subject = load(spec) if isinstance(spec, SubjectSpec) else spec
     graphs = captured_graphs(make, call, options=subject.spec.options)
