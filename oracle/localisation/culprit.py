@@ -220,7 +220,10 @@ class _Search:
         backend = self._subject.spec.options.get("backend")
         if self._subject.spec.kind == "export":
             return self._of_export()
-        if backend in ("eager", "aot_eager") or self._subject.spec.kind == "backend":
+        if self._subject.spec.kind == "backend":  # what is below it agrees with eager
+            seen = self._seen_in_front()
+            return _first(self._whole_capture, lambda: self._of_calls(seen))
+        if backend in ("eager", "aot_eager"):
             seen = self._seen_in_front()
             return _first(
                 self._whole_capture,

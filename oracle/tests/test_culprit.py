@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from functorch.compile import make_boxed_func
 from torch._dynamo.backends import debugging
+from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.variables.torch import TorchInGraphFunctionVariable
 from torch._functorch import config as functorch_config
 from torch._functorch.partitioners import default_partition
@@ -371,6 +373,21 @@ def test_calls_that_are_wrong_only_in_one_graph_are_the_culprit(monkeypatch: pyt
     # Without any call between the two they are in two graphs, so it is not certain which of the calls are needed.
     body = "b = torch.sinh(a0)\nfor _ in range(2):\n    b = b.exp().cos().atan()\nreturn torch.hypot(b, a0).log()"
     assert _culprit(_program(body, (4,)), "dynamo").text == ""
+
+
+def test_a_wrong_view_of_a_backend_is_not_blamed_on_how_aot_autograd_rewrites_views() -> None:
+    def compiled(gm: Any, example_inputs: Any) -> Any:
+        for node in gm.graph.nodes:
+            if node.target is torch.ops.aten.select.int:
+                node.args = (*node.args[:2], node.args[2] - 1)
+        gm.recompile()
+        return make_boxed_func(gm.forward)
+
+    subject = of_callable(aot_autograd(fw_compiler=compiled))
+    make = _program("return a0[-1] * 2", (4,))
+    symptom = symptom_of(judge_subject(eager=EagerState(make=make), subject=subject, options=CaseOptions()).verdict)
+    assert symptom.status == Status.FAIL_ACCURACY.value
+    assert find_culprit(make, subject, symptom).text == ""  # operators such as `a[-1]` are no calls
 
 
 def test_code_that_is_used_again_without_a_guard_is_the_culprit(monkeypatch: pytest.MonkeyPatch) -> None:
