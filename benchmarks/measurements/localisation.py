@@ -115,7 +115,7 @@ def _cpu_s() -> float:
 
 
 def rows(issues: Sequence[KnownIssue], *, minimises: bool) -> Iterator[Row]:
-    """The rows, each as soon as it is there."""
+    """Yield a row for each issue, as soon as it is measured."""
     for issue in issues:
         try:
             yield measured(issue, minimises=minimises)

@@ -172,7 +172,7 @@ def row_of(issue: KnownIssue, limit_s: float) -> Row | None:
 
 
 def rows(issues: Sequence[KnownIssue], limit_s: float) -> Iterator[Row]:
-    """The rows of issues that show here, each as soon as it is there."""
+    """Yield a row for each issue whose program differs from eager on this machine."""
     for issue in issues:
         try:
             row = row_of(issue, limit_s)

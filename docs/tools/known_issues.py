@@ -43,7 +43,7 @@ def run_of(db: str) -> Iterator[tuple[str, list[End]]]:
 
 
 def lines_of(path: Path, ledger: Ledger) -> Iterator[tuple[str, list[End]]]:
-    """The version of torch and the end of each line that `torch-oracle issues --run --json` wrote."""
+    """Read what `torch-oracle issues --run --json` wrote: the version of torch, and how the program of each line ended."""
     for line in path.read_text(encoding="utf-8").splitlines():  # lines about entries that are gone are left out
         told = json.loads(line)
         issue = ledger.of_id(told["id"])

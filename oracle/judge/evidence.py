@@ -56,7 +56,9 @@ class Evidence:
     promises: Promises = field(default_factory=Promises)
     draws: bool = False  # eager draws random numbers
     is_random: bool = False  # eager's result depends on them
-    most_also: int = 20  # further symptoms kept in the verdict; a wrong model has thousands
+    most_also: int = (
+        20  # symptoms that the verdict lists besides the first; a model may have thousands of wrong tensors
+    )
     graphs: int | None = (
         None  # number of graphs the subject compiled; with 0 it ran eager, and agreement proves nothing
     )

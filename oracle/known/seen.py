@@ -53,7 +53,7 @@ class Seen:
         return tuple(sorted(self.by_torch, key=_version_key))
 
     def measured(self, case: str, torch_version: str) -> Endings:
-        """Endings of a case that were measured with this version of torch ("2.13.0+cpu")."""
+        """How a case ended on each subject with this version of torch ("2.13.0+cpu"), as far as it was measured."""
         return self.by_torch.get(minor_of(torch_version), {}).get(case, {})
 
     def endings(self, case: str, torch_version: str) -> Endings:

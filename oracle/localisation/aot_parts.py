@@ -135,7 +135,9 @@ def _aliases_in_eager(graph: Callable[..., Any], args: Sequence[Any]) -> list[_A
         with quiet, modes[0]:
             given = _copies(args)
             results = graph(*given)
-    except Exception:  # whatever the graph needs that copies lack, such as a gradient
+    except (
+        Exception
+    ):  # the graph may need what the copies lack, such as a gradient; then nothing is known, and nothing is blamed
         return []
     return [_alias(at, given, results) for at in range(len(results))]
 
@@ -202,7 +204,7 @@ def _corrected(metadata: Any, aliases: Sequence[_Alias]) -> tuple[Any, list[str]
 
 
 def _base_of(alias: _Alias, said: Any, results: Sequence[Any]) -> tuple[OutputType, int, str] | None:
-    """The type of a result, the number of its base, and the statement in words; None if the analysis may say what it says."""
+    """The right type of a result, the number of its base, and a sentence about it; None if the analysis is right already."""
     if said.output_type not in _OWN_MEMORY:
         return None
     if alias.argument is not None:
@@ -380,7 +382,7 @@ def _view_by_strides(
             return result
         if (result.dtype, result.is_conj(), result.is_neg()) != (base.dtype, base.is_conj(), base.is_neg()):
             return result
-        if _layout(result) == _layout(base):  # such as that of `detach`, whose meaning is another one
+        if _layout(result) == _layout(base):  # a view such as `detach`, which does more than give strides
             return result
         return torch.ops.aten.as_strided.default(base, result.size(), result.stride(), result.storage_offset())
 

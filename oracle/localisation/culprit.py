@@ -337,7 +337,7 @@ class _Search:
         return len(self._make().program.calls) > 1
 
     def _of_calls(self, seen: SeenInFront) -> Culprit:
-        """A call that is captured wrongly, or calls that are if they are in one graph.
+        """The call that is captured wrongly. Some calls are wrong only together, if Dynamo captures them in the same graph.
 
         A program that breaks the graph itself may be wrong because of where it does, and not because of a call.
         """

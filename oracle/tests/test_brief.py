@@ -34,7 +34,7 @@ def state_of(*calls: Call, source: str = SOURCE) -> EagerState:
 
 
 def backend_of(change: Callable[[torch.Tensor, int], torch.Tensor]) -> Subject:
-    """A backend that changes each result, with the number of its call."""
+    """A backend whose results are changed by `change(result, number of the call)`."""
 
     def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Backend:
         done = [0]

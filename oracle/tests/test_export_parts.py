@@ -34,7 +34,7 @@ def _function(body: str, *, grad: bool = False, shared: bool = False) -> Callabl
 
 
 def _module(forward: str, *, backward: bool = False) -> Callable[[], Instance]:
-    """A module with a parameter `weight`, a buffer `scale`, and the parameter in a list."""
+    """A module with a parameter `weight`, a buffer `scale`, and a list that holds the parameter too."""
     source = textwrap.dedent("""
         import torch
 

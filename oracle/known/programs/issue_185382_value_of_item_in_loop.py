@@ -1,4 +1,7 @@
-"""addcdiv_ with a value made of .item(), in a loop: after the third step the code of an earlier step is used, with its number."""
+"""A loop reads a number from a tensor (`count.item()`) and gives it to `addcdiv_`.
+
+After the third step AOT autograd's cache returns the graph of an earlier step, which holds the number of that step.
+"""
 
 import torch
 

@@ -150,7 +150,7 @@ class _Look:
         )
 
     def _shows(self, taps: Taps, verdict: Verdict) -> bool:
-        """Whether the graph is wrong, by a verdict on it with all taps if that can tell, else by that without taps."""
+        """Whether the graph is wrong. The verdict with all taps may tell already; if not, the graph is judged without taps."""
         return taps.has_wrong_result(verdict) or self.is_wrong
 
     def _at_once(self, taps: Taps) -> tuple[int, str, Verdict] | None:
