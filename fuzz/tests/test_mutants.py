@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fuzz.mutants import MUTANTS, Mutant
@@ -11,14 +13,15 @@ from oracle.program import Program
 from oracle.program.build import instantiate
 from oracle.records import PlannedCase
 from oracle.subjects.registry import load, resolve
+from oracle.symptom import symptom_of
 from oracle.verdict import Status, Verdict
 
 _IN_PROCESS = [m for m in MUTANTS.values() if not {"crash", "timeout"} & set(m.statuses)]
 
 
-def _verdict(mutant: Mutant, program: Program) -> Verdict:
-    state = EagerState(make=lambda: instantiate(program))
-    return judge_subject(eager=state, subject=load(resolve(mutant.subject)), options=CaseOptions()).verdict
+def _verdict(mutant: Mutant, program: Program, *, is_brief: bool = False) -> Verdict:
+    state, subject = EagerState(make=lambda: instantiate(program)), load(resolve(mutant.subject))
+    return judge_subject(eager=state, subject=subject, options=CaseOptions(), is_brief=is_brief).verdict
 
 
 def test_there_are_enough_of_each_kind() -> None:
@@ -38,6 +41,16 @@ def test_there_are_enough_of_each_kind() -> None:
 def test_a_trigger_shows_the_bug(mutant: Mutant) -> None:
     verdict = _verdict(mutant, mutant.program(mutant.trigger))
     assert verdict.status.value in mutant.statuses, verdict
+
+
+@pytest.mark.parametrize("mutant", _IN_PROCESS, ids=lambda mutant: mutant.name)
+def test_a_brief_verdict_on_three_calls_says_what_the_whole_one_says(mutant: Mutant) -> None:
+    program = mutant.program(mutant.trigger)
+    if len(program.calls) == 1:
+        program = replace(program, calls=program.calls * 3)
+    whole, brief = (_verdict(mutant, program, is_brief=is_brief) for is_brief in (False, True))
+    assert whole.status.is_finding
+    assert symptom_of(brief) == symptom_of(whole)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=lambda mutant: mutant.name)
