@@ -168,6 +168,7 @@ def _trace_with_plan(request: ProgramRequest, plan: InputPlan, fake_mode: FakeTe
         record_module_stack=config.is_export,
         specializes_integers=config.is_export or config.specializes_integers,
         decomposes_aliases=True,
+        records_assertions=not config.is_export,
         pre_dispatch=config.pre_dispatch,
     )
     options = JointOptions(

@@ -50,17 +50,23 @@ class AssertingTrace(Trace):
             if id(condition) in self._asserted or id(condition) in besides:
                 continue
             holds = self._env.create_symboolnode(condition.expr)
-            is_known = self._env.replace(condition.expr) == sympy.true  # the condition itself determines its symbols
-            if id(condition) in self._earlier and not self._can_find(condition.expr if is_known else holds):
+            determines = self._determines_symbols(condition.expr)
+            if id(condition) in self._earlier and not self._can_find(condition.expr if determines else holds):
                 continue
             self._asserted[id(condition)] = condition
             place = condition.stack.user_line() or condition.msg
             message = f"Runtime assertion failed for expression {condition.expr} at {place}"
-            if is_known:
+            if determines:
                 self._assert_unsimplified(condition.expr, holds, message)
             else:
                 torch.ops.aten._assert_scalar.default(holds, message)
         _hoist([node for node in list(graph.nodes)[count:] if _is_of_assertion(node)])
+
+    def _determines_symbols(self, condition: sympy.Basic) -> bool:
+        """Whether the condition, or a part of it, is true only because it was learned: `u0 == 3`, or `u0 == 3 and u1 > 2`."""
+        assert self._env is not None
+        replaced = self._env.replace(condition)
+        return replaced == sympy.true or (isinstance(condition, sympy.And) and replaced != condition)
 
     def _assert_unsimplified(self, condition: sympy.Basic, holds: torch.SymBool, message: str) -> None:
         assert self.recording is not None
@@ -68,7 +74,9 @@ class AssertingTrace(Trace):
         assertion = self.builder.call(torch.ops.aten._assert_scalar.default, (node, message), {})
         assertion.meta["val"] = None
 
-    def trace_function(self, f: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
+    def trace_function(
+        self, f: Callable[..., Any], operands: tuple[Any, ...], *, may_not_run: bool = False
+    ) -> Subgraph:
         """Trace the function, with runtime asserts at the end of its graph."""
         known = {id(condition) for condition in self._conditions()}
 
@@ -80,7 +88,7 @@ class AssertingTrace(Trace):
                 inner.assert_conditions(besides=known)
             return result
 
-        return super().trace_function(asserting, operands)
+        return super().trace_function(asserting, operands, may_not_run=may_not_run)
 
     def innermost_call(self) -> str | None:
         """The key of the innermost module call in `nn_module_stack`."""

@@ -4,7 +4,7 @@ Counterpart: ShapeEnv.var_to_range, axioms, divisible, _maybe_evaluate_static, _
 torch/fx/experimental/symbolic_shapes.py
 Differs: one mechanism for ranges, implications and divisibility. Every comparison of integers is normalised to "a polynomial
 without constant term is in a range" (refimpl.symbolic.polynomials). Learning a condition narrows the polynomial's range, deciding
-one reads the range. A decided condition remains decided, since facts are never removed.
+one reads the range. A decided condition remains decided, since facts are never removed (a region that may not run has a copy).
 """
 
 from __future__ import annotations
@@ -97,6 +97,15 @@ class FactState:
         self._ranges_memo: dict[Terms, Range] = {}
         self._decided: dict[sympy.Basic, bool] = {}
         self._undecided: set[sympy.Basic] = set()
+
+    def copy(self) -> FactState:
+        """The same facts, to which others may be added."""
+        made = FactState()
+        made.ranges, made.term_ranges, made.known = dict(self.ranges), dict(self.term_ranges), dict(self.known)
+        made.excluded = {terms: set(holes) for terms, holes in self.excluded.items()}
+        made.size_like = set(self.size_like)
+        made.version, made._decided = self.version, dict(self._decided)
+        return made
 
     # ------------------------------------------------------------------------------------------------------ ranges
 

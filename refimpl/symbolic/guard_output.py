@@ -28,6 +28,8 @@ class GuardOutput(UnbackedSymbols):
         self.guards: list[ShapeGuard] = []
         self.deferred_runtime_asserts: dict[sympy.Symbol | None, list[RuntimeAssert]] = {}
         self.num_deferred_runtime_asserts = 0
+        # Called with each new runtime assert, before the environment takes its condition as true.
+        self.on_runtime_assert: Callable[[RuntimeAssert], None] | None = None
         self.promises: list[Promise] = []  # the user's specifications of input dimensions
 
     def evaluate_with(self, expr: Any, values: dict[Any, Any]) -> Any:

@@ -392,10 +392,35 @@ class ShapeEnv(GuardOutput):
             return True
         # Stored under its newest symbol: when that symbol is bound, all are.
         newest = max(unbacked, key=self.unbacked.__getitem__, default=None)
-        self.deferred_runtime_asserts.setdefault(newest, []).append(RuntimeAssert(expr, msg, Stack.capture()))
+        assertion = RuntimeAssert(expr, msg, Stack.capture())
+        self.deferred_runtime_asserts.setdefault(newest, []).append(assertion)
         self.num_deferred_runtime_asserts += 1
+        if self.on_runtime_assert is not None:
+            self.on_runtime_assert(assertion)
         self.learn(expr)
         return True
+
+    @contextmanager
+    def facts_of_region(self) -> Generator[None, None, None]:
+        """A block that traces code which may not run, as a branch of `torch.cond`: what it asserts of numbers from data is known
+        to hold inside only. Guards, and facts about symbols that are made inside, stay known."""
+        before, replacements = self.facts.copy(), dict(self.replacements)
+        symbols, guards = set(self._order), len(self.guards)
+        try:
+            yield
+        finally:
+            inside, self.facts = self.facts, before
+            made = [symbol for symbol in inside.ranges if symbol not in symbols]
+            before.ranges.update((symbol, inside.ranges[symbol]) for symbol in made)
+            before.size_like.update(symbol for symbol in made if symbol in inside.size_like)
+            replacements.update((s, self.replacements[s]) for s in made if s in self.replacements)
+            self.replacements = replacements
+            self._replaced.clear()
+            self.replacements_version += 1
+            before.version = inside.version
+            before.changed()
+            for guard in self.guards[guards:]:
+                self.learn(guard.expr)
 
     @contextmanager
     def suppress_guards(self) -> Generator[None, None, None]:

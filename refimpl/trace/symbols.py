@@ -1,6 +1,7 @@
 """Creates the nodes of symbolic numbers (SymInt, SymFloat, SymBool) when an op first uses the number.
 
-Counterpart: torch/fx/experimental/proxy_tensor.py track_tensor, thunkify, fetch_sym_proxy, _sympy_handlers, dedupe_symints
+Counterpart: torch/fx/experimental/proxy_tensor.py track_tensor, thunkify, fetch_sym_proxy, _sympy_handlers, dedupe_symints;
+  torch/fx/passes/runtime_assert.py insert_deferred_runtime_asserts
 Differs: nothing is recorded while the program computes with sizes. A number remembers the operation that made it
 (`SymNode.origin`). Once a number is an argument of an op, the operations it came from become nodes, one per expression.
 
@@ -11,15 +12,18 @@ it; the operation that made it; `sym_size` of a tensor; operations on the parts 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import math
 import operator
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import sympy
 import torch
 
-from refimpl.errors import NotTracked
+from refimpl.errors import NotTracked, UnsupportedByRefimpl
+from refimpl.symbolic.guards import RuntimeAssert
+from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.graph_builder import GraphBuilder
 
 SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
@@ -28,6 +32,7 @@ SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _SIZE = torch.ops.aten.sym_size.int
 _STRIDE = torch.ops.aten.sym_stride.int
 _OFFSET = torch.ops.aten.sym_storage_offset.default
+_ASSERT = torch.ops.aten._assert_scalar.default
 
 _WRAPPERS: dict[type, Callable[[Any], SymbolicNumber]] = {
     int: torch.SymInt,
@@ -92,7 +97,7 @@ class SymbolState:
     """The nodes of a trace's symbolic numbers. The first node wins: the size of an input is never read from a later tensor."""
 
     def __init__(self, builder: GraphBuilder) -> None:
-        self._builder = builder
+        self.builder = builder
         self._nodes: dict[Hashable, torch.fx.Node] = {}
         self._later: dict[Hashable, Callable[[], torch.fx.Node]] = {}
         # Makes a placeholder for a number of the outer trace.
@@ -164,19 +169,19 @@ class SymbolState:
         opposite = (bool, sympy.Eq(*expr.args, evaluate=False)) if name == "Unequality" else None
         if source is not None:
             target, tensor, arguments = source
-            node = self._builder.call(target, (tensor, *arguments), {}, name=target.__name__)
+            node = self.builder.call(target, (tensor, *arguments), {}, name=target.__name__)
         elif opposite in self._first_nodes:
-            node = self._builder.call(torch.sym_not, (self._first_nodes[opposite],), {})
+            node = self.builder.call(torch.sym_not, (self._first_nodes[opposite],), {})
         elif name in _OPERATORS or name in _FOLDS:
             parts = [self._of_original(part, whole) for part in expr.args]
             is_fold = name in _FOLDS
             node = (
-                self._folded(expr, parts, whole) if is_fold else self._builder.call(_OPERATORS[name], tuple(parts), {})
+                self._folded(expr, parts, whole) if is_fold else self.builder.call(_OPERATORS[name], tuple(parts), {})
             )
         else:
             raise NotTracked(_WRAPPERS[whole.pytype](whole))
         self._first_nodes[key] = node
-        self._builder.describe(node, _WRAPPERS[key[0]](type(whole)(expr, whole.shape_env, key[0], None)))
+        self.builder.describe(node, _WRAPPERS[key[0]](type(whole)(expr, whole.shape_env, key[0], None)))
         return node
 
     def _of(self, symnode: Any) -> Any:
@@ -202,12 +207,12 @@ class SymbolState:
         source = self._sources.get(key)
         if source is not None and (origin is None or symnode.expr.is_Symbol):
             target, tensor, arguments = source
-            node = self._builder.call(target, (tensor, *arguments), {}, name=target.__name__)
+            node = self.builder.call(target, (tensor, *arguments), {}, name=target.__name__)
         elif origin is not None:
-            node = self._builder.call(origin.function, self._operands(origin.operands), {})
+            node = self.builder.call(origin.function, self._operands(origin.operands), {})
         else:
             node = self._of_expression(symnode)
-        self._builder.describe(node, _WRAPPERS[symnode.pytype](symnode))
+        self.builder.describe(node, _WRAPPERS[symnode.pytype](symnode))
         return node
 
     def _operands(self, operands: Any) -> tuple[Any, ...]:
@@ -224,18 +229,18 @@ class SymbolState:
             raise NotTracked(_WRAPPERS[symnode.pytype](symnode))
         parts = [self._of_part(part, symnode) for part in expr.args]
         if name in _OPERATORS:
-            return self._builder.call(_OPERATORS[name], tuple(parts), {})
+            return self.builder.call(_OPERATORS[name], tuple(parts), {})
         return self._folded(expr, parts, symnode)
 
     def _folded(self, expr: sympy.Basic, parts: Sequence[Any], whole: Any) -> Any:
         """Binary calls for an n-ary sum, product, maximum ... The caller describes the last one's node."""
         node = parts[0]
         for count, part in enumerate(parts[1:], 2):
-            node = self._builder.call(_FOLDS[type(expr).__name__], (node, part), {})
+            node = self.builder.call(_FOLDS[type(expr).__name__], (node, part), {})
             if count < len(parts):
                 done = expr.func(*expr.args[:count])
                 pytype = _pytype(done)
-                self._builder.describe(node, _WRAPPERS[pytype](type(whole)(done, whole.shape_env, pytype, None)))
+                self.builder.describe(node, _WRAPPERS[pytype](type(whole)(done, whole.shape_env, pytype, None)))
         return node
 
     def _of_part(self, expr: sympy.Basic, whole: Any) -> Any:
@@ -251,6 +256,65 @@ class SymbolState:
             return node
         part = type(whole)(expr, whole.shape_env, pytype, None)
         return self._of(part)
+
+
+class Assertions:
+    """The runtime asserts of one trace: `aten._assert_scalar` nodes for conditions that its ShapeEnv defers to run time.
+
+    What a program asserts of numbers that it reads from data, as `torch._check(n > 3)` does, is recorded at the place of the
+    check, so that it keeps its order among other effects.
+    """
+
+    def __init__(self, symbols: SymbolState, shape_env: ShapeEnv, is_recording: Callable[[], bool]) -> None:
+        self._symbols = symbols
+        self._env = shape_env
+        self._is_recording = is_recording
+        # Asserts of numbers without a node: the operator that makes them is running.
+        self._waiting: list[RuntimeAssert] = []
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """A block whose runtime asserts become nodes of this trace. Blocks of inner traces may lie within it."""
+        outer, self._env.on_runtime_assert = self._env.on_runtime_assert, self._add
+        try:
+            yield
+            self._record_waiting()
+        finally:
+            self._env.on_runtime_assert = outer
+        if self._waiting:
+            lost = self._waiting[0]
+            raise UnsupportedByRefimpl(
+                seen=f"{lost.expr}, asserted at {lost.stack.user_line() or lost.msg}: the graph does not compute its numbers",
+                supported="assertions of numbers that the traced function reads or computes",
+                do="assert it in the function that reads the number",
+            )
+
+    def _add(self, assertion: RuntimeAssert) -> None:
+        if not self._is_recording():
+            return  # the tracer asked, not the program
+        self._waiting.append(assertion)
+        self._record_waiting()
+
+    def _record_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for assertion in waiting:
+            node = self._node_of(assertion.expr)
+            if node is None:
+                self._waiting.append(assertion)
+                continue
+            place = assertion.stack.user_line() or assertion.msg
+            message = f"Runtime assertion failed for expression {assertion.expr} at {place}"
+            self._symbols.builder.call(_ASSERT, (node, message), {}).meta["val"] = None
+
+    def _node_of(self, condition: sympy.Basic) -> Any:
+        """The node of a condition as the program stated it, or None if one of its numbers has no node yet."""
+        holds = self._env.create_symboolnode(condition)
+        try:
+            if isinstance(holds, torch.SymBool) and holds.node.expr == condition:
+                return self._symbols.node_of(holds)
+            return self._symbols.node_of_condition(holds, condition)
+        except NotTracked:
+            return None
 
 
 def _key(symnode: Any) -> Hashable:

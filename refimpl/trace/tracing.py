@@ -39,7 +39,7 @@ from refimpl.trace.pre_dispatch import PreDispatchRecordingMode, calls_that_are_
 from refimpl.trace.provenance import StackTraceState, TorchFunctionState, emits_stack_traces
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.side_effects import warned_of_globals
-from refimpl.trace.symbols import SYMBOLIC_TYPES
+from refimpl.trace.symbols import SYMBOLIC_TYPES, Assertions
 
 
 class Trace:
@@ -96,8 +96,12 @@ class Trace:
         """
         return self.trace_function(f, args).graph_module
 
-    def trace_function(self, f: Callable[..., Any], operands: tuple[Any, ...]) -> Subgraph:
-        """As `subgraph`; returns the function's result and the values it closes over as well."""
+    def trace_function(
+        self, f: Callable[..., Any], operands: tuple[Any, ...], *, may_not_run: bool = False
+    ) -> Subgraph:
+        """As `subgraph`; returns the function's result and the values it closes over as well.
+
+        may_not_run: what the function asserts of numbers that are read from data is not known to hold after it."""
         child = type(self)(self.options, parent=self)
         if self.fake_mode is None:
             # On copies, because a function that mutates its operands must do so only when the operator runs.
@@ -107,8 +111,10 @@ class Trace:
         records_origins = getattr(shape_env, "records_origins", None)
         if records_origins is not None:  # off while an operator's kernel runs (RecordingMode.__torch_dispatch__)
             shape_env.records_origins = True
+        may_not_run = may_not_run and isinstance(shape_env, ShapeEnv)
         try:
-            graph_module = child.run(in_plain_containers(f), operands)
+            with shape_env.facts_of_region() if may_not_run else contextlib.nullcontext():
+                graph_module = child.run(in_plain_containers(f), operands)
         finally:
             if records_origins is not None:
                 shape_env.records_origins = records_origins
@@ -130,6 +136,10 @@ class Trace:
             if isinstance(recording, PreDispatchRecordingMode):
                 stack.enter_context(calls_that_are_no_ops(recording))
             stack.enter_context(recording)
+            shape_env = None if self.fake_mode is None else self.fake_mode.shape_env
+            if options.records_assertions and isinstance(shape_env, ShapeEnv):
+                assertions = Assertions(recording.symbols, shape_env, lambda: recording.is_recording)
+                stack.enter_context(assertions.recorded())
             yield
 
     @contextlib.contextmanager

@@ -6,6 +6,7 @@ torch/_higher_order_ops/cond.py _merge_output
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +28,22 @@ class Body:
     """A function given to an operator, run on values: its graph, and its result as leaves and a tree."""
 
     def __init__(
-        self, domain: SymbolicDomain, what: str, function: Any, args: Sequence[Value], graph: SubGraph | None = None
+        self,
+        domain: SymbolicDomain,
+        what: str,
+        function: Any,
+        args: Sequence[Value],
+        graph: SubGraph | None = None,
+        *,
+        may_not_run: bool = False,
     ) -> None:
         self._state = domain.state
         self.graph = SubGraph(domain.state.graph) if graph is None else graph
         self.what = what
         given = [function, SequenceValue(tuple, [*args])]
-        result = run_body(domain, self.graph, polyfills.called, given, what=what)
+        region = domain.state.shape_env.facts_of_region() if may_not_run else contextlib.nullcontext()
+        with region:  # what a branch of torch.cond asserts of numbers from data is not known to hold after it
+            result = run_body(domain, self.graph, polyfills.called, given, what=what)
         self.leaves, self.tree = flatten(result, domain.state.realize)
 
     def check(self, *, may_have_ints: bool = False) -> None:

@@ -73,7 +73,8 @@ def _cond(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
     if not isinstance(pred, TensorValue) or pred.fake.numel() != 1:
         raise GraphBreak("op_raises_on_fake", what="torch.cond", error="RuntimeError")
     with one_instruction(domain):
-        ways = [Body(domain, "torch.cond", function, domain.elements(operands)) for function in (true_fn, false_fn)]
+        given = domain.elements(operands)
+        ways = [Body(domain, "torch.cond", function, given, may_not_run=True) for function in (true_fn, false_fn)]
         tree = _one_tree("torch.cond", [way.tree for way in ways])
         for way in ways:
             way.check(may_have_ints=True)
@@ -142,7 +143,8 @@ def _while_loop(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
         bodies = []
         for graph, function in zip(graphs, (cond_fn, body_fn), strict=True):
             given = unflatten(iter([_carried(domain, graph, leaf) for leaf in leaves]), tree, domain.put)
-            bodies.append(Body(domain, "while_loop", function, domain.elements(given), graph))
+            may_not_run = function is body_fn
+            bodies.append(Body(domain, "while_loop", function, domain.elements(given), graph, may_not_run=may_not_run))
         cond, body = bodies
         if not _is_condition(cond):
             raise GraphBreak("op_raises_on_fake", what="while_loop", error="RuntimeError")

@@ -62,7 +62,7 @@ class Recording(Protocol):
     builder: GraphBuilder
     fake_mode: FakeTensorMode | None
     reused_graphs: dict[Any, Any]  # for rules that make one graph for several calls
-    trace_function: Callable[[Callable[..., Any], tuple[Any, ...]], Subgraph]
+    trace_function: Callable[..., Subgraph]  # (function, operands, *, may_not_run=False)
 
     def node_of(self, value: Any) -> Any: ...
     def can_find(self, value: Any) -> bool: ...
@@ -87,11 +87,11 @@ class HigherOrderCall:
         """The trace's shape env; None if it has none."""
         return None if self.fake_mode is None else self.fake_mode.shape_env
 
-    def trace(self, function: Callable[..., Any], operands: Sequence[Any]) -> Subgraph:
-        """Trace the function on the operands (on copies of them in real mode)."""
+    def trace(self, function: Callable[..., Any], operands: Sequence[Any], *, may_not_run: bool = False) -> Subgraph:
+        """Trace the function on the operands (on copies of them in real mode). may_not_run: as a branch of torch.cond."""
         if isinstance(function, TracedFunction):
             return function.subgraph
-        return self.recording.trace_function(function, tuple(operands))
+        return self.recording.trace_function(function, tuple(operands), may_not_run=may_not_run)
 
     def lifted(self, *subgraphs: Subgraph) -> list[Any]:
         """The closed-over values of all subgraphs, which become operands of each.

@@ -30,7 +30,7 @@ _COMPARED = ("dtype", "device", "layout", "is_quantized")  # must be equal in bo
 
 def cond(call: HigherOrderCall, pred: Any, true_fn: Function, false_fn: Function, operands: Any = ()) -> Recorded:
     """Node: cond(pred, true_graph_0, false_graph_0, operands)."""
-    true_graph, false_graph = call.trace(true_fn, operands), call.trace(false_fn, operands)
+    true_graph, false_graph = (call.trace(function, operands, may_not_run=True) for function in (true_fn, false_fn))
     lifted = with_shared_operands((true_graph, false_graph))
     true_node, false_node = call.attach(
         {"true_graph_": true_graph.graph_module, "false_graph_": false_graph.graph_module}
@@ -104,7 +104,7 @@ def _loop_graphs(
     # Fresh fakes, because a constant in the initial carry is not constant in later iterations.
     operands = [call.fresh(x) if isinstance(x, FakeTensor) else x for x in initial]
     loop_cond = call.trace(cond_fn, (*operands, *additional))
-    loop_body = call.trace(body_fn, (*operands, *additional))
+    loop_body = call.trace(body_fn, (*operands, *additional), may_not_run=True)
     check_same_containers("while_loop", "the carry", tuple(initial), "what the body returns", tuple(loop_body.result))
     for before, after in zip(initial, loop_body.result, strict=True):
         check_like("while_loop", "the carry", before, "what the body returns", after)

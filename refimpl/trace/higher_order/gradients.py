@@ -32,7 +32,7 @@ def cond(
 ) -> Any:
     """Run torch's operator, `call(pred, true_fn, false_fn, operands)`, as an autograd Function if gradients are needed."""
     functions = (true_fn, false_fn)
-    subgraphs = [trace_function(function, tuple(operands)) for function in functions]
+    subgraphs = [trace_function(function, tuple(operands), may_not_run=True) for function in functions]
     lifted = with_shared_operands(subgraphs)
     branches = [TracedFunction(subgraph) for subgraph in subgraphs]
     inputs = [*operands, *lifted]
