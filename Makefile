@@ -24,10 +24,10 @@ READY    = $(VENV)/.ready
 CHANGED  = $(if $(filter-out file,$(origin TORCH)),$(if $(filter-out $(TORCH),$(shell cat $(READY) 2>/dev/null)),FORCE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test lint fix accept bench battery steady check gpu processors versions clean compiler-check FORCE
+.PHONY: help setup sweep test test-postgres lint fix accept bench battery steady check gpu processors versions clean compiler-check FORCE
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 sweep: $(READY) compiler-check  ## run operators and models through the compilers, print the table (ARGS=...)
 	@$(BIN)/torch-oracle sweep $(ARGS)
@@ -37,6 +37,10 @@ test check accept: export PYTHONDONTWRITEBYTECODE :=
 
 test: $(READY) compiler-check  ## tests of torch-oracle itself, without the slow ones and those for a GPU
 	@$(PYTEST) -m "not slow and not gpu" -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-postgres: $(READY)  ## tests of the results store on a PostgreSQL server, which is installed if absent (Debian, as root)
+	@$(PIP) install --quiet -c $(VENV)/constraints.txt -e '.[postgres]'
+	@$(BIN)/python docs/tools/postgres.py
 
 lint: $(READY)  ## ruff, layering, types, generated documents
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The commands `torch-oracle show | compare | gate | export | merge`, as typer functions.
+"""The commands `torch-oracle show | compare | gate | export | merge | migrate`, as typer functions.
 
 Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed). Bad input raises UsageError, which the command line prints.
 """
@@ -27,6 +27,7 @@ from results.merge import merge as merge_runs
 from results.render import markdown, one_line
 from results.render import show as show_tables
 from results.report import GROUPS_SHOWN, case_text, is_match, run_line, show_run
+from results.schema import DATABASE_VERSION
 from results.store import LATEST, RunInfo, Store
 from results.tables import frame
 
@@ -204,6 +205,14 @@ def merge(
         *(f"shard {shard} is absent" for shard in merged.absent_shards),
     ]
     sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))
+
+
+def migrate(
+    db: Annotated[str, typer.Argument(help="Database: a SQLite file or a URL.")] = DEFAULT_DB,
+) -> None:
+    """Bring a database of an older version of torch-oracle up to date. Nothing is done to a current one."""
+    with Store.open(db, create=False) as store:
+        sys.stdout.write(one_line(f"{store.location} has schema version {DATABASE_VERSION}") + "\n")
 
 
 def _load(text: str) -> tuple[RunInfo, list[Record]]:

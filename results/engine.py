@@ -1,12 +1,14 @@
 """Open a results database, SQLite by path or PostgreSQL by URL, and translate its errors for the user.
 
-A database of another program, or with a newer schema, is refused before anything is written to it.
+A database of another program, or with a newer schema, is refused before anything is written to it. One with an older schema is
+migrated when it is opened for writing; a reader is told to migrate it.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,10 +21,13 @@ from sqlalchemy import event
 from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 
 from oracle.errors import UsageError
-from oracle.records import SCHEMA_VERSION
-from results.schema import META, METADATA, RESULTS_VIEW
+from results.schema import DATABASE_VERSION, HEAD_REVISION, META, METADATA, REVISION, VIEWS
 
 BUSY_TIMEOUT_S: Final = 30.0  # time that a writer waits for another writer of the same file
+_CACHE_KIB: Final = (
+    32 * 1024
+)  # of SQLite's pages in memory; its default, 2 MB, does not hold the indices of a large database
+_CHECKPOINT_PAGES: Final = 8000  # 32 MB of log
 _SCHEMA_LOCK: Final = 0x0AC1E  # PostgreSQL advisory lock, so that shards that start together create the tables once
 
 
@@ -115,14 +120,15 @@ def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: boo
             expected=f"a directory to put {path.name} in",
             do=f"mkdir -p {path.parent}",
         )
-    has_schema = False
+    version = 0
     if exists and path.stat().st_size > 0:
         # Inspected read-only first, since even setting the journal mode changes the file.
         inspector = _sqlite_engine(path, read_only=True)
         try:
-            has_schema = _check_schema(inspector, location)
+            version = _check_schema(inspector, location, read_only=read_only)
         finally:
             inspector.dispose()
+    has_schema = version > 0
     if read_only or (has_schema and not _is_writable(path)):
         if not read_only:
             raise _read_only(location)
@@ -140,8 +146,7 @@ def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: boo
             raw.cursor().execute("PRAGMA journal_mode=WAL")
         finally:
             raw.close()
-        if not has_schema:
-            _create_schema(engine)
+        _bring_up_to_date(engine, location, version)
     except BaseException:
         engine.dispose()
         if is_made_here:
@@ -168,8 +173,12 @@ def _sqlite_engine(path: Path, *, read_only: bool) -> sa.Engine:
         # NORMAL, not FULL: a commit is in the kernel's page cache when it returns, so kill -9 of this process loses nothing. A
         # power loss can drop the last commits but not corrupt the file, and a sweep is resumable. FULL costs an fsync per append.
         connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
         if read_only:
             connection.execute("PRAGMA query_only=ON")
+        else:
+            # Fewer and larger moves of the log into the file, each of which waits for the disk.
+            connection.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
         return connection
 
     engine = sa.create_engine("sqlite://", creator=connect, poolclass=sa.pool.QueuePool)
@@ -222,10 +231,11 @@ def _open_postgres(location: Location, *, create: bool, read_only: bool) -> sa.E
             do="pip install 'torch-oracle[postgres]'",
         ) from error
     try:
-        if not _check_schema(engine, location):
-            if read_only or not create:
-                raise _no_schema(location)
-            _create_schema(engine)
+        version = _check_schema(engine, location, read_only=read_only)
+        if not version and (read_only or not create):
+            raise _no_schema(location)
+        if not read_only:
+            _bring_up_to_date(engine, location, version)
     except BaseException:
         engine.dispose()
         raise
@@ -235,8 +245,11 @@ def _open_postgres(location: Location, *, create: bool, read_only: bool) -> sa.E
 # ------------------------------------------------------------------------------------------------------------ schema
 
 
-def _check_schema(engine: sa.Engine, location: Location) -> bool:
-    """True if the schema is ours and current, False if there are no tables. Raises UsageError for anything else."""
+def _check_schema(engine: sa.Engine, location: Location, *, read_only: bool) -> int:
+    """The version of our schema, 0 if there are no tables.
+
+    Raises UsageError for other tables, for a newer version, and for an older one if the database is to be read only.
+    """
     with engine.connect() as connection:
         tables = sa.inspect(connection).get_table_names()
         if META.name not in tables:
@@ -246,36 +259,61 @@ def _check_schema(engine: sa.Engine, location: Location) -> bool:
                     expected="a database of torch-oracle, or an empty one",
                     do="name another database with --db",
                 )
-            return False
-        value = connection.execute(sa.select(META.c.value).where(META.c.key == "schema_version")).scalar()
+            return 0
+        value = _version(connection)
     if value is None or not value.isdecimal():
         raise UsageError(
             seen=f"{location} with schema version {value!r}", expected="a number", do="restore the file from a copy"
         )
-    if int(value) > SCHEMA_VERSION:
+    if int(value) > DATABASE_VERSION:
         raise UsageError(
             seen=f"{location} has schema version {value}",
-            expected=f"at most {SCHEMA_VERSION}; nothing was written",
+            expected=f"at most {DATABASE_VERSION}; nothing was written",
             do="upgrade torch-oracle to the version that wrote it, or name another database with --db",
         )
-    if int(value) < SCHEMA_VERSION:
+    if int(value) < DATABASE_VERSION and read_only:
         raise UsageError(
             seen=f"{location} has the older schema version {value}",
-            expected=f"version {SCHEMA_VERSION}; nothing was written",
-            do="keep it with the torch-oracle that wrote it, and name a new database with --db",
+            expected=f"version {DATABASE_VERSION}",
+            do=f"torch-oracle migrate {location} brings it up to date; older versions of torch-oracle cannot read it then",
         )
-    return True
+    return int(value)
 
 
-def _create_schema(engine: sa.Engine) -> None:
+def _bring_up_to_date(engine: sa.Engine, location: Location, version: int) -> None:
+    """Create the schema, or migrate an older one, in one transaction."""
+    if version == DATABASE_VERSION:
+        return
     with engine.connect().execution_options(is_write=True) as connection, connection.begin():
         if engine.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_SCHEMA_LOCK)))
-        if META.name in sa.inspect(connection).get_table_names():
-            return  # another process was first
-        METADATA.create_all(connection, checkfirst=False)
-        connection.exec_driver_sql(RESULTS_VIEW)
-        connection.execute(sa.insert(META), [{"key": "schema_version", "value": str(SCHEMA_VERSION)}])
+        # Asked again, since another process may have been first.
+        if META.name not in sa.inspect(connection).get_table_names():
+            METADATA.create_all(connection, checkfirst=False)
+            connection.execute(sa.insert(META), [{"key": "schema_version", "value": str(DATABASE_VERSION)}])
+            connection.execute(sa.insert(REVISION), [{"version_num": HEAD_REVISION}])
+            _make_views(connection)
+            return
+        before = _version(connection)
+        if int(before or 0) == DATABASE_VERSION:
+            return
+        from results import migrations  # noqa: PLC0415  alembic is slow to import, and only a migration needs it
+
+        for name in VIEWS:
+            connection.exec_driver_sql(f"DROP VIEW IF EXISTS {name}")
+        migrations.upgrade(connection)
+        connection.execute(sa.update(META).where(META.c.key == "schema_version").values(value=str(DATABASE_VERSION)))
+        _make_views(connection)
+    sys.stderr.write(f"{location}: migrated from schema version {before} to {DATABASE_VERSION}\n")
+
+
+def _make_views(connection: sa.Connection) -> None:
+    for name, (_, query) in VIEWS.items():
+        connection.exec_driver_sql(f"CREATE VIEW {name} AS {query}")
+
+
+def _version(connection: sa.Connection) -> str | None:
+    return connection.execute(sa.select(META.c.value).where(META.c.key == "schema_version")).scalar()
 
 
 # ------------------------------------------------------------------------------------------------------------ errors

@@ -50,7 +50,7 @@ def from_json_lines(text: str) -> list[Record]:
 
 
 def to_csv(records: Iterable[Record]) -> str:
-    """One row per record with the columns of results.schema.FLAT_COLUMNS, then `issue` and `observed` (of known issues).
+    """One row per record with the columns of results.schema.FLAT_COLUMNS.
 
     Lists are JSON; unknown values are empty. Text that a spreadsheet would take for a formula starts with an apostrophe (see
     `_csv`); JSON lines and Parquet have all text unchanged.
@@ -59,8 +59,8 @@ def to_csv(records: Iterable[Record]) -> str:
     for record in records:
         row = flatten(record)
         cells = [json.dumps(row[name]) if isinstance(row[name], tuple) else row[name] for name in FLAT_NAMES]
-        rows.append([*cells, record.verdict.issue, record.verdict.observed])
-    return _csv((*FLAT_NAMES, "issue", "observed"), rows)
+        rows.append(cells)
+    return _csv(FLAT_NAMES, rows)
 
 
 # Columns of PyTorch's benchmarks from Dynamo's counters. Those that records do not have are empty.

@@ -2,14 +2,19 @@
 
 `flatten` turns a record into a flat row, and `unflatten` is its inverse. Fields without a column, which a later version of
 `Verdict`, `Measurements` or `Record` may add, are stored in `extra`.
+
+A change of the SQL tables raises DATABASE_VERSION and brings a migration (`results.migrations`). Views are made anew by each
+migration, so that they are written here only.
 """
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, fields, is_dataclass
+from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 import sqlalchemy as sa
@@ -99,6 +104,8 @@ RECORD_COLUMNS: Final = (
     _column("started_at", "text", "record.started_at", "ISO 8601, UTC"),
     _column("traceback", "text", "record.traceback", "tail of the traceback of the subject's exception or crash"),
     _column("schema_version", "int", "record.schema_version", "schema the record was written with"),
+    _column("issue", "text", "verdict.issue", "id of the known issue that the ledger names; empty for none"),
+    _column("observed", "text", "verdict.observed", "status without the ledger, for a known issue; else empty"),
 )
 
 FLAT_COLUMNS: Final = CASE_COLUMNS + RECORD_COLUMNS
@@ -119,7 +126,7 @@ _BY_SECTION: Final = {
     section: tuple(column for column in RECORD_COLUMNS if column.section == section) for section in _SECTION_TYPES
 }
 # Fields without a column, with the default that is not written.
-_EXTRA_FIELDS: Final = {
+_EXTRA_FIELDS: Final[Mapping[str, tuple[Field[Any], ...]]] = {
     section: tuple(
         f for f in fields(cls) if f.name not in _STRUCTURE and f.name not in {c.field for c in _BY_SECTION[section]}
     )
@@ -132,29 +139,72 @@ def flatten(record: Record) -> dict[str, Any]:
 
     Lists become tuples, the status a word, the seed text. NaN stays NaN.
     """
+    row = dict(zip(CASE_NAMES, _case_values(record), strict=True))
+    row |= zip(RECORD_NAMES, _record_values(record), strict=True)
+    row["extra"] = _extra(record)
+    return row
+
+
+CASE_NAMES: Final = tuple(column.name for column in CASE_COLUMNS)
+RECORD_NAMES: Final = tuple(column.name for column in RECORD_COLUMNS)
+_case_values: Final = attrgetter(*(column.field for column in CASE_COLUMNS))
+# Consecutive columns of one section, with a function that reads them all from that section.
+_READERS: Final = tuple(
+    (section, len(fields), attrgetter(*fields) if len(fields) > 1 else attrgetter(fields[0], fields[0]))
+    for section, fields in (
+        (section, [column.field for column in columns])
+        for section, columns in groupby(RECORD_COLUMNS, key=lambda column: column.section)
+    )
+)
+_STATUS: Final = RECORD_NAMES.index("status")
+_SEED: Final = RECORD_NAMES.index("seed")
+
+
+def _sections(record: Record) -> dict[str, Any]:
     verdict = record.verdict
-    row: dict[str, Any] = {column.name: getattr(record, column.field) for column in CASE_COLUMNS}
+    return {
+        "verdict": verdict,
+        "worst": verdict.worst,
+        "compared": verdict.compared,
+        "measurements": record.measurements,
+        "record": record,
+    }
+
+
+def _record_values(record: Record) -> list[Any]:
+    """The values of RECORD_COLUMNS, None for those of an absent section."""
+    sections = _sections(record)
+    values: list[Any] = []
+    for section, count, read in _READERS:
+        value = sections[section]
+        values.extend(read(value)[:count] if value is not None else [None] * count)
+    values[_STATUS] = record.verdict.status.value
+    values[_SEED] = str(record.seed)
+    return values
+
+
+def _extra(record: Record) -> str:
     extra: dict[str, dict[str, Any]] = {}
-    sections = ("verdict", verdict), ("worst", verdict.worst), ("compared", verdict.compared)
-    for section, value in (*sections, ("measurements", record.measurements), ("record", record)):
-        for column in _BY_SECTION[section]:
-            row[column.name] = None if value is None else getattr(value, column.field)
-        if _EXTRA_FIELDS[section] and value is not None:
-            kept = {f.name: getattr(value, f.name) for f in _EXTRA_FIELDS[section]}
-            kept = {f.name: _plain(kept[f.name]) for f in _EXTRA_FIELDS[section] if kept[f.name] != f.default}
+    for section, value in _sections(record).items():
+        if value is not None:
+            kept = {f.name: _plain(own) for f in _EXTRA_FIELDS[section] if (own := getattr(value, f.name)) != f.default}
             if kept:
                 extra[section] = kept
-    row["status"] = verdict.status.value
-    row["seed"] = str(record.seed)
-    row["extra"] = json.dumps(extra) if extra else ""
-    return row
+    return json.dumps(extra) if extra else ""
 
 
 def _plain(value: Any) -> Any:
     """The value for JSON: tuples of dataclasses become lists of objects."""
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+    if not is_dataclass(value) or isinstance(value, type):
+        return value
+    return {name: _plain(getattr(value, name)) for name in _names(type(value))}
+
+
+@cache
+def _names(cls: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(cls))
 
 
 def unflatten(row: Mapping[str, Any], *, run_id: str) -> Record:
@@ -181,6 +231,13 @@ def unflatten(row: Mapping[str, Any], *, run_id: str) -> Record:
 # ------------------------------------------------------------------------------------------------------- SQL tables
 
 
+def safe_text(value: str) -> str:
+    """The text as every database can hold it. Also makes a plain string of a subclass of str."""
+    if value.isascii() and "\0" not in value:
+        return str(value)
+    return value.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 class SafeText(TypeDecorator[str]):
     """Text for every database: NUL and lone surrogates, which occur in tracebacks, become backslash escapes."""
 
@@ -188,9 +245,7 @@ class SafeText(TypeDecorator[str]):
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: sa.Dialect) -> str | None:
-        if value is None or (value.isascii() and "\0" not in value):
-            return value
-        return value.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+        return None if value is None else safe_text(value)
 
 
 class JsonList(TypeDecorator[tuple[Any, ...]]):
@@ -200,9 +255,7 @@ class JsonList(TypeDecorator[tuple[Any, ...]]):
     cache_ok = True
 
     def process_bind_param(self, value: Iterable[Any] | None, dialect: sa.Dialect) -> str | None:
-        if value is None:
-            return None
-        return json.dumps(list(value)) if value else "[]"
+        return _list_text(value)
 
     def process_result_value(self, value: str | None, dialect: sa.Dialect) -> tuple[Any, ...] | None:
         if value is None:
@@ -229,6 +282,40 @@ META: Final = sa.Table(
     sa.Column("value", SafeText, nullable=False),
 )
 
+# A column of RUNS, its meaning, and where its value is: of several paths the first one that exists.
+FACTS: Final[Mapping[str, tuple[str, tuple[tuple[str | int, ...], ...]]]] = {
+    "torch": ("version of torch", (("worker", "torch"), ("versions", "torch"), ("torch",))),
+    "torch_git": ("commit of torch", (("worker", "torch_git"),)),
+    "triton": ("version of triton", (("versions", "triton"),)),
+    "machine": (
+        "name of the GPU, or else of the processor",
+        (("worker", "devices", 0, "name"), ("cpu_model",), ("machine",), ("platform",)),
+    ),
+    "command": ("the command line, as typed", (("command",),)),
+}
+
+
+def fact_at(data: Any, path: Sequence[str | int]) -> Any:
+    """The value at a path of keys and indices; None where there is none."""
+    for key in path:
+        if isinstance(key, int):
+            data = data[key] if isinstance(data, list) and key < len(data) else None
+        else:
+            data = data.get(key) if isinstance(data, Mapping) else None
+    return data
+
+
+def run_facts(environment: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
+    """The values of the columns FACTS of RUNS; "" for what neither says."""
+    known = {**environment, "command": arguments.get("command")}
+    return {
+        name: next(
+            (str(value) for path in paths if (value := fact_at(known, path)) and not isinstance(value, Mapping)), ""
+        )
+        for name, (_, paths) in FACTS.items()
+    }
+
+
 RUNS: Final = sa.Table(
     "runs",
     METADATA,
@@ -239,6 +326,10 @@ RUNS: Final = sa.Table(
     sa.Column("ended_at", sa.String(40)),
     sa.Column("environment", SafeText, nullable=False),  # JSON
     sa.Column("arguments", SafeText, nullable=False),  # JSON
+    # Facts of the environment and the arguments, for queries; "" where unknown. See `run_facts`.
+    *(sa.Column(name, SafeText, nullable=False, server_default="") for name in FACTS),
+    sa.Column("suites", JsonList, nullable=False, server_default="[]"),  # of the planned cases, in planned order
+    sa.Column("subjects", JsonList, nullable=False, server_default="[]"),
 )
 
 PROGRAMS: Final = sa.Table(
@@ -249,6 +340,10 @@ PROGRAMS: Final = sa.Table(
 )
 
 
+# Columns of a record that are never NULL, with the default of those that came with a migration.
+_NEVER_NULL: Final[Mapping[str, str | None]] = {"status": None, "issue": "", "observed": ""}
+
+
 def _sql_columns(columns: Iterable[FlatColumn]) -> list[sa.Column[Any]]:
     # Columns of a case are never NULL; those of a record may be, except for the status.
     return [
@@ -256,7 +351,8 @@ def _sql_columns(columns: Iterable[FlatColumn]) -> list[sa.Column[Any]]:
             _SQL_NAMES.get(column.name, column.name),
             _SQL_TYPES[column.kind](),
             key=column.name,
-            nullable=column.section != "case" and column.name != "status",
+            nullable=column.section != "case" and column.name not in _NEVER_NULL,
+            server_default=_NEVER_NULL.get(column.name),
         )
         for column in columns
     ]
@@ -271,6 +367,7 @@ CASES: Final = sa.Table(
     sa.Column("program_hash", sa.ForeignKey(PROGRAMS.c.program_hash), nullable=False),
     sa.UniqueConstraint("run", "case_id"),
 )
+sa.Index("cases_by_id", CASES.c.case_id, CASES.c.run)  # the history of a case
 
 RECORDS: Final = sa.Table(
     "records",
@@ -283,43 +380,100 @@ RECORDS: Final = sa.Table(
     sa.Column("nan_columns", JsonList, nullable=False),
     sa.ForeignKeyConstraint(("run", "ordinal"), (CASES.c.run, CASES.c.ordinal)),
 )
-sa.Index("records_by_status", RECORDS.c.run, RECORDS.c.status)
+# Holds all that the list of runs shows of a record, so that counting a run reads no records.
+sa.Index("records_by_status_and_speed", RECORDS.c.run, RECORDS.c.status, RECORDS.c.speedup)
 
-# One row per planned case, for queries by hand. A case without a record is 'missing' in a complete run, and 'not_run' in another
-# one. Databases made before `not_run` existed keep their view, with 'missing' in both.
-RESULTS_VIEW: Final = "CREATE VIEW results AS SELECT runs.run_id, {cases}, {records} FROM cases JOIN runs ON runs.run = cases.run LEFT JOIN records ON records.run = cases.run AND records.ordinal = cases.ordinal".format(  # noqa: E501  one SQL statement
-    cases=", ".join(f"cases.{_SQL_NAMES.get(column.name, column.name)}" for column in CASE_COLUMNS),
-    records=", ".join(
-        f"COALESCE(records.status, CASE runs.state WHEN 'complete' THEN '{Status.MISSING.value}'"
-        f" ELSE '{Status.NOT_RUN.value}' END) AS status"
-        if column.name == "status"
-        else f"records.{column.name}"
-        for column in RECORD_COLUMNS
-    ),
+REVISION: Final = sa.Table(  # alembic's own table, made here so that only a migration needs to import alembic
+    "alembic_version", METADATA, sa.Column("version_num", sa.String(32), primary_key=True)
 )
+DATABASE_VERSION: Final = 2  # in META, for older versions of torch-oracle, which refuse it
+HEAD_REVISION: Final = "v2"  # the newest file of results/migrations/versions
 
-_INTS: Final = tuple(column.name for column in RECORD_COLUMNS if column.kind == "int")
-_FLOATS: Final = tuple(column.name for column in RECORD_COLUMNS if column.kind == "float")
+_STATUS_OR_ABSENT: Final = (
+    f"COALESCE(records.status, CASE runs.state WHEN 'complete' THEN '{Status.MISSING.value}'"
+    f" ELSE '{Status.NOT_RUN.value}' END)"
+)
+_JOINED: Final = (
+    "FROM cases JOIN runs ON runs.run = cases.run"
+    " LEFT JOIN records ON records.run = cases.run AND records.ordinal = cases.ordinal"
+)
+_CASES_SQL: Final = ", ".join(f"cases.{_SQL_NAMES.get(column.name, column.name)}" for column in CASE_COLUMNS)
+_RECORDS_SQL: Final = ", ".join(
+    f"{_STATUS_OR_ABSENT} AS status" if column.name == "status" else f"records.{column.name}"
+    for column in RECORD_COLUMNS
+)
+_FACTS_SQL: Final = ", ".join(f"runs.{name}" for name in FACTS)
+_FINDINGS_SQL: Final = ", ".join(f"'{status.value}'" for status in Status if status.is_finding)
+_PASSES_SQL: Final = f"'{Status.PASS.value}', '{Status.XPASS.value}'"
+
+# Views for queries by hand and for dashboards: name, what a row is, and its query. docs/schema.md describes their columns.
+# A case without a record is 'missing' in a complete run, and 'not_run' in another one.
+VIEWS: Final[Mapping[str, tuple[str, str]]] = {
+    "results": (
+        "one planned case of one run, with its record",
+        f"SELECT runs.run_id, {_CASES_SQL}, {_RECORDS_SQL} {_JOINED}",
+    ),
+    "v_latest": (
+        "one planned case of the latest run, with its record",
+        f"SELECT runs.run_id, {_CASES_SQL}, {_RECORDS_SQL} {_JOINED} WHERE runs.run = (SELECT max(run) FROM runs)",
+    ),
+    "v_case_history": (
+        "one case in one run, with what the run was made with",
+        "SELECT cases.case_id, runs.run, runs.run_id, runs.started_at, runs.state,"
+        f" {_FACTS_SQL}, cases.program_hash, {_STATUS_OR_ABSENT} AS status, records.symptom, records.issue,"
+        " records.speedup, records.speedup_low, records.speedup_high, records.compile_cold_s, records.peak_memory,"
+        f" records.graphs, records.graph_breaks, records.recompiles {_JOINED}",
+    ),
+    "v_runs": (
+        "one run with the counts of its cases",
+        "SELECT runs.run, runs.run_id, runs.state, runs.started_at, runs.ended_at, runs.suites, runs.subjects,"
+        f" {_FACTS_SQL}, (SELECT count(*) FROM cases WHERE cases.run = runs.run) AS planned,"
+        " count(records.status) AS recorded,"
+        f" COALESCE(sum(CASE WHEN records.status IN ({_PASSES_SQL}) THEN 1 ELSE 0 END), 0) AS passed,"
+        f" COALESCE(sum(CASE WHEN records.status IN ({_FINDINGS_SQL}) THEN 1 ELSE 0 END), 0) AS new,"
+        f" COALESCE(sum(CASE WHEN records.status = '{Status.KNOWN.value}' THEN 1 ELSE 0 END), 0) AS known"
+        " FROM runs LEFT JOIN records ON records.run = runs.run GROUP BY runs.run",
+    ),
+}
+
+_INTS: Final = tuple(i for i, column in enumerate(RECORD_COLUMNS) if column.kind == "int")
+_FLOATS: Final = tuple(i for i, column in enumerate(RECORD_COLUMNS) if column.kind == "float")
+_TEXTS: Final = tuple(i for i, column in enumerate(RECORD_COLUMNS) if column.kind == "text")
+_LISTS: Final = tuple(i for i, column in enumerate(RECORD_COLUMNS) if column.kind in ("texts", "ints"))
+RECORD_SQL_NAMES: Final = ("run", "ordinal", *RECORD_NAMES, "extra", "nan_columns")
+CASE_SQL_NAMES: Final = ("run", "ordinal", *(_SQL_NAMES.get(name, name) for name in CASE_NAMES), "program_hash")
 
 
-def record_row(record: Record, *, run: int, ordinal: int) -> dict[str, Any]:
-    """The row of RECORDS for a record. Numbers become int and float, since SQLite stores a numpy integer as a blob."""
-    row = flatten(record)
-    for column in CASE_COLUMNS:
-        del row[column.name]
-    for name in _INTS:
-        if row[name] is not None:
-            row[name] = int(row[name])
+def record_values(record: Record, *, run: int, ordinal: int) -> tuple[Any, ...]:
+    """The values of RECORD_SQL_NAMES as a database driver takes them.
+
+    Numbers become int and float, since SQLite stores a numpy integer as a blob.
+    """
+    values = _record_values(record)
+    for i in _INTS:
+        if values[i] is not None:
+            values[i] = int(values[i])
     nan_columns = []
-    for name in _FLOATS:
-        if row[name] is not None:
-            row[name] = float(row[name])
-            if math.isnan(row[name]):
-                nan_columns.append(name)
-    return row | {"run": run, "ordinal": ordinal, "nan_columns": nan_columns}
+    for i in _FLOATS:
+        if values[i] is not None:
+            values[i] = value = float(values[i])
+            if value != value:
+                nan_columns.append(RECORD_NAMES[i])
+    for i in _TEXTS:
+        if values[i] is not None:
+            values[i] = safe_text(values[i])
+    for i in _LISTS:
+        values[i] = _list_text(values[i])
+    return (run, ordinal, *values, _extra(record), _list_text(nan_columns))
 
 
-def case_row(case: PlannedCase, *, run: int, ordinal: int, program_hash: str) -> dict[str, Any]:
-    """The row of CASES for a planned case."""
-    row: dict[str, Any] = {column.name: getattr(case, column.field) for column in CASE_COLUMNS}
-    return row | {"run": run, "ordinal": ordinal, "program_hash": program_hash}
+def case_values(case: PlannedCase, *, run: int, ordinal: int, program_hash: str) -> tuple[Any, ...]:
+    """The values of CASE_SQL_NAMES for a planned case, as a database driver takes them."""
+    values = [_list_text(value) if isinstance(value, tuple) else safe_text(value) for value in _case_values(case)]
+    return (run, ordinal, *values, program_hash)
+
+
+def _list_text(value: Iterable[Any] | None) -> str | None:
+    if value is None:
+        return None
+    return json.dumps(list(value)) if value else "[]"

@@ -24,17 +24,21 @@ from oracle.verdict import Status, Verdict
 from results.engine import Location, open_engine, reading, writing
 from results.schema import (
     CASE_COLUMNS,
+    CASE_SQL_NAMES,
     CASES,
     PROGRAMS,
     RECORD_COLUMNS,
+    RECORD_SQL_NAMES,
     RECORDS,
     RUNS,
-    case_row,
-    record_row,
+    case_values,
+    record_values,
+    run_facts,
     unflatten,
 )
 
 LATEST: Final = "latest"
+_PARAMETERS: Final = 500  # of one statement; SQLite limits their number
 
 # States of a run. A killed run stays "planning" or "running"; both "running" and "interrupted" can be resumed.
 PLANNING: Final = "planning"
@@ -270,6 +274,7 @@ class StoreTransaction:
             "started_at": started_at or _now(),
             "environment": json.dumps(environment),
             "arguments": json.dumps(arguments),
+            **run_facts(environment, arguments),
         }
         try:
             self._connection.execute(sa.insert(RUNS), [row])
@@ -278,6 +283,7 @@ class StoreTransaction:
 
     def update_run(self, run_id: str, *, environment: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         values = {"environment": json.dumps(environment), "arguments": json.dumps(arguments)}
+        values |= run_facts(environment, arguments)
         self._connection.execute(sa.update(RUNS).where(RUNS.c.run == self._run(run_id)).values(values))
 
     def plan(self, run_id: str, cases: Sequence[PlannedCase]) -> None:
@@ -304,13 +310,14 @@ class StoreTransaction:
             text = json.dumps(case.program, separators=(",", ":"))  # ASCII; key order kept, as it may matter (kwargs)
             program_hash = hashlib.sha256(text.encode()).hexdigest()
             programs[program_hash] = text
-            rows.append(case_row(case, run=run, ordinal=ordinal, program_hash=program_hash))
+            rows.append(case_values(case, run=run, ordinal=ordinal, program_hash=program_hash))
         self._connection.execute(
             self._insert_unless_present(PROGRAMS),
             [{"program_hash": program_hash, "program": text} for program_hash, text in programs.items()],
         )
+        self._note_labels(run, cases)
         try:
-            self._connection.execute(sa.insert(CASES), rows)
+            self._insert(CASES, CASE_SQL_NAMES, rows)
         except IntegrityError as error:
             raise InternalError(f"run {run_id}: {_twice(cases)} is planned twice ({error.orig})") from error
 
@@ -322,9 +329,9 @@ class StoreTransaction:
             for record in of_run:
                 if record.case_id not in ordinals:
                     raise InternalError(f"a record of {record.case_id}, which is not planned in run {run_id}")
-                rows.append(record_row(record, run=run, ordinal=ordinals[record.case_id]))
+                rows.append(record_values(record, run=run, ordinal=ordinals[record.case_id]))
         try:
-            self._connection.execute(sa.insert(RECORDS), rows)
+            self._insert(RECORDS, RECORD_SQL_NAMES, rows)
         except IntegrityError as error:
             raise InternalError(
                 f"a second record of one case among {_twice(records)} ({error.orig}); is another process resuming the run?"
@@ -358,11 +365,26 @@ class StoreTransaction:
 
     def _ordinals(self, run: int, case_ids: Sequence[str]) -> dict[str, int]:
         query = sa.select(CASES.c.case_id, CASES.c.ordinal).where(CASES.c.run == run)
-        # A few ids, as a sweep appends them, are looked up by name. For a large batch reading all is faster, and SQLite limits
-        # the number of parameters.
-        if len(case_ids) <= 500:
-            query = query.where(CASES.c.case_id.in_(case_ids))
-        return {row.case_id: row.ordinal for row in self._connection.execute(query)}
+        found: dict[str, int] = {}
+        for start in range(0, len(case_ids), _PARAMETERS):
+            some = query.where(CASES.c.case_id.in_(case_ids[start : start + _PARAMETERS]))
+            found.update(tuple(row) for row in self._connection.execute(some))
+        return found
+
+    def _insert(self, table: sa.Table, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+        """Insert rows of values that the driver takes as they are: SQLAlchemy's conversions would take most of the time."""
+        mark = "%s" if self._connection.dialect.name == "postgresql" else "?"
+        marks = ", ".join([mark] * len(names))
+        self._connection.exec_driver_sql(f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({marks})", list(rows))
+
+    def _note_labels(self, run: int, cases: Sequence[PlannedCase]) -> None:
+        """Add the suites and subjects of planned cases to those of the run."""
+        known = self._connection.execute(sa.select(RUNS.c.suites, RUNS.c.subjects).where(RUNS.c.run == run)).one()
+        suites = tuple(dict.fromkeys((*known.suites, *(case.suite for case in cases))))
+        subjects = tuple(dict.fromkeys((*known.subjects, *(case.subject for case in cases))))
+        if (suites, subjects) != (known.suites, known.subjects):
+            values = {"suites": suites, "subjects": subjects}
+            self._connection.execute(sa.update(RUNS).where(RUNS.c.run == run).values(values))
 
     def _insert_unless_present(self, table: sa.Table) -> sa.Insert:
         if self._connection.dialect.name == "postgresql":

@@ -40,9 +40,9 @@ _DTYPES: Final = {"text": "object", "int": "Int64", "float": "float64", "texts":
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
-    """One row per record. The columns are results.schema.FLAT_COLUMNS (see their `meaning`) and five more.
+    """One row per record. The columns are results.schema.FLAT_COLUMNS (see their `meaning`) and three more.
 
-    These are `run_id`, `is_finding` and `is_silent` of the status, and `issue` and `observed` of the verdict ("" for none).
+    These are `run_id`, and `is_finding` and `is_silent` of the status.
     Integers are Int64 with NA if unknown, floats float64 with NaN, lists are tuples or None.
     """
     records = list(records)
@@ -55,8 +55,6 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
     data["run_id"] = pd.Series([record.run_id for record in records], dtype="object")
     data["is_finding"] = pd.Series([status.is_finding for status in statuses], dtype="bool")
     data["is_silent"] = pd.Series([status.is_silent for status in statuses], dtype="bool")
-    for name in ("issue", "observed"):
-        data[name] = pd.Series([getattr(record.verdict, name) for record in records], dtype="object")
     return pd.DataFrame(data)
 
 

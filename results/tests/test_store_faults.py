@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from oracle.errors import UsageError
-from oracle.records import SCHEMA_VERSION
+from results.schema import DATABASE_VERSION
 from results.store import Store
 from results.tests import fabricate
 from results.tests.faults import in_child
@@ -217,12 +217,12 @@ def test_a_store_opened_for_reading_writes_nothing(tmp_path: Path):
 def test_a_newer_schema_is_refused_before_a_byte_is_written(tmp_path: Path):
     path = fabricate.database(tmp_path / "results.db", [fabricate.record(fabricate.case())])
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE torch_oracle_meta SET value = ?", (str(SCHEMA_VERSION + 1),))
+        connection.execute("UPDATE torch_oracle_meta SET value = ?", (str(DATABASE_VERSION + 1),))
     connection.close()
     before = path.read_bytes()
     for read_only in (False, True):
         message = open_message(path, read_only=read_only)
-        assert f"schema version {SCHEMA_VERSION + 1}" in message
+        assert f"schema version {DATABASE_VERSION + 1}" in message
         assert "upgrade torch-oracle" in message
     assert before == path.read_bytes()
     assert [path] == list(tmp_path.iterdir())

@@ -14,12 +14,12 @@ import pytest
 import sqlalchemy as sa
 
 from oracle.errors import InternalError, UsageError
-from oracle.records import SCHEMA_VERSION
 from oracle.verdict import Status
 from results.engine import Location
 from results.merge import merge
+from results.schema import DATABASE_VERSION, VIEWS
 from results.store import Store
-from results.tests import fabricate
+from results.tests import fabricate, test_migrations
 
 VARIABLE = "TORCH_ORACLE_TEST_POSTGRES_URL"
 URL = os.environ.get(VARIABLE, "")
@@ -36,10 +36,15 @@ def execute(statement: str) -> None:
     engine.dispose()
 
 
+def drop_all() -> None:
+    for view in VIEWS:
+        execute(f"DROP VIEW IF EXISTS {view}")
+    execute("DROP TABLE IF EXISTS records, cases, programs, runs, torch_oracle_meta, alembic_version")
+
+
 @pytest.fixture
 def store() -> Iterator[Store]:
-    execute("DROP VIEW IF EXISTS results")
-    execute("DROP TABLE IF EXISTS records, cases, programs, runs, torch_oracle_meta")
+    drop_all()
     with Store.open(URL, create=True) as opened:
         yield opened
 
@@ -81,7 +86,7 @@ def test_resume_refusals_and_missing_rows_are_as_on_sqlite(store: Store):
 def test_a_reader_cannot_write_and_a_newer_schema_is_refused(store: Store):
     with Store.open(URL, create=False, read_only=True) as reader, pytest.raises(UsageError, match="read-only"):
         reader.begin_run(run_id="run-1", environment={}, arguments={})
-    execute(f"UPDATE torch_oracle_meta SET value = '{SCHEMA_VERSION + 1}'")
+    execute(f"UPDATE torch_oracle_meta SET value = '{DATABASE_VERSION + 1}'")
     with pytest.raises(UsageError, match="upgrade torch-oracle"):
         Store.open(URL, create=True)
 
@@ -98,3 +103,17 @@ def test_shards_merge_from_sqlite_into_postgres(store: Store, tmp_path):
     assert merge(URL, [path]).records_added == 1
     assert merge(URL, [path]).records_added == 0
     assert store.run().is_complete
+
+
+def test_an_older_database_is_migrated(store: Store, capsys: pytest.CaptureFixture[str]):
+    store.close()
+    drop_all()
+    for statement in test_migrations.OLD.read_text(encoding="utf-8").replace("DOUBLE", "DOUBLE PRECISION").split(";\n"):
+        if statement.strip() not in ("", "BEGIN TRANSACTION", "COMMIT"):
+            execute(statement.replace("%", "%%"))
+    with pytest.raises(UsageError, match="torch-oracle migrate postgresql"):
+        Store.open(URL, create=False, read_only=True)
+    with Store.open(URL, create=False) as migrated:
+        assert list(migrated.records()) == test_migrations.EXPECTED
+    assert "migrated from schema version 1" in capsys.readouterr().err
+    execute("SELECT * FROM v_latest, v_runs, v_case_history")

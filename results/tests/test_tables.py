@@ -17,7 +17,7 @@ from results.tests import fabricate
 def test_a_frame_has_the_documented_columns_and_one_row_per_record():
     records = fabricate.record_of_every_status()
     table = tables.frame(records)
-    assert list(table.columns) == [*FLAT_NAMES, "run_id", "is_finding", "is_silent", "issue", "observed"]
+    assert list(table.columns) == [*FLAT_NAMES, "run_id", "is_finding", "is_silent"]
     assert list(table["status"]) == [status.value for status in Status]
     assert list(table["is_finding"]) == [status.is_finding for status in Status]
 
