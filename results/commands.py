@@ -23,10 +23,11 @@ from results.bias import find_bias
 from results.export import FORMATS, format_of
 from results.export import export as write_export
 from results.groups import group_findings
+from results.history import run_summaries, runs_table
 from results.merge import merge as merge_runs
 from results.render import markdown, one_line
 from results.render import show as show_tables
-from results.report import GROUPS_SHOWN, case_text, is_match, run_line, show_run
+from results.report import GROUPS_SHOWN, case_text, is_match, show_run
 from results.schema import DATABASE_VERSION
 from results.store import LATEST, RunInfo, Store
 from results.tables import frame
@@ -79,11 +80,12 @@ def show(
 
 
 def _show_runs(store: Store, as_json: bool) -> None:
-    if as_json:
-        _write_json([_run_json(info) for info in store.runs()])
+    summaries = run_summaries(store)
+    if not as_json:
+        show_tables(Console(), [runs_table(summaries)])
         return
-    for info in store.runs():
-        sys.stdout.write(run_line(info) + "\n")
+    infos = {info.run_id: info for info in store.runs()}
+    _write_json([{**_run_json(infos[one.facts.run_id]), **one.to_json()} for one in summaries])
 
 
 def compare(

@@ -31,7 +31,7 @@ from results.render import (
     show_text,
     visible,
 )
-from results.schema import flatten
+from results.schema import fact_at, flatten
 from results.store import LATEST, RunInfo, Store
 
 GROUPS_SHOWN: Final = 20
@@ -59,22 +59,13 @@ def run_line(run: RunInfo) -> str:
     """Run id, state and the main facts of its environment in one line."""
     facts = []
     for name, paths in _FACTS:
-        values = (_at(run.environment, path) for path in paths)
+        values = (fact_at(run.environment, path) for path in paths)
         value = next((value for value in values if isinstance(value, str | int) and value), None)
         if value is not None:
             facts.append(f"{name} {shorten(str(value), 60)}")
     return one_line(
         f"run {run.run_id} ({run.state}, {run.recorded} of {run.planned} cases, {run.started_at}): {', '.join(facts)}"
     )
-
-
-def _at(data: Any, path: Sequence[str | int]) -> Any:
-    for key in path:
-        if isinstance(key, int):
-            data = data[key] if isinstance(data, list) and key < len(data) else None
-        else:
-            data = data.get(key) if isinstance(data, Mapping) else None
-    return data
 
 
 def is_match(case_id: str, glob: str) -> bool:

@@ -282,7 +282,7 @@ META: Final = sa.Table(
     sa.Column("value", SafeText, nullable=False),
 )
 
-# A column of RUNS, its meaning, and where its value is: of several paths the first one that exists.
+# A column of RUNS, its meaning, and where its value is in the environment: of several paths the first one that exists.
 FACTS: Final[Mapping[str, tuple[str, tuple[tuple[str | int, ...], ...]]]] = {
     "torch": ("version of torch", (("worker", "torch"), ("versions", "torch"), ("torch",))),
     "torch_git": ("commit of torch", (("worker", "torch_git"),)),
@@ -291,7 +291,7 @@ FACTS: Final[Mapping[str, tuple[str, tuple[tuple[str | int, ...], ...]]]] = {
         "name of the GPU, or else of the processor",
         (("worker", "devices", 0, "name"), ("cpu_model",), ("machine",), ("platform",)),
     ),
-    "command": ("the command line, as typed", (("command",),)),
+    "command": ("the command line; empty if the run was not made by one", ()),
 }
 
 
@@ -305,15 +305,14 @@ def fact_at(data: Any, path: Sequence[str | int]) -> Any:
     return data
 
 
-def run_facts(environment: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The values of the columns FACTS of RUNS; "" for what neither says."""
-    known = {**environment, "command": arguments.get("command")}
-    return {
-        name: next(
-            (str(value) for path in paths if (value := fact_at(known, path)) and not isinstance(value, Mapping)), ""
-        )
-        for name, (_, paths) in FACTS.items()
-    }
+def run_facts(environment: Mapping[str, Any]) -> dict[str, str]:
+    """The values of the columns FACTS of RUNS that the environment says; "" for those that it does not."""
+    facts: dict[str, str] = {}
+    for name, (_, paths) in FACTS.items():
+        values = (fact_at(environment, path) for path in paths)
+        if paths:
+            facts[name] = next((str(value) for value in values if isinstance(value, str | int) and value), "")
+    return facts
 
 
 RUNS: Final = sa.Table(

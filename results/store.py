@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shlex
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -110,7 +113,7 @@ class Store:
     def begin_run(self, *, run_id: str, environment: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         """Add a run, in state "planning". Raises InternalError if the id exists."""
         with self.transaction() as transaction:
-            transaction.begin_run(run_id=run_id, environment=environment, arguments=arguments)
+            transaction.begin_run(run_id=run_id, environment=environment, arguments=arguments, command=command_line())
 
     def plan(self, run_id: str, cases: Iterable[PlannedCase]) -> None:
         """Add planned cases. Raises InternalError for a case id planned twice, and after `finish_planning`."""
@@ -129,7 +132,7 @@ class Store:
         """Add a run with all its planned cases, in state "running", in one transaction."""
         cases = list(cases)
         with self.transaction() as transaction:
-            transaction.begin_run(run_id=run_id, environment=environment, arguments=arguments)
+            transaction.begin_run(run_id=run_id, environment=environment, arguments=arguments, command=command_line())
             transaction.plan(run_id, cases)
             transaction.set_state(run_id, RUNNING)
 
@@ -156,6 +159,12 @@ class Store:
 
     # -------------------------------------------------------------------------------------------------------- reading
 
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A connection for queries of other modules, in one reading transaction."""
+        with reading(self._engine, self.location) as connection:
+            yield connection
+
     def runs(self) -> list[RunInfo]:
         """All runs, in the order of their start."""
         with reading(self._engine, self.location) as connection:
@@ -163,10 +172,11 @@ class Store:
 
     def run(self, run_id: str = LATEST) -> RunInfo:
         """A run by id, or the latest. Raises UsageError if there is none."""
+        with reading(self._engine, self.location) as connection:
+            found = _run_infos(connection, run_id)
+        if found:
+            return found[-1]
         runs = self.runs()
-        for run in reversed(runs):
-            if run_id in (LATEST, run.run_id):
-                return run
         known = ", ".join(run.run_id for run in runs[-5:]) or "none"
         raise UsageError(
             seen=f"run {run_id!r} is not in {self.location}",
@@ -175,8 +185,8 @@ class Store:
         )
 
     def latest_run_id(self) -> str | None:
-        runs = self.runs()
-        return runs[-1].run_id if runs else None
+        with reading(self._engine, self.location) as connection:
+            return connection.execute(sa.select(RUNS.c.run_id).order_by(RUNS.c.run.desc()).limit(1)).scalar()
 
     def resumable_run(self) -> str | None:
         """Id of the newest run that is resumable; None if there is none."""
@@ -203,15 +213,15 @@ class Store:
         """
         run = self.run(run_id)
         query = (
-            sa.select(*_CASE_SELECTION, *_RECORD_SELECTION)
-            .join_from(CASES, RECORDS, _SAME_CASE, isouter=with_missing)
+            sa.select(*CASE_SELECTION, *RECORD_SELECTION)
+            .join_from(CASES, RECORDS, SAME_CASE, isouter=with_missing)
             .join(RUNS, RUNS.c.run == CASES.c.run)
             .where(RUNS.c.run_id == run.run_id)
             .order_by(CASES.c.ordinal)
         )
         with reading(self._engine, self.location) as connection:
             for row in connection.execution_options(yield_per=2000).execute(query).mappings():
-                yield _to_record(row, run)
+                yield to_record(row, run_id=run.run_id, state=run.state)
 
     def program(self, case_id: str, run_id: str = LATEST) -> Mapping[str, Any]:
         """`Program.to_json()` of one planned case. Raises UsageError for a case that was not planned."""
@@ -235,14 +245,14 @@ class Store:
     def _cases(self, run_id: str, *, only_unfinished: bool) -> list[PlannedCase]:
         run = self.run(run_id)
         query = (
-            sa.select(*_CASE_SELECTION, CASES.c.program_hash, PROGRAMS.c.program)
+            sa.select(*CASE_SELECTION, CASES.c.program_hash, PROGRAMS.c.program)
             .join_from(CASES, PROGRAMS, CASES.c.program_hash == PROGRAMS.c.program_hash)
             .join(RUNS, RUNS.c.run == CASES.c.run)
             .where(RUNS.c.run_id == run.run_id)
             .order_by(CASES.c.ordinal)
         )
         if only_unfinished:
-            query = query.join(RECORDS, _SAME_CASE, isouter=True).where(RECORDS.c.status.is_(None))
+            query = query.join(RECORDS, SAME_CASE, isouter=True).where(RECORDS.c.status.is_(None))
         programs: dict[str, Mapping[str, Any]] = {}  # the subjects of a program share one object
         cases = []
         with reading(self._engine, self.location) as connection:
@@ -267,6 +277,7 @@ class StoreTransaction:
         environment: Mapping[str, Any],
         arguments: Mapping[str, Any],
         started_at: str | None = None,
+        command: str = "",
     ) -> None:
         row = {
             "run_id": run_id,
@@ -274,7 +285,8 @@ class StoreTransaction:
             "started_at": started_at or _now(),
             "environment": json.dumps(environment),
             "arguments": json.dumps(arguments),
-            **run_facts(environment, arguments),
+            "command": command,
+            **run_facts(environment),
         }
         try:
             self._connection.execute(sa.insert(RUNS), [row])
@@ -283,7 +295,7 @@ class StoreTransaction:
 
     def update_run(self, run_id: str, *, environment: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
         values = {"environment": json.dumps(environment), "arguments": json.dumps(arguments)}
-        values |= run_facts(environment, arguments)
+        values |= run_facts(environment)
         self._connection.execute(sa.update(RUNS).where(RUNS.c.run == self._run(run_id)).values(values))
 
     def plan(self, run_id: str, cases: Sequence[PlannedCase]) -> None:
@@ -341,7 +353,7 @@ class StoreTransaction:
         if state not in (COMPLETE, INTERRUPTED):
             raise InternalError(f"end_run with state {state!r}, but should be {COMPLETE!r} or {INTERRUPTED!r}")
         if state == COMPLETE:
-            run = next((run for run in _run_infos(self._connection) if run.run_id == run_id), None)
+            run = next(iter(_run_infos(self._connection, run_id)), None)
             if run is not None and run.planned != run.recorded:
                 left = f"{run.planned - run.recorded} of {run.planned} planned cases have no record"
                 raise InternalError(f"run {run_id} ends as complete, but {left}")
@@ -392,21 +404,27 @@ class StoreTransaction:
         return sqlite.insert(table).on_conflict_do_nothing()
 
 
-_SAME_CASE: Final = sa.and_(RECORDS.c.run == CASES.c.run, RECORDS.c.ordinal == CASES.c.ordinal)
+SAME_CASE: Final = sa.and_(RECORDS.c.run == CASES.c.run, RECORDS.c.ordinal == CASES.c.ordinal)
 # Labelled with the names of FLAT_COLUMNS, since some SQL columns have other names.
-_CASE_SELECTION: Final = tuple(CASES.c[column.name].label(column.name) for column in CASE_COLUMNS)
-_RECORD_SELECTION: Final = (
+CASE_SELECTION: Final = tuple(CASES.c[column.name].label(column.name) for column in CASE_COLUMNS)
+RECORD_SELECTION: Final = (
     *(RECORDS.c[column.name] for column in RECORD_COLUMNS),
     RECORDS.c.extra,
     RECORDS.c.nan_columns,
 )
 
 
-def _run_infos(connection: sa.Connection) -> list[RunInfo]:
+def _run_infos(connection: sa.Connection, run_id: str | None = None) -> list[RunInfo]:
+    """All runs, or the one with this id, or the latest."""
+
     def count(table: sa.Table) -> sa.ScalarSelect[int]:
         return sa.select(sa.func.count()).select_from(table).where(table.c.run == RUNS.c.run).scalar_subquery()
 
     query = sa.select(RUNS, count(CASES).label("planned"), count(RECORDS).label("recorded")).order_by(RUNS.c.run)
+    if run_id == LATEST:
+        query = query.where(RUNS.c.run == sa.select(sa.func.max(RUNS.c.run)).scalar_subquery())
+    elif run_id is not None:
+        query = query.where(RUNS.c.run_id == run_id)
     return [
         RunInfo(
             run_id=row.run_id,
@@ -422,16 +440,17 @@ def _run_infos(connection: sa.Connection) -> list[RunInfo]:
     ]
 
 
-def _to_record(row: sa.RowMapping, run: RunInfo) -> Record:
+def to_record(row: sa.RowMapping, *, run_id: str, state: str) -> Record:
+    """The record of a row with CASE_SELECTION and RECORD_SELECTION, whose record may be absent."""
     if row["status"] is not None:
         nans = dict.fromkeys(row["nan_columns"], float("nan"))
-        return unflatten(dict(row) | nans, run_id=run.run_id)
+        return unflatten(dict(row) | nans, run_id=run_id)
     case = PlannedCase(**{column.field: row[column.name] for column in CASE_COLUMNS})
-    if run.state == COMPLETE:
+    if state == COMPLETE:
         verdict = Verdict(status=Status.MISSING, symptom="planned, but has no record although the run is complete")
     else:
-        verdict = Verdict(status=Status.NOT_RUN, symptom=f"planned, not run yet: the run is {run.state}")
-    return Record.of(case, run_id=run.run_id, verdict=verdict)
+        verdict = Verdict(status=Status.NOT_RUN, symptom=f"planned, not run yet: the run is {state}")
+    return Record.of(case, run_id=run_id, verdict=verdict)
 
 
 def _by_run(records: Sequence[Record]) -> dict[str, list[Record]]:
@@ -450,6 +469,11 @@ def _twice(items: Sequence[PlannedCase] | Sequence[Record]) -> str:
         seen.add(item.case_id)
     ids = [item.case_id for item in items]
     return ids[0] if len(ids) == 1 else f"{ids[0]} ... {ids[-1]}"
+
+
+def command_line() -> str:
+    """The command line of this process, if it is `torch-oracle`; else ""."""
+    return shlex.join(["torch-oracle", *sys.argv[1:]]) if Path(sys.argv[0]).name == "torch-oracle" else ""
 
 
 def _now() -> str:

@@ -99,7 +99,8 @@ def test_show_json_holds_the_records(base: Path):
 def test_show_lists_runs_and_shows_an_older_one(base: Path):
     with Store.open(base, create=False) as store:
         fabricate.write_run(store, [fabricate.record(fabricate.case("add/float32/0"))], run_id="run-2")
-    assert [line.split()[1] for line in run("show", "--db", base, "--runs").splitlines()] == ["run-1", "run-2"]
+    listed = run("show", "--db", base, "--runs").splitlines()
+    assert [line.split()[0] for line in listed if line.startswith("  run-")] == ["run-1", "run-2"]
     assert "failures (2)" in run("show", "--db", base, "--run", "run-1")
     assert "new findings: none" in run("show", "--db", base)
 
