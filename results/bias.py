@@ -7,9 +7,9 @@ Cases that are findings themselves are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from oracle.records import Record
 from oracle.verdict import BiasSum
@@ -20,6 +20,9 @@ STANDARD_ERRORS: Final = 5.0
 FEWEST_CASES: Final = 2
 # Dtypes in which a bias is only mentioned, since a compiler may use a less exact exponential there.
 ADVISORY: Final = frozenset({"float32"})
+
+
+BiasKey: TypeAlias = tuple[str, ...]  # suite, group, subject, device, dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +39,7 @@ class BiasFinding:
     is_advisory: bool
 
     @property
-    def key(self) -> tuple[str, str, str, str, str]:
+    def key(self) -> BiasKey:
         """Identifies the same finding in another run."""
         return self.suite, self.group, self.subject, self.device, self.bias.dtype
 
@@ -59,15 +62,24 @@ class BiasFinding:
 
 def find_bias(records: Iterable[Record]) -> list[BiasFinding]:
     """Operators with a systematic error, largest first, advisory ones last. Records without error sums are ignored."""
-    sums: dict[tuple[str, str, str, str, str], BiasSum] = {}
-    cases: dict[tuple[str, str, str, str, str], int] = {}
+    sums: dict[BiasKey, BiasSum] = {}
+    cases: dict[BiasKey, int] = {}
     for record in records:
         if record.verdict.status.is_finding:
             continue
         for one in record.verdict.bias:
-            key = (record.suite, record.group, record.subject, record.device, one.dtype)
-            sums[key] = sums[key] + one if key in sums else one
-            cases[key] = cases.get(key, 0) + 1
+            add_sum(sums, cases, (record.suite, record.group, record.subject, record.device, one.dtype), one)
+    return findings_of_sums(sums, cases)
+
+
+def add_sum(sums: dict[BiasKey, BiasSum], cases: dict[BiasKey, int], key: BiasKey, one: BiasSum) -> None:
+    """Add the error sum of one case."""
+    sums[key] = sums[key] + one if key in sums else one
+    cases[key] = cases.get(key, 0) + 1
+
+
+def findings_of_sums(sums: Mapping[BiasKey, BiasSum], cases: Mapping[BiasKey, int]) -> list[BiasFinding]:
+    """The systematic errors of sums over cases, and of the numbers of these cases."""
     found = [
         BiasFinding(
             suite=key[0],

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,6 +27,7 @@ from results.export import export as write_export
 from results.groups import group_findings
 from results.history import run_summaries, runs_table
 from results.merge import merge as merge_runs
+from results.queries import case_filter, status_counts
 from results.render import markdown, one_line
 from results.render import show as show_tables
 from results.report import GROUPS_SHOWN, case_text, is_match, show_run
@@ -58,25 +61,33 @@ def show(
             _show_runs(store, as_json)
             return
         info = store.run(run)
+        if cases is None and not as_json:
+            show_run(store, info.run_id, console=Console(), limit=None if all_rows else GROUPS_SHOWN, with_speed=speed)
+            return
         glob = cases if cases is not None else "*"
-        records = [r for r in store.records(info.run_id, with_missing=True) if is_match(r.case_id, glob)]
-        if cases is not None and not records:
+        found = int(status_counts(store, info, glob)["cases"].sum())
+        if cases is not None and not found:
             raise UsageError(
                 seen=f"{cases!r}, which matches no case of run {info.run_id}",
                 expected="a case id, or a glob such as 'opinfo/add/*@inductor'",
                 do=f"torch-oracle show --db {db} lists the failures",
             )
+        if not as_json and found > _CASES_IN_FULL and not all_rows:
+            show_run(store, info.run_id, console=Console(), match=glob, with_speed=speed)
+            return
+        records = store.records(info.run_id, with_missing=True, where=case_filter(glob))
         if as_json:
-            groups = [group.to_json() for group in group_findings(frame(records))]
-            found = [record.to_json() for record in records]
-            errors = [one.to_json() for one in find_bias(records)]
-            _write_json({"run": _run_json(info), "new_findings": groups, "systematic_errors": errors, "records": found})
-        elif cases is not None and (len(records) <= _CASES_IN_FULL or all_rows):
-            for record in records:
-                sys.stdout.write(case_text(record, store.program(record.case_id, info.run_id)) + "\n")
-        else:
-            limit = None if all_rows else GROUPS_SHOWN
-            show_run(store, info.run_id, console=Console(), limit=limit, match=glob, with_speed=speed)
+            _write_json_of_run(info, list(records))
+            return
+        for record in records:
+            sys.stdout.write(case_text(record, store.program(record.case_id, info.run_id)) + "\n")
+
+
+def _write_json_of_run(info: RunInfo, records: list[Record]) -> None:
+    groups = [group.to_json() for group in group_findings(frame(records))]
+    errors = [one.to_json() for one in find_bias(records)]
+    found = [record.to_json() for record in records]
+    _write_json({"run": _run_json(info), "new_findings": groups, "systematic_errors": errors, "records": found})
 
 
 def _show_runs(store: Store, as_json: bool) -> None:
@@ -99,9 +110,8 @@ def compare(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Markdown on stdout.")] = False,
 ) -> None:
     """Compare two runs case by case. Exits 1 for new failures, missing rows and rows no longer compared."""
-    base_run, base_records = _load(base)
-    head_run, head_records = _load(head)
-    comparison = comparing.compare(base_records, head_records, base_run=base_run, head_run=head_run)
+    with _opened(base) as (base_store, base_run), _opened(head) as (head_store, head_run):
+        comparison = comparing.compare_runs(base_store, head_store, base_run=base_run, head_run=head_run)
     if as_json:
         _write_json(comparison.to_json())
     else:
@@ -217,12 +227,12 @@ def migrate(
         sys.stdout.write(one_line(f"{store.location} has schema version {DATABASE_VERSION}") + "\n")
 
 
-def _load(text: str) -> tuple[RunInfo, list[Record]]:
-    """The run and records of "DB" or "DB#RUN". A file whose name contains a # is used if it exists."""
+@contextmanager
+def _opened(text: str) -> Iterator[tuple[Store, RunInfo]]:
+    """The store and the run of "DB" or "DB#RUN". A file whose name contains a # is used if it exists."""
     db, _, run_id = (text, "", LATEST) if "#" not in text or Path(text).exists() else text.rpartition("#")
     with Store.open(db, create=False, read_only=True) as store:
-        info = store.run(run_id or LATEST)
-        return info, list(store.records(info.run_id, with_missing=True))
+        yield store, store.run(run_id or LATEST)
 
 
 def _run_json(info: RunInfo) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Compare two runs case by case: new failures, fixed cases, missing cases, changes of speed.
 
 Cases are matched by id over the *planned* cases of both runs, so a case that crashed the run, or that was not planned again, is
-a row of the comparison too.
+a row of the comparison too. Both runs are read in the order of their case ids, side by side, so that only what differs is kept:
+the runs may be in two databases, which no query can join.
 """
 
 from __future__ import annotations
@@ -9,20 +10,23 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
+
+import pandas as pd
 
 from oracle.records import Record
 from oracle.verdict import Status
 from results.bias import BiasFinding, find_bias
 from results.bias import tables_of as bias_tables_of
 from results.groups import FindingGroup, group_findings
+from results.queries import ComparedRow, bias_findings, compared_rows, notable_rows
 from results.render import TextTable, number, ratio, seconds, shorten
 from results.report import groups_table
 from results.statistics import Estimate, geomean, is_real_speed_change, sign_test
-from results.store import RunInfo
+from results.store import RunInfo, Store
 from results.tables import NOT_COMPARABLE, frame
 
 
@@ -137,79 +141,163 @@ _COMPILE_SECONDS: Final = 0.5
 
 def compare(base: Iterable[Record], head: Iterable[Record], *, base_run: RunInfo, head_run: RunInfo) -> Comparison:
     """Compare two runs. Both iterables come from `Store.records(run, with_missing=True)`."""
-    base_records = {record.case_id: record for record in base}
-    head_records = {record.case_id: record for record in head}
-    # Base's planned order, then the cases that only head has.
-    case_ids = [*base_records, *(case_id for case_id in head_records if case_id not in base_records)]
-    changes = [_case_change(case_id, base_records.get(case_id), head_records.get(case_id)) for case_id in case_ids]
-    counts = Counter(change.kind for change in changes)
-    both = [
-        (base_records[case_id], head_records[case_id])
-        for case_id in case_ids
-        if _passes(base_records.get(case_id)) and _passes(head_records.get(case_id))
+    base, head = list(base), list(head)
+    known = {finding.key for finding in find_bias(base)}
+    return _comparison(
+        _rows(base),
+        _rows(head),
+        base_run=base_run,
+        head_run=head_run,
+        head_table=lambda: frame(head),
+        new_bias=tuple(finding for finding in find_bias(head) if finding.key not in known),
+    )
+
+
+def compare_runs(base: Store, head: Store, *, base_run: RunInfo, head_run: RunInfo) -> Comparison:
+    """Compare two runs of one or two databases, without reading either as a whole."""
+    known = {finding.key for finding in bias_findings(base, base_run)}
+    return _comparison(
+        compared_rows(base, base_run),
+        compared_rows(head, head_run),
+        base_run=base_run,
+        head_run=head_run,
+        head_table=lambda: notable_rows(head, head_run),
+        new_bias=tuple(finding for finding in bias_findings(head, head_run) if finding.key not in known),
+    )
+
+
+def _rows(records: Iterable[Record]) -> list[ComparedRow]:
+    rows = [
+        ComparedRow(
+            case_id=record.case_id,
+            ordinal=ordinal,
+            status=record.verdict.status.value,
+            symptom=record.verdict.symptom,
+            speedup=record.measurements.speedup,
+            speedup_low=record.measurements.speedup_low,
+            speedup_high=record.measurements.speedup_high,
+            compile_cold_s=record.measurements.compile_cold_s,
+        )
+        for ordinal, record in enumerate(records)
     ]
+    return sorted(rows, key=_case_id)
+
+
+def _case_id(row: ComparedRow) -> str:
+    return row.case_id
+
+
+_Pair: TypeAlias = tuple[ComparedRow | None, ComparedRow | None]  # one case in base and in head
+
+
+def _side_by_side(base: Iterable[ComparedRow], head: Iterable[ComparedRow]) -> Iterator[_Pair]:
+    """Every case of either run. Both are in the order of their case ids."""
+    olds, news = iter(base), iter(head)
+    old, new = next(olds, None), next(news, None)
+    while old is not None or new is not None:
+        if new is None or (old is not None and old.case_id < new.case_id):
+            yield old, None
+            old = next(olds, None)
+        elif old is None or new.case_id < old.case_id:
+            yield None, new
+            new = next(news, None)
+        else:
+            yield old, new
+            old, new = next(olds, None), next(news, None)
+
+
+def _planned_order(pair: _Pair) -> tuple[bool, int]:
+    """Base's planned order, then the cases that only head has."""
+    old, new = pair
+    if old is not None:
+        return False, old.ordinal
+    assert new is not None
+    return True, new.ordinal
+
+
+def _comparison(
+    base: Iterable[ComparedRow],
+    head: Iterable[ComparedRow],
+    *,
+    base_run: RunInfo,
+    head_run: RunInfo,
+    head_table: Callable[[], pd.DataFrame],
+    new_bias: tuple[BiasFinding, ...],
+) -> Comparison:
+    counts: Counter[ChangeKind] = Counter()
+    changed: list[_Pair] = []
+    measured: list[tuple[ComparedRow, ComparedRow]] = []  # cases that pass in both runs
+    for old, new in _side_by_side(base, head):
+        if old is not None and new is not None and old.status == new.status == _PASS:
+            counts[ChangeKind.UNCHANGED] += 1
+            if old.speedup is not None or old.compile_cold_s is not None:
+                measured.append((old, new))
+            continue
+        kind = _kind(old, new)
+        counts[kind] += 1
+        if kind is not ChangeKind.UNCHANGED:
+            changed.append((old, new))
+    changes = [_case_change(old, new) for old, new in sorted(changed, key=_planned_order)]
+    measured.sort(key=_planned_order)
     speeds = [
         SpeedChange(case_id=old.case_id, base=_estimate(old), head=_estimate(new))
-        for old, new in both
+        for old, new in measured
         if _is_timed(old) and _is_timed(new)
     ]
     real = [speed for speed in speeds if is_real_speed_change(speed.base, speed.head)]
-    compile_changes = [change for old, new in both if (change := _compile_change(old, new)) is not None]
+    compile_changes = [change for old, new in measured if (change := _compile_change(old, new)) is not None]
     return Comparison(
         base=base_run,
         head=head_run,
-        cases=tuple(change for change in changes if change.kind is not ChangeKind.UNCHANGED),
+        cases=tuple(changes),
         totals={kind.value: counts[kind] for kind in ChangeKind},
         speed=tuple(sorted(real, key=lambda speed: speed.change)),
         compile_time=tuple(sorted(compile_changes, key=lambda change: change.base_s - change.head_s)),
         timed_in_both=len(speeds),
         speed_change=geomean([speed.change for speed in speeds]),
         speed_change_p=sign_test([speed.change for speed in speeds]),
-        new_failures=_new_failures(changes, head_records.values()),
+        new_failures=_new_failures(changes, head_table),
         environment=_environment_changes(base_run.environment, head_run.environment),
-        new_bias=_new_bias(base_records.values(), head_records.values()),
+        new_bias=new_bias,
     )
 
 
-def _new_bias(base: Iterable[Record], head: Iterable[Record]) -> tuple[BiasFinding, ...]:
-    known = {finding.key for finding in find_bias(base)}
-    return tuple(finding for finding in find_bias(head) if finding.key not in known)
-
-
-def _new_failures(changes: Iterable[CaseChange], head: Iterable[Record]) -> tuple[FindingGroup, ...]:
+def _new_failures(changes: Iterable[CaseChange], head_table: Callable[[], pd.DataFrame]) -> tuple[FindingGroup, ...]:
     new = {change.case_id for change in changes if change.kind is ChangeKind.NEW_FAILURE}
     if not new:
         return ()
-    table = frame(head)
+    table = head_table()
     table["is_finding"] &= table["case_id"].isin(new)
     return tuple(group_findings(table))
 
 
-def _case_change(case_id: str, base: Record | None, head: Record | None) -> CaseChange:
+def _case_change(base: ComparedRow | None, head: ComparedRow | None) -> CaseChange:
+    known = base or head
+    assert known is not None
     return CaseChange(
-        case_id=case_id,
+        case_id=known.case_id,
         kind=_kind(base, head),
-        base_status=base.verdict.status.value if base else None,
-        head_status=head.verdict.status.value if head else None,
-        base_symptom=base.verdict.symptom if base else "",
-        head_symptom=head.verdict.symptom if head else "",
+        base_status=base.status if base else None,
+        head_status=head.status if head else None,
+        base_symptom=base.symptom if base else "",
+        head_symptom=head.symptom if head else "",
     )
 
 
-def _kind(base: Record | None, head: Record | None) -> ChangeKind:
-    if head is None or head.verdict.status.is_absent:
+def _kind(base: ComparedRow | None, head: ComparedRow | None) -> ChangeKind:
+    if head is None or Status(head.status).is_absent:
         return ChangeKind.MISSING_ROW
-    new = _as_judged(head.verdict.status)
+    new = _as_judged(head.status)
     if base is None:
         return ChangeKind.NEW_FAILURE if new.is_finding else ChangeKind.NEW_ROW
-    old = _as_judged(base.verdict.status)
+    old = _as_judged(base.status)
     if old.is_absent:
         # Base has no result for it, so a failure in head counts as new.
         return ChangeKind.NEW_FAILURE if new.is_finding else ChangeKind.NEW_ROW
     if new.is_finding and not old.is_finding:
         return ChangeKind.NEW_FAILURE
     if new.is_finding:
-        is_alike = old is new and symptom_key(base.verdict.symptom) == symptom_key(head.verdict.symptom)
+        is_alike = old is new and symptom_key(base.symptom) == symptom_key(head.symptom)
         return ChangeKind.STILL_FAILING if is_alike else ChangeKind.CHANGED_SYMPTOM
     if new in NOT_COMPARABLE:
         return ChangeKind.UNCHANGED if old in NOT_COMPARABLE else ChangeKind.NO_LONGER_COMPARED
@@ -226,8 +314,12 @@ def _kind(base: Record | None, head: Record | None) -> ChangeKind:
     return ChangeKind.UNCHANGED if old is new else ChangeKind.CHANGED_SYMPTOM
 
 
-def _as_judged(status: Status) -> Status:
+_PASS: Final = Status.PASS.value
+
+
+def _as_judged(word: str) -> Status:
     """The status, with `xpass` as a pass: the ledger's expectation is no change of the subject."""
+    status = Status(word)
     return Status.PASS if status is Status.XPASS else status
 
 
@@ -243,24 +335,17 @@ def symptom_key(symptom: str) -> str:
     return _MEASURED.sub("#", symptom)
 
 
-def _passes(record: Record | None) -> bool:
-    return record is not None and record.verdict.status is Status.PASS
+def _is_timed(row: ComparedRow) -> bool:
+    return row.speedup is not None and 0 < row.speedup < math.inf
 
 
-def _is_timed(record: Record) -> bool:
-    speedup = record.measurements.speedup
-    return speedup is not None and 0 < speedup < math.inf
+def _estimate(row: ComparedRow) -> Estimate:
+    assert row.speedup is not None
+    return Estimate(value=row.speedup, low=row.speedup_low, high=row.speedup_high)
 
 
-def _estimate(record: Record) -> Estimate:
-    assert record.measurements.speedup is not None
-    return Estimate(
-        value=record.measurements.speedup, low=record.measurements.speedup_low, high=record.measurements.speedup_high
-    )
-
-
-def _compile_change(base: Record, head: Record) -> CompileTimeChange | None:
-    old, new = base.measurements.compile_cold_s, head.measurements.compile_cold_s
+def _compile_change(base: ComparedRow, head: ComparedRow) -> CompileTimeChange | None:
+    old, new = base.compile_cold_s, head.compile_cold_s
     if old is None or new is None or old <= 0 or new <= 0 or abs(new - old) < _COMPILE_SECONDS:
         return None
     if max(new / old, old / new) < _COMPILE_RATIO:

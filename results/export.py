@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from oracle.errors import UsageError
 from oracle.records import SCHEMA_VERSION, Record
 from oracle.verdict import Status
-from results import bias, tables
+from results import bias
 from results.files import write_atomically
 from results.groups import group_findings
 from results.junit import junit_xml
 from results.render import escape_markdown, markdown, markdown_body
-from results.report import details_of, run_line, summary_of
+from results.report import details_of, run_line, selected, summary_of
 from results.schema import FLAT_COLUMNS, FLAT_NAMES, flatten
 from results.store import RunInfo
 
@@ -202,13 +202,12 @@ def to_arrow(records: Iterable[Record], *, run: RunInfo) -> pa.Table:
 
 def to_markdown(records: Iterable[Record], *, run: RunInfo) -> str:
     """The summary as Markdown, for a job summary or a comment: grouped findings, and each finding in a collapsed section."""
-    records = list(records)
-    table = tables.frame(records)
-    shown = [*summary_of(table, group_findings(table), limit=None), *bias.tables_of(bias.find_bias(records))]
+    of = selected(list(records))
+    shown = [*summary_of(of, group_findings(of.notable), limit=None), *bias.tables_of(of.bias)]
     body = "\n".join(markdown(part, level=3) for part in shown)
     folded = "".join(
         f"\n<details><summary>{escape_markdown(part.title)}</summary>\n\n{markdown_body(part)}\n</details>\n"
-        for part in details_of(table)
+        for part in details_of(of)
     )
     head = f"## torch-oracle: {escape_markdown(run.run_id)}\n\n{escape_markdown(run_line(run))}\n\n"
     return head + body + folded

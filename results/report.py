@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
@@ -15,7 +16,7 @@ from oracle.known.ledger import load_ledger
 from oracle.known.severity import Severity
 from oracle.records import Record
 from oracle.verdict import Status
-from results import bias, tables
+from results import bias, queries, tables
 from results.groups import FindingGroup, group_findings
 from results.junit import details
 from results.render import (
@@ -87,45 +88,78 @@ def show_run(
     `with_speed` adds the speed of every timed case. Without a `limit` everything is printed.
     """
     run = store.run(run_id)
-    records = [r for r in store.records(run.run_id, with_missing=True) if is_match(r.case_id, match)]
     show_text(console, run_line(run))
     show_lines(console, [""])
-    shown = summary(records, limit=limit)
+    shown = summary(queried(store, run, match, limit=limit), limit=limit)
     if with_speed:
-        shown.append(_speed_of_cases(tables.frame(records), FAILURES_SHOWN if limit is not None else None))
+        timed = queries.passing_rows(store, run, match, columns=queries.TIMED_BY_CASE)
+        shown.append(_speed_of_cases(timed, FAILURES_SHOWN if limit is not None else None))
     show(console, shown)
 
 
-def summary(records: Sequence[Record], *, limit: int | None = GROUPS_SHOWN) -> list[Part]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selected:
+    """The cases of a run that a summary is about. Frames have columns of results.schema.FLAT_COLUMNS."""
+
+    counts: pd.DataFrame  # results.tables.status_counts
+    notable: pd.DataFrame  # cases that do not just pass, and all cases of programs with findings
+    passing: pd.DataFrame  # passing cases with a speed or a compile time
+    bias: Sequence[bias.BiasFinding]
+
+    @property
+    def cases(self) -> int:
+        return int(self.counts["cases"].sum())
+
+
+def queried(store: Store, run: RunInfo, match: str = "*", *, limit: int | None = GROUPS_SHOWN) -> Selected:
+    """The cases of a run whose ids match the glob, counted and filtered by the database, for a summary with this limit."""
+    counts = queries.status_counts(store, run, match)
+    is_in_detail = limit is None or counts["cases"].sum() <= _SMALL_RUN
+    columns = queries.DETAILED if is_in_detail else queries.NARROW
+    return Selected(
+        counts=counts,
+        notable=queries.notable_rows(store, run, match, columns=columns),
+        passing=queries.passing_rows(store, run, match),
+        bias=queries.bias_findings(store, run, match),
+    )
+
+
+def selected(records: Sequence[Record]) -> Selected:
+    """The same of records, which come from `Store.records(run, with_missing=True)`."""
+    table = tables.frame(records)
+    return Selected(counts=tables.status_counts(table), notable=table, passing=table, bias=bias.find_bias(records))
+
+
+def summary(of: Selected, *, limit: int | None = GROUPS_SHOWN) -> list[Part]:
     """Summary of a run: the matrix of suites and subjects, new findings in groups, known issues, speed.
 
     It has at most `limit` groups. If a small selection has few findings, their rungs and cases follow; without a limit everything
-    does. `records` come from `Store.records(run, with_missing=True)`.
+    does.
     """
-    table = tables.frame(records)
-    groups = group_findings(table)
-    shown = [*summary_of(table, groups, limit=limit), *bias.tables_of(bias.find_bias(records), limit=limit)]
-    is_small = len(records) <= _SMALL_RUN and len(groups) <= _FEW_GROUPS
+    groups = group_findings(of.notable)
+    shown = [*summary_of(of, groups, limit=limit), *bias.tables_of(of.bias, limit=limit)]
+    is_small = of.cases <= _SMALL_RUN and len(groups) <= _FEW_GROUPS
     if limit is None or is_small:
-        shown += details_of(table, None if limit is None else FAILURES_SHOWN)
+        shown += details_of(of, None if limit is None else FAILURES_SHOWN)
     if limit is None:
-        shown += _rest_of(table)
+        shown += _rest_of(of)
     return shown
 
 
-def summary_of(table: pd.DataFrame, groups: Sequence[FindingGroup], *, limit: int | None) -> list[Part]:
+def summary_of(of: Selected, groups: Sequence[FindingGroup], *, limit: int | None) -> list[Part]:
     """The part of the summary that fits a screen: the matrix, new findings in groups, known issues, speed."""
     found = groups_table(groups, limit) if groups else "new findings: none"
-    shown: list[Part] = [_matrix(table), found, *_known(table), *_unexpected_passes(table, limit)]
-    speed = tables.speed_summary(table)
+    shown: list[Part] = [_matrix(of.counts), found, *_known(of.notable), *_unexpected_passes(of.notable, limit)]
+    speed = tables.speed_summary(of.passing)
     return [*shown, _speed(speed)] if len(speed) else shown
 
 
-def details_of(table: pd.DataFrame, limit: int | None = None) -> list[TextTable]:
+def details_of(of: Selected, limit: int | None = None) -> list[TextTable]:
     """Tables of single findings: the first wrong rung of each program, and each failing case with its worst element."""
+    table = of.notable
     shown = []
     rungs = tables.first_wrong_rung(table)
-    if len(rungs) and table["subject"].nunique() > 1:
+    if len(rungs) and of.counts["subject"].nunique() > 1:
         rows = [
             (
                 f"{row['suite']}/{row['name']}",
@@ -221,19 +255,19 @@ _MATRIX: Final = {
 _ALWAYS: Final = ("pass", "new")
 
 
-def _matrix(table: pd.DataFrame) -> TextTable:
-    rates = tables.pass_rates(table)
+def _matrix(counts: pd.DataFrame) -> TextTable:
+    rates = tables.rates_of(counts)
     columns = [name for name, (field, _) in _MATRIX.items() if name in _ALWAYS or rates[field].any()]
     rows = []
     for row in rates.to_dict("records"):
-        counts = [str(row[_MATRIX[name][0]]) if row[_MATRIX[name][0]] else "." for name in columns]
+        shown = [str(row[_MATRIX[name][0]]) if row[_MATRIX[name][0]] else "." for name in columns]
         percent = _percent(row["pass_percent"]) if row["comparable"] else "-"
-        rows.append((row["suite"], row["subject"], str(row["cases"]), *counts, percent))
+        rows.append((row["suite"], row["subject"], str(row["cases"]), *shown, percent))
     totals = [f"{rates[_MATRIX[name][0]].sum()} {name}" for name in columns]
     notes = [f"{name}: {_MATRIX[name][1]}" for name in columns if _MATRIX[name][1] and rates[_MATRIX[name][0]].any()]
     notes.append(f"pass %: of the cases that were compared ({' + '.join(c for c in columns if c in _COMPARED)})")
     return TextTable(
-        title=f"{_cases(len(table))}: {', '.join(totals)}",
+        title=f"{_cases(rates['cases'].sum())}: {', '.join(totals)}",
         columns=("suite", "subject", "cases", *columns, "pass %"),
         rows=tuple(rows),
         right=frozenset(range(2, 4 + len(columns))),
@@ -244,9 +278,9 @@ def _matrix(table: pd.DataFrame) -> TextTable:
 _COMPARED: Final = ("pass", "known", "new")
 
 
-def _statuses(table: pd.DataFrame) -> TextTable:
+def _statuses(counts: pd.DataFrame) -> TextTable:
     """Number of cases with each status, for each suite and subject."""
-    rates = tables.pass_rates(table)
+    rates = tables.rates_of(counts)
     words = [status.value for status in Status if status.value in rates.columns]
     rows = [
         (row["suite"], row["subject"], *(str(row[word]) if row[word] else "." for word in words))
@@ -282,15 +316,16 @@ def _unexpected_passes(table: pd.DataFrame, limit: int | None) -> list[Part]:
     return [_limited(title, ("case", "issue", "what it says"), rows, limit, prose=frozenset({2}))]
 
 
-def _rest_of(table: pd.DataFrame) -> list[Part]:
+def _rest_of(of: Selected) -> list[Part]:
     """Further tables: statuses, known cases, and cases that were not compared, each with its reason."""
+    table = of.notable
     known = table.loc[table["status"] == Status.KNOWN.value].to_dict("records")
     words = [status.value for status in Status if tables.outcome_of(status) == "not_compared"]
     skipped = table.loc[table["status"].isin(words)].to_dict("records")
     rows_of_known = [(r["case_id"], r["issue"] or "-", r["observed"] or "-", shorten(r["symptom"])) for r in known]
     rows_of_skipped = [(r["case_id"], r["status"], shorten(r["symptom"] or "-")) for r in skipped]
     columns = ("case", "issue", "status without it", "symptom")
-    shown: list[Part] = [_statuses(table)]
+    shown: list[Part] = [_statuses(of.counts)]
     if known:
         shown.append(_limited("known", columns, rows_of_known, None, prose=frozenset({3})))
     if skipped:

@@ -37,6 +37,7 @@ from results.schema import (
     case_values,
     record_values,
     run_facts,
+    safe_text,
     unflatten,
 )
 
@@ -206,17 +207,23 @@ class Store:
         """Planned cases without a record, in planned order, with their programs."""
         return self._cases(run_id, only_unfinished=True)
 
-    def records(self, run_id: str = LATEST, *, with_missing: bool = False) -> Iterator[Record]:
+    def records(
+        self,
+        run_id: str = LATEST,
+        *,
+        with_missing: bool = False,
+        where: sa.ColumnElement[bool] | None = None,
+    ) -> Iterator[Record]:
         """Records in planned order. `with_missing` adds one for each planned case that has none.
 
-        Its status is `missing` in a complete run, and `not_run` in any other.
+        Its status is `missing` in a complete run, and `not_run` in any other. `where` is a condition on CASES and RECORDS.
         """
         run = self.run(run_id)
         query = (
             sa.select(*CASE_SELECTION, *RECORD_SELECTION)
             .join_from(CASES, RECORDS, SAME_CASE, isouter=with_missing)
             .join(RUNS, RUNS.c.run == CASES.c.run)
-            .where(RUNS.c.run_id == run.run_id)
+            .where(RUNS.c.run_id == run.run_id, sa.true() if where is None else where)
             .order_by(CASES.c.ordinal)
         )
         with reading(self._engine, self.location) as connection:
@@ -339,9 +346,10 @@ class StoreTransaction:
             run = self._run(run_id)
             ordinals = self._ordinals(run, [record.case_id for record in of_run])
             for record in of_run:
-                if record.case_id not in ordinals:
+                ordinal = ordinals.get(safe_text(record.case_id))
+                if ordinal is None:
                     raise InternalError(f"a record of {record.case_id}, which is not planned in run {run_id}")
-                rows.append(record_values(record, run=run, ordinal=ordinals[record.case_id]))
+                rows.append(record_values(record, run=run, ordinal=ordinal))
         try:
             self._insert(RECORDS, RECORD_SQL_NAMES, rows)
         except IntegrityError as error:
@@ -446,11 +454,14 @@ def to_record(row: sa.RowMapping, *, run_id: str, state: str) -> Record:
         nans = dict.fromkeys(row["nan_columns"], float("nan"))
         return unflatten(dict(row) | nans, run_id=run_id)
     case = PlannedCase(**{column.field: row[column.name] for column in CASE_COLUMNS})
+    return Record.of(case, run_id=run_id, verdict=absent_verdict(state))
+
+
+def absent_verdict(state: str) -> Verdict:
+    """The verdict of a planned case without a record, in a run of this state."""
     if state == COMPLETE:
-        verdict = Verdict(status=Status.MISSING, symptom="planned, but has no record although the run is complete")
-    else:
-        verdict = Verdict(status=Status.NOT_RUN, symptom=f"planned, not run yet: the run is {state}")
-    return Record.of(case, run_id=run_id, verdict=verdict)
+        return Verdict(status=Status.MISSING, symptom="planned, but has no record although the run is complete")
+    return Verdict(status=Status.NOT_RUN, symptom=f"planned, not run yet: the run is {state}")
 
 
 def _by_run(records: Sequence[Record]) -> dict[str, list[Record]]:

@@ -7,6 +7,7 @@ A frame has one row per planned case. Use `Store.records(run, with_missing=True)
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ NOT_COMPARABLE: Final = frozenset(
     }
 )
 
-_DTYPES: Final = {"text": "object", "int": "Int64", "float": "float64", "texts": "object", "ints": "object"}
+DTYPES: Final = {"text": "object", "int": "Int64", "float": "float64", "texts": "object", "ints": "object"}
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
@@ -49,8 +50,7 @@ def frame(records: Iterable[Record]) -> pd.DataFrame:
     rows = [flatten(record) for record in records]
     statuses = [record.verdict.status for record in records]
     data = {
-        column.name: pd.Series([row[column.name] for row in rows], dtype=_DTYPES[column.kind])
-        for column in FLAT_COLUMNS
+        column.name: pd.Series([row[column.name] for row in rows], dtype=DTYPES[column.kind]) for column in FLAT_COLUMNS
     }
     data["run_id"] = pd.Series([record.run_id for record in records], dtype="object")
     data["is_finding"] = pd.Series([status.is_finding for status in statuses], dtype="bool")
@@ -65,7 +65,21 @@ def pass_rates(table: pd.DataFrame) -> pd.DataFrame:
     judged) and `not_run`. `pass_percent` is the share of the first three, `comparable`, and NaN if there are none. Statuses are
     in the order of `Status`.
     """
-    counts = pd.crosstab([table["suite"], table["subject"]], table["status"])
+    return rates_of(status_counts(table))
+
+
+def status_counts(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per suite, subject and status that occurs, with the number of `cases`."""
+    counts = Counter(zip(table["suite"], table["subject"], table["status"], strict=True))
+    rows = [(*key, cases) for key, cases in sorted(counts.items())]
+    return pd.DataFrame(rows, columns=["suite", "subject", "status", "cases"])
+
+
+def rates_of(status_counts: pd.DataFrame) -> pd.DataFrame:
+    """`pass_rates` of counts."""
+    counts = status_counts.pivot_table(
+        index=["suite", "subject"], columns="status", values="cases", aggfunc="sum", fill_value=0
+    ).astype(int)
     occurring = [status for status in Status if status.value in counts.columns]
     rates = pd.DataFrame(index=counts.index)
     rates["cases"] = counts.sum(axis=1)

@@ -14,7 +14,7 @@ from results.bias import find_bias, tables_of
 from results.compare import compare
 from results.compare import tables_of as comparison_tables
 from results.render import plain
-from results.report import summary
+from results.report import selected, summary
 from results.store import Store
 from results.tests import fabricate
 
@@ -103,7 +103,7 @@ def test_sums_of_two_dtypes_are_refused():
 
 def test_a_run_tells_its_systematic_errors():
     records = [record(number, bias(0.13)) for number in range(48)]
-    text = "\n".join(part if isinstance(part, str) else plain(part) for part in summary(records))
+    text = "\n".join(part if isinstance(part, str) else plain(part) for part in summary(selected(records)))
     assert "systematic errors (1)" in text
     assert "bfloat16 results of softmax are 0.1 % too large over 48 cases" in text
     assert tables_of([]) == []

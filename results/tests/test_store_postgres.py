@@ -16,10 +16,11 @@ import sqlalchemy as sa
 from oracle.errors import InternalError, UsageError
 from oracle.verdict import Status
 from results.engine import Location
+from results.history import case_history, run_summaries
 from results.merge import merge
 from results.schema import DATABASE_VERSION, VIEWS
 from results.store import Store
-from results.tests import fabricate, test_migrations
+from results.tests import fabricate, test_migrations, test_queries
 
 VARIABLE = "TORCH_ORACLE_TEST_POSTGRES_URL"
 URL = os.environ.get(VARIABLE, "")
@@ -117,3 +118,14 @@ def test_an_older_database_is_migrated(store: Store, capsys: pytest.CaptureFixtu
         assert list(migrated.records()) == test_migrations.EXPECTED
     assert "migrated from schema version 1" in capsys.readouterr().err
     execute("SELECT * FROM v_latest, v_runs, v_case_history")
+
+
+def test_queries_find_what_is_in_the_records(store: Store):
+    test_queries.filled(store)
+    for glob in test_queries.GLOBS:
+        test_queries.test_a_summary_by_queries_is_that_of_the_records(store, "run-1", glob)
+    test_queries.test_a_comparison_by_queries_is_that_of_the_records(store)
+    counts = [(one.planned, one.recorded, one.facts.subjects) for one in run_summaries(store)]
+    assert counts == [(301, 300, test_queries.SUBJECTS), (301, 300, test_queries.SUBJECTS)]
+    (case,) = case_history(store, fabricate.case("not/run").case_id)
+    assert case.status is Status.NOT_RUN

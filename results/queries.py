@@ -1,0 +1,265 @@
+"""Queries for what a whole run is asked for, so that it is counted and filtered in the database and not in Python.
+
+SQL, and no data frame library that reads the whole run: what `show` and `compare` print is a few counts and the rows that differ,
+and a database has an index for them. The remaining rows are narrow.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pandas as pd
+import sqlalchemy as sa
+
+from oracle.verdict import BiasSum, Status
+from results.bias import BiasFinding, BiasKey, add_sum, findings_of_sums
+from results.schema import CASES, FLAT_COLUMNS, RECORDS, RUNS
+from results.store import COMPLETE, SAME_CASE, RunInfo, Store, absent_verdict
+from results.tables import DTYPES
+
+FINDINGS: Final = tuple(status.value for status in Status if status.is_finding)
+_KINDS: Final = {column.name: column.kind for column in FLAT_COLUMNS}
+_BLOCK: Final = 5000  # rows that are fetched at once
+
+# Columns by which findings are grouped and listed.
+NARROW: Final = (
+    *("case_id", "suite", "group", "name", "subject", "dtype", "direction"),
+    *("status", "symptom", "issue", "observed"),
+)
+# Columns of a finding in full, as `results.tables.failures` shows it.
+DETAILED: Final = (
+    *NARROW,
+    *("stage", "worst_where", "worst_index", "worst_eager", "worst_subject", "worst_truth", "worst_eager_error"),
+    *("worst_subject_error", "worst_allowed_error", "worst_ulp", "repro"),
+)
+# Columns of speed.
+TIMED: Final = (
+    *("suite", "subject", "status", "speedup", "speedup_low", "speedup_high", "compile_cold_s", "compile_warm_s"),
+    *("peak_memory", "eager_peak_memory", "graph_breaks", "recompiles"),
+)
+TIMED_BY_CASE: Final = ("case_id", "eager_s", "subject_s", *TIMED)
+
+
+def case_filter(glob: str) -> sa.ColumnElement[bool]:
+    """Whether a case id equals the glob or matches it, as `results.report.is_match`."""
+    if glob == "*":
+        return sa.true()
+    return sa.or_(CASES.c.case_id == glob, CASES.c.case_id.regexp_match(_regex(glob)))
+
+
+def _regex(glob: str) -> str:
+    """The glob as a regular expression that Python and PostgreSQL read alike, which that of `fnmatch.translate` is not."""
+    # A set is closed by a bracket that is not its first character; else the bracket stands for itself.
+    pieces = re.findall(r"\[!?.[^\]]*\]|.", glob, re.DOTALL)
+    return f"(?s)^{''.join(map(_regex_of_piece, pieces))}\\Z"
+
+
+def _regex_of_piece(piece: str) -> str:
+    if len(piece) > 1:
+        return fnmatch.translate(piece).removeprefix("(?s:").removesuffix(")\\Z")
+    return {"*": ".*", "?": "."}.get(piece) or re.escape(piece)
+
+
+def _planned(run: RunInfo, glob: str = "*") -> tuple[sa.ColumnElement[bool], ...]:
+    return (
+        CASES.c.run == sa.select(RUNS.c.run).where(RUNS.c.run_id == run.run_id).scalar_subquery(),
+        case_filter(glob),
+    )
+
+
+def _is_finding(run: RunInfo) -> sa.ColumnElement[bool]:
+    is_finding = RECORDS.c.status.in_(FINDINGS)
+    return sa.or_(is_finding, RECORDS.c.status.is_(None)) if run.state == COMPLETE else is_finding
+
+
+def status_counts(store: Store, run: RunInfo, glob: str = "*") -> pd.DataFrame:
+    """One row per suite, subject and status that occurs, with the number of `cases`, as `results.tables.status_counts`."""
+    keys = (CASES.c.suite, CASES.c.subject, RECORDS.c.status)
+    query = (
+        sa.select(*keys, sa.func.count())
+        .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
+        .where(*_planned(run, glob))
+        .group_by(*keys)
+    )
+    absent = absent_verdict(run.state).status.value
+    with store.reading() as connection:
+        rows = [
+            (suite, subject, status or absent, cases) for suite, subject, status, cases in connection.execute(query)
+        ]
+    return pd.DataFrame(sorted(rows), columns=["suite", "subject", "status", "cases"])
+
+
+def notable_rows(store: Store, run: RunInfo, glob: str = "*", *, columns: Sequence[str] = NARROW) -> pd.DataFrame:
+    """The cases that do not just pass, and all cases of programs with a finding, in planned order.
+
+    Columns: `columns`, and `is_finding` and `is_silent` of the status. It is all that grouping of findings, the first wrong rungs
+    and the tables of `show` need of a run's cases.
+    """
+    wrong = (
+        sa.select(CASES.c.suite, CASES.c.name)
+        .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
+        .where(*_planned(run, glob), _is_finding(run))
+    )
+    is_notable = sa.or_(
+        RECORDS.c.status.is_(None),
+        RECORDS.c.status != Status.PASS.value,
+        sa.tuple_(CASES.c.suite, CASES.c.name).in_(wrong),
+    )
+    table = _frame(store, run, columns, _planned(run, glob), is_notable)
+    by_word = {status.value: status for status in Status}
+    statuses = [by_word[word] for word in table["status"]]
+    table["is_finding"] = pd.Series([status.is_finding for status in statuses], dtype="bool")
+    table["is_silent"] = pd.Series([status.is_silent for status in statuses], dtype="bool")
+    return table
+
+
+def passing_rows(store: Store, run: RunInfo, glob: str = "*", *, columns: Sequence[str] = TIMED) -> pd.DataFrame:
+    """The passing cases that have a speed or a compile time, or broke the graph or were compiled again, in planned order."""
+    is_measured = sa.or_(
+        RECORDS.c.speedup.is_not(None),
+        RECORDS.c.compile_cold_s.is_not(None),
+        RECORDS.c.graph_breaks > 0,
+        RECORDS.c.recompiles > 0,
+    )
+    return _frame(store, run, columns, _planned(run, glob), RECORDS.c.status == Status.PASS.value, is_measured)
+
+
+def _frame(
+    store: Store,
+    run: RunInfo,
+    columns: Sequence[str],
+    planned: Sequence[sa.ColumnElement[bool]],
+    *conditions: sa.ColumnElement[bool],
+) -> pd.DataFrame:
+    query = (
+        sa.select(*(_column(name) for name in columns), RECORDS.c.nan_columns)
+        .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
+        .where(*planned, *conditions)
+        .order_by(CASES.c.ordinal)
+    )
+    found: dict[str, list[Any]] = {name: [] for name in (*columns, "nan_columns")}
+    with store.reading() as connection:
+        for block in connection.execution_options(yield_per=_BLOCK).execute(query).partitions():
+            for values, block_values in zip(found.values(), zip(*block, strict=True), strict=True):
+                values.extend(block_values)
+    for row, nans in enumerate(found.pop("nan_columns")):
+        for name in nans or ():
+            if name in found:
+                found[name][row] = float("nan")
+    absent = absent_verdict(run.state)
+    for row, status in enumerate(found["status"]):
+        if status is None:
+            found["status"][row] = absent.status.value
+            for name, value in (("symptom", absent.symptom), ("issue", ""), ("observed", ""), ("repro", "")):
+                if name in found:
+                    found[name][row] = value
+    return pd.DataFrame({name: pd.Series(values, dtype=DTYPES[_KINDS[name]]) for name, values in found.items()})
+
+
+def _column(name: str) -> sa.ColumnElement[Any]:
+    return CASES.c[name] if name in CASES.c else RECORDS.c[name]
+
+
+# ------------------------------------------------------------------------------------------------- systematic errors
+
+# Of each database: the list of error sums in `extra` as rows `one`, and a field of such a row.
+_SUMS: Final = {
+    "sqlite": (
+        "json_each(CASE WHEN {is_clean} THEN records.extra ELSE '{{}}' END, '$.verdict.bias') AS one",
+        "json_extract(one.value, '$.{field}')",
+    ),
+    "postgresql": (
+        "jsonb_array_elements(CASE WHEN {is_clean} THEN CAST(records.extra AS jsonb) #> '{{verdict,bias}}' ELSE '[]' END)"
+        " AS one(value)",
+        "(one.value ->> '{field}')",
+    ),
+}
+_NUMBERS: Final = {"eps": "double precision", "tensors": "bigint", "weight": "bigint"} | dict.fromkeys(
+    ("subject", "eager", "variance"), "double precision"
+)
+_HAS_BIAS: Final = "records.extra LIKE '%\"bias\"%'"
+# What the databases' JSON cannot hold and Python's can. Such rows are rare, and are read here.
+_IS_CLEAN: Final = " AND ".join(
+    f"records.extra NOT LIKE '%{word}%' ESCAPE '!'" for word in ("NaN", "Infinity", "\\u0000")
+)
+
+
+def bias_findings(store: Store, run: RunInfo, glob: str = "*") -> list[BiasFinding]:
+    """The systematic errors of a run, as `results.bias.find_bias`: the sums are added in the database."""
+    sums: dict[BiasKey, BiasSum] = {}
+    cases: dict[BiasKey, int] = {}
+    labels = (CASES.c.suite, CASES.c.group, CASES.c.subject, CASES.c.device)
+    conditions = (*_planned(run, glob), RECORDS.c.status.not_in(FINDINGS))
+    with store.reading() as connection:
+        rows, field = _SUMS[connection.dialect.name]
+        dtype = sa.literal_column(field.format(field="dtype"))
+        numbers = {name: f"CAST({field.format(field=name)} AS {kind})" for name, kind in _NUMBERS.items()}
+        added = [sa.literal_column(f"{'min' if name == 'eps' else 'sum'}({text})") for name, text in numbers.items()]
+        joined = sa.join(CASES, RECORDS, SAME_CASE)
+        query = (
+            sa.select(*labels, dtype, sa.func.count(), *added)
+            .select_from(joined, sa.text(rows.format(is_clean=f"{_HAS_BIAS} AND {_IS_CLEAN}")))
+            .where(*conditions)
+            .group_by(*labels, dtype)
+            .order_by(sa.func.min(CASES.c.ordinal))
+        )
+        for row in connection.execute(query):
+            *key, count, eps, tensors, weight, subject, eager, variance = tuple(row)
+            sums[tuple(key)] = BiasSum(
+                dtype=key[-1],
+                eps=eps,
+                tensors=int(tensors),
+                weight=int(weight),
+                subject=subject,
+                eager=eager,
+                variance=variance,
+            )
+            cases[tuple(key)] = count
+        unclean = sa.text(f"{_HAS_BIAS} AND NOT ({_IS_CLEAN})")
+        rest = connection.execute(sa.select(*labels, RECORDS.c.extra).select_from(joined).where(*conditions, unclean))
+        for row in rest:
+            *labels_of_row, extra = tuple(row)
+            for one in json.loads(extra).get("verdict", {}).get("bias", ()):
+                add_sum(sums, cases, (*labels_of_row, one["dtype"]), BiasSum(**one))
+    return findings_of_sums(sums, cases)
+
+
+# ------------------------------------------------------------------------------------------------------- comparison
+
+
+class ComparedRow(NamedTuple):
+    """What a comparison reads of one planned case."""
+
+    case_id: str
+    ordinal: int  # planned order
+    status: str
+    symptom: str
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    compile_cold_s: float | None = None
+
+
+def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
+    """All planned cases of a run by case id, in the order of their code points, as rows arrive from the database."""
+    absent = absent_verdict(run.state)
+    with store.reading() as connection:
+        case_id = CASES.c.case_id if connection.dialect.name == "sqlite" else sa.collate(CASES.c.case_id, "C")
+        query = (
+            sa.select(
+                CASES.c.case_id,
+                CASES.c.ordinal,
+                sa.func.coalesce(RECORDS.c.status, absent.status.value),
+                sa.case((RECORDS.c.status.is_(None), absent.symptom), else_=RECORDS.c.symptom),
+                *(RECORDS.c[name] for name in ComparedRow._fields[4:]),
+            )
+            .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
+            .where(*_planned(run))
+            .order_by(case_id)
+        )
+        for block in connection.execution_options(yield_per=_BLOCK).execute(query).partitions():
+            yield from map(ComparedRow._make, block)

@@ -1,0 +1,90 @@
+"""What queries find in the database is what Python finds in all records of the run."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from oracle.records import Record
+from oracle.verdict import BiasSum, Status
+from results import compare, queries, report
+from results.render import plain
+from results.store import Store
+from results.tests import fabricate
+
+# What programs and users may write into a field.
+HOSTILE = (
+    *("", "'; DROP TABLE runs; --", "a\0b", "\udc80", "%s %(x)s {y} :z", "\x1b[2J\u202e", "ünïcödé \U0001f4a5"),
+    *("]", "\\", "a\nb"),
+)
+SUBJECTS = ("inductor", "aot_eager", "inductor[mode=max-autotune]")
+GLOBS = (
+    *("*", "*@inductor", "opinfo/op[0-3]/*", "opinfo/op[!0-3]/*", "*[mode=max-autotune]", "opinfo/op?/*'; DROP*"),
+    *("*\\*", "a.c", "*]*"),
+)
+
+
+def made_up(run_id: str, seed: int) -> list[Record]:
+    """Records with every status and hostile strings, some of them timed, some with error sums."""
+    draw = random.Random(seed)
+    records = []
+    for index in range(300):
+        word = HOSTILE[index % len(HOSTILE)]
+        case = fabricate.case(
+            f"op{index % 7}/float32/{index}{word}", subject=SUBJECTS[index % 3], group=f"op{index % 7}"
+        )
+        status = draw.choice([*Status, *[Status.PASS] * len(Status)])
+        symptom = f"call 0: output[0]: {draw.random()} {word}" if status is not Status.PASS else ""
+        speedup = draw.choice([None, math.nan, 0.5, 2.0]) if status is Status.PASS else None
+        compile_cold_s = draw.choice([0.2, 9.0])
+        record = fabricate.record(
+            case, status, run_id=run_id, symptom=symptom, speedup=speedup, compile_cold_s=compile_cold_s
+        )
+        values = draw.choice([3.0, 3.0, 3.0, math.nan])
+        bias = BiasSum(dtype="bfloat16", eps=2.0**-8, tensors=1, weight=4, subject=values, eager=0.25, variance=1e-6)
+        explained = (word,) if index % 5 == 0 else ()
+        verdict = replace(record.verdict, bias=(bias,) if index % 4 else (), explained=explained)
+        records.append(replace(record, verdict=verdict))
+    return records
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with Store.open(tmp_path_factory.mktemp("runs") / "runs.db", create=True) as opened:
+        yield filled(opened)
+
+
+def filled(store: Store) -> Store:
+    for run_id, seed in (("run-1", 1), ("run-2", 2)):
+        records = made_up(run_id, seed)
+        fabricate.write_run(store, records, run_id=run_id, unrecorded=[fabricate.case("not/run")] if seed == 2 else ())
+    with store.transaction() as transaction:  # a complete run with a case that has no record
+        transaction.add_cases("run-1", [fabricate.case("op0/float32/missing")])
+    return store
+
+
+def shown(selected: report.Selected, limit: int | None) -> str:
+    return "\n".join(part if isinstance(part, str) else plain(part) for part in report.summary(selected, limit=limit))
+
+
+@pytest.mark.parametrize("run_id", ["run-1", "run-2"])
+@pytest.mark.parametrize("glob", GLOBS)
+def test_a_summary_by_queries_is_that_of_the_records(store: Store, run_id: str, glob: str):
+    run = store.run(run_id)
+    records = [r for r in store.records(run_id, with_missing=True) if report.is_match(r.case_id, glob)]
+    for limit in (None, 20):
+        assert shown(report.queried(store, run, glob, limit=limit), limit) == shown(report.selected(records), limit)
+    found = [record.case_id for record in store.records(run_id, with_missing=True, where=queries.case_filter(glob))]
+    assert found == [record.case_id for record in records]
+
+
+def test_a_comparison_by_queries_is_that_of_the_records(store: Store):
+    first, second = store.run("run-1"), store.run("run-2")
+    for base, head in ((first, second), (second, first), (first, first)):
+        records = [list(store.records(run.run_id, with_missing=True)) for run in (base, head)]
+        expected = compare.compare(*records, base_run=base, head_run=head)
+        assert compare.compare_runs(store, store, base_run=base, head_run=head).to_json() == expected.to_json()
