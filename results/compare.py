@@ -155,14 +155,15 @@ def compare(base: Iterable[Record], head: Iterable[Record], *, base_run: RunInfo
 
 def compare_runs(base: Store, head: Store, *, base_run: RunInfo, head_run: RunInfo) -> Comparison:
     """Compare two runs of one or two databases, without reading either as a whole."""
-    known = {finding.key for finding in bias_findings(base, base_run)}
+    found = bias_findings(head, head_run)
+    known = {finding.key for finding in bias_findings(base, base_run)} if found else set()
     return _comparison(
         compared_rows(base, base_run),
         compared_rows(head, head_run),
         base_run=base_run,
         head_run=head_run,
         head_table=lambda: notable_rows(head, head_run),
-        new_bias=tuple(finding for finding in bias_findings(head, head_run) if finding.key not in known),
+        new_bias=tuple(finding for finding in found if finding.key not in known),
     )
 
 
@@ -215,6 +216,10 @@ def _planned_order(pair: _Pair) -> tuple[bool, int]:
     return True, new.ordinal
 
 
+def _first(pair: tuple[int, Any]) -> int:
+    return pair[0]
+
+
 def _comparison(
     base: Iterable[ComparedRow],
     head: Iterable[ComparedRow],
@@ -226,26 +231,25 @@ def _comparison(
 ) -> Comparison:
     counts: Counter[ChangeKind] = Counter()
     changed: list[_Pair] = []
-    measured: list[tuple[ComparedRow, ComparedRow]] = []  # cases that pass in both runs
+    timed: list[tuple[int, SpeedChange]] = []  # with base's planned order
+    compiled: list[tuple[int, CompileTimeChange]] = []
     for old, new in _side_by_side(base, head):
         if old is not None and new is not None and old.status == new.status == _PASS:
             counts[ChangeKind.UNCHANGED] += 1
-            if old.speedup is not None or old.compile_cold_s is not None:
-                measured.append((old, new))
+            if _is_timed(old) and _is_timed(new):
+                speed = SpeedChange(case_id=old.case_id, base=_estimate(old), head=_estimate(new))
+                timed.append((old.ordinal, speed))
+            if (change := _compile_change(old, new)) is not None:
+                compiled.append((old.ordinal, change))
             continue
         kind = _kind(old, new)
         counts[kind] += 1
         if kind is not ChangeKind.UNCHANGED:
             changed.append((old, new))
     changes = [_case_change(old, new) for old, new in sorted(changed, key=_planned_order)]
-    measured.sort(key=_planned_order)
-    speeds = [
-        SpeedChange(case_id=old.case_id, base=_estimate(old), head=_estimate(new))
-        for old, new in measured
-        if _is_timed(old) and _is_timed(new)
-    ]
+    speeds = [speed for _, speed in sorted(timed, key=_first)]
     real = [speed for speed in speeds if is_real_speed_change(speed.base, speed.head)]
-    compile_changes = [change for old, new in measured if (change := _compile_change(old, new)) is not None]
+    compile_changes = [change for _, change in sorted(compiled, key=_first)]
     return Comparison(
         base=base_run,
         head=head_run,
