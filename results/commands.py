@@ -1,4 +1,4 @@
-"""The commands `torch-oracle show | compare | gate | export | merge | migrate`, as typer functions.
+"""The commands `torch-oracle show | compare | gate | export | merge | push | migrate`, as typer functions.
 
 Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed). Bad input raises UsageError, which the command line prints.
 """
@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,6 +23,7 @@ from results import compare as comparing
 from results import gate as gating
 from results.baseline import is_acceptable, read_baseline, updated_baseline, write_baseline
 from results.bias import find_bias
+from results.engine import Location
 from results.export import FORMATS, format_of
 from results.export import export as write_export
 from results.groups import group_findings
@@ -34,6 +36,7 @@ from results.report import GROUPS_SHOWN, case_text, is_match, show_run
 from results.schema import DATABASE_VERSION
 from results.store import LATEST, RunInfo, Store
 from results.tables import frame
+from results.transfer import Copied, copy_runs
 
 DEFAULT_DB = "torch-oracle.db"  # what `sweep` writes by default
 _CASES_IN_FULL = 20  # `show GLOB` prints up to so many cases in full, more as a table
@@ -195,9 +198,17 @@ def merge(
     output: Annotated[str, typer.Argument(help="Database to merge into; made if absent.")],
     inputs: Annotated[list[str], typer.Argument(help="Databases of the shards.")],
     partial: Annotated[bool, typer.Option("--partial", help="Merge although shards are absent or unfinished.")] = False,
+    history: Annotated[
+        bool, typer.Option("--history", help="Copy every run as it is instead, to keep the histories in one database.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Merge the shards of one sweep into one run. Merging again changes nothing."""
+    """Merge the shards of one sweep into one run, or the histories of databases. Merging again changes nothing."""
+    if history:
+        if partial:
+            raise UsageError(seen="--history with --partial", expected="one of them", do="--history copies every run")
+        _write_copied(sum((copy_runs(source, output) for source in inputs), Copied()), output, as_json)
+        return
     merged = merge_runs(output, inputs, partial=partial)
     if as_json:
         _write_json(
@@ -217,6 +228,27 @@ def merge(
         *(f"shard {shard} is absent" for shard in merged.absent_shards),
     ]
     sys.stdout.write("".join(f"{one_line(line)}\n" for line in lines))
+
+
+def push(
+    source: Annotated[str, typer.Argument(metavar="DB", help="Database whose runs are copied.")],
+    target: Annotated[
+        str, typer.Argument(metavar="TARGET", help="Database to copy them to, such as a URL of PostgreSQL.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Copy all runs of a database to another one. What is there already stays as it is."""
+    _write_copied(copy_runs(source, target), target, as_json)
+
+
+def _write_copied(copied: Copied, target: str, as_json: bool) -> None:
+    if as_json:
+        _write_json(asdict(copied))
+        return
+    text = (
+        f"{copied.runs} new runs, {copied.runs_completed} completed; {copied.cases} cases and {copied.records} records"
+    )
+    sys.stdout.write(one_line(f"{Location.parse(target)}: {text} added") + "\n")
 
 
 def migrate(

@@ -180,11 +180,10 @@ _FIRST_SUM: Final = {
 _NUMBERS: Final = {"eps": "double precision", "tensors": "bigint", "weight": "bigint"} | dict.fromkeys(
     ("subject", "eager", "variance"), "double precision"
 )
-_HAS_BIAS: Final = "records.extra LIKE '%\"bias\"%'"
+_HAS_BIAS: Final = """{find}(records.extra, '"bias"') > 0"""
 # What the databases' JSON cannot hold and Python's can.
-_IS_CLEAN: Final = " AND ".join(
-    f"records.extra NOT LIKE '%{word}%' ESCAPE '!'" for word in ("NaN", "Infinity", "\\u0000")
-)
+_IS_CLEAN: Final = " AND ".join(f"{{find}}(records.extra, '{word}') = 0" for word in ("NaN", "Infinity", "\\u0000"))
+_FIND: Final = {"sqlite": "instr", "postgresql": "strpos"}
 
 
 def bias_findings(store: Store, run: RunInfo, glob: str = "*") -> list[BiasFinding]:
@@ -199,8 +198,10 @@ def bias_findings(store: Store, run: RunInfo, glob: str = "*") -> list[BiasFindi
     conditions = (*_planned(run, glob), RECORDS.c.status.not_in(FINDINGS))
     with store.reading() as connection:
         field, has_second = _FIRST_SUM[connection.dialect.name]
+        find = _FIND[connection.dialect.name]
+        has_bias, is_clean = _HAS_BIAS.format(find=find), _IS_CLEAN.format(find=find)
         # CASE, since nothing else keeps a database from reading text as JSON that is none.
-        is_simple = f"CASE WHEN {_HAS_BIAS} AND {_IS_CLEAN} THEN NOT ({has_second}) ELSE 1 = 0 END"
+        is_simple = f"CASE WHEN {has_bias} AND {is_clean} THEN NOT ({has_second}) ELSE 1 = 0 END"
         dtype = sa.literal_column(field.format(field="dtype"))
         numbers = {name: f"CAST({field.format(field=name)} AS {kind})" for name, kind in _NUMBERS.items()}
         added = [sa.literal_column(f"{'min' if name == 'eps' else 'sum'}({text})") for name, text in numbers.items()]
@@ -223,7 +224,7 @@ def bias_findings(store: Store, run: RunInfo, glob: str = "*") -> list[BiasFindi
                 variance=variance,
             )
             cases[tuple(key)] = count
-        others = sa.text(f"{_HAS_BIAS} AND NOT ({is_simple})")
+        others = sa.text(f"{has_bias} AND NOT ({is_simple})")
         for row in connection.execute(
             sa.select(*labels, RECORDS.c.extra).select_from(joined).where(*conditions, others)
         ):

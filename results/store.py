@@ -277,6 +277,10 @@ class StoreTransaction:
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
+    @property
+    def connection(self) -> sa.Connection:
+        return self._connection
+
     def begin_run(
         self,
         *,
@@ -330,15 +334,17 @@ class StoreTransaction:
             program_hash = hashlib.sha256(text.encode()).hexdigest()
             programs[program_hash] = text
             rows.append(case_values(case, run=run, ordinal=ordinal, program_hash=program_hash))
-        self._connection.execute(
-            self._insert_unless_present(PROGRAMS),
-            [{"program_hash": program_hash, "program": text} for program_hash, text in programs.items()],
-        )
+        self.add_programs(programs)
         self._note_labels(run, cases)
         try:
-            self._insert(CASES, CASE_SQL_NAMES, rows)
+            self.insert(CASES, CASE_SQL_NAMES, rows)
         except IntegrityError as error:
             raise InternalError(f"run {run_id}: {_twice(cases)} is planned twice ({error.orig})") from error
+
+    def add_programs(self, programs: Mapping[str, str]) -> None:
+        """Add programs (JSON) by their hash, unless they are there."""
+        rows = [{"program_hash": program_hash, "program": text} for program_hash, text in programs.items()]
+        self._connection.execute(self._insert_unless_present(PROGRAMS), rows)
 
     def append(self, records: Sequence[Record]) -> None:
         rows = []
@@ -351,7 +357,7 @@ class StoreTransaction:
                     raise InternalError(f"a record of {record.case_id}, which is not planned in run {run_id}")
                 rows.append(record_values(record, run=run, ordinal=ordinal))
         try:
-            self._insert(RECORDS, RECORD_SQL_NAMES, rows)
+            self.insert(RECORDS, RECORD_SQL_NAMES, rows)
         except IntegrityError as error:
             raise InternalError(
                 f"a second record of one case among {_twice(records)} ({error.orig}); is another process resuming the run?"
@@ -391,7 +397,7 @@ class StoreTransaction:
             found.update(tuple(row) for row in self._connection.execute(some))
         return found
 
-    def _insert(self, table: sa.Table, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    def insert(self, table: sa.Table, names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
         """Insert rows of values that the driver takes as they are: SQLAlchemy's conversions would take most of the time."""
         mark = "%s" if self._connection.dialect.name == "postgresql" else "?"
         marks = ", ".join([mark] * len(names))

@@ -20,7 +20,8 @@ from results.history import case_history, run_summaries
 from results.merge import merge
 from results.schema import DATABASE_VERSION, VIEWS
 from results.store import Store
-from results.tests import fabricate, test_migrations, test_queries
+from results.tests import fabricate, test_migrations, test_queries, test_transfer
+from results.transfer import Copied, copy_runs
 
 VARIABLE = "TORCH_ORACLE_TEST_POSTGRES_URL"
 URL = os.environ.get(VARIABLE, "")
@@ -118,6 +119,15 @@ def test_an_older_database_is_migrated(store: Store, capsys: pytest.CaptureFixtu
         assert list(migrated.records()) == test_migrations.EXPECTED
     assert "migrated from schema version 1" in capsys.readouterr().err
     execute("SELECT * FROM v_latest, v_runs, v_case_history")
+
+
+def test_histories_move_to_a_server_and_back(store: Store, tmp_path):
+    with Store.open(tmp_path / "a.db", create=True) as local:
+        test_queries.filled(local)
+    assert copy_runs(tmp_path / "a.db", URL).records == 600
+    assert copy_runs(tmp_path / "a.db", URL) == Copied()
+    assert copy_runs(URL, tmp_path / "b.db").records == 600
+    assert test_transfer.contents(tmp_path / "a.db") == test_transfer.contents(tmp_path / "b.db")
 
 
 def test_queries_find_what_is_in_the_records(store: Store):
