@@ -34,6 +34,7 @@ from results.render import markdown, one_line
 from results.render import show as show_tables
 from results.report import GROUPS_SHOWN, case_text, is_match, show_run
 from results.schema import DATABASE_VERSION
+from results.spool import Spool, is_spool
 from results.store import LATEST, RunInfo, Store
 from results.tables import frame
 from results.transfer import Copied, copy_runs
@@ -231,13 +232,24 @@ def merge(
 
 
 def push(
-    source: Annotated[str, typer.Argument(metavar="DB", help="Database whose runs are copied.")],
+    source: Annotated[
+        str,
+        typer.Argument(metavar="DB", help="Database whose runs are copied, or a file that a run left (.spool.jsonl)."),
+    ],
     target: Annotated[
         str, typer.Argument(metavar="TARGET", help="Database to copy them to, such as a URL of PostgreSQL.")
     ],
     as_json: JsonOption = False,
 ) -> None:
     """Copy all runs of a database to another one. What is there already stays as it is."""
+    if is_spool(source):
+        spool = Spool(Path(source))
+        records = spool.records()
+        with Store.open(target, create=False) as store:
+            count = store.deliver(records)
+        spool.remove()
+        _write_copied(Copied(records=count), target, as_json)
+        return
     _write_copied(copy_runs(source, target), target, as_json)
 
 

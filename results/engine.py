@@ -330,12 +330,29 @@ def translated_errors(location: Location) -> Iterator[None]:
             raise
         raise translated from error
     except DatabaseError as error:
+        if location.url is not None and _is_gone(error):
+            raise ServerGoneError(
+                seen=f"{location}: {' '.join(str(error.orig).split())}",
+                expected="a server that answers",
+                do="check that it runs and can be reached",
+            ) from error
         translated = _translate(location, str(error.orig))
         if translated is None and isinstance(error, OperationalError):
             translated = _usage(location, error.orig, "a database that answers", "check that it can be reached")
         if translated is None:
             raise
         raise translated from error
+
+
+class ServerGoneError(UsageError):
+    """A server does not answer, or ended the connection."""
+
+
+def _is_gone(error: DatabaseError) -> bool:
+    # 57P01 to 57P05: the server shuts down or ended the connection; 08: connection errors; no state: it was never reached.
+    state = getattr(error.orig, "sqlstate", None)
+    is_of_connection = state is None or state.startswith(("57P", "08"))
+    return isinstance(error, OperationalError) and (error.connection_invalidated or is_of_connection)
 
 
 # A part of a driver's message (lower case), what was expected, and what to do.

@@ -10,6 +10,7 @@ import json
 import os
 import shlex
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from sqlalchemy.exc import IntegrityError
 from oracle.errors import InternalError, UsageError
 from oracle.records import PlannedCase, Record
 from oracle.verdict import Status, Verdict
-from results.engine import Location, open_engine, reading, writing
+from results.engine import Location, ServerGoneError, open_engine, reading, writing
 from results.schema import (
     CASE_COLUMNS,
     CASE_SQL_NAMES,
@@ -40,8 +41,10 @@ from results.schema import (
     safe_text,
     unflatten,
 )
+from results.spool import Spool
 
 LATEST: Final = "latest"
+_RETRY_S: Final = 30.0  # time between attempts to reach a server that went away
 _PARAMETERS: Final = 500  # of one statement; SQLite limits their number
 
 # States of a run. A killed run stays "planning" or "running"; both "running" and "interrupted" can be resumed.
@@ -84,6 +87,8 @@ class Store:
     def __init__(self, engine: sa.Engine, location: Location) -> None:
         self._engine = engine
         self.location = location
+        self._spool: Spool | None = None  # while a server does not answer
+        self._gone_since = 0.0
 
     @classmethod
     def open(cls, url_or_path: str | os.PathLike[str], *, create: bool, read_only: bool = False) -> Store:
@@ -147,16 +152,63 @@ class Store:
             transaction.plan_further(run_id, cases)
 
     def append(self, records: Iterable[Record]) -> None:
-        """Write records. Raises InternalError for a case that was not planned, and for a second record of a case."""
+        """Write records. Raises InternalError for a case that was not planned, and for a second record of a case.
+
+        If a server goes away, they are kept in a file (`results.spool`) and written when it answers again.
+        """
         records = list(records)
-        if records:
+        if not records:
+            return
+        if self._spool is not None and not self._is_back():
+            self._spool.add(records, location=self.location)
+            return
+        try:
             with self.transaction() as transaction:
                 transaction.append(records)
+        except ServerGoneError:
+            self._spool = self._spool or Spool.of_run(records[0].run_id)
+            self._gone_since = time.monotonic()
+            self._spool.add(records, location=self.location)
+
+    def deliver(self, records: Sequence[Record]) -> int:
+        """Write those of the records that are not there yet. Returns how many. Raises UsageError for an unknown run or case."""
+        count = 0
+        for run_id, of_run in _by_run(records).items():
+            left = {case.case_id for case in self.unfinished(run_id)}
+            missing = [record for record in of_run if safe_text(record.case_id) in left]
+            if missing:
+                with self.transaction() as transaction:
+                    transaction.append(missing)
+            count += len(missing)
+        return count
 
     def end_run(self, run_id: str, *, state: str) -> None:
-        """`state` is "complete" (every planned case has its record, else InternalError) or "interrupted"."""
+        """`state` is "complete" (every planned case has its record, else InternalError) or "interrupted".
+
+        Raises UsageError if records of the run are still in a file, since their server does not answer.
+        """
+        if self._spool is not None and not self._is_back(at_once=True):
+            raise UsageError(
+                seen=f"{self.location} does not answer; records of run {run_id} are in {self._spool.path.absolute()}",
+                expected="a server that takes them",
+                do=f"torch-oracle push {self._spool.path} {self.location} when it is back, then sweep --resume",
+            )
         with self.transaction() as transaction:
             transaction.end_run(run_id, state=state)
+
+    def _is_back(self, *, at_once: bool = False) -> bool:
+        """Whether the server answers again; then it has the records of the spool. Asked every half minute."""
+        assert self._spool is not None
+        if not at_once and time.monotonic() - self._gone_since < _RETRY_S:
+            return False
+        try:
+            self.deliver(self._spool.records())
+        except ServerGoneError:
+            self._gone_since = time.monotonic()
+            return False
+        self._spool.remove()
+        self._spool = None
+        return True
 
     # -------------------------------------------------------------------------------------------------------- reading
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -19,6 +21,7 @@ from results.engine import Location
 from results.history import case_history, run_summaries
 from results.merge import merge
 from results.schema import DATABASE_VERSION, VIEWS
+from results.spool import Spool
 from results.store import Store
 from results.tests import fabricate, test_migrations, test_queries, test_transfer
 from results.transfer import Copied, copy_runs
@@ -119,6 +122,54 @@ def test_an_older_database_is_migrated(store: Store, capsys: pytest.CaptureFixtu
         assert list(migrated.records()) == test_migrations.EXPECTED
     assert "migrated from schema version 1" in capsys.readouterr().err
     execute("SELECT * FROM v_latest, v_runs, v_case_history")
+
+
+def test_records_are_kept_while_the_server_is_away_and_delivered_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    url = Location.parse(URL).url
+    assert url is not None
+    there = url.set(database="torch_oracle_there")
+
+    def administer(*statements: str) -> None:
+        engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            for statement in statements:
+                connection.exec_driver_sql(statement)
+        engine.dispose()
+
+    # A database that has another name is one that cannot be reached.
+    ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname LIKE 'torch_oracle_%%'"
+    go = (ended, "ALTER DATABASE torch_oracle_there RENAME TO torch_oracle_away")
+    come_back = (ended, "ALTER DATABASE torch_oracle_away RENAME TO torch_oracle_there")
+    drop = ("DROP DATABASE IF EXISTS torch_oracle_there", "DROP DATABASE IF EXISTS torch_oracle_away")
+    administer(*drop, "CREATE DATABASE torch_oracle_there")
+    cases = [fabricate.case(f"op/float32/{i}") for i in range(5)]
+    records = [fabricate.record(case) for case in cases]
+    with Store.open(there.render_as_string(hide_password=False), create=True) as store:
+        store.begin_planned(run_id="run-1", environment={}, arguments={}, cases=cases)
+        store.append(records[:1])
+        administer(*go)
+        store.append(records[1:3])
+        store.append(records[3:4])
+        (spool,) = tmp_path.iterdir()
+        told = capsys.readouterr().err
+        assert told.count("does not answer") == 1
+        assert f"torch-oracle push {spool.name} " in told
+        with pytest.raises(UsageError, match=re.escape(spool.name)):
+            store.end_run("run-1", state="complete")
+        with spool.open("a") as file:
+            file.write('{"run_id": "run-1", "torn')  # as a killed process leaves it
+        administer(*come_back)
+        # Another process delivers, which the sweep does not know.
+        assert store.deliver(Spool(spool).records()) == 3
+        store.append(records[4:])
+        monkeypatch.setattr("results.store._RETRY_S", 0.0)
+        store.end_run("run-1", state="complete")
+        assert list(store.records()) == records
+        assert not list(tmp_path.iterdir())
+    administer(*drop)
 
 
 def test_histories_move_to_a_server_and_back(store: Store, tmp_path):
