@@ -35,7 +35,7 @@ from oracle.reruns.other_kernels import OTHERS
 from oracle.reruns.uninitialized import LARGE, ZEROS, uninitialized_memory
 from oracle.reruns.unknowns import Unknowns
 from oracle.reruns.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
-from oracle.speed import measure_speed
+from oracle.speed import measure_again, measure_speed
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.start_up import load_warm
@@ -60,7 +60,8 @@ class CaseOptions:
     """Options of a run, the same for every case."""
 
     speed: bool = False  # measure speed, compile times and memory if the case passes
-    speed_budget_s: float = 1.0
+    speed_budget_s: float = 1.0  # of all processes together
+    speed_processes: int = 1  # in which it is measured: the one that judges it, and others (`measure_case_again`)
     device: str = "cpu"
 
 
@@ -397,7 +398,7 @@ def judge_subject(
         measurements = measure_speed(
             make=eager.instance,
             subject=subject,
-            budget_s=options.speed_budget_s,
+            budget_s=options.speed_budget_s / options.speed_processes,
             device=options.device,
             first_call_s=case.compile_seconds + (seen.calls[0].seconds if isinstance(seen, Returned) else 0.0),
             base=measurements,
@@ -621,6 +622,25 @@ def run_case(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
         "seed": program.seed,
         "replace_worker": bool(result.leaked),
     }
+
+
+def measure_case_again(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Task function: that of `run_case`, with "is_cold" -> {"measurements": ...} of a case that passed in another process."""
+    options = CaseOptions(**payload.get("options", {}))
+    subject = _subject(payload["subject"], options.device, progress)
+    progress("load")
+    program = Program.from_json(PlannedCase.from_json(payload["case"]).program)
+    before = snapshot()
+    progress("speed")
+    measured = measure_again(
+        make=lambda: instantiate(program, device=options.device),
+        subject=subject,
+        budget_s=options.speed_budget_s / options.speed_processes,
+        device=options.device,
+        is_cold=payload["is_cold"],
+    )
+    leaked = _restored(before)
+    return {"measurements": dataclasses.asdict(measured), "replace_worker": bool(leaked)}
 
 
 _SUBJECTS: dict[tuple[str, str], Subject] = {}

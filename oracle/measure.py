@@ -1,11 +1,13 @@
 """Measure speed and memory of two callables against each other in one process, with confidence intervals.
 
 Eager and compiled calls are interleaved in pairs whose order alternates, so that a machine that slows down slows both. The
-speedup is the median of the pairs' ratios; its confidence interval is a bootstrap over pairs.
+speedup is the median of the pairs' ratios; its confidence interval is a bootstrap over pairs. It tells nothing of how much
+another process would differ (`results.speed`).
 """
 
 from __future__ import annotations
 
+import math
 import resource
 import sys
 import time
@@ -67,6 +69,95 @@ def interleaved(
         for function, times in pair:
             times.append(_time_once(function, wait, clock))
     return summarise(eager_times, compiled_times, seed=seed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """Times of blocks of calls, measured in pairs. All lists have one number for each pair, in seconds of one call."""
+
+    eager_wall_s: tuple[float, ...]
+    subject_wall_s: tuple[float, ...]
+    costs: tuple[float, ...]  # natural logarithm of the subject's time over eager's, by the steadier clock
+    calls: int  # of each in a block
+
+    def compact(self, most: int = 9) -> tuple[float, ...]:
+        """At most `most` costs: medians of successive pairs, rounded to 0.01 %."""
+        count = min(most, len(self.costs))
+        return tuple(round(float(np.median(part)), 4) for part in np.array_split(self.costs, count)) if count else ()
+
+
+_BLOCK_S = 3e-4
+"""A block has as many calls as take so long: shorter ones measure the clock, longer ones are interrupted more often."""
+_MOST_WARM_UP = 20
+
+
+def paired_blocks(
+    eager: Callable[[], Any],
+    compiled: Callable[[], Any],
+    *,
+    budget_s: float,
+    sync: Callable[[], Any] | None = None,
+    is_alone: bool = False,
+    most_pairs: int = 1000,
+    least_pairs: int = 3,
+) -> Pairs:
+    """Call both in turn for about `budget_s` seconds, in blocks, at least `least_pairs` times. Both are warmed up here.
+
+    With `is_alone` a call computes in one thread of this process only, and the costs are by processor time, from which other
+    processes take nothing. A block in which the process gave up the processor by itself, as it does to sleep or to wait for a
+    lock, counts by wall time.
+    """
+    wait = sync or _nothing
+    one_s = max(_warmed_up(eager, wait, budget_s), _warmed_up(compiled, wait, budget_s))
+    calls = max(1, round(_BLOCK_S / one_s))
+    blocks: tuple[list[_Block], list[_Block]] = ([], [])
+    deadline = time.perf_counter() + budget_s
+    while len(blocks[0]) < most_pairs and (len(blocks[0]) < least_pairs or time.perf_counter() < deadline):
+        pair = [(eager, blocks[0]), (compiled, blocks[1])]
+        for function, found in reversed(pair) if len(blocks[0]) % 2 else pair:
+            found.append(_timed_block(function, wait, calls))
+    steady = [
+        math.log(theirs.steady_s / own.steady_s) if is_alone else math.log(theirs.wall_s / own.wall_s)
+        for own, theirs in zip(*blocks, strict=True)
+    ]
+    return Pairs(
+        eager_wall_s=tuple(block.wall_s / calls for block in blocks[0]),
+        subject_wall_s=tuple(block.wall_s / calls for block in blocks[1]),
+        costs=tuple(steady),
+        calls=calls,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    wall_s: float
+    steady_s: float  # processor time, or wall time if the process waited
+
+
+def _timed_block(function: Callable[[], Any], wait: Callable[[], Any], calls: int) -> _Block:
+    before, wall, processor = _waits(), time.perf_counter(), time.process_time()
+    result = None
+    for _ in range(calls):
+        result = function()
+    wait()
+    processor_s, wall_s = time.process_time() - processor, time.perf_counter() - wall
+    has_waited = _waits() != before
+    del result  # freed outside of the measured time
+    return _Block(max(wall_s, 1e-9), max(wall_s if has_waited else processor_s, 1e-9))
+
+
+def _waits() -> int:
+    """How often this process gave up the processor by itself."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+
+
+def _warmed_up(function: Callable[[], Any], wait: Callable[[], Any], budget_s: float) -> float:
+    """Call the function some times, for at most a fifth of the budget. Returns the seconds of a call, the smallest seen."""
+    times: list[float] = []
+    deadline = time.perf_counter() + budget_s / 5
+    while len(times) < _MOST_WARM_UP and (len(times) < 2 or time.perf_counter() < deadline):
+        times.append(_time_once(function, wait, time.perf_counter))
+    return min(times)
 
 
 def summarise(eager_times: list[float], compiled_times: list[float], *, seed: int = 0) -> Speed:

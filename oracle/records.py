@@ -63,6 +63,17 @@ class Measurements:
     kernels: int | None = None  # this and the next two only for subjects that generate kernels
     lowered: int | None = None  # operator calls that became kernels
     fallbacks: int | None = None  # operator calls that did not
+    # What verdicts on changes are made of (`results.speed`): one entry for each process that measured the case.
+    costs: tuple[tuple[float, ...], ...] = ()  # log(subject's time / eager's) of blocks of calls, in order
+    compile_cpu_s: tuple[float, ...] = ()  # processor seconds of a cold compilation, of this process and its children
+    peak_memories: tuple[int, ...] = ()  # as peak_memory
+    code: str | None = None  # digest of the code that the subject generated; None if it generates none, or tells none
+
+    def __post_init__(self) -> None:
+        # JSON has lists only.
+        object.__setattr__(self, "costs", tuple(map(tuple, self.costs)))
+        object.__setattr__(self, "compile_cpu_s", tuple(self.compile_cpu_s))
+        object.__setattr__(self, "peak_memories", tuple(self.peak_memories))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,21 +2,29 @@
 
 The cold compile time is that of the case's first call; the warm one that of a second compilation after a reset, with the disk
 caches of the first one. Both are the time of the first call minus that of a later call.
+
+One process says little about another one, which has another memory layout and other hash seeds. So a case is measured in several
+(`measure_again`), and `oracle.processes` makes one result of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import resource
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
 
-from oracle.measure import interleaved, peak_memory, synchronizer
+import torch
+
+from oracle.measure import Pairs, paired_blocks, peak_memory, summarise, synchronizer
 from oracle.observe.repeated import repeated_call
 from oracle.program.build import Instance
 from oracle.program.inputs import clone_tree
 from oracle.records import Measurements
 from oracle.subjects.base import CompileRequest, Subject
+from oracle.subjects.generated_code import watched_code
 
 
 def measure_speed(
@@ -32,10 +40,13 @@ def measure_speed(
     run_eager, _ = _runner(make(), None)
     started = time.perf_counter()
     subject.reset()
-    run_compiled, _ = _runner(make(), subject)
-    run_compiled()
+    with watched_code() as code:
+        run_compiled, _ = _runner(make(), subject)
+        run_compiled()
     warm_first_call_s = time.perf_counter() - started
-    speed = interleaved(run_eager, run_compiled, budget_s=budget_s, sync=synchronizer(device))
+    pairs = _pairs(run_eager, run_compiled, budget_s, device)
+    speed = summarise(list(pairs.eager_wall_s), list(pairs.subject_wall_s))
+    memory = peak_memory(run_compiled, device=device)
     return dataclasses.replace(
         base,
         eager_s=speed.eager_s,
@@ -46,9 +57,50 @@ def measure_speed(
         repeats=speed.repeats,
         compile_cold_s=max(0.0, first_call_s - speed.subject_s),
         compile_warm_s=max(0.0, warm_first_call_s - speed.subject_s),
-        peak_memory=peak_memory(run_compiled, device=device),
+        peak_memory=memory,
         eager_peak_memory=peak_memory(run_eager, device=device),
+        costs=(pairs.compact(),),
+        peak_memories=() if memory is None else (memory,),
+        code=code.digest(),
     )
+
+
+def measure_again(
+    *, make: Callable[[], Instance], subject: Subject, budget_s: float, device: str, is_cold: bool
+) -> Measurements:
+    """Measure a case that was judged in another process. Only what differs between processes is in the result.
+
+    With `is_cold` the process has empty caches on disk, and the compilation is measured too.
+    """
+    run_eager, _ = _runner(make(), None)
+    subject.reset()
+    before = _processor_s()
+    with watched_code() as code:
+        run_compiled, _ = _runner(make(), subject)
+        run_compiled()
+    compile_s = _processor_s() - before
+    pairs = _pairs(run_eager, run_compiled, budget_s, device)
+    memory = peak_memory(run_compiled, device=device)
+    return Measurements(
+        eager_s=statistics.median(pairs.eager_wall_s),
+        subject_s=statistics.median(pairs.subject_wall_s),
+        repeats=len(pairs.costs),
+        costs=(pairs.compact(),),
+        compile_cpu_s=(compile_s,) if is_cold else (),
+        peak_memories=() if memory is None else (memory,),
+        code=code.digest(),
+    )
+
+
+def _pairs(run_eager: Callable[[], Any], run_compiled: Callable[[], Any], budget_s: float, device: str) -> Pairs:
+    is_alone = torch.device(device).type == "cpu" and torch.get_num_threads() == 1
+    return paired_blocks(run_eager, run_compiled, budget_s=budget_s, sync=synchronizer(device), is_alone=is_alone)
+
+
+def _processor_s() -> float:
+    """Seconds of processor time of this process and of its children that have ended, such as a C++ compiler."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
 
 
 def _runner(instance: Instance, subject: Subject | None) -> tuple[Callable[[], None], Callable[..., Any]]:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from typing_extensions import assert_never
 
+from oracle.again import is_timed, measured_again
 from oracle.deadline import closed_at, is_over
 from oracle.isolate import START_UP, Completed, Died, Failed, OutOfMemory, Pool, Task, TaskResult, TimedOut
 from oracle.known.ledger import Ledger
@@ -25,6 +26,7 @@ from oracle.verdict import Status, Verdict
 
 FLUSH_EVERY_S = 0.5
 FLUSH_AT = 200
+AGAIN_AT = 24  # cases that are timed in one process after another, before the first of them is timed in the next
 CONFIRMATIONS = 8  # after so many confirmed timeouts of a subject in a row, its others are not confirmed
 CONFIRMATION_FACTOR = 3.0  # factor of the time limit for the confirmation of a timeout
 _BUSY = 2.0  # wall time is mentioned if it is at least so many times the charged time
@@ -97,16 +99,19 @@ def execute(
     on_record: Callable[[Record, SweepSummary], None] = lambda record, summary: None,
     deadline: float | None = None,
     summary: SweepSummary | None = None,
+    speed_cache: str | None = None,
 ) -> SweepSummary:
     """Run the cases and append their records to the sink.
 
+    A case that is timed in several processes is recorded when all have, in batches of AGAIN_AT cases.
     A case that timed out is run once more after all others, alone and with more time, and only then recorded, so that a busy
     machine causes no findings. For a subject that hangs on everything this would take hours: after CONFIRMATIONS confirmed
     timeouts in a row, its other timeouts are recorded without confirmation, and say so.
 
     `subjects` maps the subject names in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
     `case_limits` maps program names to limits; `repro_options` are appended to every repro command; `known` marks known issues
-    (without it every difference is a finding); `summary` has the counts of earlier cases of the run.
+    (without it every difference is a finding); `summary` has the counts of earlier cases of the run; `speed_cache` is the
+    folder for the caches of processes that measure speed again.
     Returns when all cases have run or at the deadline (seconds of `time.monotonic()`), when running cases are killed without a
     record. However the run is interrupted, the records of finished cases are in the sink.
     """
@@ -118,12 +123,20 @@ def execute(
     )  # fmt: skip
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
     late: list[tuple[Task, TimedOut]] = []
+    processes = options.get("speed_processes", 1) if options.get("speed") else 1
     try:
-        with closed_at(deadline, pool.run(tasks)) as results:
-            for result in results:
-                if isinstance(result.end, TimedOut):
-                    late.append((result.task, result.end))
-                else:
+        for batch in [tasks] if processes == 1 else _batches(tasks):
+            judged: list[TaskResult] = []
+            with closed_at(deadline, pool.run(batch)) as results:
+                for result in results:
+                    if isinstance(result.end, TimedOut):
+                        late.append((result.task, result.end))
+                    elif processes > 1 and is_timed(result):
+                        judged.append(result)
+                    else:
+                        records.take(result)
+            if not is_over(deadline):
+                for result in measured_again(judged, pool, processes, cache=speed_cache, deadline=deadline):
                     records.take(result)
         _confirm(late, pool, records, deadline)
     finally:
@@ -148,6 +161,10 @@ def _confirm(late: Sequence[tuple[Task, TimedOut]], pool: Pool, records: _Record
             for result in results:
                 records.take(result, first)
                 hung[subject] = hung[subject] + 1 if isinstance(result.end, TimedOut) else 0
+
+
+def _batches(tasks: Sequence[Task]) -> list[Sequence[Task]]:
+    return [tasks[start : start + AGAIN_AT] for start in range(0, len(tasks), AGAIN_AT)]
 
 
 class _RecordsState:

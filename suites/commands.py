@@ -68,7 +68,13 @@ def sweep(
     speed: Annotated[
         bool, typer.Option("--speed", help="Also measure speed, compile time and memory of passing cases.")
     ] = False,
-    speed_budget: Annotated[float, typer.Option(help="Seconds of interleaved timing per case.")] = 1.0,
+    speed_budget: Annotated[
+        float, typer.Option(help="Seconds of interleaved timing per case, in all its processes.")
+    ] = 1.0,
+    speed_processes: Annotated[
+        int,
+        typer.Option(help="Processes that time each case. Fewer are faster; a verdict on a change needs several."),
+    ] = 5,
     db: Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")] = DEFAULT_DB,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the stopped run in --db with its own options.")
@@ -110,7 +116,8 @@ def sweep(
             request = make_request(
                 suite=suite, subject=subject, subjects_file=subjects_file, match=match, tag=tag, dtype=dtype, direction=direction,
                 max_samples=max_samples, shard=shard, device=device, time=time, case_timeout=case_timeout, memory=memory,
-                workers=workers, threads=threads, speed=speed, speed_budget=speed_budget, known=known,
+                workers=workers, threads=threads, speed=speed, speed_budget=speed_budget,
+                speed_processes=speed_processes, known=known,
             )  # fmt: skip
             for spec in request.spec_by_name().values():
                 check_requirements(spec, device=device)

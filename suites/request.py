@@ -22,6 +22,7 @@ from suites.rungs import LOWER_RUNGS
 
 DIRECTIONS = ("forward", "backward")
 ALL_SUITES = "all"
+MOST_PROCESSES = 50  # in which a case's speed is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +127,7 @@ def make_request(
     *, suite: str | None, subject: str | None, subjects_file: Path | None, match: list[str] | None, tag: list[str] | None,
     dtype: str | None, direction: str | None, max_samples: int | None, shard: str, device: str, time: str | None,
     case_timeout: float, memory: float, workers: int | None, threads: int, speed: bool, speed_budget: float,
-    known: str = BUILT_IN,
+    speed_processes: int = 1, known: str = BUILT_IN,
 ) -> SweepRequest:  # fmt: skip
     """Check every option before anything is written."""
     is_quick = suite is None and not match and not tag and max_samples is None
@@ -154,6 +155,12 @@ def make_request(
             "--threads": threads,
         }
     )
+    if not 1 <= speed_processes <= MOST_PROCESSES:
+        raise UsageError(
+            seen=f"--speed-processes {speed_processes}",
+            expected=f"from 1 to {MOST_PROCESSES}",
+            do="leave it out, or name a number",
+        )
     if max_samples is not None and max_samples < 1:
         raise UsageError(seen=f"--max-samples {max_samples}", expected="at least 1", do="leave it out for all samples")
     _check_workers(workers)
@@ -167,7 +174,12 @@ def make_request(
         lower_rungs=tuple(map(resolve, LOWER_RUNGS)) if is_quick and chosen is None else (),
         shard=parse_shard(shard),
         limits=Limits(timeout_s=case_timeout, memory_bytes=int(memory * 2**30), run_s=duration(time) if time else None),
-        options={"speed": speed, "speed_budget_s": speed_budget, "device": device},
+        options={
+            "speed": speed,
+            "speed_budget_s": speed_budget,
+            "speed_processes": speed_processes,
+            "device": device,
+        },
         workers=workers or (1 if speed else available_cores()),
         threads=threads,
         subjects_file=str(subjects_file.resolve()) if subjects_file else "",

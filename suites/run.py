@@ -72,13 +72,14 @@ class Sweep:
         summary = SweepSummary(statuses={}, internal_errors=[])
         with ExitStack() as stack:
             try:
-                pool = stack.enter_context(self._pool(stack))
+                cache = self._empty_cache(stack)
+                pool = stack.enter_context(self._pool(cache))
                 cases, limits = self._left(err) if self.is_resumed else self._plan(pool, err)
             except KeyboardInterrupt:
                 return self._say_nothing_kept(err)
             end = End.INTERRUPTED
             try:
-                self._execute(cases, limits, pool, summary, err)
+                self._execute(cases, limits, pool, cache, summary, err)
                 end = End.COMPLETE if summary.is_complete else End.OUT_OF_TIME
             except KeyboardInterrupt:
                 _ignore_interrupts()  # a second Ctrl-C must not interrupt closing the run
@@ -86,13 +87,17 @@ class Sweep:
 
     # ------------------------------------------------------------------------------------------------------ before
 
-    def _pool(self, stack: ExitStack) -> Pool:
+    def _empty_cache(self, stack: ExitStack) -> str | None:
+        """An empty folder for the caches of a run that measures speed, so that cold compile times are really cold."""
+        if not self.request.options["speed"]:
+            return None
+        return stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-oracle-cache-"))
+
+    def _pool(self, cache: str | None) -> Pool:
         is_cuda = self.request.options["device"].startswith("cuda")
         # Workers already use every core, so compile processes in each of them would not help.
         environment = {"TORCHINDUCTOR_COMPILE_THREADS": os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "1")}
-        if self.request.options["speed"]:
-            # an empty cache directory for this run, so that cold compile times are really cold
-            cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-oracle-cache-"))
+        if cache is not None:
             environment["TORCHINDUCTOR_CACHE_DIR"] = cache
         return Pool(
             workers=self.request.workers,
@@ -166,6 +171,7 @@ class Sweep:
         cases: Sequence[PlannedCase],
         limits: dict[str, CaseLimits],
         pool: Pool,
+        cache: str | None,
         summary: SweepSummary,
         err: Console,
     ) -> None:
@@ -192,6 +198,7 @@ class Sweep:
                 on_record=on_record,
                 deadline=self.deadline,
                 summary=summary,
+                speed_cache=cache,
             )
 
         with SweepProgress(total=len(cases), console=err, quiet=self.as_json) as progress:

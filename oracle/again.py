@@ -1,0 +1,67 @@
+"""Measures the speed of cases that passed once more in other processes, each a fresh interpreter. Imports no torch.
+
+Each process has an environment of its own, so the pool starts it from a starter of its own: workers forked from one starter share
+its memory layout and its hash seed. Processes measure one after another, with all cases of a batch in each, so that the times of
+one case are spread over the batch and not taken in one bad moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+from oracle.deadline import closed_at, is_over
+from oracle.isolate import Completed, Pool, Task, TaskResult
+from oracle.processes import together
+from oracle.records import Measurements
+from oracle.verdict import Status
+
+VARIABLE = "TORCH_ORACLE_PROCESS"  # its value is the number of the process, which the program may ignore
+COLD = 3  # so many processes compile with empty caches on disk; the others read the first one's
+_CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+
+
+def is_timed(result: TaskResult) -> bool:
+    """Whether the case passed and its speed was measured."""
+    if not isinstance(result.end, Completed):
+        return False
+    value = cast("dict[str, Any]", result.end.value)
+    return value["verdict"]["status"] == Status.PASS.value and value["measurements"].get("speedup") is not None
+
+
+def measured_again(
+    judged: Sequence[TaskResult], pool: Pool, processes: int, *, cache: str | None, deadline: float | None
+) -> Iterator[TaskResult]:
+    """The results, with the measurements of `processes` - 1 further processes added.
+
+    `cache`: folder for Inductor's caches. A process that dies or does not end adds nothing. At the deadline, results whose
+    processes have not all ended are left out: a resumed run measures these cases again.
+    """
+    found: dict[str, list[Measurements]] = {result.task.key: [] for result in judged}
+    for number in range(1, processes):
+        tasks = [_task(result.task, number, cache) for result in judged]
+        with closed_at(deadline, pool.run(tasks)) as results:
+            for result in results:
+                if isinstance(result.end, Completed):
+                    value = cast("dict[str, Any]", result.end.value)
+                    found[result.task.key].append(Measurements(**value["measurements"]))
+        if is_over(deadline):
+            return
+    for result in judged:
+        end = cast("Completed", result.end)
+        value = cast("dict[str, Any]", end.value)
+        measurements = together(Measurements(**value["measurements"]), found[result.task.key])
+        yield replace(result, end=replace(end, value={**value, "measurements": asdict(measurements)}))
+
+
+def _task(judged: Task, number: int, cache: str | None) -> Task:
+    environment = {**dict(judged.environment), VARIABLE: str(number)}
+    if cache is not None:
+        environment[_CACHE_VARIABLE] = f"{cache}/process-{number if number <= COLD else 1}"
+    return replace(
+        judged,
+        function="oracle.case:measure_case_again",
+        payload={**judged.payload, "is_cold": cache is not None and number <= COLD},
+        environment=tuple(sorted(environment.items())),
+    )

@@ -1,0 +1,146 @@
+"""A case is timed in several processes, and their measurements become one result."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oracle.again import measured_again
+from oracle.isolate import Completed, Pool, Task, TaskResult
+from oracle.measure import paired_blocks
+from oracle.processes import together
+from oracle.program import Program
+from oracle.records import Measurements, PlannedCase
+from oracle.subjects import generated_code
+from oracle.subjects.generated_code import GeneratedCode, normalised
+from oracle.subjects.registry import resolve
+
+
+def spin(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_costs_are_logarithms_of_the_ratio_of_times():
+    pairs = paired_blocks(lambda: spin(1e-4), lambda: spin(2e-4), budget_s=0.2, is_alone=True)
+    assert len(pairs.costs) == len(pairs.eager_wall_s) == len(pairs.subject_wall_s) >= 3
+    assert statistics.median(pairs.costs) == pytest.approx(math.log(2), abs=0.2)
+    assert len(pairs.compact(most=4)) == 4
+    assert len(paired_blocks(lambda: None, lambda: None, budget_s=0.0, least_pairs=3).compact()) == 3
+
+
+def test_a_call_that_waits_is_slow_although_it_needs_no_processor_time():
+    pairs = paired_blocks(lambda: spin(1e-3), lambda: time.sleep(4e-3), budget_s=0.1, is_alone=True)
+    assert statistics.median(pairs.costs) > math.log(2)
+
+
+JUDGED = Measurements(
+    eager_s=2.0, subject_s=1.0, speedup=2.0, speedup_low=1.9, speedup_high=2.1, repeats=10, compile_cold_s=7.0,
+    costs=((-0.69, -0.70),), peak_memories=(999,), code="ab",
+)  # fmt: skip
+AGAIN = Measurements(
+    eager_s=2.0, subject_s=1.25, repeats=5, costs=((-0.47,),), compile_cpu_s=(3.0,), peak_memories=(10,), code="ab"
+)
+
+
+def test_processes_become_one_result_whose_interval_covers_how_they_differ():
+    found = together(JUDGED, [AGAIN, replace(AGAIN, compile_cpu_s=())])
+    assert found.speedup == pytest.approx((2.0 * 1.6 * 1.6) ** (1 / 3))
+    assert found.speedup_low is not None
+    assert found.speedup_high is not None
+    assert found.speedup_low < 1.6 < 2.0 < found.speedup_high  # the judge's own interval was 1.9 to 2.1
+    assert (found.eager_s, found.subject_s, found.repeats) == (2.0, 1.25, 20)
+    assert found.costs == ((-0.69, -0.70), (-0.47,), (-0.47,))
+    assert (found.compile_cpu_s, found.peak_memories, found.compile_cold_s) == ((3.0,), (10, 10), 7.0)
+    assert found.code == "ab"
+    assert together(JUDGED, [replace(AGAIN, code="cd")]).code is None  # a compiler that is not deterministic
+    assert together(JUDGED, []) == JUDGED
+
+
+def test_measurements_come_back_from_json_as_they_were():
+    plain: dict[str, Any] = {key: [*map(list, value)] if key == "costs" else value for key, value in asdict(JUDGED).items()}
+    assert Measurements(**plain) == JUDGED
+
+
+CODE = """# AOT ID: ['0_inference']
+from torch._inductor import x  # kept
+kernel = compile('''
+#include "/tmp/cache-1/pi/cpi5ac2ngmhxmrvsaxxbvvhzbhdmlemcmqhvbdjzjzchxqtxzkvn.h"
+// a comment
+float a = 1;
+''')
+"""
+
+
+def test_the_digest_of_code_knows_nothing_of_comments_paths_and_names_of_files(tmp_path: Path):
+    other = (
+        CODE.replace("0_inference", "7_inference").replace("/tmp/cache-1/", "/var/x/cache-2/").replace("cpi5", "cpi6")
+    )
+    assert normalised(CODE) == normalised(other)
+    assert normalised(CODE) != normalised(CODE.replace("a = 1", "a = 2"))
+    file = tmp_path / "code.py"
+    file.write_text(CODE)
+    assert GeneratedCode([str(file)]).digest() == GeneratedCode([str(file)]).digest() is not None
+    assert GeneratedCode([]).digest() is None
+    assert GeneratedCode([str(tmp_path / "gone.py")]).digest() is None
+
+
+def test_files_of_code_are_noted_while_watched_and_the_cache_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch):
+    class Cache:
+        @classmethod
+        def load_by_key_path(cls, key: str, path: str, linemap: Any = None) -> str:
+            return f"{cls.__name__} loads {path}"
+
+    monkeypatch.setitem(generated_code.sys.modules, generated_code._MODULE, type("m", (), {"PyCodeCache": Cache}))
+    with generated_code.watched_code() as code:
+        assert Cache.load_by_key_path("k", "a.py", linemap=[]) == "Cache loads a.py"
+    Cache.load_by_key_path("k", "b.py")
+    assert code.paths == ["a.py"]
+
+
+SOURCE = """import torch
+
+def program(x):
+    return torch.sin(x)
+
+def inputs(generator):
+    return (torch.ones(8),), {}
+"""
+
+
+def test_further_processes_time_the_case_and_one_that_dies_takes_nothing_away():
+    program = Program(name="p", source=SOURCE)
+    case = PlannedCase(case_id="s/p@eager", suite="s", group="g", name="p", subject="eager", program=program.to_json())
+    task = Task(
+        key=case.case_id,
+        function="oracle.case:run_case",
+        payload={
+            "case": case.to_json(),
+            "subject": resolve("eager").to_json(),
+            "options": {"speed": True, "speed_budget_s": 0.06, "speed_processes": 3},
+        },
+        group="g",
+        timeout_s=60,
+        memory_bytes=2**31,
+    )
+    with Pool(workers=1, preload=("torch", "oracle.case")) as pool:
+        judged = list(pool.run([task]))
+        broken = replace(judged[0], task=replace(task, payload={**task.payload, "subject": {"name": "?"}}))
+        (good,) = measured_again(judged, pool, 3, cache=None, deadline=None)
+        (alone,) = measured_again([broken], pool, 2, cache=None, deadline=None)
+    assert isinstance(judged[0].end, Completed), judged
+    assert [len(_measurements(result).costs) for result in (judged[0], good, alone)] == [1, 3, 1]
+    assert _measurements(good).speedup == pytest.approx(1.0, abs=0.5)
+
+
+def _measurements(result: TaskResult) -> Measurements:
+    assert isinstance(result.end, Completed)
+    value: Any = result.end.value
+    return Measurements(**value["measurements"])
