@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-_LOOKED_AT = 30  # calls after which the loop's length is set; the first of them compile
+_LOOKED_AT = 13  # calls after which the loop's length is set; the first of them compile
 _COMPILES = 3  # calls that may compile and do not count
 _TURNS = 20_000  # turns of the loop by which one is timed
 

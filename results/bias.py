@@ -94,7 +94,12 @@ def findings_of_sums(sums: Mapping[BiasKey, BiasSum], cases: Mapping[BiasKey, in
         for key, total in sums.items()
         if cases[key] >= FEWEST_CASES and abs(total.subject_mean) > (limit := limit_of(total))
     ]
-    return sorted(found, key=lambda finding: (finding.is_advisory, -abs(finding.relative)))
+    return sorted(found, key=_order)
+
+
+def _order(finding: BiasFinding) -> tuple[bool, float, BiasKey]:
+    # Rounded, since sums that a database adds in another order differ in their last digits.
+    return finding.is_advisory, -float(f"{abs(finding.relative):.9g}"), finding.key
 
 
 def limit_of(total: BiasSum) -> float:

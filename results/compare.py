@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import math
 import re
+import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
 import pandas as pd
 
-from oracle.records import Record
+from oracle.records import Measurements, Record
 from oracle.verdict import Status
 from results.bias import BiasFinding, find_bias
 from results.bias import tables_of as bias_tables_of
 from results.groups import FindingGroup, group_findings
-from results.queries import ComparedRow, bias_findings, compared_rows, notable_rows
+from results.queries import ComparedRow, bias_findings, compared_rows, measured_rows, notable_rows
 from results.render import TextTable, number, ratio, seconds, shorten
 from results.report import groups_table
-from results.statistics import Estimate, geomean, is_real_speed_change, sign_test
+from results.speed import Judgement, SpeedVerdict, Word
+from results.speed.of_records import COUNTS, Judgements, Measured, judge_measurements
+from results.statistics import Estimate, geomean, sign_test
 from results.store import RunInfo, Store
 from results.tables import NOT_COMPARABLE, frame
 
@@ -62,7 +65,7 @@ class CaseChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedChange:
-    """A case that passes in both runs and whose speedup over eager changed significantly (statistics.is_real_speed_change).
+    """A case that passes in both runs and whose speedup over eager became better or worse (`results.speed`).
 
     Speedups are compared, not times: a slower machine slows eager too.
     """
@@ -70,20 +73,42 @@ class SpeedChange:
     case_id: str
     base: Estimate
     head: Estimate
+    verdict: SpeedVerdict
 
     @property
     def change(self) -> float:
         """Head's speedup divided by base's: below 1 is slower."""
-        return self.head.value / self.base.value
+        return 1 / self.verdict.effect if self.verdict.effect else self.head.value / self.base.value
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "change": self.change, "verdict": self.verdict.to_json()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileTimeChange:
-    """A case that passes in both runs and whose cold compile time, in seconds, changed a lot."""
+    """A case that passes in both runs and whose cold compile time, in seconds, became better or worse."""
 
     case_id: str
     base_s: float
     head_s: float
+    verdict: SpeedVerdict
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "verdict": self.verdict.to_json()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherChange:
+    """A case that passes in both runs and of which something else became better or worse."""
+
+    case_id: str
+    what: str  # "peak memory" in bytes, "graph breaks", "recompiles" or "kernels"
+    base: int
+    head: int
+    verdict: SpeedVerdict
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "verdict": self.verdict.to_json()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +124,9 @@ class Comparison:
     timed_in_both: int
     speed_change: float  # geomean of head's speedup over base's, for cases timed in both; NaN for none
     speed_change_p: float  # p-value of a sign test for the same cases
+    speed_words: Mapping[str, int]  # Word.value -> number of verdicts on speed, every word present
+    speed_invalid: str  # why nothing is said about speed; "" if something is
+    other: tuple[OtherChange, ...]  # peak memory and counts
     new_failures: tuple[FindingGroup, ...]  # the cases of kind NEW_FAILURE, grouped
     environment: tuple[tuple[str, str, str], ...]  # (key, base, head) of each difference between the environments
     new_bias: tuple[BiasFinding, ...] = ()  # systematic errors that only head has; they do not fail the comparison
@@ -124,8 +152,11 @@ class Comparison:
             "totals": dict(self.totals),
             "new_failures": [group.to_json() for group in self.new_failures],
             "cases": [{**asdict(change), "kind": change.kind.value} for change in self.cases],
-            "speed": [{**asdict(change), "change": change.change} for change in self.speed],
-            "compile_time": [asdict(change) for change in self.compile_time],
+            "speed": [change.to_json() for change in self.speed],
+            "speed_words": dict(self.speed_words),
+            "speed_invalid": self.speed_invalid,
+            "compile_time": [change.to_json() for change in self.compile_time],
+            "other": [change.to_json() for change in self.other],
             "timed_in_both": self.timed_in_both,
             "speed_change": None if math.isnan(self.speed_change) else self.speed_change,
             "speed_change_p": self.speed_change_p,
@@ -134,13 +165,21 @@ class Comparison:
         }
 
 
-# A cold compile is measured once, so only a change that a busy machine does not explain is reported.
-_COMPILE_RATIO: Final = 1.5
-_COMPILE_SECONDS: Final = 0.5
+_AllMeasured: TypeAlias = tuple[Measured, Measured, Sequence[Measured]]  # of base, of head, of earlier runs
 
 
-def compare(base: Iterable[Record], head: Iterable[Record], *, base_run: RunInfo, head_run: RunInfo) -> Comparison:
-    """Compare two runs. Both iterables come from `Store.records(run, with_missing=True)`."""
+def compare(
+    base: Iterable[Record],
+    head: Iterable[Record],
+    *,
+    base_run: RunInfo,
+    head_run: RunInfo,
+    history: Iterable[Iterable[Record]] = (),
+) -> Comparison:
+    """Compare two runs. Both iterables come from `Store.records(run, with_missing=True)`.
+
+    `history`: the records of runs before base on a machine like base's, oldest first; they tell the noise of each case.
+    """
     base, head = list(base), list(head)
     known = {finding.key for finding in find_bias(base)}
     return _comparison(
@@ -150,13 +189,21 @@ def compare(base: Iterable[Record], head: Iterable[Record], *, base_run: RunInfo
         head_run=head_run,
         head_table=lambda: frame(head),
         new_bias=tuple(finding for finding in find_bias(head) if finding.key not in known),
+        measured=lambda: (_measured(base), _measured(head), [_measured(run) for run in history]),
     )
 
 
-def compare_runs(base: Store, head: Store, *, base_run: RunInfo, head_run: RunInfo) -> Comparison:
-    """Compare two runs of one or two databases, without reading either as a whole."""
+def compare_runs(
+    base: Store, head: Store, *, base_run: RunInfo, head_run: RunInfo, history: Sequence[RunInfo] = ()
+) -> Comparison:
+    """Compare two runs of one or two databases, without reading either as a whole. `history`: runs of base's database."""
     found = bias_findings(head, head_run)
     known = {finding.key for finding in bias_findings(base, base_run)} if found else set()
+
+    def measured() -> _AllMeasured:
+        past: list[Measured] = [measured_rows(base, run) for run in history]
+        return measured_rows(base, base_run), measured_rows(head, head_run), past
+
     return _comparison(
         compared_rows(base, base_run),
         compared_rows(head, head_run),
@@ -164,7 +211,13 @@ def compare_runs(base: Store, head: Store, *, base_run: RunInfo, head_run: RunIn
         head_run=head_run,
         head_table=lambda: notable_rows(head, head_run),
         new_bias=tuple(finding for finding in found if finding.key not in known),
+        measured=measured,
     )
+
+
+def _measured(records: Iterable[Record]) -> Measured:
+    """What was measured of the passing cases."""
+    return {record.case_id: record.measurements for record in records if record.verdict.status is Status.PASS}
 
 
 def _rows(records: Iterable[Record]) -> list[ComparedRow]:
@@ -174,10 +227,9 @@ def _rows(records: Iterable[Record]) -> list[ComparedRow]:
             ordinal=ordinal,
             status=record.verdict.status.value,
             symptom=record.verdict.symptom,
-            speedup=record.measurements.speedup,
-            speedup_low=record.measurements.speedup_low,
-            speedup_high=record.measurements.speedup_high,
-            compile_cold_s=record.measurements.compile_cold_s,
+            is_measured=(record.measurements.speedup, record.measurements.compile_cold_s) != (None, None),
+            graph_breaks=record.measurements.graph_breaks,
+            recompiles=record.measurements.recompiles,
         )
         for ordinal, record in enumerate(records)
     ]
@@ -216,10 +268,6 @@ def _planned_order(pair: _Pair) -> tuple[bool, int]:
     return True, new.ordinal
 
 
-def _first(pair: tuple[int, Any]) -> int:
-    return pair[0]
-
-
 def _comparison(
     base: Iterable[ComparedRow],
     head: Iterable[ComparedRow],
@@ -228,38 +276,42 @@ def _comparison(
     head_run: RunInfo,
     head_table: Callable[[], pd.DataFrame],
     new_bias: tuple[BiasFinding, ...],
+    measured: Callable[[], _AllMeasured],
 ) -> Comparison:
     counts: Counter[ChangeKind] = Counter()
     changed: list[_Pair] = []
-    timed: list[tuple[int, SpeedChange]] = []  # with base's planned order
-    compiled: list[tuple[int, CompileTimeChange]] = []
+    both: list[tuple[int, str]] = []  # planned order and id of passing cases whose measurements may differ
     for old, new in _side_by_side(base, head):
         if old is not None and new is not None and old.status == new.status == _PASS:
             counts[ChangeKind.UNCHANGED] += 1
-            if _is_timed(old) and _is_timed(new):
-                speed = SpeedChange(case_id=old.case_id, base=_estimate(old), head=_estimate(new))
-                timed.append((old.ordinal, speed))
-            if (change := _compile_change(old, new)) is not None:
-                compiled.append((old.ordinal, change))
+            if (old.is_measured and new.is_measured) or old.counts != new.counts:
+                both.append((old.ordinal, old.case_id))
             continue
         kind = _kind(old, new)
         counts[kind] += 1
         if kind is not ChangeKind.UNCHANGED:
             changed.append((old, new))
     changes = [_case_change(old, new) for old, new in sorted(changed, key=_planned_order)]
-    speeds = [speed for _, speed in sorted(timed, key=_first)]
-    real = [speed for speed in speeds if is_real_speed_change(speed.base, speed.head)]
-    compile_changes = [change for _, change in sorted(compiled, key=_first)]
+    case_ids = [case_id for _, case_id in sorted(both)]
+    olds, news, past = measured() if case_ids else ({}, {}, [])
+    olds, news = ({case_id: run[case_id] for case_id in case_ids} for run in (olds, news))
+    judged = judge_measurements(olds, news, past)
+    speed = judged.quantities["speed"]
+    pairs = [(case_id, olds[case_id], news[case_id]) for case_id in case_ids]
+    timed = [pair for pair in pairs if _is_timed(pair[1]) and _is_timed(pair[2])]
     return Comparison(
         base=base_run,
         head=head_run,
         cases=tuple(changes),
         totals={kind.value: counts[kind] for kind in ChangeKind},
-        speed=tuple(sorted(real, key=lambda speed: speed.change)),
-        compile_time=tuple(sorted(compile_changes, key=lambda change: change.base_s - change.head_s)),
-        timed_in_both=len(speeds),
-        speed_change=geomean([speed.change for speed in speeds]),
-        speed_change_p=sign_test([speed.change for speed in speeds]),
+        speed=_speed_changes(timed, speed),
+        compile_time=_compile_changes(pairs, judged.quantities["compile time"]),
+        timed_in_both=len(timed),
+        speed_change=geomean([_estimate(new).value / _estimate(old).value for _, old, new in timed]),
+        speed_change_p=sign_test([_estimate(new).value / _estimate(old).value for _, old, new in timed]),
+        speed_words={word.value: len(speed.of(word)) for word in Word},
+        speed_invalid="" if speed.is_valid else f"{speed.drift}: measure both runs again",
+        other=_other_changes(pairs, judged),
         new_failures=_new_failures(changes, head_table),
         environment=_environment_changes(base_run.environment, head_run.environment),
         new_bias=new_bias,
@@ -339,22 +391,64 @@ def symptom_key(symptom: str) -> str:
     return _MEASURED.sub("#", symptom)
 
 
-def _is_timed(row: ComparedRow) -> bool:
-    return row.speedup is not None and 0 < row.speedup < math.inf
+_MeasuredPair: TypeAlias = tuple[str, Measurements, Measurements]  # case id, base, head
 
 
-def _estimate(row: ComparedRow) -> Estimate:
-    assert row.speedup is not None
-    return Estimate(value=row.speedup, low=row.speedup_low, high=row.speedup_high)
+def _is_timed(measured: Measurements) -> bool:
+    return measured.speedup is not None and 0 < measured.speedup < math.inf
 
 
-def _compile_change(base: ComparedRow, head: ComparedRow) -> CompileTimeChange | None:
-    old, new = base.compile_cold_s, head.compile_cold_s
-    if old is None or new is None or old <= 0 or new <= 0 or abs(new - old) < _COMPILE_SECONDS:
-        return None
-    if max(new / old, old / new) < _COMPILE_RATIO:
-        return None
-    return CompileTimeChange(case_id=base.case_id, base_s=old, head_s=new)
+def _estimate(measured: Measurements) -> Estimate:
+    assert measured.speedup is not None
+    return Estimate(value=measured.speedup, low=measured.speedup_low, high=measured.speedup_high)
+
+
+def _speed_changes(timed: Iterable[_MeasuredPair], judged: Judgement) -> tuple[SpeedChange, ...]:
+    found = [
+        SpeedChange(case_id=case_id, base=_estimate(old), head=_estimate(new), verdict=verdict)
+        for case_id, old, new in timed
+        if (verdict := judged.verdicts[case_id]).word.is_change
+    ]
+    return tuple(sorted(found, key=lambda change: change.change))
+
+
+def _compile_changes(pairs: Iterable[_MeasuredPair], judged: Judgement) -> tuple[CompileTimeChange, ...]:
+    found = [
+        CompileTimeChange(
+            case_id=case_id,
+            base_s=_compile_seconds(old),
+            head_s=_compile_seconds(new),
+            verdict=judged.verdicts[case_id],
+        )
+        for case_id, old, new in pairs
+        if case_id in judged.verdicts and judged.verdicts[case_id].word.is_change
+    ]
+    return tuple(sorted(found, key=lambda change: change.base_s - change.head_s))
+
+
+def _compile_seconds(measured: Measurements) -> float:
+    if measured.compile_cpu_s:
+        return statistics.median(measured.compile_cpu_s)
+    assert measured.compile_cold_s is not None
+    return measured.compile_cold_s
+
+
+def _other_changes(pairs: Iterable[_MeasuredPair], judged: Judgements) -> tuple[OtherChange, ...]:
+    found: list[OtherChange] = []
+    memory = judged.quantities["peak memory"].verdicts
+    for name, old, new in pairs:
+        if name in memory and memory[name].word.is_change:
+            peaks = [round(statistics.median(one.peak_memories)) for one in (old, new)]
+            found.append(
+                OtherChange(case_id=name, what="peak memory", base=peaks[0], head=peaks[1], verdict=memory[name])
+            )
+        for count, verdicts in judged.counts.items():
+            if name in verdicts and verdicts[name].word.is_change:
+                values = [getattr(one, COUNTS[count]) for one in (old, new)]
+                found.append(
+                    OtherChange(case_id=name, what=count, base=values[0], head=values[1], verdict=verdicts[name])
+                )
+    return tuple(sorted(found, key=lambda change: (change.verdict.word is not Word.WORSE, change.what, change.case_id)))
 
 
 def _environment_changes(base: Mapping[str, Any], head: Mapping[str, Any]) -> tuple[tuple[str, str, str], ...]:
@@ -396,12 +490,20 @@ def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTab
     tables += bias_tables_of(comparison.new_bias, limit=limit, title="systematic errors of head alone")
     if comparison.speed:
         rows = [
-            (s.case_id, _speedup(s.base), _speedup(s.head), f"{100 * (s.change - 1):+.1f} %") for s in comparison.speed
+            (s.case_id, _speedup(s.base), _speedup(s.head), f"{100 * (s.change - 1):+.1f} %", s.verdict.word.value)
+            for s in comparison.speed
         ]
-        tables.append(_limited("speedup over eager changed", ("case", "base", "head", "change"), rows, limit))
+        tables.append(
+            _limited("speedup over eager changed", ("case", "base", "head", "change", "verdict"), rows, limit)
+        )
     if comparison.compile_time:
-        rows = [(c.case_id, seconds(c.base_s), seconds(c.head_s)) for c in comparison.compile_time]
-        tables.append(_limited("cold compile time changed", ("case", "base", "head"), rows, limit))
+        rows = [
+            (c.case_id, seconds(c.base_s), seconds(c.head_s), c.verdict.word.value) for c in comparison.compile_time
+        ]
+        tables.append(_limited("cold compile time changed", ("case", "base", "head", "verdict"), rows, limit))
+    if comparison.other:
+        rows = [(c.case_id, c.what, str(c.base), str(c.head), c.verdict.word.value) for c in comparison.other]
+        tables.append(_limited("memory and counts changed", ("case", "what", "base", "head", "verdict"), rows, limit))
     if comparison.environment:
         rows = [(key, shorten(base, 60), shorten(head, 60)) for key, base, head in comparison.environment]
         tables.append(_limited("environment changed", ("what", "base", "head"), rows, limit, prose=frozenset({1, 2})))
@@ -428,6 +530,9 @@ def _totals(comparison: Comparison) -> TextTable:
     if comparison.timed_in_both:
         note += f". Speedup head / base over {comparison.timed_in_both} cases timed in both: "
         note += f"{number(comparison.speed_change)}x (sign test p = {comparison.speed_change_p:.2g})"
+        note += f". Speed: {', '.join(f'{count} {word}' for word, count in comparison.speed_words.items() if count)}"
+    if comparison.speed_invalid:
+        note += f". Nothing is said about speed: {comparison.speed_invalid}"
     for name, run in (("base", base), ("head", head)):
         if run.state == "planning":
             note += f". The plan of {name} is not complete: the run died while planning"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import math
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -15,9 +16,10 @@ from typing import Any, Final, NamedTuple
 import pandas as pd
 import sqlalchemy as sa
 
+from oracle.records import Measurements
 from oracle.verdict import BiasSum, Status
 from results.bias import BiasFinding, BiasKey, add_sum, findings_of_sums
-from results.schema import CASES, FLAT_COLUMNS, RECORDS, RUNS
+from results.schema import CASES, FLAT_COLUMNS, RECORD_COLUMNS, RECORDS, RUNS
 from results.store import COMPLETE, SAME_CASE, RunInfo, Store, absent_verdict
 from results.tables import DTYPES
 
@@ -244,10 +246,14 @@ class ComparedRow(NamedTuple):
     ordinal: int  # planned order
     status: str
     symptom: str
-    speedup: float | None = None
-    speedup_low: float | None = None
-    speedup_high: float | None = None
-    compile_cold_s: float | None = None
+    is_measured: bool = False  # whether a speed or a compile time was measured
+    graph_breaks: int | None = None
+    recompiles: int | None = None
+
+    @property
+    def counts(self) -> tuple[int | None, int | None]:
+        """The counts of which every difference is looked at."""
+        return self.graph_breaks, self.recompiles
 
 
 def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
@@ -261,7 +267,9 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
                 CASES.c.ordinal,
                 sa.func.coalesce(RECORDS.c.status, absent.status.value),
                 sa.case((RECORDS.c.status.is_(None), absent.symptom), else_=RECORDS.c.symptom),
-                *(RECORDS.c[name] for name in ComparedRow._fields[4:]),
+                sa.or_(RECORDS.c.speedup.is_not(None), RECORDS.c.compile_cold_s.is_not(None)),
+                RECORDS.c.graph_breaks,
+                RECORDS.c.recompiles,
             )
             .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
             .where(*_planned(run))
@@ -269,3 +277,25 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
         )
         for block in connection.execution_options(yield_per=_BLOCK).execute(query).partitions():
             yield from map(ComparedRow._make, block)
+
+
+_MEASURED: Final = tuple(column for column in RECORD_COLUMNS if column.section == "measurements")
+
+
+def measured_rows(store: Store, run: RunInfo) -> dict[str, Measurements]:
+    """What was measured of the passing cases, by case id."""
+    query = (
+        sa.select(CASES.c.case_id, RECORDS.c.extra, RECORDS.c.nan_columns, *(RECORDS.c[c.name] for c in _MEASURED))
+        .join_from(CASES, RECORDS, SAME_CASE)
+        .where(*_planned(run), RECORDS.c.status == Status.PASS.value)
+    )
+    found: dict[str, Measurements] = {}
+    with store.reading() as connection:
+        for row in connection.execution_options(yield_per=_BLOCK).execute(query):
+            case_id, extra, nans, *numbers = tuple(row)
+            fields = {column.field: value for column, value in zip(_MEASURED, numbers, strict=True)}
+            fields.update((column.field, math.nan) for column in _MEASURED if column.name in nans)
+            if extra:
+                fields.update(json.loads(extra).get("measurements", {}))
+            found[case_id] = Measurements(**fields)
+    return found

@@ -30,8 +30,6 @@ import scipy.stats
 from results.speed.samples import SpeedCase, centres
 
 SMALLEST: Final = 1e-6  # variance: 0.1 % of a cost; clocks and rounded figures make smaller ones
-_UNKNOWN: Final = 0.05**2  # variance of a process where no case tells any
-_UNKNOWN_FREEDOM: Final = 2.0
 _MOST_FREEDOM: Final = 40.0  # of a prior: classes are never trusted as if they were infinitely many measurements
 _FEW_CASES: Final = 6  # with fewer, a class has no prior of its own
 _FEW_CHANGES: Final = 20  # with fewer past changes of all cases, the excess is learned from the present differences too
@@ -59,13 +57,16 @@ class Noise:
     excess: float  # factor by which the variance between runs exceeds what their processes make expected; at least 1
 
 
-def learn_noise(cases: Mapping[str, SpeedCase]) -> Noise | None:
-    """The noise of all cases. None if nothing tells it: one process a run, no history, and few cases."""
+ASSUMED: Final = Variance(value=0.05**2, freedom=2.0)  # where few cases tell any: 5 %, and hardly trusted
+
+
+def learn_noise(cases: Mapping[str, SpeedCase], assumed: Variance = ASSUMED) -> Noise:
+    """The noise of all cases. `assumed` is the prior where fewer than _FEW_CASES cases tell theirs."""
     within = {name: within_runs(case) for name, case in cases.items()}
     if all(variance.freedom == 0 for variance in within.values()):
-        return _from_differences(cases)
+        return _from_differences(cases, assumed)
     classes = {name: case.noise_class for name, case in cases.items()}
-    priors = _priors(within, classes)
+    priors = _priors(within, classes, assumed)
     moderated = {name: _moderate(priors[classes[name]], within[name]) for name in cases}
     excess = _excess(cases, moderated)
     by_case = {}
@@ -105,16 +106,15 @@ def _unit(old: Sequence[float], new: Sequence[float], shift: float = 0.0) -> flo
     return (statistics.fmean(new) - statistics.fmean(old) - shift) ** 2 / (1 / len(old) + 1 / len(new))
 
 
-def _from_differences(cases: Mapping[str, SpeedCase]) -> Noise | None:
+def _from_differences(cases: Mapping[str, SpeedCase], assumed: Variance) -> Noise:
     """The noise where every run measured one process: from past changes, or from the present differences of all cases."""
     past = {name: past_changes(case) for name, case in cases.items()}
     known = [variance for variance in past.values() if variance.freedom > 0]
     if len(known) < _FEW_CASES:
         units = _present_units(cases)
-        if len(units) < _FEW_DIFFERENCES and not known:
-            return None
-        known += [Variance(value=max(SMALLEST, unit), freedom=1.0) for unit in units]
-    prior = fit_prior(known)
+        if len(units) >= _FEW_DIFFERENCES:
+            known += [Variance(value=max(SMALLEST, unit), freedom=1.0) for unit in units]
+    prior = fit_prior(known, assumed)
     return Noise(by_case={name: _moderate(prior, variance) for name, variance in past.items()}, excess=1.0)
 
 
@@ -151,24 +151,24 @@ def _moderate(prior: Variance, own: Variance) -> Variance:
     return Variance(value=value, freedom=freedom)
 
 
-def _priors(within: Mapping[str, Variance], classes: Mapping[str, str]) -> dict[str, Variance]:
-    """The prior of each class; that of all cases for a class with few, and a wide one if all are few."""
+def _priors(within: Mapping[str, Variance], classes: Mapping[str, str], assumed: Variance) -> dict[str, Variance]:
+    """The prior of each class; that of all cases for a class with few, and the assumed one if all are few."""
     known = {name: variance for name, variance in within.items() if variance.freedom > 0}
-    general = fit_prior(list(known.values()))
+    general = fit_prior(list(known.values()), assumed)
     priors = {}
     for noise_class in set(classes.values()):
         own = [variance for name, variance in known.items() if classes[name] == noise_class]
-        priors[noise_class] = fit_prior(own) if len(own) >= _FEW_CASES else general
+        priors[noise_class] = fit_prior(own, assumed) if len(own) >= _FEW_CASES else general
     return priors
 
 
-def fit_prior(variances: Sequence[Variance]) -> Variance:
+def fit_prior(variances: Sequence[Variance], assumed: Variance = ASSUMED) -> Variance:
     """The scaled inverse chi-square distribution from which the true variances of these cases come, by moments of logarithms.
 
     Logarithms are winsorised, a tenth at each end, so that a few wild cases do not make all others look wild.
     """
     if len(variances) < _FEW_CASES:
-        return Variance(value=_UNKNOWN, freedom=_UNKNOWN_FREEDOM)
+        return assumed
     halves = np.array([variance.freedom / 2 for variance in variances])
     logs = np.log([variance.value for variance in variances]) - scipy.special.digamma(halves) + np.log(halves)
     logs = np.clip(logs, *np.quantile(logs, [0.1, 0.9]))

@@ -22,7 +22,7 @@ import numpy as np
 import scipy.special
 import scipy.stats
 
-from results.speed.noise import Noise, Variance, learn_noise
+from results.speed.noise import ASSUMED, Noise, Variance, learn_noise
 from results.speed.samples import SpeedCase, centres
 
 FALSE_DISCOVERIES: Final = 0.05  # largest expected share of false ones among the verdicts better and worse
@@ -95,7 +95,7 @@ class Judgement:
 
     verdicts: Mapping[str, SpeedVerdict]
     drift: Drift | None  # None without untouched cases that were measured
-    excess: float | None  # `noise.Noise.excess`; None if the noise is not known
+    excess: float  # `noise.Noise.excess`
 
     @property
     def is_valid(self) -> bool:
@@ -138,17 +138,19 @@ def judge_speed(
     false_discoveries: float = FALSE_DISCOVERIES,
     least: float = LEAST,
     resolution: float = RESOLUTION,
+    assumed: Variance = ASSUMED,
 ) -> Judgement:
     """The verdicts on the cases of one comparison and one quantity, by the names given.
 
-    `least` and `resolution` are logarithms of ratios, as the defaults. The same cases get the same verdicts: nothing is drawn.
+    `least` and `resolution` are logarithms of ratios, as the defaults; `assumed` is the variance of a process's cost where the
+    cases are too few to tell it. The same cases get the same verdicts: nothing is drawn.
     """
-    noise = learn_noise(cases)
+    noise = learn_noise(cases, assumed)
     differences = {name: found for name, case in cases.items() if (found := _difference(name, case, noise)) is not None}
     drift = _drift(cases)
     if drift is not None and drift.is_real:
         verdicts = {name: _invalid(case, drift, differences.get(name)) for name, case in cases.items()}
-        return Judgement(verdicts=verdicts, drift=drift, excess=None if noise is None else noise.excess)
+        return Judgement(verdicts=verdicts, drift=drift, excess=noise.excess)
     tested = [name for name in differences if not cases[name].is_untouched]
     adjusted = _adjusted([differences[name].p for name in tested])
     largest_p = _largest_accepted([differences[name].p for name in tested], adjusted, false_discoveries)
@@ -164,14 +166,14 @@ def judge_speed(
             threshold = max(least, found.threshold(largest_p))
             word, reason = _word(found, by_name[name], threshold, false_discoveries, least, resolution)
             verdicts[name] = _with_numbers(word, reason, found, adjusted_p=by_name[name], threshold=threshold)
-    return Judgement(verdicts=verdicts, drift=drift, excess=None if noise is None else noise.excess)
+    return Judgement(verdicts=verdicts, drift=drift, excess=noise.excess)
 
 
-def _difference(name: str, case: SpeedCase, noise: Noise | None) -> _Difference | None:
+def _difference(name: str, case: SpeedCase, noise: Noise) -> _Difference | None:
     base, head = centres(case.base), centres(case.head)
-    if noise is None or not base or not head:
+    if not base or not head:
         return None
-    variance: Variance = noise.by_case[name]
+    variance = noise.by_case[name]
     return _Difference(
         value=statistics.fmean(head) - statistics.fmean(base),
         error=math.sqrt(variance.value * (1 / len(base) + 1 / len(head))),
@@ -226,10 +228,7 @@ def _how_much_more(found: _Difference, threshold: float, resolution: float) -> s
 
 
 def _why_unknown(case: SpeedCase) -> str:
-    for name, run in (("base", case.base), ("head", case.head)):
-        if not centres(run):
-            return f"not measured in {name}"
-    return "one process in each run and no history: nothing tells how much it varies"
+    return f"not measured in {'head' if centres(case.base) else 'base'}"
 
 
 def _why_same(case: SpeedCase) -> str:

@@ -82,9 +82,12 @@ def test_same_is_said_only_where_a_large_change_is_excluded():
     assert "would not be told from noise" in noisy.verdicts["case-0"].reason
 
 
-def test_one_process_without_history_and_other_cases_decides_nothing():
-    alone = {"only": SpeedCase(base=((0.0, 0.01, 0.02),), head=((0.5, 0.51, 0.52),))}
-    assert words(alone) == [Word.NOT_ENOUGH_DATA]
+def test_one_process_without_history_and_other_cases_tells_only_huge_changes():
+    def one(cost: float) -> list[Word]:
+        return words({"only": SpeedCase(base=((0.0, 0.01, 0.02),), head=((cost, cost + 0.01, cost + 0.02),))})
+
+    assert one(0.0) == one(0.1) == [Word.NOT_ENOUGH_DATA]
+    assert one(1.0) == [Word.WORSE]
     assert words({"only": SpeedCase(base=(), head=((0.5,),))}) == [Word.NOT_ENOUGH_DATA]
     assert judge_speed({}).verdicts == {}
 

@@ -1,0 +1,111 @@
+"""Makes of records what verdicts are about: the costs of each case that passed and was measured, quantity by quantity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Final, Literal, TypeAlias
+
+from oracle.records import Measurements
+from results.speed.counts import judge_count
+from results.speed.noise import ASSUMED, Variance
+from results.speed.samples import Run, SpeedCase, centres, duration_class, log_costs
+from results.speed.verdicts import Judgement, SpeedVerdict, Word, judge_speed
+
+Quantity: TypeAlias = Literal["speed", "compile time", "peak memory"]
+Count: TypeAlias = Literal["graph breaks", "recompiles", "kernels"]
+Measured: TypeAlias = Mapping[str, Measurements]
+"""The measurements of one run's passing cases, by case id."""
+
+LEAST: Final[Mapping[Quantity, float]] = {
+    "speed": math.log(1.03),
+    "compile time": math.log(1.10),
+    "peak memory": math.log(1.05),
+}
+"""Logarithms of the smallest ratios that are reported. Compilations and allocators vary for reasons of their own."""
+COUNTS: Final[Mapping[Count, str]] = {"graph breaks": "graph_breaks", "recompiles": "recompiles", "kernels": "kernels"}
+_ASSUMED: Final[Mapping[Quantity, Variance]] = {"compile time": Variance(value=0.25**2, freedom=4.0)}
+_LEAST_BYTES: Final = 1 << 20  # peaks below are the allocator's
+_LEAST_SECONDS: Final = 0.05  # changes of a compile time below are nobody's concern
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgements:
+    """All verdicts of a comparison: of each quantity and of each count, by case id. Cases measured in neither run have none."""
+
+    quantities: Mapping[Quantity, Judgement]
+    counts: Mapping[Count, Mapping[str, SpeedVerdict]]
+
+
+def judge_measurements(base: Measured, head: Measured, history: Sequence[Measured] = ()) -> Judgements:
+    """The verdicts on two runs. `history`: earlier runs, oldest first, without base."""
+    names = [name for name in base if name in head]
+    quantities: dict[Quantity, Judgement] = {}
+    for quantity, least in LEAST.items():
+        cases = {name: _case(quantity, name, base, head, history) for name in names}
+        cases = {name: case for name, case in cases.items() if case.base or case.head}
+        judged = judge_speed(cases, least=least, assumed=_ASSUMED.get(quantity, ASSUMED))
+        if quantity == "compile time":
+            verdicts = {name: _with_least_seconds(verdict, cases[name]) for name, verdict in judged.verdicts.items()}
+            judged = replace(judged, verdicts=verdicts)
+        quantities[quantity] = judged
+    counts: dict[Count, Mapping[str, SpeedVerdict]] = {}
+    for count, field in COUNTS.items():
+        counts[count] = {
+            name: judge_count(
+                getattr(base[name], field),
+                getattr(head[name], field),
+                [getattr(run[name], field) for run in history if name in run],
+            )
+            for name in names
+            if getattr(base[name], field) is not None or getattr(head[name], field) is not None
+        }
+    return Judgements(quantities=quantities, counts=counts)
+
+
+def _case(quantity: Quantity, name: str, base: Measured, head: Measured, history: Sequence[Measured]) -> SpeedCase:
+    old, new = base[name], head[name]
+    past = [run[name] for run in history if name in run]
+    match quantity:
+        case "speed":
+            return SpeedCase(
+                base=_speed(old),
+                head=_speed(new),
+                history=tuple(map(_speed, past)),
+                noise_class=duration_class(old.subject_s),
+                base_code=old.code,
+                head_code=new.code,
+            )
+        case "compile time":
+            # Seconds of one clock only: runs with one process have measured wall time.
+            costs = _compilation if old.compile_cpu_s and new.compile_cpu_s else _old_compilation
+            return SpeedCase(base=costs(old), head=costs(new), history=tuple(map(costs, past)))
+        case "peak memory":
+            return SpeedCase(base=_memory(old), head=_memory(new), history=tuple(map(_memory, past)))
+
+
+def _speed(measured: Measurements) -> Run:
+    """The costs of a run, or the one that a run of an older version has."""
+    return measured.costs or log_costs([1 / measured.speedup if measured.speedup else None])
+
+
+def _compilation(measured: Measurements) -> Run:
+    return log_costs(measured.compile_cpu_s)
+
+
+def _old_compilation(measured: Measurements) -> Run:
+    return log_costs([measured.compile_cold_s])
+
+
+def _memory(measured: Measurements) -> Run:
+    return log_costs([peak if peak >= _LEAST_BYTES else None for peak in measured.peak_memories])
+
+
+def _with_least_seconds(verdict: SpeedVerdict, case: SpeedCase) -> SpeedVerdict:
+    """The verdict on a compile time, which is the same if it changed by a moment only."""
+    base, head = centres(case.base), centres(case.head)
+    if not verdict.word.is_change or abs(math.exp(fmean(head)) - math.exp(fmean(base))) >= _LEAST_SECONDS:
+        return verdict
+    return replace(verdict, word=Word.SAME, reason=f"{verdict.reason}, but less than {_LEAST_SECONDS} s")
