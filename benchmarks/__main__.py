@@ -1,8 +1,9 @@
 """Runs benchmarks: `python -m benchmarks [NAME...] [--repeat N] [--json FILE] [--list]`; without names, all of them.
 
 It prints the median of each side with half the interquartile range, and each peer's time divided by ours (above 1 ours is faster)
-with its 95 % interval. Exit code: 1 if our side failed or was slower than its bound, 2 for a usage error, 3 if the GPU can no
-longer be used by this process (--resume continues after that case).
+with its 95 % interval. `--db FILE` runs them in several processes and adds the ratios to a results database, for `torch-oracle
+compare`. Exit code: 1 if our side failed or was slower than its bound, 2 for a usage error, 3 if the GPU can no longer be used by
+this process (--resume continues after that case).
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import argparse
 import json
 import logging
 import math
+import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -23,6 +26,7 @@ import torch
 from torch.utils.benchmark.utils.common import select_unit
 
 from benchmarks.harness import REGISTRY, Benchmark, Row, geometric_mean, load, measure, quartiles
+from benchmarks.stored import rows_of, write_run
 from oracle.environment import fingerprint, torch_fingerprint
 from oracle.errors import UsageError
 from results.files import write_atomically
@@ -209,6 +213,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="written after each case, with the machine and all samples")
     parser.add_argument("--csv", type=Path, help="the table, written after each case")
     parser.add_argument("--resume", action="store_true", help="keep the rows of --json, and measure sides it lacks")
+    parser.add_argument("--db", help="a results database; the ratios become a run of the suite `benchmarks` there")
+    parser.add_argument("--processes", type=int, default=3, help="with --db: runs, each in a process of its own")
+    parser.add_argument("--commit", default="", help="with --db: what is measured, if not the checkout's commit")
     parser.add_argument("--time", type=float, default=math.inf, help="seconds after which no other case is begun")
     parser.add_argument(
         "--enough", type=float, default=math.inf, help="seconds of a case after which no round is begun"
@@ -218,6 +225,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"--repeat {options.repeat}: expected at least 1")
     if options.resume and options.json is None:
         parser.error("--resume needs --json, whose rows it keeps")
+    if options.processes < 1:
+        parser.error(f"--processes {options.processes}: expected at least 1")
+    if options.db and (options.json or options.csv):
+        parser.error("--db writes no --json and no --csv: run again without it for these")
     left_out = load()
     try:
         names = _chosen_names(options.names, left_out)
@@ -226,6 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 settings = " ".join(f"{key}={value}" for key, value in REGISTRY[name].parameters.items())
                 print(f"{name:20} {_first_line(REGISTRY[name])}{f'  [{settings}]' if settings else ''}")
             return 0
+        if options.db:
+            return into_database(options, list(sys.argv[1:] if arguments is None else arguments))
         for module, why in left_out.items():
             print(f"left out: {module}: {why}", file=sys.stderr)
         chosen = parameters_of(names, options.set)
@@ -233,6 +246,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+
+
+def into_database(options: argparse.Namespace, words: list[str]) -> int:
+    """Run the benchmarks in several processes, one after another, and add what they measured to a database."""
+    kept = [word for word in _without(words, ("--db", "--processes", "--commit")) if word]
+    processes: list[list[Row]] = []
+    codes = []
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as folder:
+        for number in range(options.processes):
+            file = Path(folder, f"{number}.json")
+            print(f"process {number + 1} of {options.processes}", flush=True)
+            done = subprocess.run([sys.executable, "-m", "benchmarks", *kept, "--json", str(file)], check=False)
+            codes.append(done.returncode)
+            if done.returncode not in (0, 1) or not file.exists():
+                return done.returncode or 1  # its own message says why
+            processes.append(rows_of(json.loads(file.read_text(encoding="utf-8"))))
+    run_id = write_run(options.db, processes, commit=options.commit)
+    print(f"run {run_id} in {options.db}")
+    return max(codes)
+
+
+def _without(words: Sequence[str], names: Sequence[str]) -> list[str]:
+    """The command's words without some options and their values."""
+    found: list[str] = []
+    skip = False
+    for word in words:
+        name, has_value, _ = word.partition("=")
+        if skip or name in names:
+            skip = not skip and not has_value
+        else:
+            found.append(word)
+    return found
 
 
 def _set_up_process() -> None:
