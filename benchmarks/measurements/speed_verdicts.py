@@ -1,6 +1,6 @@
 """Drills the verdicts on speed: runs of the same code, and cases that were made slower by a known share.
 
-    python -m benchmarks.measurements.speed_verdicts --db FILE [--runs 8] [--processes 5] [--backend aot_eager] [--csv FILE]
+    python -m benchmarks.measurements.speed_verdicts --db FILE [--runs 8] [--processes 4] [--backend aot_eager] [--csv FILE]
 
 Each run measures the same programs, operators and models, as `sweep --speed` does, on a compiler of which nothing changed
 (`benchmarks.slowed`, 0 %); every `--slowed-every`th run also on one that is 5 % and on one that is 10 % slower. Runs are kept in
@@ -39,8 +39,10 @@ from results.statistics import Estimate, is_real_speed_change
 from results.store import Store
 from suites.base import Selection
 from suites.planning import Shard, make_plan
+from suites.registry import modules_of
 from suites.run import PRELOAD
 
+SUITES = ("opinfo", "models")
 SLOWED = (5, 10)  # percent
 HISTORY = 6
 PARTS = 5  # of the cases, of which one is slowed in a comparison
@@ -83,7 +85,7 @@ def measure(
         cache = stack.enter_context(tempfile.TemporaryDirectory(prefix="speed-verdicts-"))
         environment = {"TORCHINDUCTOR_CACHE_DIR": cache, "TORCHINDUCTOR_COMPILE_THREADS": "1"}
         pool = stack.enter_context(
-            Pool(workers=1, preload=("torch", "oracle.case", *_COMPILER), environment=environment)
+            Pool(workers=1, preload=(*PRELOAD, *_COMPILER, *modules_of(SUITES)), environment=environment)
         )
         execute(
             cases,
@@ -141,6 +143,7 @@ class CountsState:
 
     def __init__(self) -> None:
         self.cases = self.false = self.undecided = self.slowed = self.found = self.old_false = self.old_found = 0
+        self.others = self.others_false = 0  # verdicts on peak memory and counts
         self.compile_cases = self.compile_false = 0
 
     def add(self, base: Measured, head: Measured, slow: Measured, history: Sequence[Measured]) -> None:
@@ -163,6 +166,9 @@ class CountsState:
             if name not in slow:
                 self.compile_cases += 1
                 self.compile_false += verdict.word.is_change
+        for verdicts in (judgements.quantities["peak memory"].verdicts, *judgements.counts.values()):
+            self.others += sum(name not in slow for name in verdicts)
+            self.others_false += sum(verdict.word.is_change for name, verdict in verdicts.items() if name not in slow)
 
     def row(self, **what: Any) -> dict[str, Any]:
         judged = self.cases + self.slowed
@@ -173,6 +179,7 @@ class CountsState:
             "old_found_percent": _percent(self.old_found, self.slowed),
             "undecided_percent": _percent(self.undecided, judged),
             "compile_untouched": self.compile_cases, "compile_false": self.compile_false,
+            "others_untouched": self.others, "others_false": self.others_false,
         }  # fmt: skip
 
 
@@ -186,7 +193,7 @@ def rows(store: Store, backend: str) -> Iterator[Mapping[str, Any]]:
     plain = [measured(records, subject_of(backend, 0)) for records in runs]
     slow = {percent: [measured(records, subject_of(backend, percent)) for records in runs] for percent in SLOWED}
     most = max((len(one.costs) for run in plain for one in run.values()), default=0)
-    for kind, count, with_history in itertools.product(("opinfo", "models", ""), range(1, most + 1), (True, False)):
+    for kind, count, with_history in itertools.product((*SUITES, ""), range(1, most + 1), (True, False)):
         chosen = [_of_kind(of_processes(run, count), kind) for run in plain]
         what = {"programs": kind or "all", "processes": count, "history": with_history}
         for percent in (0, *SLOWED):
@@ -231,16 +238,16 @@ def main() -> None:
     parser = options_of(__doc__)
     parser.add_argument("--db", type=Path, required=True, help="SQLite file of the runs")
     parser.add_argument("--runs", type=int, default=8, help="runs that --db is to have")
-    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--backend", default="aot_eager", help="of torch.compile")
-    parser.add_argument("--slowed-every", type=int, default=4, metavar="N")
-    parser.add_argument("--operators", type=int, default=16, metavar="N", help="one of N operators")
-    parser.add_argument("--models", type=int, default=6, metavar="N", help="one of N models")
+    parser.add_argument("--slowed-every", type=int, default=3, metavar="N")
+    parser.add_argument("--operators", type=int, default=24, metavar="N", help="one of N operators")
+    parser.add_argument("--models", type=int, default=9, metavar="N", help="one of N models")
     asked = parser.parse_args()
     with Store.open(asked.db, create=True) as store:
         done = len(store.runs())
         if done < asked.runs:
-            programs = planned({"opinfo": asked.operators, "models": asked.models})
+            programs = planned(dict(zip(SUITES, (asked.operators, asked.models), strict=True)))
             for number in range(done, asked.runs):
                 percents = (0, *SLOWED) if number % asked.slowed_every == asked.slowed_every - 1 else (0,)
                 names = [subject_of(asked.backend, percent) for percent in percents]
