@@ -18,7 +18,7 @@ from oracle.records import Measurements
 from oracle.verdict import Status
 
 VARIABLE = "TORCH_ORACLE_PROCESS"  # its value is the number of the process, which the program may ignore
-COLD = 3  # so many processes compile with empty caches on disk; the others read the first one's
+COLD = 3  # at most so many processes compile with empty caches on disk; the others read the first one's
 _CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 
 
@@ -33,13 +33,13 @@ def is_timed(result: TaskResult) -> bool:
 def measured_again(
     judged: Sequence[TaskResult], pool: Pool, processes: int, *, cache: str | None, deadline: float | None
 ) -> Iterator[TaskResult]:
-    """The results, with the measurements of `processes` - 1 further processes added.
+    """The results, with the measurements of `processes` further processes instead of those of the process that judged.
 
     `cache`: folder for Inductor's caches. A process that dies or does not end adds nothing. At the deadline, results whose
     processes have not all ended are left out: a resumed run measures these cases again.
     """
     found: dict[str, list[Measurements]] = {result.task.key: [] for result in judged}
-    for number in range(1, processes):
+    for number in range(1, processes + 1):
         tasks = [_task(result.task, number, cache) for result in judged]
         with closed_at(deadline, pool.run(tasks)) as results:
             for result in results:

@@ -73,8 +73,10 @@ def sweep(
     ] = 1.0,
     speed_processes: Annotated[
         int,
-        typer.Option(help="Processes that time each case. Fewer are faster; a verdict on a change needs several."),
-    ] = 5,
+        typer.Option(
+            help="Fresh processes that time each case; 1: only the one that judges it. A verdict on a change needs several."
+        ),
+    ] = 3,
     db: Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")] = DEFAULT_DB,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the stopped run in --db with its own options.")

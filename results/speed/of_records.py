@@ -25,6 +25,12 @@ LEAST: Final[Mapping[Quantity, float]] = {
     "peak memory": math.log(1.05),
 }
 """Logarithms of the smallest ratios that are reported. Compilations and allocators vary for reasons of their own."""
+RESOLUTION: Final[Mapping[Quantity, float]] = {
+    "speed": math.log(1.10),
+    "compile time": math.log(1.25),
+    "peak memory": math.log(1.10),
+}
+"""Logarithms of the largest ratios that the verdict "same" does not exclude."""
 COUNTS: Final[Mapping[Count, str]] = {"graph breaks": "graph_breaks", "recompiles": "recompiles", "kernels": "kernels"}
 _ASSUMED: Final[Mapping[Quantity, Variance]] = {"compile time": Variance(value=0.25**2, freedom=4.0)}
 _LEAST_BYTES: Final = 1 << 20  # peaks below are the allocator's
@@ -46,7 +52,9 @@ def judge_measurements(base: Measured, head: Measured, history: Sequence[Measure
     for quantity, least in LEAST.items():
         cases = {name: _case(quantity, name, base, head, history) for name in names}
         cases = {name: case for name, case in cases.items() if case.base or case.head}
-        judged = judge_speed(cases, least=least, assumed=_ASSUMED.get(quantity, ASSUMED))
+        judged = judge_speed(
+            cases, least=least, resolution=RESOLUTION[quantity], assumed=_ASSUMED.get(quantity, ASSUMED)
+        )
         if quantity == "compile time":
             verdicts = {name: _with_least_seconds(verdict, cases[name]) for name, verdict in judged.verdicts.items()}
             judged = replace(judged, verdicts=verdicts)

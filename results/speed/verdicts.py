@@ -25,7 +25,7 @@ import scipy.stats
 from results.speed.noise import ASSUMED, Noise, Variance, learn_noise
 from results.speed.samples import SpeedCase, centres
 
-FALSE_DISCOVERIES: Final = 0.05  # largest expected share of false ones among the verdicts better and worse
+FALSE_DISCOVERIES: Final = 0.10  # largest expected share of false ones among the verdicts better and worse
 NEGLIGIBLE: Final = math.log(1.01)  # differences up to 1 % count as none
 LEAST: Final = math.log(1.03)  # smaller differences are never reported
 RESOLUTION: Final = math.log(1.10)  # "same" needs an interval that excludes larger differences

@@ -59,7 +59,7 @@ def test_a_tenth_slower_is_found_and_named_and_the_others_are_not():
     found = [name for judgement in seen for name in judgement.of(Word.WORSE)]
     true = [name for name in found if int(name.removeprefix("case-")) < 4]
     assert len(true) >= 0.95 * 4 * len(seen)
-    assert len(found) - len(true) <= 0.1 * len(found)
+    assert len(found) - len(true) <= 0.15 * len(found)
 
 
 def test_a_faster_case_is_better_and_has_its_effect_and_interval():
