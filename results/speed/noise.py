@@ -72,8 +72,20 @@ def learn_noise(cases: Mapping[str, SpeedCase], assumed: Variance = ASSUMED) -> 
     by_case = {}
     for name, case in cases.items():
         known = Variance(value=moderated[name].value * excess, freedom=moderated[name].freedom)
-        by_case[name] = _moderate(known, past_changes(case))
+        by_case[name] = _with_past(known, past_changes(case))
     return Noise(by_case=by_case, excess=excess)
+
+
+def _with_past(known: Variance, past: Variance) -> Variance:
+    """What is known of a case's noise, with what its past changes show.
+
+    Processes of one run cannot show what differs between runs. So the more the past exceeds what chance would make of what is
+    known, the less that counts.
+    """
+    if past.freedom == 0:
+        return known
+    by_chance = known.value * float(scipy.special.fdtri(past.freedom, known.freedom, 0.95))
+    return _moderate(Variance(value=known.value, freedom=known.freedom / max(1.0, past.value / by_chance)), past)
 
 
 def within_runs(case: SpeedCase) -> Variance:

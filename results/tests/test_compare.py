@@ -140,6 +140,48 @@ def test_compile_time_changes_are_reported_when_large_both_ways(old: float, new:
     assert bool(comparison.compile_time) is is_reported
 
 
+def timed(names: list[str], speedups: list[float], **fields) -> list[Record]:
+    """Passing records with these speedups; `fields` are further measurements."""
+    records = [fabricate.record(fabricate.case(f"{n}/f"), speedup=s) for n, s in zip(names, speedups, strict=True)]
+    return [replace(record, measurements=replace(record.measurements, **fields)) for record in records]
+
+
+def test_a_case_that_has_always_jumped_about_is_not_called_slower():
+    names = ["jumpy", "steady"]
+    past = [timed(names, [1.5 * jump, 1.5]) for jump in (1.0, 1.3, 0.9, 1.25, 0.8, 1.1)]
+    base, head = timed(names, [1.5, 1.5]), timed(names, [1.2, 1.2])
+    told = compare(base, head, base_run=run_info("base", base), head_run=run_info("head", head), history=past)
+    assert [change.case_id for change in told.speed] == ["opinfo/steady/f@inductor"]
+    assert told.speed_words == {"better": 0, "worse": 1, "same": 0, "not enough data": 1, "run invalid": 0}
+    assert len(compared(base, head).speed) == 2  # without history nothing tells them apart
+
+
+def test_the_same_code_is_not_slower_and_if_all_of_it_is_the_run_is_invalid():
+    names = [f"op{i}" for i in range(12)]
+    base = [*timed(names, [1.5] * 12, code="same"), *timed(["changed"], [1.5], code="old")]
+    one_slow = [*timed(names, [1.0] + [1.5] * 11, code="same"), *timed(["changed"], [1.0], code="new")]
+    told = compared(base, one_slow)
+    assert [change.case_id for change in told.speed] == ["opinfo/changed/f@inductor"]
+    all_slow = [*timed(names, [1.3] * 12, code="same"), *timed(["changed"], [1.0], code="new")]
+    told = compared(base, all_slow)
+    assert told.speed == ()
+    assert "12 untouched cases became worse together" in told.speed_invalid
+    assert "Nothing is said about speed" in "".join(map(render.plain, tables_of(told)))
+
+
+def test_memory_and_counts_that_changed_have_a_table():
+    peaks = {"peak_memories": (100_000_000, 101_000_000, 99_000_000)}
+    doubled = {"peak_memories": tuple(2 * peak for peak in peaks["peak_memories"])}
+    told = compared(timed(["a"], [1.5], graph_breaks=0, **peaks), timed(["a"], [1.5], graph_breaks=2, **doubled))
+    assert [(change.what, change.base, change.head, change.verdict.word.value) for change in told.other] == [
+        ("graph breaks", 0, 2, "worse"),
+        ("peak memory", 100_000_000, 200_000_000, "worse"),
+    ]
+    assert "memory and counts changed (2)" in "".join(map(render.plain, tables_of(told)))
+    assert json.loads(json.dumps(told.to_json(), allow_nan=False))["other"][0]["verdict"]["reason"] == "2, was 0"
+    assert not told.has_regression
+
+
 def test_environment_changes_are_named_key_by_key():
     base, head = one(Status.PASS), one(Status.PASS)
     comparison = compared(base, head, environment={**fabricate.ENVIRONMENT, "torch": "2.14", "cpu": {"cores": 2}})
