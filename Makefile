@@ -51,6 +51,7 @@ lint: $(READY)  ## ruff, layering, types, generated documents
 	$(BIN)/python docs/tools/correspondence.py --check
 	$(BIN)/python docs/tools/known_issues.py --check
 	$(BIN)/python docs/tools/figures.py --check
+	$(BIN)/python docs/tools/performance.py --check
 
 fix: $(READY)  ## fix lint errors and rewrite generated documents
 	$(BIN)/ruff check --fix .
@@ -59,6 +60,7 @@ fix: $(READY)  ## fix lint errors and rewrite generated documents
 	$(BIN)/python docs/tools/correspondence.py --write
 	$(BIN)/python docs/tools/known_issues.py --write
 	$(BIN)/python docs/tools/figures.py --write
+	$(BIN)/python docs/tools/performance.py --write
 
 accept: $(READY)  ## rewrite goldens with the current output; read the diff before you commit
 	$(PYTEST) --accept -m "not slow and not gpu" $(ARGS)

@@ -2,9 +2,9 @@
 
     torch-oracle sweep --speed --subject 'compile:benchmarks.slowed:slowed[backend=aot_eager,percent=10]'
 
-The compiled function is torch.compile's, and after each call it spends `percent` of the call's own time in an empty loop. That
-time is the median of the first calls, and the loop's length is found beforehand, so that no clock is read in a measured call.
-With `percent=0` the loop has one turn, so that the wrapper costs the same in runs that are compared.
+The compiled function is torch.compile's, and after each call it spends `percent` of the call's own time in an empty loop. The
+loop's length is set once, by calling the function some times more, so that no clock is read in a measured call. With `percent=0`
+the loop has one turn, so that the wrapper costs the same in runs that are compared.
 """
 
 from __future__ import annotations
@@ -18,34 +18,44 @@ from typing import Any
 import torch
 import torch._dynamo
 
-_LOOKED_AT = 13  # calls after which the loop's length is set; the first of them compile
-_COMPILES = 3  # calls that may compile and do not count
+_WARM = 6  # calls after which the loop's length is set
+_BLOCKS = 9  # of calls by which a call is timed; the median counts
+_BLOCK_S = 3e-4
 _TURNS = 20_000  # turns of the loop by which one is timed
 
 
 def slowed(
     fn: Callable[..., Any], *, dynamic: bool | None = None, backend: str = "aot_eager", percent: float = 0.0
 ) -> Callable[..., Any]:
-    """`fn` compiled by torch.compile with a backend, `percent` slower from its `_LOOKED_AT`th call on."""
+    """`fn` compiled by torch.compile with a backend, `percent` slower from its `_WARM`th call on."""
     compiled = torch.compile(fn, dynamic=dynamic, backend=backend)
-    times: list[float] = []
-    turns = 1
+    calls, turns = 0, 1
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        nonlocal turns
-        if len(times) < _LOOKED_AT:
-            start = time.process_time()
-            result = compiled(*args, **kwargs)
-            times.append(time.process_time() - start)
-            if len(times) == _LOOKED_AT:
-                turns += round(percent / 100 * statistics.median(times[_COMPILES:]) / turn_seconds())
-            return result
+        nonlocal calls, turns
+        calls += 1
+        if calls == _WARM:
+            turns += round(percent / 100 * _seconds(lambda: compiled(*args, **kwargs)) / turn_seconds())
         result = compiled(*args, **kwargs)
         for _ in repeat(None, turns):
             pass
         return result
 
     return call
+
+
+def _seconds(function: Callable[[], Any]) -> float:
+    """Processor seconds of a call, timed in blocks as `oracle.measure` does."""
+    start = time.process_time()
+    function()
+    count = max(1, round(_BLOCK_S / max(1e-7, time.process_time() - start)))
+    found = []
+    for _ in range(_BLOCKS):
+        start = time.process_time()
+        for _ in range(count):
+            function()
+        found.append((time.process_time() - start) / count)
+    return statistics.median(found)
 
 
 def reset() -> None:

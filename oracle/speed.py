@@ -10,6 +10,7 @@ One process says little about another one, which has another memory layout and o
 from __future__ import annotations
 
 import dataclasses
+import gc
 import resource
 import statistics
 import time
@@ -79,6 +80,7 @@ def measure_again(
         run_compiled, _ = _runner(make(), subject)
         run_compiled()
     compile_s = _processor_s() - before
+    gc.collect()  # what compiling left
     pairs = _pairs(run_eager, run_compiled, budget_s, device)
     memory = peak_memory(run_compiled, device=device)
     return Measurements(

@@ -6,10 +6,10 @@ Each run measures the same programs, operators and models, as `sweep --speed` do
 (`benchmarks.slowed`, 0 %); every `--slowed-every`th run also on one that is 5 % and on one that is 10 % slower. Runs are kept in
 --db, and further calls add to them; `--runs 0` only makes the table.
 
-Then runs are compared. "A/A": two runs of the same code, so every "better" or "worse" is false. "slowed": in head, a fifth of the
-cases is slower, in turn; found ones count, and so do false verdicts on the others. The table has a line for each kind of program,
-each number of processes of which the verdicts are made, and with or without history: the runs before base, at most HISTORY.
-`old` is the rule that `torch-oracle compare` had before: two disjoint bootstrap intervals over the pairs of one process.
+Then each two runs are compared. `slower_percent` 0: two runs of the same code, so every "better" or "worse" is false. Otherwise a
+fifth of the cases is slower in head, in turn; found ones count, and so do false verdicts on the others. The table has a line for
+each kind of program, each number of processes of which verdicts are made, and with or without history: the other runs, at most
+HISTORY. `old` is the rule that `torch-oracle compare` had before: two disjoint bootstrap intervals over the pairs of one process.
 """
 
 from __future__ import annotations
@@ -198,12 +198,12 @@ def rows(store: Store, backend: str) -> Iterator[Mapping[str, Any]]:
         what = {"programs": kind or "all", "processes": count, "history": with_history}
         for percent in (0, *SLOWED):
             counts = CountsState()
-            for base, head in itertools.combinations(range(len(runs)), 2):
-                history = chosen[max(0, base - HISTORY) : base] if with_history else []
-                if with_history and len(history) < 2:
-                    continue
+            for base, head in itertools.permutations(range(len(runs)), 2):
+                others = [run for number, run in enumerate(chosen) if number not in (base, head)]
+                history = others[-HISTORY:] if with_history else []
                 if percent == 0:
-                    counts.add(chosen[base], chosen[head], {}, history)
+                    if base < head:
+                        counts.add(chosen[base], chosen[head], {}, history)
                     continue
                 slowed = _of_kind(of_processes(slow[percent][head], count), kind)
                 for part in range(PARTS) if slowed else ():

@@ -82,6 +82,7 @@ def tables() -> dict[str, Callable[[], str]]:
     """Key -> the function that makes the table."""
     return {
         "judge.witnesses": _witness_table,
+        "speed.verdicts": _speed_table,
         "judge.campaigns": _campaign_table,
         "judge.wrong": lambda: _battery_table("wrong_found"),
         "judge.right": lambda: _battery_table("right_passed"),
@@ -94,6 +95,32 @@ def tables() -> dict[str, Callable[[], str]]:
             [suite for suite in _suites("export_") if suite != "export_nonstrict"], total="all"
         ),
     }
+
+
+def _speed_table() -> str:
+    """False and found verdicts on speed, by kind of program, slowdown and number of processes, with history; then without."""
+    rows = rows_of("speed-verdicts.csv")
+    lines = [
+        "| programs | processes | history | slower by | unchanged | false | `old` false | slowed | found | `old` found |",
+        "| --- |" + " ---: |" * 9,
+    ]
+    most = max(row["processes"] for row in rows)
+    shown = [row for row in rows if row["processes"] == most or row["programs"] == "all"]
+    for row in sorted(shown, key=lambda row: (row["history"] != "True", row["programs"] == "all")):
+        slowed = (
+            (row["slowed"], row["found_percent"], row["old_found_percent"]) if row["slowed"] != "0" else ("", "", "")
+        )
+        cells = [
+            row["programs"], row["processes"], "yes" if row["history"] == "True" else "no", f"{row['slower_percent']} %",
+            row["untouched"], _in_percent(row["false_percent"]), _in_percent(row["old_false_percent"]),
+            slowed[0], *map(_in_percent, slowed[1:]),
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def _in_percent(number: str) -> str:
+    return f"{float(number):.1f} %" if number else ""
 
 
 def _witness_table() -> str:
