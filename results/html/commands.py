@@ -1,0 +1,74 @@
+"""The command `torch-oracle report`, as a typer function."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from oracle.errors import UsageError
+from results.html.contents import ROWS_CARRIED, Side, contents_of
+from results.html.history import RUNS_SHOWN
+from results.html.page import write_report
+from results.merge import SHARD_KEYS
+from results.render import one_line
+from results.store import LATEST, PLANNING, RunInfo, Store
+
+
+def report(
+    runs: Annotated[
+        list[str], typer.Argument(metavar="[BASE] HEAD", help="Databases, or DB#RUN for a run other than the latest.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="File to write; replaced at once if it exists.")
+    ] = Path("report.html"),
+    alone: Annotated[bool, typer.Option("--alone", help="With HEAD only: do not look for an earlier run.")] = False,
+    rows: Annotated[int, typer.Option(min=1, help="Most cases in lists; new failures come first.")] = ROWS_CARRIED,
+    history: Annotated[int, typer.Option(min=1, help="Most runs in trends and histories.")] = RUNS_SHOWN,
+) -> None:
+    """Write a run, and what changed since BASE, as one HTML file that opens without a network.
+
+    With HEAD only, BASE is the run before it in the same database with the same selection, if there is one.
+    """
+    if len(runs) > 2 or (alone and len(runs) == 2):
+        raise UsageError(
+            seen=f"{len(runs)} runs{' with --alone' if alone else ''}",
+            expected="HEAD, or BASE and HEAD",
+            do="torch-oracle report HEAD.db, or torch-oracle report BASE.db HEAD.db",
+        )
+    head = Side.read(*_place(runs[-1]))
+    base = None
+    if len(runs) == 2:
+        base = Side.read(*_place(runs[0]))
+    elif not alone and (earlier := _run_before(head.place, head.run)) is not None:
+        base = Side.read(head.place, earlier.run_id)
+    contents = contents_of(head, base, limit=rows, history_runs=history)
+    size = write_report(contents, output)
+    versus = f" compared with {base.run.run_id}" if base else ""
+    said = f"{output}: run {head.run.run_id}{versus}, {len(contents.rows)} of {contents.rows_in_all} cases, {size / 1e6:.1f} MB"
+    sys.stderr.write(one_line(said) + "\n")
+
+
+def _place(text: str) -> tuple[str, str]:
+    """Database and run of "DB" or "DB#RUN". A file whose name contains a # is used if it exists."""
+    if "#" not in text or Path(text).exists():
+        return text, LATEST
+    place, _, run_id = text.rpartition("#")
+    return place, run_id or LATEST
+
+
+def _run_before(place: str, head: RunInfo) -> RunInfo | None:
+    """The last run before `head` with the same suites, subjects and selection, whose plan is complete."""
+    with Store.open(place, create=False, read_only=True) as store:
+        runs = store.runs()
+    before = runs[: next(i for i, run in enumerate(runs) if run.run_id == head.run_id)]
+    alike = [run for run in before if run.state != PLANNING and _selection(run) == _selection(head)]
+    return alike[-1] if alike else None
+
+
+def _selection(run: RunInfo) -> dict[str, object]:
+    """The arguments of a run without those that do not choose its cases."""
+    ignored = {*SHARD_KEYS, "limits", "threads", "merged_from"}
+    return {key: value for key, value in run.arguments.items() if key not in ignored}

@@ -1,0 +1,114 @@
+"""How the cases of a run ended in earlier runs: a table of status letters and speedups, one row a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import sqlalchemy as sa
+
+from oracle.verdict import Status
+from results.engine import Location, open_engine, reading
+from results.schema import CASES, RECORDS, RUNS
+from results.store import COMPLETE, RunInfo, Store
+from results.tables import outcome_of
+
+RUNS_SHOWN: Final = 14
+
+# One letter for each outcome, so that the history of a case is a short word: "ppppfp".
+LETTERS: Final[Mapping[str, str]] = {"passed": "p", "known": "k", "new": "f", "not_compared": "n", "not_run": "-"}
+ABSENT: Final = "."  # the run did not plan the case
+_AGREES: Final = "p"
+_DIFFERS: Final = "fk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Earlier runs, oldest first, and the run itself last. Arrays have a row for each run and a column for each case."""
+
+    runs: tuple[RunInfo, ...]
+    letters: np.ndarray  # uint8 [runs, cases], ASCII of LETTERS or ABSENT
+    speedup: np.ndarray  # float32 [runs, cases], NaN where not timed
+    compile_cold_s: np.ndarray  # float32 [runs, cases], seconds, NaN where not measured
+
+    def word(self, case: int) -> str:
+        """The letters of one case, oldest run first."""
+        return self.letters[:, case].tobytes().decode("ascii")
+
+    def counts(self, run: int) -> dict[str, int]:
+        """How many cases have each outcome in a run; cases that it did not plan are not counted."""
+        return {outcome: int((self.letters[run] == ord(letter)).sum()) for outcome, letter in LETTERS.items()}
+
+
+def is_flaky(word: str) -> bool:
+    """Whether a case changed between agreeing and differing at least twice: "ppfp" is, "ppff" (a bug that came) is not."""
+    judged = [letter in _DIFFERS for letter in word if letter in _DIFFERS or letter == _AGREES]
+    return sum(before != after for before, after in pairwise(judged)) >= 2
+
+
+def read_history(
+    sources: Sequence[tuple[str, RunInfo]], case_ids: Mapping[str, int], *, limit: int = RUNS_SHOWN
+) -> History:
+    """The last `limit` runs up to the runs of `sources` (database, run), with the cases of `case_ids` (id -> column).
+
+    A run without any of these cases is left out, unless it is the last source's.
+    """
+    found: dict[str, tuple[str, RunInfo]] = {}
+    for place, last in sources:
+        with Store.open(place, create=False, read_only=True) as store:
+            runs = store.runs()
+        at = next(i for i, run in enumerate(runs) if run.run_id == last.run_id)
+        found |= {run.run_id: (place, run) for run in runs[: at + 1]}
+    head = sources[-1][1]
+    earlier = sorted(
+        (entry for key, entry in found.items() if key != head.run_id), key=lambda entry: entry[1].started_at
+    )
+    chosen = [*earlier[len(earlier) - min(len(earlier), limit - 1) :], sources[-1]]
+    kept: list[tuple[RunInfo, np.ndarray, np.ndarray, np.ndarray]] = []
+    for place, run in chosen:
+        rows = _read_run(place, run, case_ids)
+        if run.run_id == head.run_id or (rows[0] != ord(ABSENT)).any():
+            kept.append((run, *rows))
+    return History(
+        runs=tuple(run for run, *_ in kept),
+        letters=np.stack([rows[0] for _, *rows in kept]),
+        speedup=np.stack([rows[1] for _, *rows in kept]),
+        compile_cold_s=np.stack([rows[2] for _, *rows in kept]),
+    )
+
+
+_LETTER_OF: Final = {status.value: ord(LETTERS[outcome_of(status)]) for status in Status}
+
+
+def _read_run(place: str, run: RunInfo, case_ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    letters = np.full(len(case_ids), ord(ABSENT), dtype=np.uint8)
+    speedup = np.full(len(case_ids), np.nan, dtype=np.float32)
+    compile_s = np.full(len(case_ids), np.nan, dtype=np.float32)
+    absent = _LETTER_OF[Status.MISSING.value if run.state == COMPLETE else Status.NOT_RUN.value]
+    query = (
+        sa.select(CASES.c.case_id, RECORDS.c.status, RECORDS.c.speedup, RECORDS.c.compile_cold_s)
+        .join_from(
+            CASES, RECORDS, sa.and_(RECORDS.c.run == CASES.c.run, RECORDS.c.ordinal == CASES.c.ordinal), isouter=True
+        )
+        .join(RUNS, RUNS.c.run == CASES.c.run)
+        .where(RUNS.c.run_id == run.run_id)
+    )
+    location = Location.parse(place)
+    engine = open_engine(location, create=False, read_only=True)
+    try:
+        with reading(engine, location) as connection:
+            for case_id, status, ratio, cold in connection.execution_options(yield_per=10_000).execute(query):
+                column = case_ids.get(case_id)
+                if column is None:
+                    continue
+                letters[column] = absent if status is None else _LETTER_OF[status]
+                if ratio is not None:
+                    speedup[column] = ratio
+                if cold is not None:
+                    compile_s[column] = cold
+    finally:
+        engine.dispose()
+    return letters, speedup, compile_s
