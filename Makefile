@@ -25,6 +25,7 @@ CHANGED  = $(if $(filter-out file,$(origin TORCH)),$(if $(filter-out $(TORCH),$(
 
 .DEFAULT_GOAL := help
 .PHONY: help setup sweep test test-postgres lint fix accept bench battery steady check gpu processors versions clean compiler-check FORCE
+.PHONY: help setup sweep test lint fix accept bench battery steady check test-report gpu processors versions clean compiler-check FORCE
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -77,6 +78,13 @@ steady: $(READY)  ## compare refimpl on a fixed corpus with the commit BASE, and
 
 check: lint test  ## lint, test, and the slow tests and those for a GPU
 	@$(PYTEST) -m "slow or gpu" $(ARGS) || [ $$? -eq 5 ]  # 5: there are none
+
+test-report: $(READY)  ## tests of the HTML report in a headless Chromium and of `serve`; installs Chromium on Debian if it is absent
+	@command -v chromium >/dev/null 2>&1 && command -v chromedriver >/dev/null 2>&1 || { \
+	  echo "installing chromium and chromium-driver with apt-get"; apt-get update -qq && apt-get install -y -qq chromium chromium-driver >/dev/null; } || { \
+	  echo "error: Chromium and its driver are needed: apt-get install chromium chromium-driver (as root)" >&2; exit 1; }
+	@$(PIP) install --quiet -c $(VENV)/constraints.txt -e '.[serve]'
+	@$(PYTEST) -m "slow or not slow" results/tests/test_html.py results/tests/test_html_browser.py results/tests/test_serve.py $(ARGS)
 
 gpu:  ## on a machine with a GPU: run its tests, sweeps and benchmarks with the installed packages (docs/gpu.md)
 	@$(PYTHON) docs/tools/gpu.py $(ARGS)

@@ -162,10 +162,10 @@ def _verdict(status: Status, number: int, rng: random.Random) -> Verdict:
 
 
 def database(path: Path, count: int, *, failing: bool) -> Path:
-    """Three runs of the same cases."""
+    """Three runs of the same cases; two where all fail."""
     planned = cases(count)
     with Store.open(path, create=True) as store:
-        for run in range(3):
+        for run in range(int(failing), 3):
             environment = {
                 "versions": {"torch": f"2.13.0.dev2026112{run}+cpu"},
                 "python": "3.11.7",
@@ -189,7 +189,7 @@ def build(db: str, output: str, limit: int) -> dict[str, Any]:
     """Write the report as the command does; seconds, memory and size."""
     begun = time.perf_counter()
     head = Side.read(db, LATEST)
-    base = Side.read(db, "run-1")
+    base = Side.read(db, "run-1", later=head)
     contents = contents_of(head, base, limit=limit)
     size = write_report(contents, Path(output))
     return {

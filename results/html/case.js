@@ -74,6 +74,7 @@ function markedLines(lines, detail, symptom) {
   const inside = raised.filter((n) => n >= 1 && n <= lines.length);
   const statements = inside.filter((n) => !/^\s*(def|class|@)/.test(lines[n - 1]));
   if (statements.length) return { hit: new Set([statements.at(-1)]), from: new Set(), said: `Line ${statements.at(-1)} was running when the error was raised.` };
+  if (inside.length) return { hit: new Set(), from: new Set([inside.at(-1)]), said: `The error was raised by the compiled code of the function at line ${inside.at(-1)}.` };
   const from = new Set();
   if (/(^|: )(output|grad)/.test(symptom)) {
     let indent = null;

@@ -41,9 +41,9 @@ def report(
     head = Side.read(*_place(runs[-1]))
     base = None
     if len(runs) == 2:
-        base = Side.read(*_place(runs[0]))
+        base = Side.read(*_place(runs[0]), later=head)
     elif not alone and (earlier := _run_before(head.place, head.run)) is not None:
-        base = Side.read(head.place, earlier.run_id)
+        base = Side.read(head.place, earlier.run_id, later=head)
     contents = contents_of(head, base, limit=rows, history_runs=history)
     size = write_report(contents, output)
     versus = f" compared with {base.run.run_id}" if base else ""

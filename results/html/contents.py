@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from oracle.known.ledger import load_ledger
 from oracle.records import Measurements, Record
-from oracle.verdict import WorstElement
+from oracle.verdict import Verdict, WorstElement
 from results import tables
 from results.bias import BiasFinding, find_bias
 from results.compare import ChangeKind, Comparison, compare
@@ -49,11 +49,22 @@ class Side:
     records: Sequence[Record]
 
     @classmethod
-    def read(cls, place: str, run_id: str) -> Side:
-        """Raises UsageError for a database or run that is not there."""
+    def read(cls, place: str, run_id: str, *, later: Side | None = None) -> Side:
+        """A run with its records; cases that a `later` run has too keep only what a comparison needs, for memory.
+
+        Raises UsageError for a database or run that is not there.
+        """
+        again = {record.case_id for record in later.records} if later else frozenset[str]()
         with Store.open(place, create=False, read_only=True) as store:
             run = store.run(run_id)
-            return cls(place=place, run=run, records=list(store.records(run.run_id, with_missing=True)))
+            found = store.records(run.run_id, with_missing=True)
+            return cls(place=place, run=run, records=[_brief(one) if one.case_id in again else one for one in found])
+
+
+def _brief(record: Record) -> Record:
+    verdict = record.verdict
+    kept = Verdict(status=verdict.status, symptom=verdict.symptom, bias=verdict.bias)
+    return replace(record, verdict=kept, repro="", traceback="", started_at="", tags=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
