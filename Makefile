@@ -24,8 +24,7 @@ READY    = $(VENV)/.ready
 CHANGED  = $(if $(filter-out file,$(origin TORCH)),$(if $(filter-out $(TORCH),$(shell cat $(READY) 2>/dev/null)),FORCE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-postgres lint fix accept bench battery steady check gpu processors versions clean compiler-check FORCE
-.PHONY: help setup sweep test lint fix accept bench battery steady check test-report gpu processors versions clean compiler-check FORCE
+.PHONY: help setup sweep test test-postgres lint fix accept bench battery steady check gpu processors versions clean compiler-check FORCE test-report
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))

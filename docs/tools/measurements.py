@@ -83,6 +83,7 @@ def tables() -> dict[str, Callable[[], str]]:
     return {
         "judge.witnesses": _witness_table,
         "speed.verdicts": _speed_table,
+        "report.scale": _report_table,
         "judge.campaigns": _campaign_table,
         "judge.wrong": lambda: _battery_table("wrong_found"),
         "judge.right": lambda: _battery_table("right_passed"),
@@ -121,6 +122,23 @@ def _speed_table() -> str:
 
 def _in_percent(number: str) -> str:
     return f"{float(number):.1f} %" if number else ""
+
+
+def _report_table() -> str:
+    """A row for each size of a run: the file, and what its reader waits for."""
+    lines = ["| cases | file | written in | opens in | search | case page |", "|" + " ---: |" * 6]
+    for row in rows_of("report-scale.csv"):
+        failing = ", all failing" if row["all_fail"] == "True" else ""
+        carried = f", {_thousands(row['carried'])} of them in lists" if row["carried"] != row["rows"] else ""
+        times = f"{row['interactive_ms']} ms | {row['search_ms']} ms | {row['case_ms']} ms"
+        lines.append(
+            f"| {_thousands(row['rows'])}{failing}{carried} | {row['file_mb']} MB | {row['build_s']} s | {times} |"
+        )
+    return "\n".join(lines)
+
+
+def _thousands(number: str) -> str:
+    return f"{int(number):,}".replace(",", " ")
 
 
 def _witness_table() -> str:

@@ -97,7 +97,7 @@ function showGroups(query) {
 function drawGroups() {
   const { cases } = state, shown = state.groups.slice(0, state.groupsShown);
   $("groups").replaceChildren(...shown.map((group, i) => el("tr", { class: i === state.groupAt ? "at" : null },
-    el("td", { class: "right" }, el("a", { href: casesLink({ finding: group.number }) }, count(group.cases)), group.new && group.new < group.cases ? el("div", { class: "dim" }, `${count(group.new)} new`) : group.new ? el("div", {}, el("span", { class: "badge bad" }, "new")) : ""),
+    el("td", { class: "right" }, el("a", { href: casesLink({ finding: group.number }) }, count(group.cases)), group.new && group.new < group.cases ? el("div", {}, el("a", { class: "dim", href: casesLink({ finding: group.number, change: "new failure" }) }, `${count(group.new)} new`)) : group.new ? el("div", {}, el("span", { class: "badge bad" }, "new")) : ""),
     el("td", {}, el("a", { href: casesLink({ finding: group.number }) }, group.what || "cases without a record"), el("div", { class: "dim" }, group.suite)),
     el("td", {}, group.severity || "–", el("div", {}, el("span", { class: `badge ${tone(cases, group.status)}` }, group.status))),
     el("td", {}, group.symptom, el("div", {}, cases.find(group.example) === undefined ? el("span", { class: "dim" }, group.example) : el("a", { href: caseLink(group.example) }, group.example))),
@@ -115,7 +115,7 @@ function showCases(query) {
   state.found = cases.select(query);
   performance.measure("filter", { start: begun });
   const kept = ["finding", "group", "issue", "timed", "direction"].filter((name) => query.get(name));
-  const extra = kept.map((name) => (name === "finding" ? `group "${cases.data.groups[Number(query.get(name))]?.what ?? query.get(name)}"` : name === "timed" ? "timed" : `${name} ${query.get(name)}`));
+  const extra = kept.map((name) => (name === "finding" ? `group "${cases.data.groups[Number(query.get(name))]?.what ?? query.get(name)}"` : name === "timed" ? (query.get(name) === "slower" ? "slower than eager" : "timed") : `${name} ${query.get(name)}`));
   $("cases-found").textContent = `${count(state.found.length)} of ${plural(cases.rows, "case")}${extra.length ? `, only ${extra.join(", ")}` : ""}${cases.meta.in_all > cases.rows ? `; ${count(cases.meta.in_all - cases.rows)} more are not in this file` : ""}`;
   state.list.show(state.found, query.get("sort") ?? "");
 }

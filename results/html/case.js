@@ -11,7 +11,7 @@ async function drawCase(cases, row, neighbours) {
   const change = cases.word("change", row);
   const flags = Object.entries(meta.flags).filter(([, bit]) => cases.data.flags[row] & bit).map(([name]) => name);
   place.append(el("p", { class: "statement" }, statusBadge(cases, row), " ", meta.statuses[status] ?? "",
-    change ? el("span", {}, " Compared with the earlier run, ", el("strong", {}, change), `: ${meta.changes[change] ?? ""}.`) : "",
+    change ? el("span", {}, " ", el("strong", {}, change[0].toUpperCase() + change.slice(1)), `: ${meta.changes[change] ?? ""}.`) : "",
     ...flags.map((flag) => el("span", {}, " ", el("span", { class: "badge warn" }, flag)))));
   if (symptom) place.append(el("div", { class: "symptom" }, symptom));
   if (change === "changed symptom" || change === "fixed") place.append(el("p", {}, `In the earlier run (${cases.word("base_status", row)}):`), el("div", { class: "symptom" }, detail.base_symptom ?? "–"));
@@ -158,7 +158,7 @@ function historyText(cases, row, detail) {
   const section = el("section", {}, el("h2", {}, "History"), beats(word, runs, { width: 14, height: 28 }));
   const since = [...word].findLastIndex((letter, i) => i > 0 && letter !== word.at(-1));
   const before = since >= 0 ? word[since] : "";
-  section.append(el("p", { class: "dim" }, since < 0 ? `The same in all ${plural(runs.length, "run")}.` : before === "." ? `First planned in ${runs[since + 1].run_id} (${runs[since + 1].started_at.slice(0, 10)}).` : `So since ${runs[since + 1].run_id} (${runs[since + 1].started_at.slice(0, 10)}${runs[since + 1].torch !== runs[since].torch ? `, torch ${runs[since].torch} → ${runs[since + 1].torch}` : ""}).`));
+  section.append(el("p", { class: "dim" }, since < 0 ? `The same in all ${plural(runs.length, "run")}.` : before === "." ? `First planned in run ${runs[since + 1].run_id} (${runs[since + 1].started_at.slice(0, 10)}).` : `Like this since run ${runs[since + 1].run_id} (${runs[since + 1].started_at.slice(0, 10)}${runs[since + 1].torch !== runs[since].torch ? `, torch ${runs[since].torch} → ${runs[since + 1].torch}` : ""}).`));
   if (detail.speeds?.filter((v) => v !== null).length > 1) section.append(figure("Speedup over eager", line(detail.speeds, runs, times, "Speedup over runs")));
   if (detail.compile_times?.filter((v) => v !== null).length > 1) section.append(figure("Cold compile time", line(detail.compile_times, runs, duration, "Compile time over runs")));
   return section;

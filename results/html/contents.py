@@ -14,6 +14,7 @@ import pandas as pd
 import sqlalchemy as sa
 
 from oracle.known.ledger import load_ledger
+from oracle.known.severity import Severity
 from oracle.records import Measurements, Record
 from oracle.verdict import Verdict, WorstElement
 from results import tables
@@ -128,7 +129,7 @@ def contents_of(
     table = _frame(head.records)
     new = {case_id for case_id, change in changes.items() if change.kind is ChangeKind.NEW_FAILURE}
     counted = [(group, sum(case_id in new for case_id in group.case_ids)) for group in group_findings(table)]
-    counted.sort(key=lambda entry: entry[1] == 0)  # stable: new ones first, otherwise the most severe
+    counted.sort(key=_urgency)  # stable
     groups = tuple(Group(finding=group, new=count, number=i) for i, (group, count) in enumerate(counted))
     group_of = {case_id: group.number for group in groups for case_id in group.finding.case_ids}
 
@@ -170,6 +171,12 @@ def contents_of(
         rows=_chosen(rows, limit),
         rows_in_all=len(rows),
     )
+
+
+def _urgency(entry: tuple[FindingGroup, int]) -> tuple[bool, int, int, int]:
+    """Groups with new failures first, then the most severe, then those with most new failures, then the largest."""
+    group, new = entry
+    return new == 0, len(Severity) if group.severity is None else group.severity.rank, -new, -group.cases
 
 
 _MEASURED: Final = (

@@ -104,7 +104,11 @@ class Cases {
       const bit = this.meta.flags[query.get("flag")] ?? 0;
       tests.push((row) => (this.data.flags[row] & bit) !== 0);
     }
-    if (query.get("timed")) tests.push((row) => this.data.speedup[row] !== null);
+    if (query.get("timed")) {
+      const most = query.get("timed") === "slower" ? 1 : Infinity; // slower than eager for certain, or all timed cases
+      const { speedup, speedup_high: high } = this.data;
+      tests.push((row) => this.word("status", row) === "pass" && speedup[row] > 0 && (most === Infinity || (high[row] !== null && high[row] < most)));
+    }
     for (const word of (query.get("q") ?? "").toLowerCase().split(/\s+/).filter(Boolean)) {
       const ids = this.ids();
       const hits = ["symptom", "status", "dtype", "issue"].map((column) => [this.data[column].codes, this.lower(column).map((text) => text.includes(word))]);

@@ -180,7 +180,7 @@ def _steps(contents: Contents) -> list[dict[str, Any]]:
     others: list[dict[str, Any]] = []
 
     def step(badge: str, tone: str, title: str, link: str, text: str) -> None:
-        others.append({"badge": badge, "tone": tone, "title": title, "link": link, "text": text})
+        others.append({"badge": badge, "tone": tone, "title": title, "link": link, "text": text, "counts": ()})
 
     if lost := _lost(contents):
         title = f"{_count(lost, 'case')} without a result"
@@ -214,13 +214,17 @@ def _steps_note(contents: Contents, steps: Sequence[Mapping[str, Any]]) -> str:
 
 def _group_step(group: Group, *, is_bad: bool) -> dict[str, Any]:
     finding = group.finding
+    counts = [(_count(finding.cases, "case"), cases_link(finding=group.number))]
+    if 0 < group.new < finding.cases:
+        new = cases_link(finding=group.number, change=ChangeKind.NEW_FAILURE.value)
+        counts.append((f"{group.new:,} new".replace(",", " "), new))
     return {
         "group": group.number,
         "badge": finding.severity.value if finding.severity else finding.status,
         "tone": "bad" if is_bad else "",
         "title": shorten(f"{finding.what or finding.status}: {finding.status} on {finding.subjects[0]}", 140),
         "link": cases_link(finding=group.number),
-        "count": _count(finding.cases, "case") + (f", {group.new} new" if 0 < group.new < finding.cases else ""),
+        "counts": counts,
         "text": shorten(finding.symptom, 300),
         "example": shorten(finding.example),
         "example_link": case_link(finding.example),
@@ -303,17 +307,17 @@ def _speed(contents: Contents) -> dict[str, Any]:
     rows = []
     for row in contents.speed.to_dict("records"):
         suite, subject = one_line(row["suite"]), one_line(row["subject"])
+        link = cases_link(suite=suite, subject=subject, timed="all", sort="speedup")
         cells = (
-            str(row["timed"]),
-            ratio(row["speedup"], row["speedup_low"], row["speedup_high"]),
-            str(row["slower"]),
-            seconds(row["compile_cold_s"]),
-            seconds(row["compile_warm_s"]),
-            ratio(row["compression_ratio"]),
-            str(row["graph_breaks"]),
-            str(row["recompiles"]),
+            (str(row["timed"]), link),
+            (ratio(row["speedup"], row["speedup_low"], row["speedup_high"]), ""),
+            (str(row["slower"]), cases_link(suite=suite, subject=subject, timed="slower", sort="speedup")),
+            (seconds(row["compile_cold_s"]), ""),
+            (seconds(row["compile_warm_s"]), ""),
+            (ratio(row["compression_ratio"]), ""),
+            (str(row["graph_breaks"]), cases_link(suite=suite, subject=subject, status="pass", sort="-graph_breaks")),
+            (str(row["recompiles"]), cases_link(suite=suite, subject=subject, status="pass", sort="-recompiles")),
         )
-        link = cases_link(suite=suite, subject=subject, timed=1, sort="speedup")
         rows.append({"suite": suite, "subject": subject, "link": link, "cells": cells})
     line = ""
     comparison = contents.comparison

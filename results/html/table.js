@@ -34,7 +34,7 @@ class CaseList {
     this.columns = columns.filter((column) => !["speedup", "compile_cold_s"].includes(column.name) || cases.data[column.name].some((value) => value !== null));
     this.heads = this.columns.map((column) => {
       const button = el("button", { type: "button", onclick: () => sort(column.name) }, column.title);
-      const head = el("th", { scope: "col", class: column.right ? "right" : null }, button);
+      const head = el("th", { scope: "col", class: `c-${column.name}${column.right ? " right" : ""}` }, button);
       const runs = cases.data.runs.length;
       if (column.width) head.style.width = column.name === "history" ? `${Math.max(86, 7 * runs + 20)}px` : column.width;
       return head;
@@ -84,7 +84,7 @@ class CaseList {
       let content = column.cell(this.cases, row);
       const text = typeof content === "string" ? content : null;
       if (k === 0) content = el("a", { href: caseLink(this.cases.id(row)), tabindex: -1 }, content);
-      return el("td", { class: column.right ? "right" : null, title: text }, content);
+      return el("td", { class: `c-${column.name}${column.right ? " right" : ""}`, title: text }, content);
     });
     return el("tr", { class: i === this.at ? "row at" : "row", "data-row": row, "aria-rowindex": i + 2, "aria-selected": i === this.at ? "true" : null }, cells);
   }
