@@ -172,7 +172,9 @@ function moveGroup(by) {
   if (!state.groups.length) return;
   state.groupAt = Math.max(0, Math.min(Math.min(state.groups.length, state.groupsShown) - 1, state.groupAt + by));
   drawGroups();
-  $("groups").children[state.groupAt].scrollIntoView({ block: "nearest" });
+  const row = $("groups").children[state.groupAt];
+  row.scrollIntoView({ block: "nearest" });
+  row.querySelector("a").focus({ preventScroll: true });
 }
 function moveCase(by) {
   const next = state.found[state.found.indexOf(state.row) + by];

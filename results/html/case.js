@@ -34,6 +34,8 @@ function issueText(cases, row, detail) {
   const issue = cases.data.issues[id];
   const link = issue && /^https?:\/\//.test(issue.link) ? el("a", { href: issue.link, rel: "noreferrer" }, "upstream report") : "";
   return el("section", {}, el("h2", {}, "Known issue"), el("p", {}, el("strong", {}, id), issue ? `: ${issue.title}` : ": an entry of your own ledger", " ", link),
+    issue?.where ? el("p", {}, `Where: ${issue.where}.`) : "", issue && issue.cause !== issue.title ? el("p", {}, `Cause: ${issue.cause}.`) : "",
+    issue ? command(`torch-oracle issues ${quoted(id)}`, "Its program and history:") : "",
     detail.observed ? el("p", { class: "dim" }, `Without the ledger, the verdict is ${detail.observed}.`) : "");
 }
 

@@ -90,7 +90,9 @@ def _headline(contents: Contents) -> tuple[str, str, str]:
         return "warn", "The run has no cases", "Its selection matched no program, or it died before it planned any."
     if contents.comparison is None:
         if not findings:
-            return "good", "No failures", "There is no earlier run to compare with."
+            known = contents.statuses.get(Status.KNOWN.value, 0)
+            said = f"{_count(known, 'case')} differ as known issues say. " if known else ""
+            return "good", "No failures", f"{said}There is no earlier run to compare with."
         said = f"{_count(findings, 'failing case')} in {_count(len(contents.groups), 'group')}"
         return "bad", said, "There is no earlier run to compare with, so every failure counts."
     new, lost = contents.changed(ChangeKind.NEW_FAILURE), _lost(contents)
@@ -266,7 +268,7 @@ def _cell(row: Mapping[str, Any]) -> dict[str, Any]:
         "rate": _percent(row["passed"], row["comparable"]),
         "link": cases_link(suite=suite, subject=subject),
         "title": f"{suite} on {subject}: {said}",
-        "tone": "bad" if row["new"] else "good" if row["comparable"] else "warn",
+        "tone": "bad" if row["new"] else "warn" if row["known"] or not row["comparable"] else "good",
         "parts": parts,
     }
 

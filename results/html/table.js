@@ -86,7 +86,7 @@ class CaseList {
       if (k === 0) content = el("a", { href: caseLink(this.cases.id(row)), tabindex: -1 }, content);
       return el("td", { class: `c-${column.name}${column.right ? " right" : ""}`, title: text }, content);
     });
-    return el("tr", { class: i === this.at ? "row at" : "row", "data-row": row, "aria-rowindex": i + 2, "aria-selected": i === this.at ? "true" : null }, cells);
+    return el("tr", { class: i === this.at ? "row at" : "row", "data-row": row, "aria-rowindex": i + 2, "aria-current": i === this.at ? "true" : null }, cells);
   }
   move(by) {
     if (!this.found.length) return;
@@ -95,6 +95,7 @@ class CaseList {
     if (top < this.place.scrollTop) this.place.scrollTop = top;
     else if (top + ROW_HEIGHT > this.place.scrollTop + height) this.place.scrollTop = top + ROW_HEIGHT - height;
     this.draw();
+    this.body.querySelector("tr.at a")?.focus({ preventScroll: true }); // a screen reader says the row
   }
 }
 

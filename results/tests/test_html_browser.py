@@ -148,7 +148,14 @@ def test_a_link_to_a_case_or_a_filtered_list_opens_in_a_fresh_page(driver: Any, 
     assert _text(driver, "#cases-found").startswith("1 of ")
     visit(driver, file, f"#/case/{quote('features/add/float32/1@inductor', safe='')}")
     shown = _text(driver, "#case")
-    for text in ("New failure: it fails", "eager 1.5", "def program(x)", "too far", "torch-oracle localise", "Like this since run run-3"):
+    for text in (
+        "New failure: it fails",
+        "eager 1.5",
+        "def program(x)",
+        "too far",
+        "torch-oracle localise",
+        "since run run-3",
+    ):
         assert text in shown, text
     assert "return x + 1" in _text(driver, "pre.source .from")
     visit(driver, file, "#/case/no%2Fsuch@case")
