@@ -254,3 +254,15 @@ def test_a_verdict_without_details_has_a_page(tmp_path: Path):
     record = replace(fabricate.record(fabricate.case()), verdict=Verdict(status=Status.CRASH))
     details, _ = details_of(contents(database(tmp_path / "r.db", [record])))
     assert details[0]["compared"] == (0, 0, 0, 0)
+
+
+def test_the_history_goes_over_two_databases(tmp_path: Path):
+    base = database(tmp_path / "base.db", cases("pf"), cases("ff"))
+    with Store.open(tmp_path / "head.db", create=True) as store:
+        fabricate.write_run(store, cases("fp"), run_id="branch")
+    head = Side.read(str(tmp_path / "head.db"), LATEST)
+    found = contents_of(head, Side.read(str(base), "run-2", later=head))
+    assert [run.run_id for run in found.history.runs] == ["run-1", "run-2", "branch"]
+    assert [found.history.word(i) for i in range(2)] == ["pff", "ffp"]
+    shorter = contents_of(head, Side.read(str(base), "run-2", later=head), history_runs=2)
+    assert [run.run_id for run in shorter.history.runs] == ["run-2", "branch"]
