@@ -99,7 +99,7 @@ function drawGroups() {
   $("groups").replaceChildren(...shown.map((group, i) => el("tr", { class: i === state.groupAt ? "at" : null },
     el("td", { class: "right" }, el("a", { href: casesLink({ finding: group.number }) }, count(group.cases)), group.new && group.new < group.cases ? el("div", {}, el("a", { class: "dim", href: casesLink({ finding: group.number, change: "new failure" }) }, `${count(group.new)} new`)) : group.new ? el("div", {}, el("span", { class: "badge bad" }, "new")) : ""),
     el("td", {}, el("a", { href: casesLink({ finding: group.number }) }, group.what || "cases without a record"), el("div", { class: "dim" }, group.suite)),
-    el("td", {}, group.severity || "–", el("div", {}, el("span", { class: `badge ${tone(cases, group.status)}` }, group.status))),
+    el("td", {}, group.severity === group.status ? "" : group.severity || "–", el("div", {}, el("span", { class: `badge ${tone(cases, group.status)}` }, group.status))),
     el("td", {}, group.symptom, el("div", {}, cases.find(group.example) === undefined ? el("span", { class: "dim" }, group.example) : el("a", { href: caseLink(group.example) }, group.example))),
     el("td", {}, group.subjects.slice(0, 4).map((subject, k) => el("div", {}, subject, k === 0 ? el("span", { class: "dim" }, " first") : "")), group.subjects.length > 4 ? el("div", { class: "dim" }, `and ${group.subjects.length - 4} more`) : ""))));
   if (!shown.length) $("groups").append(el("tr", {}, el("td", { colspan: 5, class: "dim" }, cases.data.groups.length ? "No group matches these filters." : "No case fails.")));
