@@ -434,7 +434,7 @@ def _detail(row: _Row, history: History, program: int) -> dict[str, Any]:
         "measured": {
             name: _json_number(value)
             for name in _OTHER_MEASURED
-            if (value := getattr(record.measurements, name)) is not None
+            if isinstance(value := getattr(record.measurements, name), int | float)
         },
         "program": program,
     }
