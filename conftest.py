@@ -16,6 +16,10 @@ from hypothesis import settings
 
 from oracle.isolate import keep_starters
 
+# Threads of torch that wait for work use a whole processor unless they are told to sleep. That was half of the time of tests that
+# compile: there are as many threads as processors in each test process, and two such processes. Read when torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # The same examples in every run: a test that fails here and there is a bug. HYPOTHESIS_PROFILE=default looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
@@ -49,6 +53,8 @@ def pytest_collection_finish() -> None:
         # torch.backends is a wrapper of its module; its functions see the module's own names.
         torch.backends.disable_global_flags.__globals__["__allow_nonbracketed_mutation_flag"] = True
     spare_the_traces()
+    # A compiler makes many objects and few cycles: with the default of 700 objects, collections were a tenth of the time.
+    gc.set_threshold(20_000, 10, 10)
     # The modules of all tests stay until the process ends. A collection that walks them takes most of a second, and the
     # children that tests fork would copy each page that it writes to.
     gc.collect()
