@@ -16,16 +16,13 @@ from fuzz.draw.settings import Settings
 from fuzz.program.parsing import program_of
 from fuzz.program.render import render_shown
 from fuzz.program.structure import FuzzProgram
+from fuzz.tests.specs import tensor_spec
 from fuzz.vocabulary.programs import draw_program
 from oracle.observe.flatten import flatten
 from oracle.program import Call
 from oracle.program.inputs import decode_call
 
 _NAMES = {"torch": torch, "base64": base64, "zlib": zlib}
-
-
-def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
-    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
 
 
 def _of(*args: Any) -> FuzzProgram:
@@ -70,7 +67,7 @@ def _check(program: FuzzProgram, explicit: int) -> list[InputSource]:
 
 def test_what_is_shown_of_a_choice_is_what_was_chosen() -> None:
     fill = {"kind": "choice", "values": [0.5, -0.5, 1.5, -1.5], "seed": 3}
-    program = _of(_tensor(1, fill=fill))
+    program = _of(tensor_spec(1, fill=fill))
     ((value,), _) = decode_call(program.calls[0], seed=program.seed, root="call 0")
     shown = [[f"x0 = torch.tensor([{value.item()}], dtype=torch.float32)", "program(x0)"]]
     assert shown_inputs(program) == shown
@@ -101,7 +98,7 @@ _FILLS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "float16", "float8_e4m3fn", "complex64"])
 @pytest.mark.parametrize("fill", _FILLS)
 def test_a_large_tensor_is_said_by_what_draws_it(fill: str, dtype: str) -> None:
-    (source,) = _check(_of(_tensor(40, 50, dtype=dtype, fill=_FILLS[fill])), 64)
+    (source,) = _check(_of(tensor_spec(40, 50, dtype=dtype, fill=_FILLS[fill])), 64)
     (line,) = source.lines
     if dtype in ("float32", "float64", "bfloat16", "float16"):
         assert "zlib" not in line
@@ -112,32 +109,32 @@ def test_a_large_tensor_is_said_by_what_draws_it(fill: str, dtype: str) -> None:
 def test_a_large_tensor_of_whole_numbers_is_said_by_what_draws_it(dtype: str) -> None:
     fills = [None, {"kind": "full", "value": 1}, {"kind": "choice", "values": [0, 1], "seed": 1}, {"kind": "arange"}]
     for fill in fills[: 3 if dtype == "bool" else 4]:
-        (source,) = _check(_of(_tensor(2000, dtype=dtype, **({"fill": fill} if fill else {}))), 64)
+        (source,) = _check(_of(tensor_spec(2000, dtype=dtype, **({"fill": fill} if fill else {}))), 64)
         assert "zlib" not in source.lines[0]
         assert len(source.lines[0]) < 200
 
 
 def test_contents_that_nothing_draws_are_written_as_they_are() -> None:
-    special = _tensor(1000, fill={"kind": "special", "seed": 1})
+    special = tensor_spec(1000, fill={"kind": "special", "seed": 1})
     (source,) = _check(_of(special), 64)
     assert "zlib" in source.lines[0]
-    _check(_of(_tensor(9, fill={"kind": "special", "seed": 1})), 64)
+    _check(_of(tensor_spec(9, fill={"kind": "special", "seed": 1})), 64)
     data = base64.b64encode(bytes(range(64)) + b"\x01\x00\xc0\xff" * 4).decode()  # a NaN of another payload
-    _check(_of(_tensor(20, fill={"kind": "raw", "base64": data})), 64)
+    _check(_of(tensor_spec(20, fill={"kind": "raw", "base64": data})), 64)
 
 
 def test_aliases_of_several_dtypes_and_large_storages_are_kept() -> None:
-    wide = _tensor(600, dtype="float32", storage="m", fill={"kind": "normal", "seed": 3})
-    part = _tensor(4, dtype="int32", storage="m", stride=[2], offset=1)
+    wide = tensor_spec(600, dtype="float32", storage="m", fill={"kind": "normal", "seed": 3})
+    part = tensor_spec(4, dtype="int32", storage="m", stride=[2], offset=1)
     _check(program_of("def program(a, b):\n    return [a, b]\n", [wide, part]), 64)
     _check(program_of("def program(a, b):\n    return [a, b]\n", [part, wide]), 64)
 
 
 def test_arguments_that_are_derived_are_shown_with_how() -> None:
-    plain = _of(_tensor(3))
+    plain = _of(tensor_spec(3))
     program = FuzzProgram(
         arguments=("b",), statements=plain.statements, result=program_of("def program(b):\n    return b\n", []).result,
-        calls=(Call(args=[_tensor(3, requires_grad=True)], backward=True, before="x = 1\ny = 2"),),
+        calls=(Call(args=[tensor_spec(3, requires_grad=True)], backward=True, before="x = 1\ny = 2"),),
         inputs=("a",), derive=program_of("def program(a):\n    b = torch.mul(a, 2)\n    return b\n", []).statements,
     )  # fmt: skip
     assert "def derive(a):\n    b = torch.mul(a, 2)\n    return [b], {}\n" in render_shown(program)
@@ -149,5 +146,5 @@ def test_arguments_that_are_derived_are_shown_with_how() -> None:
 
 def test_where_the_inputs_are_not_known_what_they_are_drawn_by_is_said() -> None:
     fill = {"kind": "choice", "values": [0.5, -0.5], "seed": 3}
-    (line,) = call_lines(_of(_tensor(1, fill=fill), 2), [])
+    (line,) = call_lines(_of(tensor_spec(1, fill=fill), 2), [])
     assert line == "# call 0: program(float32[1] (drawn by choice: values [0.5, -0.5], seed 3), 2)"

@@ -8,6 +8,7 @@ from typing import Any
 from fuzz.program.parsing import program_of
 from fuzz.program.structure import FuzzProgram
 from fuzz.reduce.trials import TrialProcess
+from fuzz.tests.specs import tensor_spec
 from fuzz.triage.localise import first_wrong, judge_here
 from oracle.localisation.ladder import LADDER, ladder_of
 from oracle.program import Call
@@ -16,16 +17,11 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, symptom_of
 from oracle.verdict import Status, Verdict
 
-
-def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
-    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
-
-
-_XOR = program_of("def program(a):\n    r = torch.bitwise_xor(a, 5)\n    return r\n", [_tensor(3, dtype="int64")])
+_XOR = program_of("def program(a):\n    r = torch.bitwise_xor(a, 5)\n    return r\n", [tensor_spec(3, dtype="int64")])
 # the inverse of unfold fills the gaps with zeros: wrong from AOT autograd on
 _GAPS = program_of(
     "def program(a):\n    w = a.unfold(1, 1, 5)\n    w.add_(w)\n    return a\n",
-    [_tensor(4, 6, dtype="int64", fill={"kind": "arange"})],
+    [tensor_spec(4, 6, dtype="int64", fill={"kind": "arange"})],
 )
 _WRONG = Symptom(status="fail_accuracy", kind="output: number")
 
@@ -99,7 +95,7 @@ def test_rungs_are_judged_for_real() -> None:
 
 
 def test_a_child_that_dies_is_replaced() -> None:
-    deadly = program_of("def program(a):\n    r = torch.erfinv(a)\n    return r\n", [_tensor(3)])
+    deadly = program_of("def program(a):\n    r = torch.erfinv(a)\n    return r\n", [tensor_spec(3)])
     subject = resolve("fuzz.tests.planted_bugs:crashes")
     with TrialProcess() as trials:
         assert symptom_of(trials.judge(deadly, subject)) == Symptom(status="crash", kind="signal 9")
@@ -109,7 +105,7 @@ def test_a_child_that_dies_is_replaced() -> None:
 
 
 def test_a_child_that_hangs_is_ended() -> None:
-    endless = program_of("def program(a):\n    r = torch.digamma(a)\n    return r\n", [_tensor(3)])
+    endless = program_of("def program(a):\n    r = torch.digamma(a)\n    return r\n", [tensor_spec(3)])
     subject = resolve("fuzz.tests.planted_bugs:hangs")
     with TrialProcess(timeout_s=10.0) as trials:
         assert trials.judge(_XOR, subject).status is Status.PASS
@@ -120,7 +116,7 @@ def test_a_child_that_hangs_is_ended() -> None:
 
 
 def test_gradients_and_plans_reach_the_child() -> None:
-    calls = (Call(args=[_tensor(2, 3, requires_grad=True)], backward=True),)
+    calls = (Call(args=[tensor_spec(2, 3, requires_grad=True)], backward=True),)
     program = program_of("def program(a):\n    r = torch.asinh(a)\n    return r\n", [], calls=calls)
     with TrialProcess() as trials:
         verdict = trials.judge(program, resolve("fuzz.tests.planted_bugs:wrong_gradient"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from fuzz.draw.choices import RandomDraw
@@ -13,6 +11,7 @@ from fuzz.judge.relation import judge_relation, judge_relations
 from fuzz.program.parsing import program_of
 from fuzz.program.render import render
 from fuzz.program.structure import Definition, FuzzProgram, OpCall, Ref
+from fuzz.tests.specs import tensor_spec
 from fuzz.vocabulary.programs import draw_program
 from oracle.program import Call
 from oracle.subjects.registry import load, resolve
@@ -21,23 +20,20 @@ from oracle.verdict import Status
 _RELATE = {relation.name: relation.relate for relation in RELATIONS}
 
 
-def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
-    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
-
-
 _POINTWISE = program_of(
-    "def program(a, b):\n    c = torch.add(a, b)\n    r = torch.hypot(c, b)\n    return r\n", [_tensor(8), _tensor(8)]
+    "def program(a, b):\n    c = torch.add(a, b)\n    r = torch.hypot(c, b)\n    return r\n",
+    [tensor_spec(8), tensor_spec(8)],
 )
 _TWO_OUTPUTS = program_of(
     "def program(a, b):\n    c = a.sum()\n    b.mul_(2)\n    d = torch.mul(b, 3)\n    return c, d\n",
-    [_tensor(3), _tensor(4)],
+    [tensor_spec(3), tensor_spec(4)],
 )
 _WITH_HELPER = FuzzProgram(
     arguments=("a",),
     statements=(OpCall(target="helper", args=(Ref("a"),), results=("r",)),),
     result=Ref("r"),
     definitions=(Definition(name="helper", text="def helper(x):\n    y = x.exp()\n    return y + 1"),),
-    calls=(Call(args=[_tensor(3)]),),
+    calls=(Call(args=[tensor_spec(3)]),),
 )
 
 
@@ -55,7 +51,7 @@ def test_relations_apply_where_they_have_something_to_do() -> None:
 def test_a_batch_is_split_where_rows_are() -> None:
     split = _RELATE["batch split"]
     body = "def program(a, b):\n    c = torch.add(a, b)\n    d = torch.exp(c)\n    return c, d\n"
-    broadcast = program_of(body, [_tensor(6, 4), _tensor(4)])
+    broadcast = program_of(body, [tensor_spec(6, 4), tensor_spec(4)])
     related = split(broadcast)
     assert related is not None
     assert "half0_a = a[:a.shape[0] // 2]" in render(related.program)
@@ -63,9 +59,9 @@ def test_a_batch_is_split_where_rows_are() -> None:
     found = judge_relation(broadcast, relation_named("batch split"), load(resolve("dynamo")))
     assert found is not None
     assert found.verdict.status is Status.PASS
-    assert split(program_of(body, [_tensor(6, 4), _tensor(5, 4)])) is None
-    assert split(program_of(body, [_tensor(1, 4), _tensor(4)])) is None
-    softmax = program_of("def program(a):\n    r = torch.softmax(a, 0)\n    return r\n", [_tensor(6, 4)])
+    assert split(program_of(body, [tensor_spec(6, 4), tensor_spec(5, 4)])) is None
+    assert split(program_of(body, [tensor_spec(1, 4), tensor_spec(4)])) is None
+    softmax = program_of("def program(a):\n    r = torch.softmax(a, 0)\n    return r\n", [tensor_spec(6, 4)])
     assert split(softmax) is not None
     assert judge_relation(softmax, relation_named("batch split"), load(resolve("dynamo"))) is None  # eager says no
 
@@ -102,12 +98,12 @@ def test_a_bug_that_depends_on_sizes_shows_in_a_split_batch() -> None:
 
 
 def test_a_compiler_that_keeps_something_shows_when_it_compiles_again() -> None:
-    program = program_of("def program(a, n):\n    r = a * n\n    return r\n", [_tensor(3), 2])
+    program = program_of("def program(a, n):\n    r = a * n\n    return r\n", [tensor_spec(3), 2])
     twice = FuzzProgram(
         arguments=program.arguments,
         statements=program.statements,
         result=program.result,
-        calls=(Call(args=[_tensor(3), 2]), Call(args=[_tensor(3), 5])),
+        calls=(Call(args=[tensor_spec(3), 2]), Call(args=[tensor_spec(3), 5])),
     )
     found = judge_relations(twice, load(resolve("compile:fuzz.tests.planted_bugs:keeps_across_compiles")))
     assert found["compile twice"].status is Status.FAIL_GUARD
@@ -115,7 +111,7 @@ def test_a_compiler_that_keeps_something_shows_when_it_compiles_again() -> None:
 
 def test_a_relation_that_eager_does_not_keep_does_not_apply() -> None:
     # of programs that draw numbers, those that are changed are asked nothing
-    noisy = program_of("def program(a):\n    r = torch.rand_like(a)\n    return r\n", [_tensor(3)])
+    noisy = program_of("def program(a):\n    r = torch.rand_like(a)\n    return r\n", [tensor_spec(3)])
     found = judge_relations(noisy, load(resolve("dynamo")))
     assert {name: verdict.status for name, verdict in found.items()} == {
         "compile twice": Status.PASS,

@@ -12,16 +12,12 @@ from fuzz.program.render import render_function
 from fuzz.program.structure import FuzzProgram
 from fuzz.reduce.task import reduce_finding
 from fuzz.reduce.trials import TrialProcess
+from fuzz.tests.specs import tensor_spec
 from oracle.program import Call
 from oracle.subjects.registry import resolve
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, symptom_of
 from oracle.verdict import Status, Verdict
-
-
-def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
-    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
-
 
 _INTEGERS = {"kind": "integers", "low": 0, "high": 9, "seed": 1}
 _HALF = {"kind": "uniform", "low": -0.5, "high": 0.5, "seed": 1}
@@ -40,7 +36,7 @@ def program(a, b, n):
     h = g.t().contiguous()
     return (d, h, {2})
 """
-_ARGUMENTS = [_tensor(6, 7), _tensor(7, requires_grad=True), _tensor(6, 7, dtype="int64", fill=_INTEGERS)]
+_ARGUMENTS = [tensor_spec(6, 7), tensor_spec(7, requires_grad=True), tensor_spec(6, 7, dtype="int64", fill=_INTEGERS)]
 
 
 def _program(first: str, second: str, result: str, args: list[Any] = _ARGUMENTS, **fields: Any) -> FuzzProgram:
@@ -183,7 +179,7 @@ def test_a_symptom_that_the_program_does_not_show_gives_the_program_back() -> No
 
 def test_a_rung_that_was_too_slow_once_is_still_named_and_reduced_on(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = "x = torch.stack([c, c])", "torch._foreach_copy_([a, c], [c, a])", "[a, c]"
-    program = _program(*lines, args=[_tensor(6, 7), _tensor(7), _ARGUMENTS[2]])
+    program = _program(*lines, args=[tensor_spec(6, 7), tensor_spec(7), _ARGUMENTS[2]])
     subject, slow = resolve("aot_eager_decomp_partition"), ["aot_eager"]
 
     class OnceSlow(TrialProcess):

@@ -29,12 +29,8 @@ from fuzz.program.structure import (
 from fuzz.reduce import Hint, reduce, reduce_counted
 from fuzz.reduce.live import undefined_kinds, values_of
 from fuzz.reduce.specs import reshaped
+from fuzz.tests.specs import tensor_spec
 from oracle.program import Call
-
-
-def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
-    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
-
 
 _INTEGERS = {"kind": "integers", "low": 0, "high": 9, "seed": 1}
 _LARGE = program_of(
@@ -49,7 +45,7 @@ def program(a, b):
     h = g.t().contiguous()
     return d, h
 """,
-    [_tensor(6, 7), _tensor(7, requires_grad=True)],
+    [tensor_spec(6, 7), tensor_spec(7, requires_grad=True)],
 )
 
 
@@ -61,7 +57,7 @@ def _searched(program: FuzzProgram, shows: Callable[[FuzzProgram], bool], **more
     return reduce(program, shows, deadline=time.monotonic() + 60, **more)
 
 
-_ONE_TENSOR = [_tensor(4, 4)]
+_ONE_TENSOR = [tensor_spec(4, 4)]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +126,7 @@ def test_a_module_becomes_a_function() -> None:
 
 def test_a_plan_keeps_the_calls_that_matter() -> None:
     sizes = (3, 5, 5, 7)
-    calls = tuple(Call(args=[_tensor(n)], before=f"WORD = {n}", grad_mode="no_grad", backward=False) for n in sizes)
+    calls = tuple(Call(args=[tensor_spec(n)], before=f"WORD = {n}", grad_mode="no_grad", backward=False) for n in sizes)
     program = program_of("def program(a):\n    r = a + 1\n    return r\n", [], calls=calls)
 
     def shows(candidate: FuzzProgram) -> bool:  # a call with another size than an earlier one, after something was done
@@ -144,17 +140,17 @@ def test_a_plan_keeps_the_calls_that_matter() -> None:
 
 
 def test_inputs_become_plain() -> None:
-    spec = _tensor(
+    spec = tensor_spec(
         6, 8, dtype="bfloat16", stride=[16, 2], offset=3, requires_grad=True, fill={"kind": "special", "seed": 4}
     )
-    other = _tensor(6, dtype="int16", storage="m", fill=_INTEGERS)
+    other = tensor_spec(6, dtype="int16", storage="m", fill=_INTEGERS)
     program = program_of("def program(a, b, c):\n    r = torch.sin(a)\n    return r, b, c\n", [spec, other, {**other}])
     reduced = _searched(program, _has("torch.sin"))
     assert reduced.calls[0].args == [{"$": "tensor", "shape": [1], "dtype": "float32", "fill": {"kind": "arange"}}]
 
 
 def test_what_is_needed_is_kept() -> None:
-    spec = _tensor(6, 8, stride=[16, 2], offset=3)
+    spec = tensor_spec(6, 8, stride=[16, 2], offset=3)
     program = program_of("def program(a):\n    r = torch.sin(a)\n    return r\n", [spec])
 
     def shows(candidate: FuzzProgram) -> bool:
@@ -171,7 +167,7 @@ def test_a_candidate_with_an_open_meaning_is_not_tried() -> None:
     """An index that occurs twice, after its values were made equal, would let any write win."""
     program = program_of(
         "def program(a, i, b):\n    a[i] = b\n    return a\n",
-        [_tensor(4), _tensor(3, dtype="int64", fill={"kind": "values", "values": [2, 0, 1]}), _tensor(3)],
+        [tensor_spec(4), tensor_spec(3, dtype="int64", fill={"kind": "values", "values": [2, 0, 1]}), tensor_spec(3)],
     )
     tried: list[FuzzProgram] = []
 
@@ -216,7 +212,8 @@ def test_no_candidate_is_tried_twice() -> None:
 def test_an_operator_that_does_not_matter_becomes_the_plainest() -> None:
     written = [
         program_of(
-            f"def program(a):\n    {body}\n    return None\n", [_tensor(3, dtype="float64", fill={"kind": "arange"})]
+            f"def program(a):\n    {body}\n    return None\n",
+            [tensor_spec(3, dtype="float64", fill={"kind": "arange"})],
         )
         for body in ("a.sgn_()", "a.addcdiv_(a, a)", "torch.nn.functional.celu(a, inplace=True)")
     ]
@@ -233,7 +230,7 @@ def test_arguments_that_are_written_to_stay_apart() -> None:
     """Two lists of one tensor would leave open which write wins."""
     program = program_of(
         "def program(a, b, c):\n    torch._foreach_add_([a, b], [c, c])\n    return None\n",
-        [_tensor(3), _tensor(3), _tensor(3)],
+        [tensor_spec(3), tensor_spec(3), tensor_spec(3)],
     )
     tried: list[FuzzProgram] = []
 

@@ -22,6 +22,7 @@ from fuzz.program.render import to_program
 from fuzz.program.structure import Definition, FuzzProgram, StateEntry
 from fuzz.reduce.task import reduce_finding
 from fuzz.reduce.trials import TrialProcess
+from fuzz.tests.specs import tensor_spec
 from fuzz.triage.localise import judge_here
 from fuzz.triage.repro import repro_script
 from oracle.errors import UsageError
@@ -33,20 +34,19 @@ from oracle.symptom import symptom_of
 from oracle.verdict import Status, Verdict
 
 
-def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
-    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
-
-
 def _written(args: list[Any]) -> FuzzProgram:
     return program_of("def program(a, b):\n    b.mul_(2)\n    return None\n", args)
 
 
-_SHARED = [_tensor(4, storage="m", fill={"kind": "normal", "seed": 3}), _tensor(2, storage="m", stride=[2], offset=1)]
-_GRADIENT = [Call(args=[_tensor(2, 3, stride=[1, 2], requires_grad=True)], backward=True)]
+_SHARED = [
+    tensor_spec(4, storage="m", fill={"kind": "normal", "seed": 3}),
+    tensor_spec(2, storage="m", stride=[2], offset=1),
+]
+_GRADIENT = [Call(args=[tensor_spec(2, 3, stride=[1, 2], requires_grad=True)], backward=True)]
 _ABOVE_ONE = {"kind": "uniform", "low": 2.0, "high": 3.0, "seed": 1}
 CASES: dict[str, FuzzProgram] = {
     "integer_value": program_of(
-        "def program(a):\n    r = torch.bitwise_xor(a, 5)\n    return [r, 'text']\n", [_tensor(3, dtype="int64")]
+        "def program(a):\n    r = torch.bitwise_xor(a, 5)\n    return [r, 'text']\n", [tensor_spec(3, dtype="int64")]
     ),
     "lost_write": _written(_SHARED),
     "wrong_gradient": program_of(
@@ -58,13 +58,13 @@ CASES: dict[str, FuzzProgram] = {
     "drawing_gradient": program_of(
         "def program(a):\n    r = torch.acosh(a)\n    return r\n",
         [],
-        calls=(Call(args=[_tensor(3, fill=_ABOVE_ONE, requires_grad=True)], backward=True),),
+        calls=(Call(args=[tensor_spec(3, fill=_ABOVE_ONE, requires_grad=True)], backward=True),),
     ),
     "small_error": program_of(
         "def program(a):\n    r = torch.expm1(a)\n    return r\n",
-        [_tensor(5, fill={"kind": "uniform", "low": 0.001, "high": 0.002, "seed": 1})],
+        [tensor_spec(5, fill={"kind": "uniform", "low": 0.001, "high": 0.002, "seed": 1})],
     ),
-    "crashes": program_of("def program(a):\n    r = torch.erfinv(a)\n    return r\n", [_tensor(3)]),
+    "crashes": program_of("def program(a):\n    r = torch.erfinv(a)\n    return r\n", [tensor_spec(3)]),
 }  # fmt: skip
 
 
@@ -158,7 +158,7 @@ def backend(gm, example_inputs):
 # What capture sees differs from what eager does, whatever the backend.
 _CAPTURED = program_of(
     "def program(a):\n    v = torch.sin(a)\n    r = v + int(torch.compiler.is_compiling())\n    return r\n",
-    [_tensor(3, fill={"kind": "choice", "values": [0.5, -0.5, 1.5, -1.5], "seed": 3})],
+    [tensor_spec(3, fill={"kind": "choice", "values": [0.5, -0.5, 1.5, -1.5], "seed": 3})],
 )
 
 
@@ -218,7 +218,7 @@ def test_the_script_compiles_as_the_rung_does(name: str, text: str) -> None:
 
 def test_a_large_argument_of_the_script_is_that_of_the_finding(tmp_path: Path) -> None:
     """The bug shows at one value of a thousand: other random numbers would not have it."""
-    spec = _tensor(2000, dtype="int64", fill={"kind": "integers", "low": 0, "high": 1000, "seed": 8})
+    spec = tensor_spec(2000, dtype="int64", fill={"kind": "integers", "low": 0, "high": 1000, "seed": 8})
     others = torch.randint(0, 1000, (2000,), generator=torch.Generator().manual_seed(0))
     value = next(value for value in decode(spec, seed=0).tolist() if value not in others)
     program = program_of(
@@ -241,8 +241,10 @@ def test_modules_globals_and_plans_are_in_the_script(tmp_path: Path) -> None:
         definitions=(Definition(name="LIMIT", text="LIMIT = 3"),),
         state=(StateEntry(name="self.w", text="self.w = torch.nn.Parameter(torch.ones(2))"),),
         calls=(
-            Call(args=[_tensor(2, dtype="int64")], training=False),
-            Call(args=[_tensor(2, dtype="int64")], before="LIMIT = 4\ntarget.w = torch.nn.Parameter(torch.zeros(2))"),
+            Call(args=[tensor_spec(2, dtype="int64")], training=False),
+            Call(
+                args=[tensor_spec(2, dtype="int64")], before="LIMIT = 4\ntarget.w = torch.nn.Parameter(torch.zeros(2))"
+            ),
         ),
         config={"torch._dynamo.config.recompile_limit": 5},
         dynamic=False,
@@ -262,7 +264,7 @@ def test_tensors_in_a_list_of_a_module_are_seen(tmp_path: Path) -> None:
         statements=program_of("def program(a):\n    r = torch.mul(a, len(self.kept))\n    return r\n", []).statements,
         result=program_of("def program(r):\n    return r\n", []).result,
         state=(StateEntry(name="self.kept", text="self.kept = [torch.nn.Parameter(torch.ones(2))]"),),
-        calls=(Call(args=[_tensor(2, requires_grad=True)], backward=True),),
+        calls=(Call(args=[tensor_spec(2, requires_grad=True)], backward=True),),
     )
     subject = resolve("dynamo")
     script = repro_script(
@@ -280,7 +282,7 @@ def test_what_a_call_leaves_in_the_module_is_seen(tmp_path: Path) -> None:
         statements=program_of("def program(a):\n    r = torch.mul(a, self.count)\n    return r\n", []).statements,
         result=program_of("def program(r):\n    return r\n", []).result,
         state=(StateEntry(name="self.count", text="self.count = 2"),),
-        calls=(Call(args=[_tensor(2)]),),
+        calls=(Call(args=[tensor_spec(2)]),),
     )
     verdict = Verdict(status=Status.FAIL_STATE, symptom="module.last")
     script = repro_script(program, resolve("dynamo"), verdict)
@@ -293,14 +295,14 @@ def test_what_a_call_leaves_in_the_module_is_seen(tmp_path: Path) -> None:
 
 
 def test_whether_an_empty_tensor_is_the_argument_is_seen(tmp_path: Path) -> None:
-    program = program_of("def program(a):\n    return a\n", [_tensor(0)])
+    program = program_of("def program(a):\n    return a\n", [tensor_spec(0)])
     script = repro_script(program, resolve("dynamo"), Verdict(status=Status.FAIL_ALIAS, symptom="output"))
     assert _run(script, tmp_path).returncode == 0
     assert _run(script.replace(_STOCK, "lambda a: a.clone()"), tmp_path).returncode == 1
 
 
 def test_where_a_view_begins_in_the_memory_that_it_shares_is_seen(tmp_path: Path) -> None:
-    program = program_of("def program(a):\n    r = a[2:]\n    return r\n", [_tensor(6)])
+    program = program_of("def program(a):\n    r = a[2:]\n    return r\n", [tensor_spec(6)])
     script = repro_script(
         program, resolve("dynamo"), Verdict(status=Status.FAIL_ALIAS, symptom="output.storage_offset")
     )
@@ -312,7 +314,7 @@ def test_where_a_view_begins_in_the_memory_that_it_shares_is_seen(tmp_path: Path
 
 @pytest.mark.parametrize("lazy", ["neg", "conj"])
 def test_lazy_bits_of_arguments_are_in_the_script(lazy: str) -> None:
-    spec = _tensor(2, 3, dtype="complex64", stride=[1, 2], **{lazy: True})
+    spec = tensor_spec(2, 3, dtype="complex64", stride=[1, 2], **{lazy: True})
     program = program_of("def program(a):\n    r = torch.neg(a)\n    return r\n", [spec])
     script = repro_script(program, resolve("inductor"), Verdict(status=Status.FAIL_ACCURACY))
     names: dict[str, Any] = {}

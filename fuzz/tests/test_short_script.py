@@ -15,6 +15,7 @@ import fuzz
 from fuzz.judge.single import judge
 from fuzz.program.parsing import program_of
 from fuzz.program.structure import FuzzProgram
+from fuzz.tests.specs import tensor_spec
 from fuzz.triage.localise import judge_here
 from fuzz.triage.script_runs import NO_END, exit_code
 from fuzz.triage.short_script import ShortScript, short_scripts, shortest_script, verified
@@ -25,10 +26,6 @@ from oracle.verdict import Status, Verdict, WorstElement
 
 _BUGS, _MORE = "fuzz.tests.planted_bugs", "fuzz.tests.planted_scripts"
 _ALTERNATING = {"kind": "choice", "values": [0.5, -0.5, 0.25, -0.25], "seed": 3}
-
-
-def _tensor(*shape: int, dtype: str = "float32", **more: Any) -> dict[str, Any]:
-    return {"$": "tensor", "shape": list(shape), "dtype": dtype, **more}
 
 
 def _one(line: str, *specs: dict[str, Any], **call: Any) -> FuzzProgram:
@@ -97,57 +94,57 @@ def derive(x):
 CASES = {
     "value": _Case(
         backend=f"{_BUGS}:integer_value",
-        program=_one("torch.bitwise_xor(a, 5)", _tensor(2, dtype="int64")),
+        program=_one("torch.bitwise_xor(a, 5)", tensor_spec(2, dtype="int64")),
         status=Status.FAIL_ACCURACY,
         has="assert_close(compiled, eager, equal_nan=True)",
     ),
     "value beside text": _Case(
         backend=f"{_BUGS}:integer_value",
         program=program_of(
-            "def program(a):\n    r = torch.bitwise_xor(a, 5)\n    return ['text', r]\n", [_tensor(2, dtype="int64")]
+            "def program(a):\n    r = torch.bitwise_xor(a, 5)\n    return ['text', r]\n", [tensor_spec(2, dtype="int64")]
         ),
         status=Status.FAIL_ACCURACY,
         has="program(*args)[1]",
     ),
     "small value": _Case(
         backend=f"{_BUGS}:small_error",
-        program=_one("torch.expm1(a)", _tensor(3, fill={"kind": "uniform", "low": 0.001, "high": 0.002, "seed": 1})),
+        program=_one("torch.expm1(a)", tensor_spec(3, fill={"kind": "uniform", "low": 0.001, "high": 0.002, "seed": 1})),
         status=Status.FAIL_ACCURACY,
         has="atol=",
     ),
     "sign of zero": _Case(
         backend=f"{_MORE}:lost_sign",
-        program=_one("torch.trunc(a)", _tensor(2, fill={"kind": "choice", "values": [-0.5], "seed": 1})),
+        program=_one("torch.trunc(a)", tensor_spec(2, fill={"kind": "choice", "values": [-0.5], "seed": 1})),
         status=Status.FAIL_ACCURACY,
         has=".signbit().item()",
     ),
     "dtype": _Case(
         backend=f"{_MORE}:other_dtype",
-        program=_one("torch.ceil(a)", _tensor(2)),
+        program=_one("torch.ceil(a)", tensor_spec(2)),
         status=Status.FAIL_METADATA,
         has="return f(torch.",
     ),
     "requires_grad": _Case(
         backend=f"{_MORE}:lost_history",
-        program=_one("torch.acos(a)", _tensor(2, fill=_ALTERNATING, requires_grad=True)),
+        program=_one("torch.acos(a)", tensor_spec(2, fill=_ALTERNATING, requires_grad=True)),
         status=Status.FAIL_METADATA,
         has=".requires_grad\n",
     ),
     "strides": _Case(
         backend=f"{_BUGS}:lost_stride",
-        program=_one("torch.atan(a)", _tensor(2, 3, stride=[1, 2])),
+        program=_one("torch.atan(a)", tensor_spec(2, 3, stride=[1, 2])),
         status=Status.FAIL_STRIDE,
         has=".stride()\n",
     ),
     "memory": _Case(
         backend=f"{_BUGS}:lost_alias",
-        program=_one("torch.narrow(a, 0, 0, 1)", _tensor(2)),
+        program=_one("torch.narrow(a, 0, 0, 1)", tensor_spec(2)),
         status=Status.FAIL_ALIAS,
         has="output.untyped_storage().data_ptr() == args[0].untyped_storage().data_ptr()",
     ),
     "argument": _Case(
         backend=f"{_BUGS}:lost_write",
-        program=program_of("def program(a):\n    a.mul_(2)\n    return None\n", [_tensor(2, fill=_ALTERNATING)]),
+        program=program_of("def program(a):\n    a.mul_(2)\n    return None\n", [tensor_spec(2, fill=_ALTERNATING)]),
         status=Status.FAIL_MUTATION,
         has="return args[0]",
     ),
@@ -159,13 +156,13 @@ CASES = {
     ),
     "gradient": _Case(
         backend=f"{_BUGS}:wrong_gradient",
-        program=_one("torch.asinh(a)", _tensor(2, requires_grad=True), backward=True),
+        program=_one("torch.asinh(a)", tensor_spec(2, requires_grad=True), backward=True),
         status=Status.FAIL_GRAD,
         has="output.sum().backward()\n    return args[0].grad",
     ),
     "gradient of uneven tangents": _Case(
         backend=f"{_BUGS}:uneven_gradient",
-        program=_one("torch.sinh(a)", _tensor(2, 3, requires_grad=True), backward=True),
+        program=_one("torch.sinh(a)", tensor_spec(2, 3, requires_grad=True), backward=True),
         status=Status.FAIL_GRAD,
         has="torch.arange(1.0, t.numel() + 1)",
     ),
@@ -173,7 +170,7 @@ CASES = {
         backend=f"{_BUGS}:wrong_exception",
         program=program_of(
             "def program(a, b):\n    r = torch.take(a, b)\n    return r\n",
-            [_tensor(2), _tensor(1, dtype="int64", fill={"kind": "choice", "values": [9], "seed": 1})],
+            [tensor_spec(2), tensor_spec(1, dtype="int64", fill={"kind": "choice", "values": [9], "seed": 1})],
             expects_raise=True,
         ),
         status=Status.FAIL_EXCEPTION,
@@ -181,13 +178,13 @@ CASES = {
     ),
     "refusal": _Case(
         backend=f"{_BUGS}:refuses",
-        program=_one("torch.cumprod(a, 0)", _tensor(2)),
+        program=_one("torch.cumprod(a, 0)", tensor_spec(2)),
         status=Status.FAIL_TO_RUN,
         has="# raises NotImplementedError",
     ),
     "random generator": _Case(
         backend=f"{_MORE}:draws",
-        program=_one("torch.frac(a)", _tensor(2)),
+        program=_one("torch.frac(a)", tensor_spec(2)),
         status=Status.FAIL_RNG,
         has="the next random number",
     ),

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from refimpl.aot_entry_points import aot_function
+from refimpl.tests.graphs import placeholders_of, targets_of
 
 Tensor = torch.Tensor
 
@@ -42,14 +43,6 @@ class Compiler:
     @property
     def kinds(self) -> list[str]:
         return [name for name, _ in self.graphs]
-
-
-def targets_of(graph_module: torch.fx.GraphModule) -> list[Any]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
-
-
-def placeholders_of(graph_module: torch.fx.GraphModule) -> list[torch.fx.Node]:
-    return graph_module.graph.find_nodes(op="placeholder")
 
 
 def outputs_of(graph_module: torch.fx.GraphModule) -> list[Any]:

@@ -15,6 +15,7 @@ from refimpl.aot.effects import thread_tokens, unlift_tokens
 from refimpl.aot.options import aot_settings
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.aot_entry_points import aot_function
+from refimpl.tests.graphs import Graphs
 from refimpl.trace.make_fx import make_fx
 
 Tensor = torch.Tensor
@@ -78,17 +79,6 @@ def operators() -> Iterator[None]:
     torch.library.register_autograd("refimpl_test_effects::note", backward, setup_context=setup, lib=library)
     yield
     library._destroy()
-
-
-class Graphs:
-    """A compiler that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.seen: list[torch.fx.GraphModule] = []
-
-    def __call__(self, graph_module: torch.fx.GraphModule, examples: Any) -> torch.fx.GraphModule:
-        self.seen.append(graph_module)
-        return graph_module
 
 
 def calls(graph_module: torch.fx.GraphModule) -> list[torch.fx.Node]:

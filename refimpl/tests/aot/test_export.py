@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from refimpl.aot.export.module import aot_export_module
 from refimpl.aot.export.signature import GraphSignature
+from refimpl.tests.graphs import targets_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -47,10 +48,6 @@ class Program(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(self, *args, **kwargs)
-
-
-def _targets(graph_module: torch.fx.GraphModule) -> list[Any]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
 def _call(
@@ -121,7 +118,7 @@ def test_a_joint_graph_returns_updates_results_and_gradients() -> None:
     module, x = Normalised(), torch.randn(2, 1, 3, 3)
     eager = _eager(module, (x,), loss_index=0)
     graph_module, signature = aot_export_module(module, (x,), trace_joint=True, output_loss_index=0)
-    assert not [t for t in _targets(graph_module) if isinstance(t, torch._ops.OpOverload) and t._schema.is_mutable]
+    assert not [t for t in targets_of(graph_module) if isinstance(t, torch._ops.OpOverload) and t._schema.is_mutable]
     ours = _call(graph_module, signature, module, x)
     assert list(ours) == [
         "update of bn.running_mean", "update of bn.running_var", "update of bn.num_batches_tracked",
@@ -336,7 +333,7 @@ def test_a_parameter_makes_no_training_graph_of_an_inference_export() -> None:
     """AO-36"""
     module, x = Program(lambda self, x: (self.p * x,)), torch.ones(2)
     graph_module, signature = aot_export_module(module, (x,), trace_joint=False)
-    assert _targets(graph_module) == [aten.mul.Tensor]
+    assert targets_of(graph_module) == [aten.mul.Tensor]
     assert signature.backward_signature is None
 
 
@@ -350,7 +347,7 @@ def test_changes_of_grad_mode_are_recorded_before_dispatch() -> None:
 
     module, x = Program(function), torch.ones(2, requires_grad=True)
     graph_module, _ = aot_export_module(module, (x,), trace_joint=False, pre_dispatch=True)
-    assert _targets(graph_module) == [
+    assert targets_of(graph_module) == [
         torch._C._set_grad_enabled,
         aten.mul.Tensor,
         torch._C._set_grad_enabled,
@@ -366,7 +363,7 @@ def test_statistics_are_updates_before_dispatch_too() -> None:
     module, x = Normalised(), torch.randn(2, 1, 3, 3)
     eager = _eager(module, (x,), loss_index=None)
     graph_module, signature = aot_export_module(module, (x,), trace_joint=False, pre_dispatch=True)
-    assert aten.conv2d.default in _targets(graph_module)
+    assert aten.conv2d.default in targets_of(graph_module)
     ours = _call(graph_module, signature, module, x)
     assert len(ours) == 5
     _assert_same(ours, eager)
@@ -417,7 +414,7 @@ def test_functions_of_operators_are_functional_too() -> None:
         bodies = [m for m in graph_module.children() if isinstance(m, torch.fx.GraphModule)]
         assert len(bodies) == 2
         for body in (graph_module, *bodies):
-            overloads = [t for t in _targets(body) if isinstance(t, torch._ops.OpOverload)]
+            overloads = [t for t in targets_of(body) if isinstance(t, torch._ops.OpOverload)]
             assert not any(t._schema.is_mutable for t in overloads)
         for flag in (True, False):
             x = torch.tensor([2.0, 3.0])
@@ -443,7 +440,7 @@ def test_a_decomposition_holds_in_both_directions() -> None:
     graph_module, signature = aot_export_module(
         module, (x,), trace_joint=True, output_loss_index=0, decompositions=table
     )
-    assert aten.sigmoid.default not in _targets(graph_module)
+    assert aten.sigmoid.default not in targets_of(graph_module)
     _assert_same(_call(graph_module, signature, module, x), _eager(module, (x,), loss_index=0))
 
 
@@ -574,5 +571,5 @@ def test_a_module_of_torch_s_computes_the_same_as_a_graph(name: str, is_joint: b
     loss_index = 0 if is_joint else None
     eager = _eager(module, args, loss_index=loss_index)
     graph_module, signature = aot_export_module(module, args, trace_joint=is_joint, output_loss_index=loss_index)
-    assert not [t for t in _targets(graph_module) if isinstance(t, torch._ops.OpOverload) and t._schema.is_mutable]
+    assert not [t for t in targets_of(graph_module) if isinstance(t, torch._ops.OpOverload) and t._schema.is_mutable]
     _assert_same(_call(graph_module, signature, module, *args), eager)

@@ -20,13 +20,10 @@ from refimpl.aot.functional_call import (
     root_module_when_exporting_non_strict,
 )
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
+from refimpl.tests.graphs import targets_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
-
-
-def _targets(graph_module: torch.fx.GraphModule) -> list[Any]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
 def _xy() -> tuple[Tensor, Tensor]:
@@ -185,7 +182,7 @@ def test_a_write_may_stay_in_the_graph() -> None:
         MutationType.MUTATED_OUT_GRAPH,
         MutationType.MUTATED_IN_GRAPH,
     ]
-    assert _targets(graph_module).count(aten.copy_.default) == 1
+    assert targets_of(graph_module).count(aten.copy_.default) == 1
     updated_x, result = graph_module(x, y)
     assert (x.tolist(), y.tolist()) == ([1.0, 1.0], [2.0, 2.0])
     assert (updated_x.tolist(), result.tolist()) == ([3.0, 3.0], [5.0, 5.0])

@@ -14,29 +14,15 @@ from refimpl.aot.partition import default_partition, min_cut_rematerialization_p
 from refimpl.aot.random_ops import RANDOM_LIBRARY, functional_random_op, is_random_function
 from refimpl.aot_entry_points import aot_function
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.tests.graphs import Graphs, targets_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
 PARTITIONS = {"default": default_partition, "min_cut": min_cut_rematerialization_partition}
 
 
-class Graphs:
-    """A compiler that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.seen: list[torch.fx.GraphModule] = []
-
-    def __call__(self, graph_module: torch.fx.GraphModule, examples: Any) -> torch.fx.GraphModule:
-        self.seen.append(graph_module)
-        return graph_module
-
-
 def placeholders(graph_module: torch.fx.GraphModule) -> list[str]:
     return [node.name for node in graph_module.graph.nodes if node.op == "placeholder"]
-
-
-def calls(graph_module: torch.fx.GraphModule) -> list[Any]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
 # -------------------------------------------------------------------------------------------------- the stream of eager
@@ -171,10 +157,10 @@ def test_states_are_inputs_and_outputs_of_the_graphs() -> None:
     assert placeholders(forward) == ["primals_1", "fwd_seed_cpu"]
     assert placeholders(backward)[-2:] == ["tangents_1", "bwd_seed_cpu"]
     for graph_module in graphs.seen:
-        drawn = [target for target in calls(graph_module) if is_random_function(target)]
+        drawn = [target for target in targets_of(graph_module) if is_random_function(target)]
         assert drawn == [getattr(torch.ops, RANDOM_LIBRARY).rand_like_default.default]
         assert not any(
-            torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) for target in calls(graph_module)
+            torch.Tag.nondeterministic_seeded in getattr(target, "tags", ()) for target in targets_of(graph_module)
         )
 
 
@@ -207,7 +193,7 @@ def test_backward_draws_the_forwards_numbers_again() -> None:
         (gradient,) = torch.autograd.grad(function(x).sum(), x)
     torch.manual_seed(7)
     (expected,) = torch.autograd.grad(program(x).sum(), x)
-    assert any(map(is_random_function, calls(graphs.seen[1])))
+    assert any(map(is_random_function, targets_of(graphs.seen[1])))
     torch.testing.assert_close(gradient, expected)
 
 
@@ -219,7 +205,7 @@ def test_random_ops_that_are_not_functional_are_never_drawn_again() -> None:
     )
     function(x).sum().backward()
     is_random = [
-        any(torch.Tag.nondeterministic_seeded in getattr(t, "tags", ()) for t in calls(g)) for g in graphs.seen
+        any(torch.Tag.nondeterministic_seeded in getattr(t, "tags", ()) for t in targets_of(g)) for g in graphs.seen
     ]
     assert is_random == [True, False]
 

@@ -16,6 +16,7 @@ from refimpl.aot.analysis.subclasses import dense_parts
 from refimpl.aot.errors import StaleWrapper, UnexpectedSubclass
 from refimpl.aot_entry_points import aot_function, aot_module
 from refimpl.pipeline import compile_aot
+from refimpl.tests.graphs import Graphs
 
 Tensor = torch.Tensor
 Make = Callable[[], tuple[Sequence[Tensor], Sequence[Any]]]
@@ -23,17 +24,6 @@ Make = Callable[[], tuple[Sequence[Tensor], Sequence[Any]]]
 
 def nop(graph_module: torch.fx.GraphModule, examples: Any) -> torch.fx.GraphModule:
     return graph_module
-
-
-class Graphs:
-    """A compiler that keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.seen: list[torch.fx.GraphModule] = []
-
-    def __call__(self, graph_module: torch.fx.GraphModule, examples: Any) -> torch.fx.GraphModule:
-        self.seen.append(graph_module)
-        return graph_module
 
 
 def placeholders(graph_module: torch.fx.GraphModule) -> list[str]:

@@ -18,16 +18,8 @@ from torch._library.opaque_object import OpaqueBase, register_opaque_type
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.aot_entry_points import aot_function, aot_module, aot_module_simplified
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
-from refimpl.tests.aot.kept_graphs import (
-    Compiler,
-    Tuple,
-    is_functional,
-    leaf_of_numbers,
-    outputs_of,
-    placeholders_of,
-    tangents_of,
-    targets_of,
-)
+from refimpl.tests.aot.kept_graphs import Compiler, Tuple, is_functional, leaf_of_numbers, outputs_of, tangents_of
+from refimpl.tests.graphs import placeholders_of, targets_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

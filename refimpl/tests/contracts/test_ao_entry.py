@@ -20,12 +20,8 @@ from refimpl.aot.options import AOT_COUNTER, AOTConfig
 from refimpl.aot_entry_points import aot_function, aot_module, aot_module_simplified
 from refimpl.pipeline import compile_program
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
-from refimpl.tests.aot.kept_graphs import (
-    Compiler,
-    Tuple,
-    leaf_of_numbers,
-    placeholders_of,
-)
+from refimpl.tests.aot.kept_graphs import Compiler, Tuple, leaf_of_numbers
+from refimpl.tests.graphs import placeholders_of
 
 Tensor = torch.Tensor
 

@@ -20,6 +20,7 @@ from refimpl.capture.entry_points.reset import cache_entries
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
 from refimpl.errors import BadParameter
 from refimpl.tests.contracts.contract_backend import breaking
+from refimpl.tests.graphs import targets_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -31,10 +32,6 @@ def exported(function: Callable[..., Any], *args: Any, **options: Any) -> fx.Gra
 
 def placeholders(module: fx.GraphModule) -> list[str]:
     return [str(node.target) for node in module.graph.nodes if node.op == "placeholder"]
-
-
-def targets(module: fx.GraphModule) -> list[Any]:
-    return [node.target for node in module.graph.nodes if node.op == "call_function"]
 
 
 def test_every_argument_has_a_placeholder_also_one_that_is_not_used() -> None:
@@ -280,10 +277,10 @@ def test_static_modes_burn_sizes_in() -> None:
 
     free = exported(program, torch.ones(4, 6))
     assert free(torch.ones(2, 8)).shape == (4, 4)
-    assert aten.sym_size.int in targets(free)
+    assert aten.sym_size.int in targets_of(free)
     for options in ({"tracing_mode": "fake", "aten_graph": True}, {"assume_static_by_default": True}):
         assert exported(program, torch.ones(4, 6), **options)(torch.ones(4, 6)).shape == (8, 3)
-        assert aten.sym_size.int not in targets(exported(program, torch.ones(4, 6), **options))
+        assert aten.sym_size.int not in targets_of(exported(program, torch.ones(4, 6), **options))
 
 
 def test_a_size_that_is_returned_is_that_of_the_argument() -> None:
@@ -310,7 +307,7 @@ def test_spellings_of_which_sizes_are_free_give_one_graph(shapes: Any) -> None:
 
     x, y = torch.ones(4, 3), torch.ones(2)
     module = exported(program, x, {"y": y}, dynamic_shapes=shapes)
-    assert targets(module).count(aten.sym_size.int) == 1
+    assert targets_of(module).count(aten.sym_size.int) == 1
     assert torch.equal(module(torch.ones(6, 3), {"y": y}), program(torch.ones(6, 3), {"y": y}))
     assert module.code == exported(program, x, {"y": y}, dynamic_shapes={"x": {0: Dim("n")}, "d": None}).code
 
@@ -384,17 +381,17 @@ def test_an_aten_graph_is_traced_again() -> None:
     """DY-38"""
     linear = torch.nn.Linear(2, 2)
     module = exported(lambda x, d: (linear(x).relu(), d["y"]), torch.ones(1, 2), {"y": torch.ones(1)}, aten_graph=True)
-    assert targets(module)
-    assert all(isinstance(target, torch._ops.OpOverload) for target in targets(module))
+    assert targets_of(module)
+    assert all(isinstance(target, torch._ops.OpOverload) for target in targets_of(module))
     y = torch.ones(1)
     result, same = module(torch.ones(1, 2), {"y": y})
     assert same is y
     assert torch.equal(result, linear(torch.ones(1, 2)).relu())
     table = {aten.addmm.default: lambda bias, a, b: a @ b + bias}
     decomposed = exported(linear, torch.ones(1, 2), aten_graph=True, decomposition_table=table)
-    assert aten.addmm.default not in targets(decomposed)
+    assert aten.addmm.default not in targets_of(decomposed)
     above = exported(linear, torch.ones(1, 2), aten_graph=True, pre_dispatch=True)
-    assert aten.linear.default in targets(above)
+    assert aten.linear.default in targets_of(above)
 
 
 def test_no_kernel_runs_while_exporting() -> None:

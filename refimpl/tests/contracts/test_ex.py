@@ -30,13 +30,10 @@ from refimpl.export.module_stacks import ROOT_KEY
 from refimpl.export.shapes.policies import argument_names
 from refimpl.export.traced_program import TracedProgram
 from refimpl.tests.export.modules import EverythingModule, Mutating, Normalised
+from refimpl.tests.graphs import targets_of
 
 MODES = pytest.mark.parametrize("strict", [False, True], ids=["non_strict", "strict"])
 aten = torch.ops.aten
-
-
-def targets(program: ExportedProgram) -> list[Any]:
-    return [node.target for node in program.graph.nodes if node.op == "call_function"]
 
 
 def kinds(program: ExportedProgram) -> list[str]:
@@ -57,7 +54,7 @@ def test_backends_with_kernels_of_their_own_leave_no_trace() -> None:
             codes.append(export(module, (torch.randn(1, 3, 5, 5),)).graph_module.code)
             assert torch.backends.mkldnn.enabled is enabled
     assert codes[0] == codes[1]
-    assert targets(export(module, (torch.randn(1, 3, 5, 5),))) == [aten.conv2d.default]
+    assert targets_of(export(module, (torch.randn(1, 3, 5, 5),))) == [aten.conv2d.default]
 
 
 @MODES
@@ -172,7 +169,7 @@ def test_programs_are_told_that_they_are_exported(strict: bool) -> None:
             return x + 1 if is_told else x - 1
 
     assert not torch.compiler.is_compiling()
-    assert targets(export(Asking(), (torch.ones(2),), strict=strict)) == [aten.add.Tensor]
+    assert targets_of(export(Asking(), (torch.ones(2),), strict=strict)) == [aten.add.Tensor]
     assert not torch.compiler.is_compiling()
     with pytest.raises(UserError):
         export(DataDependent(), (torch.ones(2),))
@@ -238,18 +235,18 @@ def test_updates_are_the_first_outputs_of_a_functional_graph(strict: bool) -> No
 @MODES
 def test_the_graph_for_training_is_above_autograd_and_writes_in_place(strict: bool) -> None:
     program = export(Normalised(), (torch.randn(4, 3),), strict=strict)
-    assert targets(program) == [aten.linear.default, aten.add_.Tensor, aten.batch_norm.default, aten.relu.default]
+    assert targets_of(program) == [aten.linear.default, aten.add_.Tensor, aten.batch_norm.default, aten.relu.default]
     assert kinds(program) == ["USER_OUTPUT"]
     functional = program.run_decompositions({})
-    assert aten.linear.default in targets(functional)  # a composite operator that nobody asked to decompose
+    assert aten.linear.default in targets_of(functional)  # a composite operator that nobody asked to decompose
     assert kinds(functional) == ["BUFFER_MUTATION"] * 3 + ["USER_OUTPUT"]
-    assert aten.linear.default not in targets(program.run_decompositions())
+    assert aten.linear.default not in targets_of(program.run_decompositions())
 
 
 def test_a_table_says_which_operators_are_decomposed() -> None:
     program = export(nn.Sequential(nn.Linear(2, 2), nn.SiLU()), (torch.randn(1, 2),))
     table = {aten.silu.default: lambda x: x * torch.sigmoid(x)}
-    assert targets(program.run_decompositions(table)) == [
+    assert targets_of(program.run_decompositions(table)) == [
         aten.linear.default,
         aten.sigmoid.default,
         aten.mul.Tensor,
@@ -309,7 +306,7 @@ def test_strict_and_non_strict_export_agree() -> None:
     ):
         one, other = (export(module, args, strict=strict) for strict in (False, True))
         assert str(one.graph_signature) == str(other.graph_signature)
-        assert targets(one) == targets(other)
+        assert targets_of(one) == targets_of(other)
         assert one.constants.keys() == other.constants.keys()
         assert one.state_dict.keys() == other.state_dict.keys()
         stacks = [[n.meta.get("nn_module_stack") for n in program.graph.nodes] for program in (one, other)]
@@ -337,7 +334,7 @@ def test_private_entry_points_have_the_defaults_of_upstream() -> None:
     assert _export(Normalised(), args, pre_dispatch=True).dialect == "TRAINING"
     functional = _export(Normalised(), args)
     assert functional.dialect == "ATEN"
-    assert aten.linear.default not in targets(functional)
+    assert aten.linear.default not in targets_of(functional)
     assert _export_for_training(Normalised(), args, strict=False).dialect == "TRAINING"
 
 
@@ -425,9 +422,9 @@ def test_conditions_may_be_assertions_of_the_graph(strict: bool) -> None:
     program = export(
         Checked(), args, dynamic_shapes=said, strict=strict, prefer_deferred_runtime_asserts_over_guards=True
     )
-    assert aten._assert_scalar.default in targets(program)
+    assert aten._assert_scalar.default in targets_of(program)
     guarded = export(Checked(), args, dynamic_shapes=said, strict=strict)
-    assert aten._assert_scalar.default not in targets(guarded)
+    assert aten._assert_scalar.default not in targets_of(guarded)
     for runnable in (program.module(check_guards=False), guarded.module()):
         assert runnable(torch.ones(5), torch.ones(4)).item() == 9
         with pytest.raises(RuntimeError, match=r"20|s0\*s1"):

@@ -10,14 +10,11 @@ from torch.fx.experimental.proxy_tensor import make_fx as torch_make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 
 import refimpl
+from refimpl.tests.graphs import targets_of
 from refimpl.trace.recording_mode import paused_recordings
 
 MODES = ("real", "fake")
 aten = torch.ops.aten
-
-
-def _targets(graph_module: torch.fx.GraphModule) -> list[object]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
 def test_a_size_goes_in_and_out_as_a_tuple_of_ints() -> None:
@@ -51,11 +48,11 @@ def test_a_decomposition_table_holds_for_its_own_trace_only() -> None:
     def failing(x: torch.Tensor) -> torch.Tensor:
         raise ZeroDivisionError
 
-    assert _targets(refimpl.make_fx(outer)(x))[-1] is aten.sigmoid.default
-    assert aten.sigmoid.default not in _targets(inner[0])
+    assert targets_of(refimpl.make_fx(outer)(x))[-1] is aten.sigmoid.default
+    assert aten.sigmoid.default not in targets_of(inner[0])
     with pytest.raises(ZeroDivisionError):
         refimpl.make_fx(failing, decomposition_table=table)(x)
-    assert _targets(refimpl.make_fx(torch.sigmoid)(x)) == [aten.sigmoid.default]
+    assert targets_of(refimpl.make_fx(torch.sigmoid)(x)) == [aten.sigmoid.default]
 
 
 def test_val_of_a_value_without_strides_is_none_and_of_a_number_itself() -> None:
@@ -91,15 +88,15 @@ def test_a_subclass_desugars_where_the_trace_does_not_know_it() -> None:
     ours, theirs = (
         make_fx(lambda y: y + getattr(x.sin(), "b"))(torch.ones(2)) for make_fx in (refimpl.make_fx, torch_make_fx)
     )
-    assert _targets(ours) == _targets(theirs)
-    assert _targets(ours).count(aten.sin.default) == 2
+    assert targets_of(ours) == targets_of(theirs)
+    assert targets_of(ours).count(aten.sin.default) == 2
 
 
 def test_a_subclass_among_the_inputs_is_one_value_of_the_trace() -> None:
     """PX-13"""
     x = TwoTensor(torch.ones(2), torch.zeros(2))
     ours, theirs = (make_fx(lambda x: x.sin() + 1)(x) for make_fx in (refimpl.make_fx, torch_make_fx))
-    assert _targets(ours) == _targets(theirs) == [aten.sin.default, aten.add.Tensor]
+    assert targets_of(ours) == targets_of(theirs) == [aten.sin.default, aten.add.Tensor]
     result = ours(x)
     assert isinstance(result, TwoTensor)
     assert torch.equal(result.b, torch.ones(2))
@@ -111,7 +108,7 @@ def test_a_constant_that_was_read_is_a_literal_argument(mode: str) -> None:
     graph_module = refimpl.make_fx(lambda x: x + torch.tensor(3).item(), tracing_mode=mode)(torch.ones(2))
     (add,) = graph_module.graph.find_nodes(op="call_function", target=aten.add.Tensor)
     assert add.args[1] == 3
-    assert aten._local_scalar_dense.default not in _targets(graph_module)
+    assert aten._local_scalar_dense.default not in targets_of(graph_module)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -131,7 +128,7 @@ def test_after_an_in_place_op_its_argument_is_its_result(mode: str) -> None:
         return y.sin()
 
     graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.ones(2))
-    assert _targets(graph_module) == [aten.clone.default, aten.add_.Tensor, aten.sin.default]
+    assert targets_of(graph_module) == [aten.clone.default, aten.add_.Tensor, aten.sin.default]
     (sin,) = graph_module.graph.find_nodes(op="call_function", target=aten.sin.default)
     assert sin.args[0].target is aten.add_.Tensor
 
@@ -151,7 +148,7 @@ def test_constants_propagate_while_they_have_one_element_and_began_as_literals(m
             with pytest.raises(refimpl.DataDependentRead):
                 trace(torch.ones(1))
         else:  # the value read stays a symbol: nothing was folded
-            assert aten._local_scalar_dense.default in _targets(trace(torch.ones(1)))
+            assert aten._local_scalar_dense.default in targets_of(trace(torch.ones(1)))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -188,7 +185,7 @@ def test_paused_recordings_record_nothing_and_a_failed_inner_trace_gives_the_out
             refimpl.make_fx(failing)(torch.zeros(2))
         return x.sin()
 
-    assert _targets(refimpl.make_fx(outer)(torch.ones(2))) == [aten.zeros.default, aten.sin.default]
+    assert targets_of(refimpl.make_fx(outer)(torch.ones(2))) == [aten.zeros.default, aten.sin.default]
     assert torch._C._len_torch_dispatch_stack() == 0
 
 
@@ -261,7 +258,7 @@ def test_a_wrapper_whose_trace_failed_traces_again(mode: str) -> None:
         trace(torch.ones(3))
     second = trace(torch.ones(1))
     assert first.graph is not second.graph
-    assert _targets(first) == _targets(second) == [aten.sin.default]
+    assert targets_of(first) == targets_of(second) == [aten.sin.default]
 
 
 @pytest.mark.parametrize("mode", MODES)

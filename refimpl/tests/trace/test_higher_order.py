@@ -26,6 +26,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import refimpl
 from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
+from refimpl.tests.graphs import targets_of
 from refimpl.trace.higher_order import HigherOrderCall, Recorded, direct_calls, register_higher_order_rule, rules
 from refimpl.trace.tracing import current_trace
 
@@ -35,10 +36,6 @@ MODES = ("real", "fake", "symbolic")
 Tensor = torch.Tensor
 aten = torch.ops.aten
 hop = torch.ops.higher_order
-
-
-def _targets(graph_module: torch.fx.GraphModule) -> list[object]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
 def _node(graph_module: torch.fx.GraphModule, target: Any) -> torch.fx.Node:
@@ -67,9 +64,9 @@ def _branch_eagerly(pred: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("mode", MODES)
 def test_a_cond_takes_either_branch_whichever_it_was_traced_with(mode: str) -> None:
     graph_module = refimpl.make_fx(_branch, tracing_mode=mode)(torch.tensor(True), torch.randn(3, 4))
-    assert _targets(graph_module)[0] is hop.cond
-    assert _targets(_child(graph_module, "true_graph_0")) == [aten.sin.default, aten.add.Tensor]
-    assert _targets(_child(graph_module, "false_graph_0")) == [aten.cos.default, aten.mul.Tensor, aten.sub.Tensor]
+    assert targets_of(graph_module)[0] is hop.cond
+    assert targets_of(_child(graph_module, "true_graph_0")) == [aten.sin.default, aten.add.Tensor]
+    assert targets_of(_child(graph_module, "false_graph_0")) == [aten.cos.default, aten.mul.Tensor, aten.sub.Tensor]
     for pred in (torch.tensor(True), torch.tensor(False)):
         for size in (3,) if mode != "symbolic" else (3, 7):
             x = torch.randn(size, 4)
@@ -282,7 +279,7 @@ def test_a_scan_carries_and_collects(mode: str) -> None:
         return c, torch.stack(ys)
 
     graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.randn(3), torch.randn(5, 3))
-    assert hop.scan in _targets(graph_module)
+    assert hop.scan in targets_of(graph_module)
     init, xs = torch.randn(3), torch.randn(5 if mode != "symbolic" else 8, 3)
     torch.testing.assert_close(graph_module(init, xs), eagerly(init, xs))
 
@@ -294,7 +291,7 @@ def test_a_map_stacks_what_its_body_returns(mode: str) -> None:
         return control_flow.map(lambda x, z: {"a": x * z + shift, "b": x.sum()}, xs, y)  # pyright: ignore[reportArgumentType]
 
     graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.randn(3, 2), torch.randn(2))
-    assert hop.map_impl in _targets(graph_module)
+    assert hop.map_impl in targets_of(graph_module)
     xs, y = torch.randn(3 if mode != "symbolic" else 6, 2), torch.randn(2)
     torch.testing.assert_close(graph_module(xs, y), {"a": xs * y + y.exp(), "b": xs.sum(1)})
 
@@ -313,7 +310,7 @@ def test_the_generic_associative_scan_is_no_operator() -> None:
     graph_module = refimpl.make_fx(lambda xs: associative_scan(torch.add, xs, 0, combine_mode="generic"))(
         torch.randn(4)
     )
-    assert hop.associative_scan not in _targets(graph_module)
+    assert hop.associative_scan not in targets_of(graph_module)
     xs = torch.randn(4)
     torch.testing.assert_close(graph_module(xs), xs.cumsum(0))
 
@@ -350,7 +347,7 @@ def test_an_operator_on_tensors_is_recorded_as_it_stands(mode: str) -> None:
 
     x = torch.randint(-100, 100, (3, 3), dtype=torch.int8)
     graph_module = refimpl.make_fx(program, tracing_mode=mode)(x)
-    assert {hop.out_dtype, hop.with_effects} <= set(_targets(graph_module))
+    assert {hop.out_dtype, hop.with_effects} <= set(targets_of(graph_module))
     wide, total = graph_module(x)
     torch.testing.assert_close(wide, x.to(torch.int32) @ x.to(torch.int32))
     assert total == x.sum()
@@ -423,7 +420,7 @@ _increment = torch.ops.refimpl_test.increment.default
 def test_other_operators_are_recorded_or_step_aside(name: str, mode: str) -> None:
     program, targets = OTHERS[name]
     graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.randn(3))
-    assert _targets(graph_module) == targets
+    assert targets_of(graph_module) == targets
     x = torch.randn(3 if mode != "symbolic" else 5)
     torch.testing.assert_close(graph_module(x), x.sin())
 
@@ -462,7 +459,7 @@ def test_an_unknown_operator_on_functions_needs_a_rule(twice: Any) -> None:
     register_higher_order_rule(twice, rule)
     for mode in MODES:
         graph_module = refimpl.make_fx(lambda x: twice(torch.sin, x) + 1, tracing_mode=mode)(torch.ones(2))
-        assert _targets(graph_module) == [twice, aten.add.Tensor]
+        assert targets_of(graph_module) == [twice, aten.add.Tensor]
         x = torch.randn(2)
         torch.testing.assert_close(graph_module(x), x.sin().sin() + 1)
 
@@ -482,8 +479,8 @@ def test_a_subgraph_is_traced_beside_its_trace(mode: str) -> None:
         return x.cos()
 
     graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.randn(3))
-    assert _targets(graph_module) == [aten.cos.default]
-    assert _targets(subgraphs[0]) == [aten.sin.default]
+    assert targets_of(graph_module) == [aten.cos.default]
+    assert targets_of(subgraphs[0]) == [aten.sin.default]
     if mode != "real":
         inner, outer = (gm.graph.find_nodes(op="placeholder")[0].meta["val"] for gm in (subgraphs[0], graph_module))
         assert inner.fake_mode is outer.fake_mode
@@ -557,7 +554,7 @@ def test_another_thread_s_cond_is_left_alone(monkeypatch: pytest.MonkeyPatch) ->
         return torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,))
 
     graph_module = refimpl.make_fx(program)(torch.ones(2))
-    assert hop.cond in _targets(graph_module)
+    assert hop.cond in targets_of(graph_module)
     assert seen == ["compiled"]
 
 
@@ -567,6 +564,6 @@ def test_branches_are_traced_above_autograd_where_the_trace_is(mode: str) -> Non
         return torch.cond(p, lambda a: torch.nn.functional.linear(a, a), lambda a: a.cos(), (x,))
 
     graph_module = refimpl.make_fx(program, tracing_mode=mode, pre_dispatch=True)(torch.tensor(True), torch.randn(3, 3))
-    assert _targets(_child(graph_module, "true_graph_0")) == [aten.linear.default]
+    assert targets_of(_child(graph_module, "true_graph_0")) == [aten.linear.default]
     x = torch.randn(3, 3)
     torch.testing.assert_close(graph_module(torch.tensor(True), x), x @ x.t())

@@ -10,14 +10,11 @@ from functorch.experimental import control_flow
 
 import refimpl
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.tests.graphs import targets_of
 
 MODES = ("real", "fake", "symbolic")
 Tensor = torch.Tensor
 hop = torch.ops.higher_order
-
-
-def _targets(graph_module: torch.fx.GraphModule) -> list[object]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -38,7 +35,7 @@ def test_the_gradient_of_a_cond_is_a_cond_of_the_branches_gradients(mode: str) -
 
     inputs = [torch.randn(3, 4, requires_grad=True) for _ in range(2)]
     graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.tensor(True), *inputs)
-    assert _targets(graph_module).count(hop.cond) == 2
+    assert targets_of(graph_module).count(hop.cond) == 2
     for p in (True, False):
         x, w = (torch.randn(3 if mode != "symbolic" else 5, 4) for _ in range(2))
         torch.testing.assert_close(graph_module(torch.tensor(p), x, w), eagerly(p, x, w))
@@ -56,7 +53,7 @@ def test_without_gradients_a_cond_is_traced_once(mode: str) -> None:
         torch.tensor(True), torch.randn(3)
     )
     assert len(traced) == 2
-    assert _targets(graph_module) == [hop.cond]
+    assert targets_of(graph_module) == [hop.cond]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -70,7 +67,7 @@ def test_a_gradient_that_a_loop_would_lose_is_refused(mode: str) -> None:
         refimpl.make_fx(program, tracing_mode=mode)(*inputs)
     with torch.no_grad():
         graph_module = refimpl.make_fx(program, tracing_mode=mode)(*inputs)
-    assert hop.map_impl in _targets(graph_module)
+    assert hop.map_impl in targets_of(graph_module)
 
 
 class _Double(torch.autograd.Function):

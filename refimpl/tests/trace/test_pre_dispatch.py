@@ -19,6 +19,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 import refimpl
 from refimpl._torch import TorchDispatchMode, pytree
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.tests.graphs import targets_of
 from refimpl.trace.pre_dispatch import without_pre_dispatch_functions
 
 aten = torch.ops.aten
@@ -112,12 +113,8 @@ Mode = Literal["real", "fake", "symbolic"]
 MODES: tuple[Mode, ...] = ("real", "fake", "symbolic")
 
 
-def calls(graph_module: torch.fx.GraphModule) -> list[object]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
-
-
 def _multiset(graph_module: torch.fx.GraphModule) -> collections.Counter[str]:
-    return collections.Counter(str(getattr(target, "__name__", target)) for target in calls(graph_module))
+    return collections.Counter(str(getattr(target, "__name__", target)) for target in targets_of(graph_module))
 
 
 def _run(program: Program, arguments: tuple[Any, ...]) -> tuple[list[Any], list[torch.Tensor | None]]:
@@ -163,7 +160,7 @@ def test_a_decomposition_table_is_used_above_autograd_too() -> None:
     """PX-03, PX-14"""
     table = {aten.linear.default: lambda x, weight, bias=None: x.matmul(weight.t())}
     graph_module = refimpl.make_fx(F.linear, decomposition_table=table, pre_dispatch=True)(_x(2, 3), _x(4, 3))
-    assert calls(graph_module) == [aten.t.default, aten.matmul.default]
+    assert targets_of(graph_module) == [aten.t.default, aten.matmul.default]
 
 
 def test_what_switches_gradients_is_a_node_with_no_value_that_dead_code_elimination_keeps() -> None:
@@ -196,7 +193,7 @@ def test_regions_side_by_side_are_told_apart_by_their_state() -> None:
         return a, b, x @ x
 
     graph_module = refimpl.make_fx(program, pre_dispatch=True)(_x(3, 3))
-    names = [str(getattr(target, "__name__", target)) for target in calls(graph_module)]
+    names = [str(getattr(target, "__name__", target)) for target in targets_of(graph_module)]
     region = ["_enter_autocast", "matmul.default", "_exit_autocast"]
     assert names == [*region, *region, "matmul.default"]
     assert [r.dtype for r in graph_module(_x(3, 3))] == [torch.bfloat16, torch.float16, torch.float32]
@@ -254,7 +251,7 @@ def test_a_tensor_that_is_made_to_require_gradients_does_so_in_the_graph() -> No
     graph_module = refimpl.make_fx(program, pre_dispatch=True)(_x(2), torch.ones(2))
     assert [result.requires_grad for result in graph_module(_x(2), torch.ones(2))] == [True] * 4
     twice, sets = aten.mul.Tensor, aten.requires_grad_.default
-    assert calls(graph_module) == [aten.detach.default, twice, sets, twice, sets, aten.sin.default]
+    assert targets_of(graph_module) == [aten.detach.default, twice, sets, twice, sets, aten.sin.default]
 
 
 BACKWARD = {
@@ -349,8 +346,8 @@ def test_the_inner_of_two_traces_is_invisible_to_the_outer(outer_pre_dispatch: b
 
     graph_module = refimpl.make_fx(outer, pre_dispatch=outer_pre_dispatch)(torch.ones(2))
     switch = torch._C._set_grad_enabled
-    assert calls(graph_module) == [aten.sin.default]
-    assert calls(inner[0]) == ([switch, aten.cos.default, switch] if inner_pre_dispatch else [aten.cos.default])
+    assert targets_of(graph_module) == [aten.sin.default]
+    assert targets_of(inner[0]) == ([switch, aten.cos.default, switch] if inner_pre_dispatch else [aten.cos.default])
 
 
 def test_a_trace_of_torch_around_ours_sees_nothing_of_it_and_goes_on() -> None:
@@ -360,8 +357,8 @@ def test_a_trace_of_torch_around_ours_sees_nothing_of_it_and_goes_on() -> None:
         inner.append(refimpl.make_fx(torch.cos, pre_dispatch=True)(torch.ones(2)))
         return F.linear(x, x)
 
-    assert calls(torch_make_fx(outer, pre_dispatch=True)(torch.ones(2, 2)))[-1] is aten.linear.default
-    assert calls(inner[0]) == [aten.cos.default]
+    assert targets_of(torch_make_fx(outer, pre_dispatch=True)(torch.ones(2, 2)))[-1] is aten.linear.default
+    assert targets_of(inner[0]) == [aten.cos.default]
 
 
 def test_other_function_modes_keep_their_place_while_ours_is_lifted_off() -> None:
@@ -390,7 +387,7 @@ def test_other_function_modes_keep_their_place_while_ours_is_lifted_off() -> Non
     assert stacks[0] == stacks[1]
     assert len(stacks[0]) == 3
     switch = torch._C._set_grad_enabled
-    assert calls(graph_module) == [aten.sin.default, switch, aten.cos.default, aten.add.Tensor, switch]
+    assert targets_of(graph_module) == [aten.sin.default, switch, aten.cos.default, aten.add.Tensor, switch]
     with without_pre_dispatch_functions() as mode:
         assert mode is None
 
@@ -404,10 +401,10 @@ def test_transforms_and_subclasses_are_recorded_as_they_arrive_below_autograd() 
 
     graph_module = refimpl.make_fx(program, pre_dispatch=True)(x)
     torch.testing.assert_close(graph_module(x + 1), program(x + 1))
-    assert calls(graph_module)[-1] is aten.matmul.default
+    assert targets_of(graph_module)[-1] is aten.matmul.default
 
     graph_module = refimpl.make_fx(lambda x: getattr(TwoTensor(x, -x).sin() + 1, "b"), pre_dispatch=True)(x)
-    assert calls(graph_module).count(aten.sin.default) == 2
+    assert targets_of(graph_module).count(aten.sin.default) == 2
     torch.testing.assert_close(graph_module(x + 1), (-x - 1).sin() + 1)
 
 
@@ -418,7 +415,7 @@ def test_another_dispatch_mode_around_the_trace_does_not_disturb_it() -> None:
 
     with Passing():
         graph_module = refimpl.make_fx(F.linear, pre_dispatch=True)(_x(2, 3), _x(4, 3))
-    assert calls(graph_module) == [aten.linear.default]
+    assert targets_of(graph_module) == [aten.linear.default]
 
 
 def test_a_module_traces_above_autograd_with_its_parameters_and_trains() -> None:
@@ -427,7 +424,7 @@ def test_a_module_traces_above_autograd_with_its_parameters_and_trains() -> None
     encoder = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     x = torch.randn(2, 3, 8)
     graph_module = refimpl.make_fx(encoder, pre_dispatch=True)(x)
-    assert aten.scaled_dot_product_attention.default in calls(graph_module)
+    assert aten.scaled_dot_product_attention.default in targets_of(graph_module)
     parameters = list(encoder.parameters())
     expected = torch.autograd.grad(encoder(x).sum(), parameters)
     torch.testing.assert_close(torch.autograd.grad(graph_module(x).sum(), parameters), expected)

@@ -16,14 +16,11 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 import refimpl
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.tests.graphs import targets_of
 
 MODES = ("real", "fake", "symbolic")
 Tensor = torch.Tensor
 aten = torch.ops.aten
-
-
-def _targets(graph_module: torch.fx.GraphModule) -> list[object]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
 
 
 # ----------------------------------------------------------------------------------------------------- subclasses
@@ -47,7 +44,7 @@ def test_a_subclass_made_along_the_way_desugars(mode: str) -> None:
         return z.a, z.b
 
     graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.randn(3, 4), torch.randn(3, 4))
-    assert _targets(graph_module) == [aten.sin.default] * 2 + [aten.add.Tensor] * 2 + [aten.mul.Tensor] * 2
+    assert targets_of(graph_module) == [aten.sin.default] * 2 + [aten.add.Tensor] * 2 + [aten.mul.Tensor] * 2
     size = 5 if mode == "symbolic" else 3
     x, y = torch.randn(size, 4), torch.randn(size, 4)
     torch.testing.assert_close(graph_module(x, y), program(x, y))
@@ -87,7 +84,7 @@ def test_a_subclass_goes_through_a_graph_of_its_parts_and_back(mode: str) -> Non
         return tuple(getattr(y, name) for name in y.__tensor_flatten__()[0])
 
     graph_module = refimpl.make_fx(on_parts, tracing_mode=mode)(*(getattr(two, name) for name in names))
-    assert _targets(graph_module).count(aten.mm.default) == 2
+    assert targets_of(graph_module).count(aten.mm.default) == 2
     result = TwoTensor(*graph_module(two.a, two.b))
     expected: Any = two @ two.t() + 1
     torch.testing.assert_close((result.a, result.b), (expected.a, expected.b))
@@ -101,7 +98,7 @@ def test_a_subclass_in_a_subclass_desugars_to_all_its_parts(mode: str) -> None:
         return outer.b.b
 
     graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.randn(3))
-    assert _targets(graph_module).count(aten.sin.default) == 4
+    assert targets_of(graph_module).count(aten.sin.default) == 4
     x = torch.randn(3)
     torch.testing.assert_close(graph_module(x), (x + 1).sin())
 
@@ -136,7 +133,7 @@ def test_an_op_that_writes_to_a_list_keeps_its_place(mode: str) -> None:
     graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.randn(3))
     graph_module.graph.eliminate_dead_code()
     graph_module.recompile()
-    assert aten._foreach_add_.Scalar in _targets(graph_module)
+    assert aten._foreach_add_.Scalar in targets_of(graph_module)
     x = torch.randn(3)
     torch.testing.assert_close(graph_module(x), program(x))
 
@@ -262,7 +259,7 @@ def test_a_member_of_an_enumeration_is_what_it_was_when_traced(mode: str) -> Non
         torch.ones(2), _Kind.A
     )
     assert graph_module(torch.ones(2), _Kind.A).tolist() == [2.0, 2.0]
-    assert _targets(graph_module) == [aten.add.Tensor]
+    assert targets_of(graph_module) == [aten.add.Tensor]
 
 
 @pytest.mark.parametrize("mode", ("fake", "symbolic"))

@@ -17,6 +17,7 @@ from torch.fx.experimental.symbolic_shapes import bind_symbols, eval_guards
 import refimpl
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.tests.graphs import targets_of
 
 aten = torch.ops.aten
 
@@ -25,23 +26,19 @@ def _trace(f: Callable[..., Any], *args: Any, **options: Any) -> torch.fx.GraphM
     return refimpl.make_fx(f, tracing_mode="symbolic", **options)(*args)
 
 
-def _targets(graph_module: torch.fx.GraphModule) -> list[Any]:
-    return [node.target for node in graph_module.graph.nodes if node.op == "call_function"]
-
-
 def _node(graph_module: torch.fx.GraphModule, target: object) -> torch.fx.Node:
     return next(node for node in graph_module.graph.nodes if node.target is target)
 
 
 def test_a_size_that_nothing_uses_has_no_node() -> None:
     """PX-08"""
-    assert _targets(_trace(lambda x: x + 1, torch.ones(3, 4))) == [aten.add.Tensor]
+    assert targets_of(_trace(lambda x: x + 1, torch.ones(3, 4))) == [aten.add.Tensor]
 
 
 def test_a_size_is_read_once_where_it_is_first_used() -> None:
     """PX-08, PX-12, PX-24"""
     graph_module = _trace(lambda x: (x.sin(), x.new_zeros(x.shape[0] * 2), x.view(x.shape[0], -1)), torch.ones(3, 4))
-    assert _targets(graph_module) == [
+    assert targets_of(graph_module) == [
         aten.sin.default, aten.sym_size.int, operator.mul, aten.new_zeros.default, aten.view.default
     ]  # fmt: skip
     assert _node(graph_module, aten.view.default).args[1] == [_node(graph_module, aten.sym_size.int), -1]
@@ -51,7 +48,7 @@ def test_strides_and_offsets_are_read_from_the_tensor_that_has_them() -> None:
     """PX-09"""
     x = torch.ones(8, 11)[3:, ::2]  # no two of its sizes, strides and offset are equal
     graph_module = _trace(lambda x: (x.stride(0) + x.stride(0), x.storage_offset() + x.sin().sum()), x)
-    assert [t for t in _targets(graph_module) if t in (aten.sym_stride.int, aten.sym_storage_offset.default)] == [
+    assert [t for t in targets_of(graph_module) if t in (aten.sym_stride.int, aten.sym_storage_offset.default)] == [
         aten.sym_storage_offset.default, aten.sym_stride.int
     ]  # fmt: skip
     y = torch.ones(20, 30)[5:, :28:2]
@@ -98,7 +95,7 @@ def test_a_number_that_folded_is_an_argument_as_it_is() -> None:
 def test_arithmetic_on_sizes_is_recorded_by_its_operators_and_times_one_is_not() -> None:
     """PX-32"""
     graph_module = _trace(lambda x: x.new_ones(x.shape[0] * 1 + 2), torch.ones(3))
-    assert _targets(graph_module) == [aten.sym_size.int, operator.add, aten.new_ones.default]
+    assert targets_of(graph_module) == [aten.sym_size.int, operator.add, aten.new_ones.default]
     assert not getattr(graph_module.shape_env, "guards")
     assert graph_module(torch.ones(6)).shape == (8,)
 
@@ -107,7 +104,7 @@ def test_kernels_compute_with_sizes_and_none_of_it_is_in_the_graph() -> None:
     """PX-29"""
     image, weight = torch.ones(2, 3, 8, 9), torch.ones(4, 3, 3, 3)
     graph_module = _trace(lambda x, w: F.conv2d(torch.cat([x, x]), w, padding=1), image, weight)
-    assert _targets(graph_module) == [aten.cat.default, aten.convolution.default]
+    assert targets_of(graph_module) == [aten.cat.default, aten.convolution.default]
 
 
 def test_nodes_of_numbers_are_told_from_nodes_of_tensors() -> None:
@@ -372,6 +369,6 @@ def test_a_deviation_of_what_a_mask_selects_asks_nothing_of_its_size(dim: int | 
 
     x, mask = torch.randn(6, 4), torch.tensor([True, False, True, True, False, True])
     graph_module = _trace(program, x, mask, decomposition_table=dict(refimpl.decomposition_table))
-    assert aten.std.correction not in _targets(graph_module)
+    assert aten.std.correction not in targets_of(graph_module)
     for selected in (mask, ~mask):
         torch.testing.assert_close(graph_module(x, selected), program(x, selected))
