@@ -16,7 +16,8 @@ from oracle.program import Call, Program
 from oracle.program.build import instantiate
 from oracle.subjects.base import CompileRequest, Subject
 from oracle.subjects.export import Export
-from oracle.subjects.registry import load, resolve
+from oracle.subjects.registry import resolve
+from oracle.tests.subject_programs import subject_of
 from oracle.verdict import Status, Verdict
 
 MODES = ("export", "export[strict=false]", "refimpl.export", "refimpl.export[strict=false]")
@@ -37,12 +38,6 @@ THROUGH = (
     "refimpl.export[decomposed=all,through=torch]",
     "refimpl.export[decomposed=functional,through=saved]",
 )
-
-
-def subject_of(name: str) -> Subject:
-    subject = load(resolve(name))
-    subject.reset()
-    return subject
 
 
 def verdict_of(program: Program, subject: Subject) -> Verdict:

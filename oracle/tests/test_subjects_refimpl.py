@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ from oracle.case import CaseOptions, EagerState, judge_subject
 from oracle.program import Call, Program
 from oracle.program.build import instantiate
 from oracle.subjects import refimpl as subjects
-from oracle.subjects.base import CompileRequest, Subject
-from oracle.subjects.registry import load, resolve
+from oracle.subjects.base import Subject
+from oracle.tests.subject_programs import Module, compiled_by, function, subject_of
 from oracle.verdict import Status
 
 COMPILED = ("refimpl.joint", "refimpl.partitioned", "refimpl.aot")
@@ -22,40 +21,9 @@ RUNGS = ("refimpl.functionalized", *COMPILED)
 CAPTURED = ("refimpl.capture", "refimpl.full")
 
 
-def subject_of(name: str) -> Subject:
-    subject = load(resolve(name))
-    subject.reset()
-    return subject
-
-
-def compiled(subject: Subject, target: Callable[..., Any], *args: Any, dynamic: bool | None = None) -> Any:
-    return subject.compile(CompileRequest(target=target, args=args, dynamic=dynamic))
-
-
-def function(x, bias=None, *, scale=2, tag="t"):
-    x.mul_(scale)
-    return {"sin": x.sin() + bias, "same": x, "more": (x.view(-1), tag, 3)}
-
-
-class Model(torch.nn.Module):
-    seen: torch.Tensor
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(3, 4)
-        self.norm = torch.nn.BatchNorm1d(4)
-        self.tied = self.linear.weight
-        self.register_buffer("seen", torch.zeros(3))
-
-    def forward(self, x: torch.Tensor, *, power: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-        self.seen.add_(x.detach().sum(0))
-        y = self.norm(self.linear(x)).sin() ** power
-        return y, (y @ self.tied).sum()
-
-
 @pytest.mark.parametrize("name", RUNGS)
 def test_a_function_with_keywords_mutates_and_aliases_as_in_eager(name: str) -> None:
-    run = compiled(subject_of(name), function, torch.ones(2, 3), torch.ones(3))
+    run = compiled_by(subject_of(name), function, torch.ones(2, 3), torch.ones(3))
     for seed in range(2):
         torch.manual_seed(seed)
         x, bias = torch.randn(2, 3), torch.randn(3)
@@ -71,9 +39,9 @@ def test_a_function_with_keywords_mutates_and_aliases_as_in_eager(name: str) -> 
 @pytest.mark.parametrize("name", RUNGS)
 def test_a_module_trains_as_in_eager(name: str) -> None:
     torch.manual_seed(0)
-    module = Model()
+    module = Module()
     expected_module = copy.deepcopy(module)
-    run = compiled(subject_of(name), module, torch.ones(5, 3))
+    run = compiled_by(subject_of(name), module, torch.ones(5, 3))
     for seed in range(2):
         torch.manual_seed(seed)
         x = torch.randn(5, 3, requires_grad=True)
@@ -96,7 +64,7 @@ def dropped(x):
 
 @pytest.mark.parametrize("name", RUNGS)
 def test_random_numbers_come_from_the_same_stream(name: str) -> None:
-    run = compiled(subject_of(name), dropped, torch.ones(8))
+    run = compiled_by(subject_of(name), dropped, torch.ones(8))
     for _ in range(2):  # compiling draws nothing either
         torch.manual_seed(3)
         actual = run(torch.ones(8))
@@ -109,7 +77,7 @@ def test_random_numbers_come_from_the_same_stream(name: str) -> None:
 @pytest.mark.parametrize("name", COMPILED)
 def test_it_counts_its_graphs_and_compiles_again_for_another_shape(name: str) -> None:
     subject = subject_of(name)
-    run = compiled(subject, torch.sin, torch.ones(3))
+    run = compiled_by(subject, torch.sin, torch.ones(3))
     for size in (3, 3, 4):
         run(torch.ones(size))
     assert subject.counters().graphs == 2
@@ -120,7 +88,7 @@ def test_it_counts_its_graphs_and_compiles_again_for_another_shape(name: str) ->
 @pytest.mark.parametrize("name", COMPILED)
 def test_dynamic_sizes_are_compiled_once(name: str) -> None:
     subject = subject_of(name)
-    run = compiled(subject, lambda x: x * 2, torch.ones(3), dynamic=True)
+    run = compiled_by(subject, lambda x: x * 2, torch.ones(3), dynamic=True)
     for size in (3, 4, 5):
         assert torch.equal(run(torch.ones(size)), torch.full((size,), 2.0))
     assert subject.counters().graphs == 1
@@ -166,7 +134,7 @@ def test_the_judge_sees_a_mutation_that_is_lost(monkeypatch: pytest.MonkeyPatch)
 
 def test_the_functional_graph_is_traced_at_every_call() -> None:
     subject = subject_of("refimpl.functionalized")
-    run = compiled(subject, torch.sin, torch.ones(3))
+    run = compiled_by(subject, torch.sin, torch.ones(3))
     for expected in (1, 2):
         run(torch.ones(3))
         assert subject.counters().graphs == expected
@@ -175,10 +143,10 @@ def test_the_functional_graph_is_traced_at_every_call() -> None:
 @pytest.mark.parametrize("name", CAPTURED)
 def test_capture_trains_a_module_of_several_sizes(name: str) -> None:
     torch.manual_seed(0)
-    module = Model()
+    module = Module()
     expected_module = copy.deepcopy(module)
     subject = subject_of(name)
-    run = compiled(subject, module, torch.ones(5, 3))
+    run = compiled_by(subject, module, torch.ones(5, 3))
     for size in (5, 6, 7, 9):
         x = torch.randn(size, 3)
         for outputs in (run(x, power=2.0), expected_module(x, power=2.0)):
@@ -222,10 +190,10 @@ EXPORTED = ("refimpl.export", "refimpl.export[strict=false]")
 @pytest.mark.parametrize("name", EXPORTED)
 def test_export_trains_a_module_of_several_sizes(name: str) -> None:
     torch.manual_seed(0)
-    module = Model()
+    module = Module()
     expected_module = copy.deepcopy(module)
     subject = subject_of(name)
-    run = compiled(subject, module, torch.ones(5, 3), dynamic=True)
+    run = compiled_by(subject, module, torch.ones(5, 3), dynamic=True)
     for size in (5, 6, 9):
         x = torch.randn(size, 3)
         for outputs in (run(x, power=2.0), expected_module(x, power=2.0)):

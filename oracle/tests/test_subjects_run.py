@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch.utils import _pytree as pytree
 
-from oracle.subjects.base import CompileRequest, Subject
-from oracle.subjects.registry import load, resolve
+from oracle.subjects.registry import resolve
+from oracle.tests.subject_programs import Module, compiled_by, function, subject_of
 
 COMPILED = ("dynamo", "aot_eager", "aot_eager_decomp_partition")
 TRACED = (
@@ -28,18 +27,6 @@ EXPORTED = ("export", "export[strict=false]")
 ALL = ("eager", "eager_fp64", *COMPILED, *TRACED, *EXPORTED)
 
 
-def _subject(name: str) -> Subject:
-    subject = load(resolve(name))
-    subject.reset()
-    return subject
-
-
-def _compile(
-    subject: Subject, target: Callable[..., Any], *args: Any, dynamic: bool | None = None, **kwargs: Any
-) -> Any:
-    return subject.compile(CompileRequest(target=target, args=args, kwargs=kwargs, dynamic=dynamic))
-
-
 def _assert_close(actual: Any, expected: Any) -> None:
     __tracebackhide__ = True
     actual_leaves, actual_spec = pytree.tree_flatten(actual)
@@ -53,35 +40,14 @@ def _assert_close(actual: Any, expected: Any) -> None:
             assert a == e
 
 
-def function(x, bias=None, *, scale=2, tag="t"):
-    x.mul_(scale)
-    return {"sin": x.sin() + bias, "same": x, "more": (x.view(-1), tag, 3)}
-
-
-class Module(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.linear = torch.nn.Linear(3, 4)
-        self.norm = torch.nn.BatchNorm1d(4)
-        self.tied = self.linear.weight
-        self.register_buffer("seen", torch.zeros(3))
-
-    seen: torch.Tensor
-
-    def forward(self, x: torch.Tensor, *, power: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
-        self.seen.add_(x.detach().sum(0))
-        y = self.norm(self.linear(x)).sin() ** power
-        return y, (y @ self.tied).sum()
-
-
 def dropped(x):
     return F.dropout(x, 0.5) * torch.rand(8)
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_function_with_keywords_mutates_and_aliases_as_in_eager(name: str) -> None:
-    subject = _subject(name)
-    compiled = _compile(subject, function, torch.ones(2, 3), torch.ones(3), scale=5)
+    subject = subject_of(name)
+    compiled = compiled_by(subject, function, torch.ones(2, 3), torch.ones(3), scale=5)
     for seed in range(2):
         torch.manual_seed(seed)
         x, bias = torch.randn(2, 3), torch.randn(3)
@@ -104,7 +70,7 @@ def test_a_module_trains_as_in_eager(name: str) -> None:
     torch.manual_seed(0)
     module = Module()
     expected_module = copy.deepcopy(module)
-    compiled = _compile(_subject(name), module, torch.ones(5, 3))
+    compiled = compiled_by(subject_of(name), module, torch.ones(5, 3))
     for seed in range(2):
         torch.manual_seed(seed)
         x = torch.randn(5, 3, requires_grad=True)
@@ -124,7 +90,7 @@ def test_a_module_trains_as_in_eager(name: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name in ALL if resolve(name).rng == "eager"])
 def test_random_numbers_come_from_the_same_stream(name: str) -> None:
-    compiled = _compile(_subject(name), dropped, torch.ones(8))
+    compiled = compiled_by(subject_of(name), dropped, torch.ones(8))
     for seed in range(2):
         torch.manual_seed(seed)
         actual = compiled(torch.ones(8))
@@ -139,8 +105,8 @@ def test_other_shapes_and_values_are_no_surprise(name: str) -> None:
     def program(x, n):
         return x.reshape(-1, x.shape[0]) * n
 
-    subject = _subject(name)
-    compiled = _compile(subject, program, torch.ones(2, 3), 2)
+    subject = subject_of(name)
+    compiled = compiled_by(subject, program, torch.ones(2, 3), 2)
     for shape, n in (((2, 3), 2), ((3, 4), 2), ((3, 4), 5), ((2, 3), 2)):
         x = torch.randn(shape)
         torch.testing.assert_close(compiled(x, n), program(x, n))
@@ -151,7 +117,7 @@ def test_other_shapes_and_values_are_no_surprise(name: str) -> None:
 @pytest.mark.parametrize("name", [*COMPILED, *TRACED, *EXPORTED])
 def test_train_and_eval_are_told_apart(name: str) -> None:
     module = torch.nn.Sequential(torch.nn.Dropout(1.0))
-    compiled = _compile(_subject(name), module, torch.ones(3))
+    compiled = compiled_by(subject_of(name), module, torch.ones(3))
     assert compiled(torch.ones(3)).tolist() == [0, 0, 0]
     module.eval()
     assert compiled(torch.ones(3)).tolist() == [1, 1, 1]
@@ -162,7 +128,7 @@ def test_an_exception_reaches_the_caller(name: str) -> None:
     def program(x):
         return x @ x
 
-    compiled = _compile(_subject(name), program, torch.ones(2, 3))
+    compiled = compiled_by(subject_of(name), program, torch.ones(2, 3))
     with pytest.raises(Exception, match=r"(?s)mat1|mat2|shape|size|reduction dim"):
         compiled(torch.ones(2, 3))
 
@@ -175,8 +141,8 @@ def test_graphs_breaks_and_recompiles_are_counted(name: str) -> None:
             torch._dynamo.graph_break()
         return x.cos()
 
-    subject = _subject(name)
-    compiled = _compile(subject, program, torch.ones(2), dynamic=False)
+    subject = subject_of(name)
+    compiled = compiled_by(subject, program, torch.ones(2), dynamic=False)
     compiled(torch.ones(2))
     counters = subject.counters()
     assert (counters.graphs, counters.graph_breaks, counters.recompiles) == (1, 0, 0)
@@ -192,17 +158,17 @@ def test_graphs_breaks_and_recompiles_are_counted(name: str) -> None:
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_a_skipped_program_shows_zero_graphs(name: str) -> None:
-    subject = _subject(name)
+    subject = subject_of(name)
     skipped = torch._dynamo.disable(lambda x: x + 1)
-    compiled = _compile(subject, lambda x: skipped(x), torch.ones(2))
+    compiled = compiled_by(subject, lambda x: skipped(x), torch.ones(2))
     assert compiled(torch.ones(2)).tolist() == [2, 2]
     assert subject.counters().graphs == 0
 
 
 @pytest.mark.parametrize("name", COMPILED)
 def test_a_long_call_plan_stays_compiled(name: str) -> None:
-    subject = _subject(name)
-    compiled = _compile(subject, lambda x: x + 1, torch.ones(2), dynamic=False)
+    subject = subject_of(name)
+    compiled = compiled_by(subject, lambda x: x + 1, torch.ones(2), dynamic=False)
     for n in range(2, 22):  # torch's own limit is 8
         compiled(torch.ones(n))
     assert subject.counters().graphs == 20
@@ -210,7 +176,7 @@ def test_a_long_call_plan_stays_compiled(name: str) -> None:
 
 def test_compile_failures_are_not_suppressed() -> None:
     torch._dynamo.config.suppress_errors = True
-    subject = _subject("dynamo")
+    subject = subject_of("dynamo")
     assert torch._dynamo.config.suppress_errors is False
     assert subject.counters().graphs == 0
 
@@ -220,7 +186,7 @@ def test_tracing_leaves_inputs_module_and_generator_alone(name: str) -> None:
     module = Module().train()
     before = copy.deepcopy(module.state_dict())
     x = torch.ones(5, 3)
-    compiled = _compile(_subject(name), module, x)
+    compiled = compiled_by(subject_of(name), module, x)
     torch.manual_seed(0)
     compiled(x)
     after = module.state_dict()
@@ -238,7 +204,7 @@ def test_a_grad_mode_is_traced_on_its_own(name: str) -> None:
             return w.add_(1) * 1
         return w * 3
 
-    compiled = _compile(_subject(name), step, weight)
+    compiled = compiled_by(subject_of(name), step, weight)
     assert compiled(weight).tolist() == [3, 3, 3]
     with torch.no_grad():
         assert compiled(weight).tolist() == [2, 2, 2]
@@ -247,14 +213,14 @@ def test_a_grad_mode_is_traced_on_its_own(name: str) -> None:
 
 @pytest.mark.parametrize("name", TRACED)
 def test_what_a_trace_cannot_return_is_an_error(name: str) -> None:
-    compiled = _compile(_subject(name), lambda x: iter([x]), torch.ones(2))
+    compiled = compiled_by(subject_of(name), lambda x: iter([x]), torch.ones(2))
     with pytest.raises(TypeError, match="cannot return a"):
         compiled(torch.ones(2))
 
 
 def test_one_inductor_program() -> None:
-    subject = _subject("inductor[options.fallback_random=true]")
-    compiled = _compile(subject, lambda x: x.sin() + 1, torch.ones(4))
+    subject = subject_of("inductor[options.fallback_random=true]")
+    compiled = compiled_by(subject, lambda x: x.sin() + 1, torch.ones(4))
     torch.testing.assert_close(compiled(torch.ones(4)), torch.ones(4).sin() + 1)
     assert subject.counters().graphs == 1
 
@@ -263,14 +229,14 @@ def test_eager_fp64_is_closer_to_the_truth_than_eager() -> None:
     def program(x):
         return (x + 1e8) - 1e8
 
-    compiled = _compile(_subject("eager_fp64"), program, torch.ones(3))
+    compiled = compiled_by(subject_of("eager_fp64"), program, torch.ones(3))
     result = compiled(torch.full((3,), 0.25))
     assert (result.dtype, result.tolist()) == (torch.float32, [0.25] * 3)
     assert program(torch.full((3,), 0.25)).tolist() == [0.0] * 3
 
 
 def test_eager_fp64_runs_as_it_is_what_depends_on_the_dtype() -> None:
-    compiled = _compile(_subject("eager_fp64"), lambda x: x.view(torch.int32), torch.ones(3))
+    compiled = compiled_by(subject_of("eager_fp64"), lambda x: x.view(torch.int32), torch.ones(3))
     assert compiled(torch.ones(3)).tolist() == torch.ones(3).view(torch.int32).tolist()
 
 
@@ -280,7 +246,7 @@ def test_eager_fp64_keeps_repeated_outputs_views_and_strides() -> None:
         y = x * 2
         return y, y, y.t()[1:], z, torch.view_as_real(z), y.expand(2, *y.shape), z.conj(), torch.fft.ifft(y)
 
-    compiled = _compile(_subject("eager_fp64"), program, torch.ones(2, 3))
+    compiled = compiled_by(subject_of("eager_fp64"), program, torch.ones(2, 3))
     y, again, view, z, real, expanded, *_ = result = compiled(torch.arange(6.0).view(2, 3))
     _assert_close(result, program(torch.arange(6.0).view(2, 3)))
     assert y is again
@@ -292,8 +258,8 @@ def test_eager_fp64_keeps_repeated_outputs_views_and_strides() -> None:
 @pytest.mark.parametrize("name", EXPORTED)
 @pytest.mark.parametrize("count", [1, 2])
 def test_a_function_is_exported_with_sizes_that_vary(name: str, count: int) -> None:
-    subject = _subject(name)
-    compiled = _compile(subject, lambda *tensors: sum(tensors) * 2, *[torch.ones(3)] * count, dynamic=True)
+    subject = subject_of(name)
+    compiled = compiled_by(subject, lambda *tensors: sum(tensors) * 2, *[torch.ones(3)] * count, dynamic=True)
     for size in (3, 5):
         assert compiled(*[torch.ones(size)] * count).tolist() == [2.0 * count] * size
     assert subject.counters().graphs == 1
@@ -304,8 +270,8 @@ def test_export_closes_over_what_it_does_not_take(name: str) -> None:
     def program(x, dtype, *, options):
         return x.to(dtype) + options["by"], options["device"]
 
-    subject = _subject(name)
-    compiled = _compile(subject, lambda x, dtype, **more: program(x, dtype, **more)[0], torch.ones(2))
+    subject = subject_of(name)
+    compiled = compiled_by(subject, lambda x, dtype, **more: program(x, dtype, **more)[0], torch.ones(2))
     for dtype in (torch.float64, torch.int32, torch.float64):
         result = compiled(torch.ones(2), dtype, options={"by": 2, "device": torch.device("cpu")})
         assert (result.dtype, result.tolist()) == (dtype, [3, 3])
