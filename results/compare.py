@@ -27,7 +27,7 @@ from results.queries import ComparedRow, bias_findings, compared_rows, measured_
 from results.render import TextTable, number, ratio, seconds, shorten
 from results.report import groups_table
 from results.speed import Judgement, SpeedVerdict, Word
-from results.speed.of_records import COUNTS, Judgements, Measured, judge_measurements
+from results.speed.of_records import COUNTS, LEAST_SECONDS, Judgements, Measured, judge_measurements
 from results.statistics import Estimate, geomean, sign_test
 from results.store import RunInfo, Store
 from results.tables import NOT_COMPARABLE, frame
@@ -189,7 +189,7 @@ def compare(
         head_run=head_run,
         head_table=lambda: frame(head),
         new_bias=tuple(finding for finding in find_bias(head) if finding.key not in known),
-        measured=lambda: (_measured(base), _measured(head), [_measured(run) for run in history]),
+        measured=lambda _: (_measured(base), _measured(head), [_measured(run) for run in history]),
     )
 
 
@@ -200,9 +200,9 @@ def compare_runs(
     found = bias_findings(head, head_run)
     known = {finding.key for finding in bias_findings(base, base_run)} if found else set()
 
-    def measured() -> _AllMeasured:
-        past: list[Measured] = [measured_rows(base, run) for run in history]
-        return measured_rows(base, base_run), measured_rows(head, head_run), past
+    def measured(case_ids: Sequence[str]) -> _AllMeasured:
+        past: list[Measured] = [measured_rows(base, run, case_ids) for run in history]
+        return measured_rows(base, base_run, case_ids), measured_rows(head, head_run, case_ids), past
 
     return _comparison(
         compared_rows(base, base_run),
@@ -227,7 +227,8 @@ def _rows(records: Iterable[Record]) -> list[ComparedRow]:
             ordinal=ordinal,
             status=record.verdict.status.value,
             symptom=record.verdict.symptom,
-            is_measured=(record.measurements.speedup, record.measurements.compile_cold_s) != (None, None),
+            is_timed=record.measurements.speedup is not None and not math.isnan(record.measurements.speedup),
+            compile_cold_s=record.measurements.compile_cold_s,
             graph_breaks=record.measurements.graph_breaks,
             recompiles=record.measurements.recompiles,
         )
@@ -276,7 +277,7 @@ def _comparison(
     head_run: RunInfo,
     head_table: Callable[[], pd.DataFrame],
     new_bias: tuple[BiasFinding, ...],
-    measured: Callable[[], _AllMeasured],
+    measured: Callable[[Sequence[str]], _AllMeasured],
 ) -> Comparison:
     counts: Counter[ChangeKind] = Counter()
     changed: list[_Pair] = []
@@ -284,7 +285,7 @@ def _comparison(
     for old, new in _side_by_side(base, head):
         if old is not None and new is not None and old.status == new.status == _PASS:
             counts[ChangeKind.UNCHANGED] += 1
-            if (old.is_measured and new.is_measured) or old.counts != new.counts:
+            if (old.is_timed and new.is_timed) or old.counts != new.counts or _may_differ(old, new):
                 both.append((old.ordinal, old.case_id))
             continue
         kind = _kind(old, new)
@@ -293,7 +294,7 @@ def _comparison(
             changed.append((old, new))
     changes = [_case_change(old, new) for old, new in sorted(changed, key=_planned_order)]
     case_ids = [case_id for _, case_id in sorted(both)]
-    olds, news, past = measured() if case_ids else ({}, {}, [])
+    olds, news, past = measured(case_ids) if case_ids else ({}, {}, [])
     olds, news = ({case_id: run[case_id] for case_id in case_ids} for run in (olds, news))
     judged = judge_measurements(olds, news, past)
     speed = judged.quantities["speed"]
@@ -316,6 +317,12 @@ def _comparison(
         environment=_environment_changes(base_run.environment, head_run.environment),
         new_bias=new_bias,
     )
+
+
+def _may_differ(old: ComparedRow, new: ComparedRow) -> bool:
+    """Whether the compile times differ by as much as a verdict needs: reading all measurements of a large run takes long."""
+    seconds = old.compile_cold_s, new.compile_cold_s
+    return seconds[0] is not None and seconds[1] is not None and abs(seconds[1] - seconds[0]) >= LEAST_SECONDS
 
 
 def _new_failures(changes: Iterable[CaseChange], head_table: Callable[[], pd.DataFrame]) -> tuple[FindingGroup, ...]:

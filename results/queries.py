@@ -26,6 +26,7 @@ from results.tables import DTYPES
 FINDINGS: Final = tuple(status.value for status in Status if status.is_finding)
 _KINDS: Final = {column.name: column.kind for column in FLAT_COLUMNS}
 _BLOCK: Final = 5000  # rows that are fetched at once
+_MOST_PARAMETERS: Final = 500  # case ids in one query: databases limit the number of parameters
 
 # Columns by which findings are grouped and listed.
 NARROW: Final = (
@@ -246,7 +247,8 @@ class ComparedRow(NamedTuple):
     ordinal: int  # planned order
     status: str
     symptom: str
-    is_measured: bool = False  # whether a speed or a compile time was measured
+    is_timed: bool = False
+    compile_cold_s: float | None = None
     graph_breaks: int | None = None
     recompiles: int | None = None
 
@@ -267,7 +269,8 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
                 CASES.c.ordinal,
                 sa.func.coalesce(RECORDS.c.status, absent.status.value),
                 sa.case((RECORDS.c.status.is_(None), absent.symptom), else_=RECORDS.c.symptom),
-                sa.or_(RECORDS.c.speedup.is_not(None), RECORDS.c.compile_cold_s.is_not(None)),
+                RECORDS.c.speedup.is_not(None),
+                RECORDS.c.compile_cold_s,
                 RECORDS.c.graph_breaks,
                 RECORDS.c.recompiles,
             )
@@ -282,12 +285,20 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
 _MEASURED: Final = tuple(column for column in RECORD_COLUMNS if column.section == "measurements")
 
 
-def measured_rows(store: Store, run: RunInfo) -> dict[str, Measurements]:
-    """What was measured of the passing cases, by case id."""
+def measured_rows(store: Store, run: RunInfo, others: Sequence[str] = ()) -> dict[str, Measurements]:
+    """What was measured of the passing cases that were timed, and of `others` among the passing ones, by case id."""
+    found = _measured_rows(store, run, RECORDS.c.speedup.is_not(None))
+    left = [case_id for case_id in others if case_id not in found]
+    for first in range(0, len(left), _MOST_PARAMETERS):
+        found |= _measured_rows(store, run, CASES.c.case_id.in_(left[first : first + _MOST_PARAMETERS]))
+    return found
+
+
+def _measured_rows(store: Store, run: RunInfo, condition: sa.ColumnElement[bool]) -> dict[str, Measurements]:
     query = (
         sa.select(CASES.c.case_id, RECORDS.c.extra, RECORDS.c.nan_columns, *(RECORDS.c[c.name] for c in _MEASURED))
         .join_from(CASES, RECORDS, SAME_CASE)
-        .where(*_planned(run), RECORDS.c.status == Status.PASS.value)
+        .where(*_planned(run), RECORDS.c.status == Status.PASS.value, condition)
     )
     found: dict[str, Measurements] = {}
     with store.reading() as connection:

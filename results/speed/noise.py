@@ -94,7 +94,8 @@ def within_runs(case: SpeedCase) -> Variance:
     for run in (*case.history, case.base, case.head):
         costs = centres(run)
         if len(costs) > 1:
-            squares += statistics.variance(costs) * (len(costs) - 1)
+            mean = statistics.fmean(costs)
+            squares += sum((cost - mean) ** 2 for cost in costs)
             freedom += len(costs) - 1
     return Variance(value=max(SMALLEST, squares / freedom) if freedom else 0.0, freedom=float(freedom))
 

@@ -34,7 +34,7 @@ RESOLUTION: Final[Mapping[Quantity, float]] = {
 COUNTS: Final[Mapping[Count, str]] = {"graph breaks": "graph_breaks", "recompiles": "recompiles", "kernels": "kernels"}
 _ASSUMED: Final[Mapping[Quantity, Variance]] = {"compile time": Variance(value=0.25**2, freedom=4.0)}
 _LEAST_BYTES: Final = 1 << 20  # peaks below are the allocator's
-_LEAST_SECONDS: Final = 0.05  # changes of a compile time below are nobody's concern
+LEAST_SECONDS: Final = 0.05  # changes of a compile time below are nobody's concern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +114,6 @@ def _memory(measured: Measurements) -> Run:
 def _with_least_seconds(verdict: SpeedVerdict, case: SpeedCase) -> SpeedVerdict:
     """The verdict on a compile time, which is the same if it changed by a moment only."""
     base, head = centres(case.base), centres(case.head)
-    if not verdict.word.is_change or abs(math.exp(fmean(head)) - math.exp(fmean(base))) >= _LEAST_SECONDS:
+    if not verdict.word.is_change or abs(math.exp(fmean(head)) - math.exp(fmean(base))) >= LEAST_SECONDS:
         return verdict
-    return replace(verdict, word=Word.SAME, reason=f"{verdict.reason}, but less than {_LEAST_SECONDS} s")
+    return replace(verdict, word=Word.SAME, reason=f"{verdict.reason}, but less than {LEAST_SECONDS} s")

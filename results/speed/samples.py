@@ -44,7 +44,7 @@ class SpeedCase:
 
 def centres(run: Run) -> list[float]:
     """The median cost of each process that has finite ones."""
-    medians = [statistics.median(process) for process in run if process]
+    medians = [process[0] if len(process) == 1 else statistics.median(process) for process in run if process]
     return [median for median in medians if math.isfinite(median)]
 
 
