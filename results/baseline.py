@@ -137,6 +137,11 @@ def _malformed(path: Path, line: int, seen: str, expected: str) -> UsageError:
 
 def write_baseline(path: Path, entries: Iterable[AcceptedFailure]) -> None:
     """Write the sorted file atomically. Raises UsageError for text that does not fit in a line, and for I/O errors."""
+    write_atomically(path, baseline_text(path, entries))
+
+
+def baseline_text(path: Path, entries: Iterable[AcceptedFailure]) -> str:
+    """The text of the sorted file. Raises UsageError for an entry that does not fit in a line."""
     lines = []
     for entry in sorted(entries, key=lambda entry: entry.case_id):
         line = entry.to_line()
@@ -147,7 +152,7 @@ def write_baseline(path: Path, entries: Iterable[AcceptedFailure]) -> None:
                 do="rename the program",
             )
         lines.append(line + "\n")
-    write_atomically(path, _HEADER + "".join(lines))
+    return _HEADER + "".join(lines)
 
 
 def updated_baseline(

@@ -1,14 +1,17 @@
 """The commands `torch-oracle show | compare | gate | export | merge | push | migrate`, as typer functions.
 
-Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed). Bad input raises UsageError, which the command line prints.
+Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed), 4 a gate whose run measured nothing. Bad input raises
+UsageError, which the command line prints.
 """
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import json
+import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import date, datetime, timedelta, timezone
@@ -20,9 +23,10 @@ from rich.console import Console
 
 from oracle.errors import UsageError
 from oracle.records import Record
+from oracle.verdict import Status
 from results import compare as comparing
 from results import gate as gating
-from results.baseline import is_acceptable, read_baseline, updated_baseline, write_baseline
+from results.baseline import baseline_text, is_acceptable, read_baseline, updated_baseline, write_baseline
 from results.bias import find_bias
 from results.engine import Location
 from results.export import FORMATS, format_of
@@ -138,37 +142,98 @@ def gate(
     update: Annotated[
         bool, typer.Option("--update", help="Rewrite the baseline to accept exactly what fails now.")
     ] = False,
-    expires_days: Annotated[int, typer.Option(help="With --update: days that new lines hold.")] = 30,
+    suggest: Annotated[
+        bool, typer.Option("--suggest", help="Print what --update would change, as a patch, and write nothing.")
+    ] = False,
+    expires_days: Annotated[int, typer.Option(help="With --update or --suggest: days that new lines hold.")] = 30,
+    base: Annotated[
+        str | None, typer.Option(metavar="DB[#RUN]", help="Run to compare speed and compile time with.")
+    ] = None,
+    slower: Annotated[float | None, typer.Option(help="With --base: percent that a case may be slower.")] = None,
+    compile_slower: Annotated[
+        float | None, typer.Option(help="With --base: percent that a cold compilation may take longer.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Exit 0 if a run fails in exactly the accepted ways, 1 otherwise. A planned case without a record fails."""
+    """Exit 0 if a run fails in exactly the accepted ways, 1 otherwise, 4 if it measured nothing.
+
+    A planned case without a record fails.
+    """
     if expires_days < 1:
         raise UsageError(seen=f"--expires-days {expires_days}", expected="at least 1", do="name a number of days")
+    budgets = gating.Budgets(speed=slower, compile_time=compile_slower)
+    _check_budgets(base, slower, compile_slower)
     today = datetime.now(timezone.utc).date()
+    expires = today + timedelta(days=expires_days)
+    comparison = None
     with Store.open(db, create=False, read_only=True) as store:
         info = store.run(run)
         records = list(store.records(info.run_id, with_missing=True))
+        if base is not None:
+            with _opened(base) as (base_store, base_run):
+                comparison = comparing.compare_runs(
+                    base_store, store, base_run=base_run, head_run=info, history=_history(base_store, base_run)
+                )
+    if suggest:
+        sys.stdout.write(_suggested(baseline, info, records, expires=expires))
+        return
     if update:
-        _update_baseline(baseline, info, records, expires=today + timedelta(days=expires_days))
-    report = gating.gate(records, read_baseline(baseline), run=info, today=today)
+        _update_baseline(baseline, info, records, expires=expires)
+    report = gating.gate(
+        records, read_baseline(baseline), run=info, today=today, comparison=comparison, budgets=budgets
+    )
     if as_json:
         _write_json(report.to_json())
     else:
         show_tables(Console(), gating.tables_of(report))
+    if not report.has_measured:
+        raise typer.Exit(gating.MEASURED_NOTHING)
     raise typer.Exit(int(not report.is_open))
+
+
+def _check_budgets(base: str | None, slower: float | None, compile_slower: float | None) -> None:
+    given = {"--slower": slower, "--compile-slower": compile_slower}
+    for name, percent in given.items():
+        if percent is not None and not 0 <= percent < math.inf:
+            raise UsageError(seen=f"{name} {percent}", expected="a percentage from 0", do="such as 5")
+    if (base is None) != (slower is None and compile_slower is None):
+        seen = f"--base {base} without a budget" if base is not None else "a budget without --base"
+        raise UsageError(
+            seen=seen, expected="a base run and --slower or --compile-slower", do="add --base DB#RUN --slower 5"
+        )
+
+
+def _suggested(path: Path, run: RunInfo, records: list[Record], *, expires: date) -> str:
+    """The patch that `--update` would make; "" if the baseline is right."""
+    _check_updatable(run, gating.failing(records), "--suggest")
+    accepted = read_baseline(path) if path.exists() else {}
+    new = baseline_text(path, updated_baseline(accepted, gating.failing(records), expires=expires))
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    name = path.as_posix()
+    lines = difflib.unified_diff(
+        old.splitlines(keepends=True),
+        new.splitlines(keepends=True),
+        fromfile=f"a/{name}" if old else "/dev/null",
+        tofile=f"b/{name}",
+    )
+    return "".join(lines)
 
 
 def _update_baseline(path: Path, run: RunInfo, records: list[Record], *, expires: date) -> None:
     failing = gating.failing(records)
+    _check_updatable(run, failing, "--update")
+    accepted = read_baseline(path) if path.exists() else {}
+    write_baseline(path, updated_baseline(accepted, failing, expires=expires))
+
+
+def _check_updatable(run: RunInfo, failing: Mapping[str, Status], option: str) -> None:
     if not run.is_complete or not all(map(is_acceptable, failing.values())):
         left = run.planned - run.recorded
         raise UsageError(
-            seen=f"--update from run {run.run_id} ({run.state}), {left} of whose {run.planned} cases have no record",
+            seen=f"{option} from run {run.run_id} ({run.state}), {left} of whose {run.planned} cases have no record",
             expected="a complete run: an unfinished one would drop lines that still hold",
             do="finish it with `torch-oracle sweep --resume`, then update; the baseline was left as it is",
         )
-    accepted = read_baseline(path) if path.exists() else {}
-    write_baseline(path, updated_baseline(accepted, failing, expires=expires))
 
 
 def export(

@@ -3,22 +3,29 @@
 A new failure closes the gate. So does a line of the baseline whose case no longer fails or has become a known issue of the
 ledger: otherwise the line would hide the next failure of that case. A planned case without a record is a failure, and a run that
 was stopped is one problem, however many cases are left. Known issues do not close the gate.
+
+With budgets the gate also compares speed and compile time with a base run: a case that became slower, by the verdict of
+`results.speed` and by more than its budget, closes it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from oracle.records import Record
 from oracle.verdict import Status
 from results.baseline import UNREVIEWED, AcceptedFailure
-from results.render import TextTable, shorten
+from results.compare import Comparison
+from results.render import TextTable, seconds, shorten
 from results.store import RunInfo
+from results.tables import NOT_COMPARABLE
+
+MEASURED_NOTHING: Final = 4  # exit code
 
 
 class ProblemKind(str, Enum):
@@ -32,6 +39,9 @@ class ProblemKind(str, Enum):
     NOT_COMPARED = "accepted, but not compared any more"
     EXPIRED = "acceptance expired"
     UNKNOWN = "accepted, but not planned"
+    SLOWER = "slower than the budget allows"
+    COMPILES_SLOWER = "compiles slower than the budget allows"
+    NOT_MEASURED = "speed not measured well enough"
     INCOMPLETE = "incomplete run"
 
 
@@ -46,6 +56,14 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budgets:
+    """How much slower than in a base run a case may be, in percent; None for no limit."""
+
+    speed: float | None = None  # time of a call, relative to eager's
+    compile_time: float | None = None  # time of a cold compilation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
     """Result of the gate, which is open if there are no problems."""
 
@@ -55,6 +73,13 @@ class GateReport:
     unreviewed: int  # those with the reason "unreviewed"
     known: int  # number of cases with status `known`
     gone: tuple[str, ...]  # cases that agree although the ledger says that they differ
+    compared: int  # number of cases whose results were compared
+    timed: int | None = None  # with budgets: number of cases timed in both runs
+
+    @property
+    def has_measured(self) -> bool:
+        """Whether anything was compared, and timed where budgets ask for it: an empty run proves nothing."""
+        return self.compared > 0 and self.timed != 0
 
     @property
     def is_open(self) -> bool:
@@ -70,14 +95,25 @@ class GateReport:
             "unreviewed": self.unreviewed,
             "known": self.known,
             "gone": list(self.gone),
+            "compared": self.compared,
+            "timed": self.timed,
             "problems": [{**asdict(problem), "kind": problem.kind.value} for problem in self.problems],
         }
 
 
 def gate(
-    records: Iterable[Record], accepted: Mapping[str, AcceptedFailure], *, run: RunInfo, today: date
+    records: Iterable[Record],
+    accepted: Mapping[str, AcceptedFailure],
+    *,
+    run: RunInfo,
+    today: date,
+    comparison: Comparison | None = None,
+    budgets: Budgets = Budgets(),
 ) -> GateReport:
-    """Compare a run with the baseline. `records` come from `Store.records(run, with_missing=True)`."""
+    """Compare a run with the baseline. `records` come from `Store.records(run, with_missing=True)`.
+
+    comparison: of the run with a base run, for `budgets`.
+    """
     problems: list[Problem] = []
     if run.state == "planning":
         # Its records do not matter, since it is unknown which cases it would have had.
@@ -106,6 +142,8 @@ def gate(
         if entry.case_id not in planned:
             message = "no such case in the run: renamed, removed, or not selected"
             problems.append(Problem(kind=ProblemKind.UNKNOWN, case_id=entry.case_id, message=message, line=entry.line))
+    if comparison is not None:
+        problems += _over_budget(comparison, budgets)
     order = list(ProblemKind)
     return GateReport(
         run=run,
@@ -114,7 +152,28 @@ def gate(
         unreviewed=sum(entry.reason == UNREVIEWED for entry in holding),
         known=statuses[Status.KNOWN],
         gone=tuple(record.case_id for record in records if record.verdict.status is Status.XPASS),
+        compared=sum(count for status, count in statuses.items() if status not in _NOTHING_SEEN),
+        timed=None if comparison is None else comparison.timed_in_both,
     )
+
+
+_NOTHING_SEEN: Final = NOT_COMPARABLE | {Status.MISSING}
+
+
+def _over_budget(comparison: Comparison, budgets: Budgets) -> Iterator[Problem]:
+    if budgets.speed is not None and comparison.speed_invalid:
+        yield Problem(kind=ProblemKind.NOT_MEASURED, case_id="", message=comparison.speed_invalid)
+    for change in comparison.speed:
+        slower = 100 * (1 / change.change - 1)
+        if budgets.speed is not None and slower > budgets.speed:
+            message = f"{slower:.1f} % slower than in {comparison.base.run_id}, allowed {budgets.speed:g} %"
+            yield Problem(kind=ProblemKind.SLOWER, case_id=change.case_id, message=message)
+    for change in comparison.compile_time:
+        slower = 100 * (change.head_s / change.base_s - 1)
+        if budgets.compile_time is not None and slower > budgets.compile_time:
+            message = f"{seconds(change.head_s)} and {seconds(change.base_s)} in {comparison.base.run_id}: "
+            message += f"{slower:.0f} % more, allowed {budgets.compile_time:g} %"
+            yield Problem(kind=ProblemKind.COMPILES_SLOWER, case_id=change.case_id, message=message)
 
 
 def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Problem | None:
@@ -156,6 +215,11 @@ def tables_of(report: GateReport) -> list[TextTable]:
         note += f", {report.unreviewed} of them unreviewed"
     if report.known:
         note += f"; {report.known} differ as known issues say"
+    if report.timed is not None:
+        note += f"; {report.timed} timed in both runs"
+    if not report.has_measured:
+        what = "compared" if report.compared == 0 else "timed in both runs"
+        note += f"\nnothing was {what}, so this run says nothing (exit code {MEASURED_NOTHING})"
     if report.gone:
         note += f"\nagree although a known issue says that they differ, so its entry can go: {', '.join(report.gone)}"
     title = "gate: open" if report.is_open else f"gate: closed ({len(rows)})"

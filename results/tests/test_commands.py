@@ -305,6 +305,55 @@ def test_gate_without_a_baseline_or_with_a_bad_one_is_a_usage_error(base: Path, 
         run("gate", "--db", base, "--baseline", tmp_path / "a.txt", "--update", "--expires-days", "0")
 
 
+def test_gate_suggests_a_patch_that_makes_the_baseline_what_update_would(base: Path, tmp_path: Path):
+    baseline = tmp_path / "accepted.txt"
+    baseline.write_text("# ours\nopinfo/gone@inductor | fail_grad | rounding | - | expires never\n")
+    before = baseline.read_text()
+    patch = run("gate", "--db", base, "--baseline", baseline, "--suggest")
+    assert baseline.read_text() == before
+    assert "-opinfo/gone@inductor" in patch
+    updated = tmp_path / "updated.txt"
+    run("gate", "--db", base, "--baseline", updated, "--update")
+    subprocess.run(["git", "apply", "--unsafe-paths", "-p1", "-"], input=patch, text=True, check=True, cwd="/")
+    assert baseline.read_text() == updated.read_text()
+    assert run("gate", "--db", base, "--baseline", baseline, "--suggest") == ""
+
+
+def test_a_gate_that_measured_nothing_has_its_own_exit_code(tmp_path: Path):
+    baseline = tmp_path / "accepted.txt"
+    baseline.write_text("")
+    skipped = [fabricate.record(fabricate.case(), Status.PASS_DUE_TO_SKIP)]
+    nothing = fabricate.database(tmp_path / "nothing.db", skipped)
+    assert "nothing was compared" in run("gate", "--db", nothing, "--baseline", baseline, expect=4)
+    untimed = fabricate.database(tmp_path / "untimed.db", [fabricate.record(fabricate.case())])
+    words = ("--db", untimed, "--baseline", baseline, "--base", untimed, "--slower", "5")
+    assert "nothing was timed in both runs" in run("gate", *words, expect=4)
+    with pytest.raises(UsageError, match="a budget without --base"):
+        run("gate", *words[:4], "--slower", "5")
+    with pytest.raises(UsageError, match="--slower -1"):
+        run("gate", *words[:6], "--slower", "-1")
+
+
+def test_a_gate_with_budgets_is_closed_by_the_cases_that_became_slower_than_allowed(tmp_path: Path):
+    baseline = tmp_path / "accepted.txt"
+    baseline.write_text("")
+    cases = [fabricate.case(f"op{number}/0") for number in range(20)]
+
+    def database(name: str, first_speedup: float) -> Path:
+        records = [
+            fabricate.record(case, speedup=2.0 if number else first_speedup) for number, case in enumerate(cases)
+        ]
+        return fabricate.database(tmp_path / name, records)
+
+    base, head = database("base.db", 2.0), database("head.db", 1.0)
+    words = ("--db", head, "--baseline", baseline, "--base", base)
+    text = run("gate", *words, "--slower", "20", expect=1)
+    assert "gate: closed (1)" in text
+    assert "100.0 % slower than in run-1, allowed 20 %" in text.replace("\n", " ")
+    assert "gate: open" in run("gate", *words, "--slower", "150")
+    assert "gate: open" in run("gate", *words, "--compile-slower", "10")
+
+
 # -------------------------------------------------------------------------------------------------- export and merge
 
 
