@@ -1,4 +1,4 @@
-"""The commands `torch-oracle show | compare | gate | export | merge | push | migrate`, as typer functions.
+"""The commands `torch-oracle show | compare | gate | export | import | merge | push | migrate`, as typer functions.
 
 Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed), 4 a gate whose run measured nothing. Bad input raises
 UsageError, which the command line prints.
@@ -262,6 +262,25 @@ def export(
         )
     write_export(records, run=info, path=output, format=chosen)
     sys.stderr.write(one_line(f"{len(records)} records of run {info.run_id} written to {output} ({chosen})") + "\n")
+
+
+def import_(
+    file: Annotated[
+        Path, typer.Argument(help="JSON lines, Parquet, a CSV of PyTorch's benchmarks or expected accuracies.")
+    ],
+    db: DbOption = DEFAULT_DB,
+    suite: Annotated[str, typer.Option(help="For a CSV: name of the suite.")] = "imported",
+    subject: Annotated[str, typer.Option(help="For a CSV: the compiler that it is about.")] = "inductor",
+    run_id: Annotated[str | None, typer.Option(help="For a CSV: id of the run. Default: made of the file.")] = None,
+) -> None:
+    """Add the runs in a file to a database, which is made if absent. Every row is checked before anything is written."""
+    from results.importing import Labels, read_file, write_runs  # noqa: PLC0415  pyarrow is slow to import
+
+    runs = read_file(file, Labels(suite=suite, subject=subject, run_id=run_id))
+    with Store.open(db, create=True) as store:
+        write_runs(store, runs, source=file.name)
+    for run in runs:
+        sys.stdout.write(one_line(f"run {run.run_id} with {len(run.records)} records imported into {db}") + "\n")
 
 
 def merge(

@@ -50,7 +50,7 @@ def from_json_lines(text: str) -> list[Record]:
 
 
 def to_csv(records: Iterable[Record]) -> str:
-    """One row per record with the columns of results.schema.FLAT_COLUMNS.
+    """One row per record with the columns of results.schema.FLAT_COLUMNS, then `run_id`.
 
     Lists are JSON; unknown values are empty. Text that a spreadsheet would take for a formula starts with an apostrophe (see
     `_csv`); JSON lines and Parquet have all text unchanged.
@@ -59,8 +59,8 @@ def to_csv(records: Iterable[Record]) -> str:
     for record in records:
         row = flatten(record)
         cells = [json.dumps(row[name]) if isinstance(row[name], tuple) else row[name] for name in FLAT_NAMES]
-        rows.append(cells)
-    return _csv(FLAT_NAMES, rows)
+        rows.append([*cells, record.run_id])
+    return _csv((*FLAT_NAMES, "run_id"), rows)
 
 
 # Columns of PyTorch's benchmarks from Dynamo's counters. Those that records do not have are empty.
@@ -73,11 +73,13 @@ _DYNAMO_STATS: Final = (
     "autograd_compiles",
     "cudagraph_skips",
 )
-_ACCURACY_COLUMNS: Final = ("dev", "name", "batch_size", "accuracy", *_DYNAMO_STATS, "compilation_latency")
+_IDS: Final = ("run_id", "case_id")  # columns of ours, after PyTorch's
+_ACCURACY_COLUMNS: Final = ("dev", "name", "batch_size", "accuracy", *_DYNAMO_STATS, "compilation_latency", *_IDS)
 _SPEEDUP_COLUMNS: Final = (
     *("dev", "name", "batch_size", "speedup", "abs_latency"),
     *("compilation_latency", "compression_ratio", "eager_peak_mem", "dynamo_peak_mem"),
     *_DYNAMO_STATS,
+    *_IDS,
 )
 _NO_BATCH_SIZE: Final = 0  # PyTorch's benchmarks write this for a model without a batch size
 
@@ -91,7 +93,10 @@ def to_dynamo_accuracy(records: Iterable[Record]) -> str:
     for record in _one_subject(records):
         m = record.measurements
         rows.append(
-            [record.device, record.name, _NO_BATCH_SIZE, record.verdict.status.value, *_stats(record), m.compile_cold_s]
+            [
+                *(record.device, record.name, _NO_BATCH_SIZE, record.verdict.status.value, *_stats(record)),
+                *(m.compile_cold_s, record.run_id, record.case_id),
+            ]
         )
     return _csv(_ACCURACY_COLUMNS, rows)
 
@@ -105,13 +110,16 @@ def to_dynamo_speedup(records: Iterable[Record]) -> str:
     rows = []
     for record in _one_subject(records):
         m = record.measurements
+        ids = (record.run_id, record.case_id)
         start = [record.device, record.name, _NO_BATCH_SIZE]
         if record.verdict.status.is_finding:
-            rows.append([*start, 0.0, 0.0, None, None, None, None, *_stats(record)])
+            rows.append([*start, 0.0, 0.0, None, None, None, None, *_stats(record), *ids])
         elif record.verdict.status is Status.PASS and m.speedup is not None and m.subject_s is not None:
             ratio = m.eager_peak_memory / m.peak_memory if m.eager_peak_memory and m.peak_memory else None
             memory = [None if size is None else size / 1e9 for size in (m.eager_peak_memory, m.peak_memory)]
-            rows.append([*start, m.speedup, m.subject_s * 1000, m.compile_cold_s, ratio, *memory, *_stats(record)])
+            rows.append(
+                [*start, m.speedup, m.subject_s * 1000, m.compile_cold_s, ratio, *memory, *_stats(record), *ids]
+            )
     return _csv(_SPEEDUP_COLUMNS, rows)
 
 
@@ -177,13 +185,13 @@ _ARROW_TYPES: Final = {
 
 
 def to_arrow(records: Iterable[Record], *, run: RunInfo) -> pa.Table:
-    """An Arrow table with the columns of results.schema.FLAT_COLUMNS and `extra`. None is null, NaN stays NaN.
+    """An Arrow table with the columns of results.schema.FLAT_COLUMNS, `extra` and `run_id`. None is null, NaN stays NaN.
 
     The metadata are the run id, its environment (JSON) and the schema version.
     """
     schema = pa.schema(
         [pa.field(c.name, _ARROW_TYPES[c.kind], metadata={"meaning": c.meaning}) for c in FLAT_COLUMNS]
-        + [pa.field("extra", pa.string())],
+        + [pa.field("extra", pa.string()), pa.field("run_id", pa.string())],
         metadata={
             "torch_oracle_run_id": run.run_id,
             "torch_oracle_environment": json.dumps(run.environment),
@@ -192,7 +200,7 @@ def to_arrow(records: Iterable[Record], *, run: RunInfo) -> pa.Table:
     )
     rows = []
     for record in records:
-        row = flatten(record)
+        row = flatten(record) | {"run_id": record.run_id}
         for name, value in row.items():
             if isinstance(value, str) and not value.isascii():
                 row[name] = value.encode("utf-8", "backslashreplace").decode("utf-8")  # escapes lone surrogates

@@ -22,6 +22,7 @@ from pathlib import Path
 from benchmarks.measurements.frame import options_of, shown
 from oracle.records import Record
 from oracle.verdict import BiasSum, Status
+from results.history import case_history
 from results.store import Store
 from results.tests import fabricate
 
@@ -92,11 +93,22 @@ def command(*arguments: str) -> tuple[float, float]:
     return time.perf_counter() - start, time.process_time() - start_cpu
 
 
+def history(db: str) -> tuple[int, float, float]:
+    """Runs of one case, and seconds of wall and processor of opening the database and asking for them."""
+    case_id = next(made_up_records(0, 1)).case_id
+    start, start_cpu = time.perf_counter(), time.process_time()
+    with Store.open(db, create=False, read_only=True) as store:
+        found = case_history(store, case_id)
+    return len(found), time.perf_counter() - start, time.process_time() - start_cpu
+
+
 def _child(arguments: list[str]) -> None:
     """Run one step, and print its cost as JSON on the last line of stderr."""
     what, db, *rest = arguments
     if what == "insert":
         rows, wall, cpu = write(db, *map(int, rest))
+    elif what == "history":
+        rows, wall, cpu = history(db)
     else:
         rows = int(rest[0])
         wall, cpu = command(*rest[1:])
@@ -136,6 +148,7 @@ def costs(db: str, runs: int, rows: int) -> Iterator[Cost]:
     before = f"run-{max(runs - 2, 0):04}"
     yield cost("compare", db, str(2 * rows), "compare", f"{db}#{before}", f"{db}#{last}")
     yield cost("show", db, str(rows), "show", "--db", db)
+    yield cost("history of a case", db)
     yield cost("show --runs", db, str(runs * rows), "show", "--runs", "--db", db)
 
 

@@ -69,7 +69,7 @@ def test_csv_reads_back_with_nan_and_unknown_apart():
     worst = replace(fabricate.WORST, subject_error=math.nan, allowed_error=None)
     record = replace(record, verdict=replace(record.verdict, worst=worst))
     (row,) = csv.DictReader(io.StringIO(export.to_csv([record])))
-    assert tuple(row) == FLAT_NAMES
+    assert tuple(row) == (*FLAT_NAMES, "run_id")
     assert (row["worst_subject_error"], row["worst_allowed_error"]) == ("nan", "")
     assert (row["name"], row["worst_index"]) == ('a,b\n"c"/f', "[0, 3]")
 
@@ -159,7 +159,7 @@ def test_parquet_comes_back_as_the_same_records_with_run_and_environment(tmp_pat
 
 
 def test_parquet_of_no_records_keeps_its_columns():
-    assert export.to_arrow([], run=RUN).column_names == [*FLAT_NAMES, "extra"]
+    assert export.to_arrow([], run=RUN).column_names == [*FLAT_NAMES, "extra", "run_id"]
 
 
 def test_markdown_of_a_run(golden: Callable[[str, str], None]):
