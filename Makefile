@@ -52,6 +52,7 @@ lint: $(READY)  ## ruff, layering, types, generated documents
 	$(BIN)/python docs/tools/known_issues.py --check
 	$(BIN)/python docs/tools/figures.py --check
 	$(BIN)/python docs/tools/performance.py --check
+	$(BIN)/python docs/tools/schema.py --check
 
 fix: $(READY)  ## fix lint errors and rewrite generated documents
 	$(BIN)/ruff check --fix .
@@ -61,6 +62,7 @@ fix: $(READY)  ## fix lint errors and rewrite generated documents
 	$(BIN)/python docs/tools/known_issues.py --write
 	$(BIN)/python docs/tools/figures.py --write
 	$(BIN)/python docs/tools/performance.py --write
+	$(BIN)/python docs/tools/schema.py --write
 
 accept: $(READY)  ## rewrite goldens with the current output; read the diff before you commit
 	$(PYTEST) --accept -m "not slow and not gpu" $(ARGS)

@@ -273,13 +273,14 @@ _SQL_TYPES: Final[Mapping[Kind, type[sa.types.TypeEngine[Any]]]] = {
 }
 _SQL_NAMES: Final = {"group": "group_name"}  # GROUP would have to be quoted in queries
 
-METADATA: Final = sa.MetaData()
+METADATA: Final = sa.MetaData()  # what a row is: the `info` of a table; what a column is: its `doc`
 
 META: Final = sa.Table(
     "torch_oracle_meta",
     METADATA,
-    sa.Column("key", sa.String(64), primary_key=True),
-    sa.Column("value", SafeText, nullable=False),
+    sa.Column("key", sa.String(64), primary_key=True, doc="schema_version"),
+    sa.Column("value", SafeText, nullable=False, doc="its value"),
+    info={"row": "what the database is"},
 )
 
 # A column of RUNS, its meaning, and where its value is in the environment: of several paths the first one that exists.
@@ -318,24 +319,30 @@ def run_facts(environment: Mapping[str, Any]) -> dict[str, str]:
 RUNS: Final = sa.Table(
     "runs",
     METADATA,
-    sa.Column("run", sa.Integer, primary_key=True, autoincrement=True),  # the order in which runs began
-    sa.Column("run_id", SafeText, nullable=False, unique=True),
-    sa.Column("state", sa.String(16), nullable=False),  # RunState
-    sa.Column("started_at", sa.String(40), nullable=False),
-    sa.Column("ended_at", sa.String(40)),
-    sa.Column("environment", SafeText, nullable=False),  # JSON
-    sa.Column("arguments", SafeText, nullable=False),  # JSON
+    sa.Column(
+        "run", sa.Integer, primary_key=True, autoincrement=True, doc="number of the run, in the order of their start"
+    ),
+    sa.Column("run_id", SafeText, nullable=False, unique=True, doc="id of the run, the same in every database"),
+    sa.Column("state", sa.String(16), nullable=False, doc="planning, running, complete or interrupted"),
+    sa.Column("started_at", sa.String(40), nullable=False, doc="ISO 8601, UTC"),
+    sa.Column("ended_at", sa.String(40), doc="ISO 8601, UTC; NULL until the run ends"),
+    sa.Column("environment", SafeText, nullable=False, doc="JSON: versions, machine, variables"),
+    sa.Column("arguments", SafeText, nullable=False, doc="JSON: what the run was asked for"),
     # Facts of the environment and the arguments, for queries; "" where unknown. See `run_facts`.
-    *(sa.Column(name, SafeText, nullable=False, server_default="") for name in FACTS),
-    sa.Column("suites", JsonList, nullable=False, server_default="[]"),  # of the planned cases, in planned order
-    sa.Column("subjects", JsonList, nullable=False, server_default="[]"),
+    *(sa.Column(name, SafeText, nullable=False, server_default="", doc=doc) for name, (doc, _) in FACTS.items()),
+    sa.Column("suites", JsonList, nullable=False, server_default="[]", doc="JSON list: suites of the planned cases"),
+    sa.Column(
+        "subjects", JsonList, nullable=False, server_default="[]", doc="JSON list: subjects of the planned cases"
+    ),
+    info={"row": "one run"},
 )
 
 PROGRAMS: Final = sa.Table(
     "programs",
     METADATA,
-    sa.Column("program_hash", sa.String(64), primary_key=True),  # SHA-256 of `program`
-    sa.Column("program", SafeText, nullable=False),  # JSON, stored once for all subjects and runs
+    sa.Column("program_hash", sa.String(64), primary_key=True, doc="SHA-256 of `program`"),
+    sa.Column("program", SafeText, nullable=False, doc="JSON, stored once for all subjects and runs"),
+    info={"row": "one program, as all runs with it share it"},
 )
 
 
@@ -352,6 +359,7 @@ def _sql_columns(columns: Iterable[FlatColumn]) -> list[sa.Column[Any]]:
             key=column.name,
             nullable=column.section != "case" and column.name not in _NEVER_NULL,
             server_default=_NEVER_NULL.get(column.name),
+            doc=column.meaning,
         )
         for column in columns
     ]
@@ -360,30 +368,35 @@ def _sql_columns(columns: Iterable[FlatColumn]) -> list[sa.Column[Any]]:
 CASES: Final = sa.Table(
     "cases",
     METADATA,
-    sa.Column("run", sa.ForeignKey(RUNS.c.run), primary_key=True),
-    sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False),  # planned order
+    sa.Column("run", sa.ForeignKey(RUNS.c.run), primary_key=True, doc="runs.run"),
+    sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False, doc="planned order"),
     *_sql_columns(CASE_COLUMNS),
-    sa.Column("program_hash", sa.ForeignKey(PROGRAMS.c.program_hash), nullable=False),
+    sa.Column("program_hash", sa.ForeignKey(PROGRAMS.c.program_hash), nullable=False, doc="programs.program_hash"),
     sa.UniqueConstraint("run", "case_id"),
+    info={"row": "one planned case of one run"},
 )
 sa.Index("cases_by_id", CASES.c.case_id, CASES.c.run)  # the history of a case
 
 RECORDS: Final = sa.Table(
     "records",
     METADATA,
-    sa.Column("run", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("run", sa.Integer, primary_key=True, autoincrement=False, doc="cases.run"),
+    sa.Column("ordinal", sa.Integer, primary_key=True, autoincrement=False, doc="cases.ordinal"),
     *_sql_columns(RECORD_COLUMNS),
-    sa.Column("extra", SafeText, nullable=False),
-    # Names of the columns that are NaN: SQLite stores NaN as NULL, and None must stay distinct.
-    sa.Column("nan_columns", JsonList, nullable=False),
+    sa.Column("extra", SafeText, nullable=False, doc="JSON: fields of the record that have no column; empty for none"),
+    # SQLite stores NaN as NULL, and None must stay distinct.
+    sa.Column("nan_columns", JsonList, nullable=False, doc="JSON list: columns that are NaN"),
     sa.ForeignKeyConstraint(("run", "ordinal"), (CASES.c.run, CASES.c.ordinal)),
+    info={"row": "the result of one planned case; a case without one did not run, or was lost"},
 )
 # Holds all that the list of runs shows of a record, so that counting a run reads no records.
 sa.Index("records_by_status_and_speed", RECORDS.c.run, RECORDS.c.status, RECORDS.c.speedup)
 
 REVISION: Final = sa.Table(  # alembic's own table, made here so that only a migration needs to import alembic
-    "alembic_version", METADATA, sa.Column("version_num", sa.String(32), primary_key=True)
+    "alembic_version",
+    METADATA,
+    sa.Column("version_num", sa.String(32), primary_key=True, doc="the newest migration"),
+    info={"row": "for the migrations (alembic)"},
 )
 DATABASE_VERSION: Final = 2  # in META, for older versions of torch-oracle, which refuse it
 HEAD_REVISION: Final = "v2"  # the newest file of results/migrations/versions

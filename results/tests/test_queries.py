@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from oracle.records import Record
 from oracle.verdict import BiasSum, Status
@@ -88,3 +91,35 @@ def test_a_comparison_by_queries_is_that_of_the_records(store: Store):
         records = [list(store.records(run.run_id, with_missing=True)) for run in (base, head)]
         expected = compare.compare(*records, base_run=base, head_run=head)
         assert compare.compare_runs(store, store, base_run=base, head_run=head).to_json() == expected.to_json()
+
+
+def test_the_queries_of_the_documentation_run(store: Store):
+    page = (Path(__file__).parents[2] / "docs" / "schema.md").read_text(encoding="utf-8")
+    found = re.findall(r"```sql\n(.*?);\n```", page, re.DOTALL)
+    assert len(found) >= 3
+    with store.reading() as connection:
+        rows = [connection.execute(sa.text(query)).all() for query in found]
+    assert rows[0]
+    assert rows[2]
+
+
+def test_the_views_say_what_the_records_say(store: Store):
+    with store.reading() as connection:
+        runs = connection.execute(
+            sa.text("SELECT run_id, planned, recorded, passed, new, known FROM v_runs ORDER BY run")
+        )
+        counted = [tuple(row) for row in runs]
+        history = connection.execute(sa.text("SELECT count(*) FROM v_case_history")).scalar_one()
+    statuses = [[r.verdict.status for r in store.records(run_id)] for run_id in ("run-1", "run-2")]
+    expected = [
+        (
+            f"run-{number}",
+            301,
+            300,
+            sum(status in (Status.PASS, Status.XPASS) for status in of_run),
+            sum(status.is_finding for status in of_run),
+            of_run.count(Status.KNOWN),
+        )
+        for number, of_run in enumerate(statuses, 1)
+    ]
+    assert (counted, history) == (expected, 602)

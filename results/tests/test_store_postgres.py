@@ -186,6 +186,8 @@ def test_queries_find_what_is_in_the_records(store: Store):
     for glob in test_queries.GLOBS:
         test_queries.test_a_summary_by_queries_is_that_of_the_records(store, "run-1", glob)
     test_queries.test_a_comparison_by_queries_is_that_of_the_records(store)
+    test_queries.test_the_queries_of_the_documentation_run(store)
+    test_queries.test_the_views_say_what_the_records_say(store)
     counts = [(one.planned, one.recorded, one.facts.subjects) for one in run_summaries(store)]
     assert counts == [(301, 300, test_queries.SUBJECTS), (301, 300, test_queries.SUBJECTS)]
     (case,) = case_history(store, fabricate.case("not/run").case_id)
