@@ -1,4 +1,4 @@
-"""The commands `torch-oracle show | compare | gate | export | import | merge | push | migrate`, as typer functions.
+"""The commands `torch-oracle show | history | compare | gate | export | import | merge | push | migrate`, as typer functions.
 
 Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed), 4 a gate whose run measured nothing. Bad input raises
 UsageError, which the command line prints.
@@ -32,7 +32,17 @@ from results.engine import Location
 from results.export import FORMATS, format_of
 from results.export import export as write_export
 from results.groups import group_findings
-from results.history import run_summaries, runs_table
+from results.history import (
+    case_history,
+    case_ids,
+    cases_with_both_ends,
+    find_break,
+    find_flakiness,
+    flaky_table,
+    history_parts,
+    run_summaries,
+    runs_table,
+)
 from results.merge import merge as merge_runs
 from results.queries import case_filter, status_counts
 from results.render import markdown, one_line
@@ -107,6 +117,59 @@ def _show_runs(store: Store, as_json: bool) -> None:
         return
     infos = {info.run_id: info for info in store.runs()}
     _write_json([{**_run_json(infos[one.facts.run_id]), **one.to_json()} for one in summaries])
+
+
+def history(
+    cases: Annotated[
+        str | None, typer.Argument(metavar="[CASE_ID_GLOB]", help="Case id, or a glob that matches a few.")
+    ] = None,
+    db: DbOption = DEFAULT_DB,
+    flaky: Annotated[
+        bool, typer.Option("--flaky", help="List the cases whose verdict goes to and fro without a change.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show a case over all runs in a database: how it ended, what changed between runs, when it broke, whether it is flaky."""
+    if flaky == (cases is not None):
+        raise UsageError(
+            seen="no case" if cases is None else f"{cases!r} with --flaky",
+            expected="a case id, or --flaky",
+            do="`torch-oracle show` names cases; or ask for --flaky alone",
+        )
+    with Store.open(db, create=False, read_only=True) as store:
+        if cases is None:
+            found = [
+                (case_id, one)
+                for case_id in cases_with_both_ends(store)
+                if (one := find_flakiness(case_history(store, case_id))) is not None
+            ]
+            if as_json:
+                _write_json([{"case_id": case_id, **asdict(one)} for case_id, one in found])
+            else:
+                show_tables(Console(), [flaky_table(found)])
+            return
+        ids = case_ids(store, cases)
+        if not ids or len(ids) > _CASES_IN_FULL:
+            raise UsageError(
+                seen=f"{cases!r}, which matches {len(ids) or 'no'} cases of {store.location}",
+                expected=f"1 to {_CASES_IN_FULL} cases",
+                do="name a case id, as `torch-oracle show` prints it",
+            )
+        histories = [(case_id, case_history(store, case_id)) for case_id in ids]
+    if not as_json:
+        show_tables(Console(), [part for case_id, runs in histories for part in history_parts(case_id, runs)])
+        return
+    _write_json(
+        [
+            {
+                "case_id": case_id,
+                "runs": [one.to_json() for one in runs],
+                "broke": broke.to_json() if (broke := find_break(runs)) else None,
+                "flakiness": asdict(flakiness) if (flakiness := find_flakiness(runs)) else None,
+            }
+            for case_id, runs in histories
+        ]
+    )
 
 
 def compare(

@@ -8,14 +8,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from oracle.records import Record
 from oracle.verdict import Status
-from results.render import TextTable, ratio, shorten
+from results.queries import case_filter
+from results.render import Part, TextTable, one_line, ratio, shorten
 from results.schema import CASES, FACTS, RECORDS, RUNS
+from results.statistics import proportion_interval
 from results.store import CASE_SELECTION, COMPLETE, RECORD_SELECTION, SAME_CASE, Store, to_record
 
 
@@ -144,7 +147,196 @@ def _facts(row: sa.RowMapping) -> RunFacts:
     return RunFacts(**{name: row[f"run_{name}"] for name in _FACT_NAMES})
 
 
+def case_ids(store: Store, glob: str) -> list[str]:
+    """The ids of all runs that equal the glob or match it, sorted."""
+    query = sa.select(CASES.c.case_id).where(case_filter(glob)).distinct().order_by(CASES.c.case_id)
+    with store.reading() as connection:
+        return list(connection.execute(query).scalars())
+
+
+def cases_with_both_ends(store: Store) -> list[str]:
+    """The cases that pass in one run and are findings in another one, sorted: those that broke, were repaired, or are flaky."""
+    is_bad = sa.case((RECORDS.c.status.in_(_FINDINGS), 1), else_=0)
+    query = (
+        sa.select(CASES.c.case_id)
+        .join_from(CASES, RECORDS, SAME_CASE)
+        .where(RECORDS.c.status.in_((*_FINDINGS, *_PASSES)))
+        .group_by(CASES.c.case_id)
+        .having(sa.func.min(is_bad) < sa.func.max(is_bad))
+        .order_by(CASES.c.case_id)
+    )
+    with store.reading() as connection:
+        return list(connection.execute(query).scalars())
+
+
+# --------------------------------------------------------------------------------------------- when a case broke
+
+_COMPARED_FACTS: Final = ("torch", "torch_git", "triton", "machine")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Break:
+    """Where a case that fails now began to fail."""
+
+    first_bad: CaseRun
+    last_good: CaseRun | None  # None if it never passed before
+    changes: tuple[
+        tuple[str, str, str], ...
+    ]  # what differs between the two: name, value in the good run, in the bad one
+
+    def to_json(self) -> dict[str, Any]:
+        good = self.last_good.facts.run_id if self.last_good else None
+        changes = [{"what": what, "good": old, "bad": new} for what, old, new in self.changes]
+        return {"first_bad": self.first_bad.facts.run_id, "last_good": good, "changes": changes}
+
+
+def changes_between(base: CaseRun, head: CaseRun) -> tuple[tuple[str, str, str], ...]:
+    """Versions, machine and program that differ between two runs of a case: name, value in base, in head."""
+    names = [name for name in _COMPARED_FACTS if getattr(base.facts, name) != getattr(head.facts, name)]
+    changes = [(name, getattr(base.facts, name), getattr(head.facts, name)) for name in names]
+    if base.program_hash != head.program_hash:
+        changes.append(("program", base.program_hash[:12], head.program_hash[:12]))
+    return tuple(changes)
+
+
+def find_break(history: Sequence[CaseRun]) -> Break | None:
+    """The first bad run after the last good one. None for a case whose newest judged run is good, or that was never judged."""
+    judged = [one for one in history if _is_judged(one)]
+    if not judged or not judged[-1].status.is_finding:
+        return None
+    first = len(judged) - 1
+    while first and judged[first - 1].status.is_finding:
+        first -= 1
+    good = judged[first - 1] if first else None
+    return Break(first_bad=judged[first], last_good=good, changes=changes_between(good, judged[first]) if good else ())
+
+
+def _is_judged(one: CaseRun) -> bool:
+    """Whether the run says anything of the case: it agreed with eager, or is a finding. A known issue is neither."""
+    return one.status.value in _PASSES or (one.status.is_finding and not one.status.is_absent)
+
+
+# ------------------------------------------------------------------------------------------------------ flakiness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flakiness:
+    """A case whose verdict goes to and fro over runs with the same versions, machine and program."""
+
+    runs: int  # judged runs of the same kind
+    failures: int  # of these
+    switches: int  # times that the verdict changed from one of these runs to the next
+    rate: float  # share of failures to expect
+    low: float  # its 95 % interval
+    high: float
+
+
+def find_flakiness(history: Sequence[CaseRun]) -> Flakiness | None:
+    """How flaky a case is, or None for one that is not.
+
+    Runs with the same versions, machine and program should agree. A subject may have changed without any of these, which is one
+    switch; with two or more the case is flaky. The rate of failures is estimated from such runs with Jeffreys' prior, a
+    Beta(1/2, 1/2) distribution; the interval is that of its posterior. Of several kinds of runs, that with most switches counts.
+    """
+    kinds: dict[tuple[str, ...], list[bool]] = {}
+    for one in history:
+        if _is_judged(one):
+            key = (*(getattr(one.facts, name) for name in _COMPARED_FACTS), one.program_hash)
+            kinds.setdefault(key, []).append(one.status.is_finding)
+    found = [kind for kind in kinds.values() if _switches(kind) >= 2]
+    if not found:
+        return None
+    ends = max(found, key=lambda kind: (_switches(kind), len(kind)))
+    failures, runs = sum(ends), len(ends)
+    low, high = proportion_interval(failures, runs)
+    return Flakiness(
+        runs=runs,
+        failures=failures,
+        switches=_switches(ends),
+        rate=(failures + 0.5) / (runs + 1),
+        low=low,
+        high=high,
+    )
+
+
+def _switches(ends: Sequence[bool]) -> int:
+    return sum(one != other for one, other in pairwise(ends))
+
+
 # ------------------------------------------------------------------------------------------------------------ tables
+
+
+def history_parts(case_id: str, history: Sequence[CaseRun]) -> list[Part]:
+    """The runs of a case in a table, where it broke, and how flaky it is."""
+    rows = []
+    previous: CaseRun | None = None
+    for one in history:
+        changed = changes_between(previous, one) if previous else ()
+        rows.append(
+            (
+                one.facts.run_id,
+                one.facts.started_at[:16].replace("T", " "),
+                one.facts.torch or "-",
+                one.status.value,
+                ratio(one.record.measurements.speedup),
+                shorten(", ".join(_change_text(change) for change in changed), 120) or "-",
+                shorten(one.record.verdict.symptom) or "-",
+            )
+        )
+        previous = one
+    columns = ("run", "started", "torch", "status", "speed", "changed since the run before", "symptom")
+    table = TextTable(
+        title=f"{one_line(case_id)}: {len(rows)} run{'s' if len(rows) != 1 else ''}",
+        columns=columns,
+        rows=tuple(rows),
+        right=frozenset({4}),
+        prose=frozenset({5, 6}),
+    )
+    parts: list[Part] = [table]
+    if (flaky := find_flakiness(history)) is not None:
+        parts.append(
+            f"flaky: {flaky.failures} of {flaky.runs} runs with the same versions, machine and program fail, and the verdict "
+            f"changed {flaky.switches} times; a run fails with probability {100 * flaky.rate:.0f} % "
+            f"[{100 * flaky.low:.0f}, {100 * flaky.high:.0f}]"
+        )
+    elif (broke := find_break(history)) is not None:
+        parts.append(one_line(_break_text(broke)))
+    return parts
+
+
+def _break_text(broke: Break) -> str:
+    first = f"run {broke.first_bad.facts.run_id} ({broke.first_bad.facts.started_at[:10]})"
+    if broke.last_good is None:
+        return f"it fails since {first}, the first one that judged it"
+    good = f"run {broke.last_good.facts.run_id} ({broke.last_good.facts.started_at[:10]})"
+    changed = "; ".join(_change_text(change) for change in broke.changes)
+    why = f"between them changed: {changed}" if changed else "versions, machine and program are the same in both"
+    return f"it broke in {first}; {good} was the last good one; {why}"
+
+
+def _change_text(change: tuple[str, str, str]) -> str:
+    what, old, new = change
+    return f"{what} {old[:40] or '-'} -> {new[:40] or '-'}"
+
+
+def flaky_table(flaky: Sequence[tuple[str, Flakiness]]) -> TextTable:
+    """One line per flaky case."""
+    rows = [
+        (
+            case_id,
+            f"{one.failures} of {one.runs}",
+            str(one.switches),
+            f"{100 * one.rate:.0f} % [{100 * one.low:.0f}, {100 * one.high:.0f}]",
+        )
+        for case_id, one in flaky
+    ]
+    return TextTable(
+        title=f"flaky cases ({len(rows)})",
+        columns=("case", "failures", "switches", "failure rate"),
+        rows=tuple(rows),
+        right=frozenset({1, 2, 3}),
+        note="of runs with the same versions, machine and program; the rate with its 95 % interval",
+    )
 
 
 def runs_table(summaries: Sequence[RunSummary]) -> TextTable:

@@ -80,6 +80,15 @@ def sign_test(ratios: Sequence[float]) -> float:
     return float(min(1.0, 2 * scipy.special.bdtr(min(above, below), above + below, 0.5)))
 
 
+def proportion_interval(successes: int, trials: int) -> tuple[float, float]:
+    """The 95 % interval of a probability: that of its posterior after Jeffreys' prior, closed at 0 and 1."""
+    tail = (1 - CONFIDENCE) / 2
+    a, b = successes + 0.5, trials - successes + 0.5
+    low = 0.0 if successes == 0 else float(scipy.special.betaincinv(a, b, tail))
+    high = 1.0 if successes == trials else float(scipy.special.betaincinv(a, b, 1 - tail))
+    return low, high
+
+
 def is_real_speed_change(base: Estimate, head: Estimate) -> bool:
     """Whether both intervals are known and disjoint, and the values more than REAL_CHANGE apart."""
     if base.low is None or base.high is None or head.low is None or head.high is None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from oracle.errors import UsageError
 from oracle.verdict import Status
-from results.history import case_history, run_summaries
+from results import commands
+from results.history import case_history, cases_with_both_ends, find_break, find_flakiness, run_summaries
+from results.statistics import proportion_interval
 from results.store import Store
 from results.tests import fabricate
 
@@ -60,3 +65,88 @@ def test_a_list_of_runs_counts_their_cases(store: Store):
     assert [(one.timed, one.speedup) for one in runs] == [(1, pytest.approx(2.0)), (0, None), (1, pytest.approx(0.5))]
     assert [one.facts.subjects for one in runs] == [("inductor", "aot_eager"), ("inductor", "aot_eager"), ("inductor",)]
     assert [one.facts.run_id for one in run_summaries(store, limit=1)] == ["run-3"]
+
+
+def runs_of(store: Store, ends: str, torch: str, *, first: int = 10) -> None:
+    """Runs of one case with one version of torch: a letter for each, f(ailed), p(assed), or s(kipped)."""
+    words = {"f": Status.FAIL_ACCURACY, "p": Status.PASS, "s": Status.PASS_DUE_TO_SKIP}
+    for number, end in enumerate(ends, first):
+        records = [fabricate.record(FIRST, words[end])]
+        fabricate.write_run(store, records, run_id=f"run-{number}", environment=environment(torch))
+
+
+@pytest.fixture
+def empty(tmp_path: Path):
+    with Store.open(tmp_path / "empty.db", create=True) as opened:
+        yield opened
+
+
+def test_a_case_broke_in_the_first_bad_run_after_the_last_good_one(empty: Store):
+    runs_of(empty, "fp", "2.12.0")
+    assert find_break(case_history(empty, FIRST.case_id)) is None
+    runs_of(empty, "sff", "2.13.0", first=20)
+    broke = find_break(case_history(empty, FIRST.case_id))
+    assert broke is not None
+    assert broke.last_good is not None
+    assert (broke.last_good.facts.run_id, broke.first_bad.facts.run_id) == ("run-11", "run-21")
+    assert broke.changes == (("torch", "2.12.0", "2.13.0"),)
+
+
+def test_a_case_that_always_failed_has_no_last_good_run(empty: Store):
+    runs_of(empty, "ff", "2.13.0")
+    broke = find_break(case_history(empty, FIRST.case_id))
+    assert broke is not None
+    assert (broke.last_good, broke.first_bad.facts.run_id) == (None, "run-10")
+
+
+@pytest.mark.parametrize(
+    ("ends", "is_flaky"), [("pppp", False), ("ppff", False), ("fffp", False), ("pfp", True), ("pfspf", True)]
+)
+def test_a_verdict_that_goes_to_and_fro_without_a_change_is_flaky(empty: Store, ends: str, is_flaky: bool):
+    runs_of(empty, ends, "2.13.0")
+    assert (find_flakiness(case_history(empty, FIRST.case_id)) is not None) == is_flaky
+
+
+def test_a_verdict_that_changes_with_the_version_is_not_flaky(empty: Store):
+    for number, end in enumerate("pfpf"):
+        runs_of(empty, end, f"2.{number}", first=number)
+    assert find_flakiness(case_history(empty, FIRST.case_id)) is None
+    assert cases_with_both_ends(empty) == [FIRST.case_id]
+
+
+def test_the_rate_of_failures_has_an_interval_that_holds_it(empty: Store):
+    runs_of(empty, "pfpppppfpp", "2.13.0")
+    found = find_flakiness(case_history(empty, FIRST.case_id))
+    assert found is not None
+    assert (found.runs, found.failures, found.switches) == (10, 2, 4)
+    assert found.low < 0.2 < found.rate < found.high < 0.55
+
+
+def test_the_interval_holds_the_probability_as_often_as_it_says():
+    draw = random.Random(0)
+    for probability in (0.05, 0.3):
+        held = 0
+        for _ in range(1000):
+            low, high = proportion_interval(sum(draw.random() < probability for _ in range(30)), 30)
+            held += low <= probability <= high
+        assert held >= 920
+
+
+def test_the_command_tells_when_a_case_broke_and_lists_flaky_ones(empty: Store, capsys: pytest.CaptureFixture[str]):
+    db = str(empty.location)
+    runs_of(empty, "p", "2.12.0")
+    runs_of(empty, "f", "2.13.0", first=20)
+    commands.history(FIRST.case_id, db=db)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "it broke in run run-20" in told
+    assert "run run-10" in told
+    assert "torch 2.12.0 -> 2.13.0" in told
+    runs_of(empty, "pf", "2.13.0", first=30)
+    commands.history(None, db=db, flaky=True)
+    assert FIRST.case_id in capsys.readouterr().out
+    commands.history("*", db=db, as_json=True)
+    (case,) = json.loads(capsys.readouterr().out)
+    assert (len(case["runs"]), case["flakiness"]["failures"], case["broke"]["first_bad"]) == (4, 2, "run-31")
+    for bad in ({"cases": None}, {"cases": "a", "flaky": True}, {"cases": "no/such@case"}):
+        with pytest.raises(UsageError):
+            commands.history(**{"db": db, "flaky": False, **bad})
