@@ -130,6 +130,9 @@ class Comparison:
     new_failures: tuple[FindingGroup, ...]  # the cases of kind NEW_FAILURE, grouped
     environment: tuple[tuple[str, str, str], ...]  # (key, base, head) of each difference between the environments
     new_bias: tuple[BiasFinding, ...] = ()  # systematic errors that only head has; they do not fail the comparison
+    # Cases whose program is another one in head, so that a change may be one of the program. Known of `compare_runs` only.
+    definitions: tuple[str, ...] = ()
+    subjects: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # those of base alone, and of head alone
 
     @property
     def has_regression(self) -> bool:
@@ -161,6 +164,8 @@ class Comparison:
             "speed_change": None if math.isnan(self.speed_change) else self.speed_change,
             "speed_change_p": self.speed_change_p,
             "new_systematic_errors": [one.to_json() for one in self.new_bias],
+            "definitions_changed": list(self.definitions),
+            "subjects_changed": {"base_only": list(self.subjects[0]), "head_only": list(self.subjects[1])},
             "environment": [{"key": key, "base": base, "head": head} for key, base, head in self.environment],
         }
 
@@ -282,7 +287,10 @@ def _comparison(
     counts: Counter[ChangeKind] = Counter()
     changed: list[_Pair] = []
     both: list[tuple[int, str]] = []  # planned order and id of passing cases whose measurements may differ
+    redefined: list[tuple[int, str]] = []
     for old, new in _side_by_side(base, head):
+        if old is not None and new is not None and old.program_hash != new.program_hash:
+            redefined.append((old.ordinal, old.case_id))
         if old is not None and new is not None and old.status == new.status == _PASS:
             counts[ChangeKind.UNCHANGED] += 1
             if (old.is_timed and new.is_timed) or old.counts != new.counts or _may_differ(old, new):
@@ -316,6 +324,8 @@ def _comparison(
         new_failures=_new_failures(changes, head_table),
         environment=_environment_changes(base_run.environment, head_run.environment),
         new_bias=new_bias,
+        definitions=tuple(case_id for _, case_id in sorted(redefined)),
+        subjects=_subjects_apart(base_run, head_run),
     )
 
 
@@ -323,6 +333,11 @@ def _may_differ(old: ComparedRow, new: ComparedRow) -> bool:
     """Whether the compile times differ by as much as a verdict needs: reading all measurements of a large run takes long."""
     seconds = old.compile_cold_s, new.compile_cold_s
     return seconds[0] is not None and seconds[1] is not None and abs(seconds[1] - seconds[0]) >= LEAST_SECONDS
+
+
+def _subjects_apart(base: RunInfo, head: RunInfo) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    old, new = base.subjects, head.subjects
+    return tuple(one for one in old if one not in new), tuple(one for one in new if one not in old)
 
 
 def _new_failures(changes: Iterable[CaseChange], head_table: Callable[[], pd.DataFrame]) -> tuple[FindingGroup, ...]:
@@ -511,6 +526,14 @@ def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTab
     if comparison.other:
         rows = [(c.case_id, c.what, str(c.base), str(c.head), c.verdict.word.value) for c in comparison.other]
         tables.append(_limited("memory and counts changed", ("case", "what", "base", "head", "verdict"), rows, limit))
+    if comparison.definitions:
+        rows = [(case_id,) for case_id in comparison.definitions]
+        tables.append(_limited("program changed, so a change may be the program's", ("case",), rows, limit))
+    if any(comparison.subjects):
+        rows = [
+            (run, ", ".join(of_run) or "-") for run, of_run in zip(("base", "head"), comparison.subjects, strict=True)
+        ]
+        tables.append(_limited("subjects of one run only", ("run", "subjects"), rows, None, prose=frozenset({1})))
     if comparison.environment:
         rows = [(key, shorten(base, 60), shorten(head, 60)) for key, base, head in comparison.environment]
         tables.append(_limited("environment changed", ("what", "base", "head"), rows, limit, prose=frozenset({1, 2})))

@@ -251,6 +251,7 @@ class ComparedRow(NamedTuple):
     compile_cold_s: float | None = None
     graph_breaks: int | None = None
     recompiles: int | None = None
+    program_hash: str = ""  # "" where records alone are compared
 
     @property
     def counts(self) -> tuple[int | None, int | None]:
@@ -273,6 +274,7 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
                 RECORDS.c.compile_cold_s,
                 RECORDS.c.graph_breaks,
                 RECORDS.c.recompiles,
+                CASES.c.program_hash,
             )
             .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
             .where(*_planned(run))

@@ -66,6 +66,7 @@ class RunInfo:
     arguments: Mapping[str, Any]
     planned: int  # number of planned cases
     recorded: int  # number of those with a record
+    subjects: tuple[str, ...] = ()  # of the planned cases
 
     @property
     def is_complete(self) -> bool:
@@ -501,6 +502,7 @@ def _run_infos(connection: sa.Connection, run_id: str | None = None) -> list[Run
             arguments=json.loads(row.arguments),
             planned=row.planned,
             recorded=row.recorded,
+            subjects=row.subjects,
         )
         for row in connection.execute(query)
     ]

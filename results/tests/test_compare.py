@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from oracle.records import Record
 from oracle.verdict import Status
 from results import render
-from results.compare import ChangeKind, Comparison, compare, symptom_key, tables_of
-from results.store import RunInfo
+from results.compare import ChangeKind, Comparison, compare, compare_runs, symptom_key, tables_of
+from results.render import plain
+from results.store import RunInfo, Store
 from results.tests import fabricate
 
 
@@ -230,3 +232,21 @@ def test_new_failures_are_one_line_for_each_bug_and_case_by_case_when_all_is_ask
     assert "new failure (17)" in [table.title for table in tables_of(comparison, limit=None)]
     (group,) = json.loads(json.dumps(comparison.to_json()))["new_failures"]
     assert (group["what"], group["cases"], len(group["case_ids"])) == ("add", 17, 17)
+
+
+def test_a_comparison_of_databases_tells_changed_programs_and_subjects(tmp_path: Path):
+    same, changed = fabricate.case("add/0"), fabricate.case("mul/0")
+    redefined = replace(changed, program={**changed.program, "source": "def program(x):\n    return x * 2\n"})
+    other = fabricate.case("add/0", subject="aot_eager")
+    with Store.open(tmp_path / "runs.db", create=True) as store:
+        for run_id, cases in (("run-1", [same, changed]), ("run-2", [same, redefined, other])):
+            store.begin_planned(run_id=run_id, environment={}, arguments={}, cases=cases)
+            store.append([fabricate.record(case, run_id=run_id) for case in cases])
+            store.end_run(run_id, state="complete")
+        comparison = compare_runs(store, store, base_run=store.run("run-1"), head_run=store.run("run-2"))
+    assert comparison.definitions == (changed.case_id,)
+    assert comparison.subjects == ((), ("aot_eager",))
+    text = "".join(plain(table) for table in tables_of(comparison))
+    assert "program changed" in text
+    assert "subjects of one run only" in text
+    assert not comparison.has_regression
