@@ -139,7 +139,8 @@ def contents_of(
     everything = [*head.records, *lost]
     columns = {record.case_id: i for i, record in enumerate(everything)}
     sources = [(side.place, side.run) for side in (*((base,) if base else ()), head)]
-    history = read_history(sources, columns, limit=history_runs)
+    programs = _program_hashes(sources)
+    history = read_history(sources, columns, programs=programs, limit=history_runs)
     flags = _flags(comparison, history, columns)
 
     rows = []
@@ -167,7 +168,7 @@ def contents_of(
         speed=tables.speed_summary(table),
         flags=flags,
         statuses=dict(Counter(table["status"])),
-        programs=_program_hashes(sources),
+        programs=programs,
         rows=_chosen(rows, limit),
         rows_in_all=len(rows),
     )
@@ -209,7 +210,7 @@ def _flags(comparison: Comparison | None, history: History, columns: Mapping[str
             flags[cold.case_id] |= COMPILE_SLOWER if cold.head_s > cold.base_s else COMPILE_FASTER
     words: dict[str, bool] = {}
     for case_id, column in columns.items():
-        word = history.word(column)
+        word = history.steady_word(column)
         if word not in words:
             words[word] = is_flaky(word)
         if words[word]:

@@ -33,10 +33,15 @@ class History:
     letters: np.ndarray  # uint8 [runs, cases], ASCII of LETTERS or ABSENT
     speedup: np.ndarray  # float32 [runs, cases], NaN where not timed
     compile_cold_s: np.ndarray  # float32 [runs, cases], seconds, NaN where not measured
+    is_same: np.ndarray  # bool [runs, cases], whether the run had the case with the program that it has now
 
     def word(self, case: int) -> str:
         """The letters of one case, oldest run first."""
         return self.letters[:, case].tobytes().decode("ascii")
+
+    def steady_word(self, case: int) -> str:
+        """The same with only the runs of the case's present program: another program may well end in another way."""
+        return np.where(self.is_same[:, case], self.letters[:, case], ord(ABSENT)).tobytes().decode("ascii")
 
     def counts(self, run: int) -> dict[str, int]:
         """How many cases have each outcome in a run; cases that it did not plan are not counted."""
@@ -50,9 +55,15 @@ def is_flaky(word: str) -> bool:
 
 
 def read_history(
-    sources: Sequence[tuple[str, RunInfo]], case_ids: Mapping[str, int], *, limit: int = RUNS_SHOWN
+    sources: Sequence[tuple[str, RunInfo]],
+    case_ids: Mapping[str, int],
+    *,
+    programs: Mapping[str, str],
+    limit: int = RUNS_SHOWN,
 ) -> History:
     """The last `limit` runs up to the runs of `sources` (database, run), with the cases of `case_ids` (id -> column).
+
+    `programs` has the hash of each case's present program.
 
     A run without any of these cases is left out, unless it is the last source's.
     """
@@ -67,9 +78,9 @@ def read_history(
         (entry for key, entry in found.items() if key != head.run_id), key=lambda entry: entry[1].started_at
     )
     chosen = [*earlier[len(earlier) - min(len(earlier), limit - 1) :], sources[-1]]
-    kept: list[tuple[RunInfo, np.ndarray, np.ndarray, np.ndarray]] = []
+    kept: list[tuple[RunInfo, np.ndarray, np.ndarray, np.ndarray, np.ndarray]] = []
     for place, run in chosen:
-        rows = _read_run(place, run, case_ids)
+        rows = _read_run(place, run, case_ids, programs)
         if run.run_id == head.run_id or (rows[0] != ord(ABSENT)).any():
             kept.append((run, *rows))
     return History(
@@ -77,19 +88,23 @@ def read_history(
         letters=np.stack([rows[0] for _, *rows in kept]),
         speedup=np.stack([rows[1] for _, *rows in kept]),
         compile_cold_s=np.stack([rows[2] for _, *rows in kept]),
+        is_same=np.stack([rows[3] for _, *rows in kept]),
     )
 
 
 _LETTER_OF: Final = {status.value: ord(LETTERS[outcome_of(status)]) for status in Status}
 
 
-def _read_run(place: str, run: RunInfo, case_ids: Mapping[str, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _read_run(
+    place: str, run: RunInfo, case_ids: Mapping[str, int], programs: Mapping[str, str]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     letters = np.full(len(case_ids), ord(ABSENT), dtype=np.uint8)
     speedup = np.full(len(case_ids), np.nan, dtype=np.float32)
     compile_s = np.full(len(case_ids), np.nan, dtype=np.float32)
+    is_same = np.zeros(len(case_ids), dtype=bool)
     absent = _LETTER_OF[Status.MISSING.value if run.state == COMPLETE else Status.NOT_RUN.value]
     query = (
-        sa.select(CASES.c.case_id, RECORDS.c.status, RECORDS.c.speedup, RECORDS.c.compile_cold_s)
+        sa.select(CASES.c.case_id, CASES.c.program_hash, RECORDS.c.status, RECORDS.c.speedup, RECORDS.c.compile_cold_s)
         .join_from(
             CASES, RECORDS, sa.and_(RECORDS.c.run == CASES.c.run, RECORDS.c.ordinal == CASES.c.ordinal), isouter=True
         )
@@ -100,10 +115,11 @@ def _read_run(place: str, run: RunInfo, case_ids: Mapping[str, int]) -> tuple[np
     engine = open_engine(location, create=False, read_only=True)
     try:
         with reading(engine, location) as connection:
-            for case_id, status, ratio, cold in connection.execution_options(yield_per=10_000).execute(query):
+            for case_id, program, status, ratio, cold in connection.execution_options(yield_per=10_000).execute(query):
                 column = case_ids.get(case_id)
                 if column is None:
                     continue
+                is_same[column] = program == programs.get(case_id)
                 letters[column] = absent if status is None else _LETTER_OF[status]
                 if ratio is not None:
                     speedup[column] = ratio
@@ -111,4 +127,4 @@ def _read_run(place: str, run: RunInfo, case_ids: Mapping[str, int]) -> tuple[np
                     compile_s[column] = cold
     finally:
         engine.dispose()
-    return letters, speedup, compile_s
+    return letters, speedup, compile_s, is_same

@@ -119,6 +119,20 @@ def test_each_row_says_what_changed_and_how_it_ended_in_earlier_runs(tmp_path: P
     assert [(group.finding.cases, group.new) for group in found.groups] == [(2, 1)]
 
 
+def test_a_case_whose_program_changed_is_not_flaky(tmp_path: Path):
+    with Store.open(tmp_path / "r.db", create=True) as store:
+        for number, status in enumerate((Status.PASS, Status.FAIL_ACCURACY, Status.PASS), 1):
+            case = fabricate.case(
+                source="def program(x):\n    return x\n" if number == 1 else "def program(x):\n    return -x\n"
+            )
+            store.begin_planned(run_id=f"run-{number}", environment={}, arguments={}, cases=[case])
+            store.append([fabricate.record(case, status, run_id=f"run-{number}")])
+            store.end_run(f"run-{number}", state="complete")
+    found = contents(tmp_path / "r.db")
+    assert (found.history.word(0), found.history.steady_word(0)) == ("pfp", ".fp")
+    assert not found.flags
+
+
 def test_a_case_that_head_did_not_plan_has_a_row(tmp_path: Path):
     path = database(tmp_path / "r.db", cases("pp"), cases("p"))
     columns = columns_of(contents(path, base="run-1"))
