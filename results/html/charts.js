@@ -8,6 +8,8 @@ function svg(name, attributes = {}, ...children) {
   return element;
 }
 const label = (x, y, text, attributes = {}) => svg("text", { x, y, ...attributes }, text);
+const compact = new Intl.NumberFormat("en-US", { notation: "compact" });
+const brief = (value) => (value < 10000 ? count(value) : compact.format(value));
 const title = (text) => svg("title", {}, text);
 function chart(width, height, described, ...children) {
   return svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": described }, ...children);
@@ -41,7 +43,7 @@ function trend(runs) {
   const parts = [];
   for (const [share, value] of [[0, 0], [1, most]]) {
     const y = bottom - share * (bottom - 14);
-    parts.push(svg("line", { class: "axis", x1: left, x2: width, y1: y, y2: y }), label(left - 6, y + 4, count(value), { "text-anchor": "end" }));
+    parts.push(svg("line", { class: "axis", x1: left, x2: width, y1: y, y2: y }), label(left - 6, y + 4, brief(value), { "text-anchor": "end" }));
   }
   runs.forEach((run, i) => {
     const x = left + 4 + i * step;
@@ -51,7 +53,7 @@ function trend(runs) {
       y -= tall;
       parts.push(svg("rect", { class: name, x, y, width: Math.max(3, step - 6), height: tall }, title(`${run.run_id}: ${run[name]} ${name === "new" ? "failures" : "known"}`)));
     }
-    if (wrong[i]) parts.push(label(x + Math.max(3, step - 6) / 2, y - 3, count(wrong[i]), { "text-anchor": "middle", class: i === runs.length - 1 ? "strong" : null }));
+    if (wrong[i]) parts.push(label(x + Math.max(3, step - 6) / 2, y - 3, brief(wrong[i]), { "text-anchor": "middle", class: i === runs.length - 1 ? "strong" : null }));
     const every = Math.ceil(42 / step);
     if ((runs.length - 1 - i) % every === 0) parts.push(label(x + Math.max(3, step - 6) / 2, bottom + 14, run.started_at.slice(5, 10), { "text-anchor": "middle" }));
     if ((runs.length - 1 - i) % every === 0) parts.push(label(x + Math.max(3, step - 6) / 2, bottom + 27, run.started_at.slice(11, 16), { "text-anchor": "middle" }));
