@@ -3,8 +3,8 @@
 The file is one page without links to other files. Its policy (Content-Security-Policy) allows exactly its own script and style,
 by their hashes, and no connection, so text of a program cannot run even if it were not escaped.
 
-Plots are small SVG, drawn by the page from the same data as its tables. A plotting library would be most of the file: the
-package of plotly brings a bundle of 4.7 MB, and altair needs vega, vega-lite and vega-embed, 0.8 MB.
+Plots are small SVG, drawn by the page from the same data as its tables. A plotting library would be most of the file: the one
+bundle in the package plotly 7.1 has 4.8 MB, and altair needs vega's scripts beside it.
 """
 
 from __future__ import annotations
