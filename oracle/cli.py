@@ -2,7 +2,7 @@
 
 A command's module is imported when the command is called. The list of commands is made from docstrings in their source.
 
-Exit codes: 0 clean, 1 findings, 2 usage or environment, 3 internal error.
+Exit codes: 0 clean, 1 findings, 2 usage or environment, 3 internal error, 4 a gate that measured nothing.
 """
 
 from __future__ import annotations
