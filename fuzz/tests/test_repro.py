@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import runpy
 import subprocess
 import sys
-import traceback
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +27,7 @@ from oracle.program.build import instantiate
 from oracle.program.inputs import decode
 from oracle.subjects.registry import resolve
 from oracle.symptom import symptom_of
+from oracle.tests.forked_script import run_forked
 from oracle.verdict import Status, Verdict
 
 
@@ -77,49 +74,6 @@ def _in_new_interpreter(script: str, folder: Path) -> subprocess.CompletedProces
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment, cwd=folder)
 
 
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    returncode: int  # negative: minus the signal that ended the process
-    stdout: str
-    stderr: str
-
-
-def _run(script: str, folder: Path) -> _Ended:
-    """Runs the script in a child of this process, which has imported torch: an interpreter of its own takes seconds for that."""
-    path = folder / "repro.py"
-    path.write_text(script)
-    child = multiprocessing.get_context("fork").Process(target=_run_here, args=(path,))
-    child.start()
-    child.join(300)
-    assert child.exitcode is not None, "the script does not end"
-    return _Ended(child.exitcode, *((folder / name).read_text() for name in _STREAMS))
-
-
-_STREAMS = ("stdout", "stderr")
-
-
-def _run_here(path: Path) -> None:
-    """What a new interpreter would do with the script, in a forked child."""
-    for descriptor, name in enumerate(_STREAMS, start=1):
-        os.dup2(os.open(path.parent / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
-    # pytest has put its own streams there
-    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w") for descriptor in (1, 2))
-    os.chdir(path.parent)
-    torch.set_num_threads(1)  # the threads of the parent are not there after a fork
-    warnings.simplefilter("ignore")
-    code = 0
-    try:
-        runpy.run_path(str(path), run_name="__main__")
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
-
-
 def test_the_script_runs_in_an_interpreter_of_its_own(tmp_path: Path) -> None:
     subject = resolve("fuzz.tests.planted_bugs:integer_value")
     script = repro_script(CASES["integer_value"], subject, judge_here(CASES["integer_value"], subject))
@@ -136,7 +90,7 @@ def test_the_script_exits_with_1_while_the_bug_is_live(name: str, tmp_path: Path
     assert verdict.status.is_finding
     script = repro_script(CASES[name], subject, verdict)
     assert "oracle" not in script
-    ended = _run(script, tmp_path)
+    ended = run_forked(script, tmp_path)
     assert ended.returncode == 1, ended.stdout + ended.stderr
     assert f"# {subject.name}: {verdict.status.value}" in script
     if name in (
@@ -147,7 +101,7 @@ def test_the_script_exits_with_1_while_the_bug_is_live(name: str, tmp_path: Path
         "small_error",
     ):  # the same script on a backend without a bug
         right = script.replace(f"backend=fuzz.tests.planted_bugs.{name}", 'backend="eager"')
-        ended = _run(right, tmp_path)
+        ended = run_forked(right, tmp_path)
         assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -251,7 +205,7 @@ def test_modules_globals_and_plans_are_in_the_script(tmp_path: Path) -> None:
     )
     subject = resolve("dynamo")
     verdict = judge_here(program, subject)
-    ended = _run(repro_script(program, subject, replace(verdict, status=Status.FAIL_ACCURACY)), tmp_path)
+    ended = run_forked(repro_script(program, subject, replace(verdict, status=Status.FAIL_ACCURACY)), tmp_path)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -270,8 +224,8 @@ def test_tensors_in_a_list_of_a_module_are_seen(tmp_path: Path) -> None:
     script = repro_script(
         program, subject, Verdict(status=Status.FAIL_GRAD, symptom="grad of module.kept[0] is torch.Tensor")
     )
-    assert _run(script, tmp_path).returncode == 0
-    ended = _run(script.replace(_STOCK, "lambda a: target(a) + 0 * target.kept[0]"), tmp_path)
+    assert run_forked(script, tmp_path).returncode == 0
+    ended = run_forked(script.replace(_STOCK, "lambda a: target(a) + 0 * target.kept[0]"), tmp_path)
     assert ended.returncode == 1
     assert "gradient of state ['kept'][0]" in ended.stdout
 
@@ -288,8 +242,8 @@ def test_what_a_call_leaves_in_the_module_is_seen(tmp_path: Path) -> None:
     script = repro_script(program, resolve("dynamo"), verdict)
     keeps = "lambda a: (setattr(target, 'last', a * NUMBER), target(a))[1]"
     script = script.replace("run(lambda target: target)", f"run(lambda target: {keeps.replace('NUMBER', '2')})")
-    assert _run(script.replace(_STOCK, keeps.replace("NUMBER", "2")), tmp_path).returncode == 0
-    ended = _run(script.replace(_STOCK, keeps.replace("NUMBER", "3")), tmp_path)
+    assert run_forked(script.replace(_STOCK, keeps.replace("NUMBER", "2")), tmp_path).returncode == 0
+    ended = run_forked(script.replace(_STOCK, keeps.replace("NUMBER", "3")), tmp_path)
     assert ended.returncode == 1
     assert "value of state ['last']" in ended.stdout
 
@@ -297,8 +251,8 @@ def test_what_a_call_leaves_in_the_module_is_seen(tmp_path: Path) -> None:
 def test_whether_an_empty_tensor_is_the_argument_is_seen(tmp_path: Path) -> None:
     program = program_of("def program(a):\n    return a\n", [tensor_spec(0)])
     script = repro_script(program, resolve("dynamo"), Verdict(status=Status.FAIL_ALIAS, symptom="output"))
-    assert _run(script, tmp_path).returncode == 0
-    assert _run(script.replace(_STOCK, "lambda a: a.clone()"), tmp_path).returncode == 1
+    assert run_forked(script, tmp_path).returncode == 0
+    assert run_forked(script.replace(_STOCK, "lambda a: a.clone()"), tmp_path).returncode == 1
 
 
 def test_where_a_view_begins_in_the_memory_that_it_shares_is_seen(tmp_path: Path) -> None:
@@ -306,8 +260,8 @@ def test_where_a_view_begins_in_the_memory_that_it_shares_is_seen(tmp_path: Path
     script = repro_script(
         program, resolve("dynamo"), Verdict(status=Status.FAIL_ALIAS, symptom="output.storage_offset")
     )
-    assert _run(script, tmp_path).returncode == 0
-    ended = _run(script.replace(_STOCK, "lambda a: a[1:5]"), tmp_path)
+    assert run_forked(script, tmp_path).returncode == 0
+    ended = run_forked(script.replace(_STOCK, "lambda a: a[1:5]"), tmp_path)
     assert ended.returncode == 1
     assert "aliases" in ended.stdout
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +18,7 @@ from typer.testing import CliRunner
 from oracle.errors import UsageError
 from oracle.known.ledger import load_ledger
 from oracle.known.severity import Severity
+from oracle.tests.forked_script import run_forked
 from oracle.verdict import Status, Verdict
 from suites.regressions.commands import issue_text, issues, listing, script_of
 
@@ -89,30 +92,35 @@ def test_a_wrong_word_is_refused_with_what_is_expected(words: list[str], message
     assert message in str(result.exception)
 
 
+def run_alone(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """In an interpreter of its own, which finds no module beside the installed ones."""
+    path = folder / "script.py"
+    path.write_text(script)
+    command = [sys.executable, "-I", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder)
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "run"),
     [
-        "pytorch-197859",
-        "hardsigmoid-gradient-in-double",
-        "shared-memory-dynamic",
-        "causal-mask-in-export",
-        "found-output-among-updated-arguments",  # what differs is an argument that `derive` makes
+        ("pytorch-197859", run_alone),
+        ("hardsigmoid-gradient-in-double", run_forked),
+        ("shared-memory-dynamic", run_forked),
+        ("causal-mask-in-export", run_forked),
+        ("found-output-among-updated-arguments", run_forked),  # what differs is an argument that `derive` makes
     ],
 )
-def test_the_script_of_an_issue_shows_it_with_torch_alone(name: str, tmp_path: Path) -> None:
+def test_the_script_of_an_issue_shows_it_with_torch_alone(name: str, run: Callable[..., Any], tmp_path: Path) -> None:
     if not torch.__version__.startswith("2.13."):
         pytest.skip(f"measured on torch 2.13, this is {torch.__version__}")
     issue = LEDGER.of_id(name)
     assert issue is not None
-    path = tmp_path / "script.py"
-    path.write_text(script_of(issue, LEDGER))
-    done = subprocess.run(
-        [sys.executable, "-I", str(path)], capture_output=True, text=True, timeout=600, check=False, cwd=tmp_path
-    )
+    script = script_of(issue, LEDGER)
+    done = run(script, tmp_path)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (1, "DIFFERENT"), (
         done.stdout[-2000:] + done.stderr[-2000:]
     )
-    assert "oracle" not in path.read_text()
+    assert "oracle" not in script
 
 
 def test_the_printed_script_has_a_few_lines() -> None:
@@ -126,9 +134,8 @@ def test_the_printed_script_has_a_few_lines() -> None:
 def test_the_script_says_that_nothing_differs_where_nothing_does(tmp_path: Path) -> None:
     issue = LEDGER.of_id("pytorch-198102")
     assert issue is not None
-    path = tmp_path / "script.py"
-    path.write_text(script_of(issue, LEDGER).replace("torch.compile(target, backend='aot_eager')", "target"))
-    done = subprocess.run([sys.executable, "-I", str(path)], capture_output=True, text=True, timeout=600, check=False)
+    script = script_of(issue, LEDGER)
+    done = run_forked(script.replace("torch.compile(target, backend='aot_eager')", "target"), tmp_path)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "the same"), done.stdout + done.stderr
 
 
