@@ -7,7 +7,6 @@ UsageError, which the command line prints.
 from __future__ import annotations
 
 import difflib
-import itertools
 import json
 import math
 import sys
@@ -42,6 +41,7 @@ from results.history import (
     history_parts,
     run_summaries,
     runs_table,
+    speed_history,
 )
 from results.merge import merge as merge_runs
 from results.queries import case_filter, status_counts
@@ -55,7 +55,6 @@ from results.tables import frame
 from results.transfer import Copied, copy_runs
 
 DEFAULT_DB = "torch-oracle.db"  # what `sweep` writes by default
-_HISTORY = 8  # runs before base from which `compare` learns how much each case varies
 _CASES_IN_FULL = 20  # `show GLOB` prints up to so many cases in full, more as a table
 
 DbOption = Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")]
@@ -185,7 +184,7 @@ def compare(
     """Compare two runs case by case. Exits 1 for new failures, missing rows and rows no longer compared."""
     with _opened(base) as (base_store, base_run), _opened(head) as (head_store, head_run):
         comparison = comparing.compare_runs(
-            base_store, head_store, base_run=base_run, head_run=head_run, history=_history(base_store, base_run)
+            base_store, head_store, base_run=base_run, head_run=head_run, history=speed_history(base_store, base_run)
         )
     if as_json:
         _write_json(comparison.to_json())
@@ -235,7 +234,7 @@ def gate(
         if base is not None:
             with _opened(base) as (base_store, base_run):
                 comparison = comparing.compare_runs(
-                    base_store, store, base_run=base_run, head_run=info, history=_history(base_store, base_run)
+                    base_store, store, base_run=base_run, head_run=info, history=speed_history(base_store, base_run)
                 )
     if suggest:
         sys.stdout.write(_suggested(baseline, info, records, expires=expires))
@@ -428,23 +427,6 @@ def _opened(text: str) -> Iterator[tuple[Store, RunInfo]]:
     db, _, run_id = (text, "", LATEST) if "#" not in text or Path(text).exists() else text.rpartition("#")
     with Store.open(db, create=False, read_only=True) as store:
         yield store, store.run(run_id or LATEST)
-
-
-def _history(store: Store, base: RunInfo) -> list[RunInfo]:
-    """The last runs before base that measured speed on the same processor, oldest first."""
-    if not _measures_speed(base):
-        return []
-    earlier = itertools.takewhile(lambda run: run.run_id != base.run_id, store.runs())
-    alike = [run for run in earlier if run.is_complete and _measures_speed(run) and _processor(run) == _processor(base)]
-    return alike[-_HISTORY:]
-
-
-def _measures_speed(run: RunInfo) -> bool:
-    return bool(run.arguments.get("options", {}).get("speed"))
-
-
-def _processor(run: RunInfo) -> Any:
-    return run.environment.get("cpu_model")
 
 
 def _run_json(info: RunInfo) -> dict[str, Any]:

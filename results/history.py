@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -19,7 +19,7 @@ from results.queries import case_filter
 from results.render import Part, TextTable, one_line, ratio, shorten
 from results.schema import CASES, FACTS, RECORDS, RUNS
 from results.statistics import proportion_interval
-from results.store import CASE_SELECTION, COMPLETE, RECORD_SELECTION, SAME_CASE, Store, to_record
+from results.store import CASE_SELECTION, COMPLETE, RECORD_SELECTION, SAME_CASE, RunInfo, Store, to_record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -379,3 +379,23 @@ def runs_table(summaries: Sequence[RunSummary]) -> TextTable:
         prose=frozenset({8, 10, 11}),
         note=note if any(one.timed for one in summaries) else "",
     )
+
+
+_MOST_SPEED_RUNS: Final = 8
+
+
+def speed_history(store: Store, base: RunInfo) -> list[RunInfo]:
+    """The last runs before base that measured speed on the same processor, oldest first: they tell how much each case varies."""
+    if not _measures_speed(base):
+        return []
+    earlier = takewhile(lambda run: run.run_id != base.run_id, store.runs())
+    alike = [run for run in earlier if run.is_complete and _measures_speed(run) and _processor(run) == _processor(base)]
+    return alike[-_MOST_SPEED_RUNS:]
+
+
+def _measures_speed(run: RunInfo) -> bool:
+    return bool(run.arguments.get("options", {}).get("speed"))
+
+
+def _processor(run: RunInfo) -> Any:
+    return run.environment.get("cpu_model")

@@ -19,9 +19,10 @@ from oracle.records import Measurements, Record
 from oracle.verdict import Verdict, WorstElement
 from results import tables
 from results.bias import BiasFinding, find_bias
-from results.compare import ChangeKind, Comparison, compare
+from results.compare import ChangeKind, Comparison, compare_runs
 from results.engine import Location, open_engine, reading
 from results.groups import FindingGroup, group_findings
+from results.history import speed_history
 from results.html.history import RUNS_SHOWN, History, is_flaky, read_history
 from results.html.payload import number_column, text_column
 from results.html.words import NOT_PLANNED
@@ -124,7 +125,17 @@ def contents_of(
     """Compare, group, and choose the rows that the file carries: at most `limit`, those that call for action first."""
     comparison = None
     if base is not None:
-        comparison = compare(base.records, head.records, base_run=base.run, head_run=head.run)
+        with (
+            Store.open(base.place, create=False, read_only=True) as old_store,
+            Store.open(head.place, create=False, read_only=True) as new_store,
+        ):
+            comparison = compare_runs(
+                old_store,
+                new_store,
+                base_run=base.run,
+                head_run=head.run,
+                history=speed_history(old_store, base.run),
+            )
     changes = {change.case_id: change for change in comparison.cases} if comparison else {}
     table = _frame(head.records)
     new = {case_id for case_id, change in changes.items() if change.kind is ChangeKind.NEW_FAILURE}
