@@ -53,21 +53,27 @@ class Part:
     database: Path | None = None
 
 
-def parts(output: Path, tables: Path, *, is_cpu: bool) -> list[Part]:
-    """The parts, most valuable first."""
-    python = sys.executable
+@dataclass(frozen=True, kw_only=True)
+class _Commands:
+    """Makes the commands of parts. On a CPU they are narrowed to a few cases, which only try the commands out."""
 
-    def tests(name: str, minutes: float, *files: str, narrow: str = "") -> Part:
+    output: Path
+    tables: Path
+    is_cpu: bool
+
+    def tests(self, name: str, minutes: float, *files: str, narrow: str = "") -> Part:
+        """Tests of the code generator."""
         paths = tuple(f"refimpl/tests/codegen/test_{file}.py" for file in files)
-        chosen = ("-m", "not gpu and not slow", "-k", narrow) if is_cpu else ("-m", "gpu")
-        return Part(name=name, minutes=minutes, command=(python, "-m", "pytest", "-q", *chosen, *paths))
+        chosen = ("-m", "not gpu and not slow", "-k", narrow) if self.is_cpu else ("-m", "gpu")
+        return Part(name=name, minutes=minutes, command=(sys.executable, "-m", "pytest", "-q", *chosen, *paths))
 
-    def speed(name: str, minutes: float, dtype: str, sides: str, *more: str) -> Part:
-        file = str(tables / name)
-        small = ("--set", "cpu=true", "--repeat", "1", "--only", "softmax") if is_cpu else ()
-        sides = "eager,ours" if is_cpu else sides
+    def speed(self, name: str, minutes: float, dtype: str, sides: str, *more: str) -> Part:
+        """A benchmark of generated kernels."""
+        file = str(self.tables / name)
+        small = ("--set", "cpu=true", "--repeat", "1", "--only", "softmax") if self.is_cpu else ()
+        sides = "eager,ours" if self.is_cpu else sides
         command = (
-            python, "-m", "benchmarks", "codegen_speed", "--set", f"dtype={dtype}", "--sides", sides,
+            sys.executable, "-m", "benchmarks", "codegen_speed", "--set", f"dtype={dtype}", "--sides", sides,
             "--json", f"{file}.json", "--csv", f"{file}.csv",
         )  # fmt: skip
         return Part(
@@ -75,32 +81,30 @@ def parts(output: Path, tables: Path, *, is_cpu: bool) -> list[Part]:
             again=3,
         )  # fmt: skip
 
-    def sweep(name: str, minutes: float, suite: str, subjects: str, *more: str, narrow: Sequence[str] = ()) -> Part:
-        database = output / f"{name}.db"
-        device = ("--device", "cpu", "--workers", "1") if is_cpu else ("--device", "cuda", "--workers", "8")
-        matches = tuple(word for pattern in narrow for word in ("--match", pattern)) if is_cpu else ()
+    def sweep(
+        self, name: str, minutes: float, suite: str, subjects: str, *more: str, narrow: Sequence[str] = ()
+    ) -> Part:
+        """A sweep, with a database of its own."""
+        database = self.output / f"{name}.db"
+        device = ("--device", "cpu", "--workers", "1") if self.is_cpu else ("--device", "cuda", "--workers", "8")
+        matches = tuple(word for pattern in narrow for word in ("--match", pattern)) if self.is_cpu else ()
         command = (
-            python,
-            "-m",
-            "oracle.cli",
-            "sweep",
-            "--suite",
-            suite,
-            "--subject",
-            subjects,
-            *device,
-            *more,
-            *matches,
-        )
+            sys.executable, "-m", "oracle.cli", "sweep", "--suite", suite, "--subject", subjects, *device, *more, *matches,
+        )  # fmt: skip
         return Part(
             name=name, minutes=minutes, command=(*command, "--db", str(database)), needs=(*ALWAYS, *SWEEPS), goes_on=True,
             database=database,
         )  # fmt: skip
 
+
+def parts(output: Path, tables: Path, *, is_cpu: bool) -> list[Part]:
+    """The parts, most valuable first."""
+    commands = _Commands(output=output, tables=tables, is_cpu=is_cpu)
+    tests, speed, sweep = commands.tests, commands.speed, commands.sweep
     ours = "triton" if is_cpu else "triton[level=device]"
     quick, only_models = "eager,ours,inductor", ("--only", "model: ")
     errors = (
-        python,
+        sys.executable,
         "-m",
         "refimpl.tests.codegen.function_errors",
         "--csv",

@@ -68,12 +68,7 @@ def kernel(
 
     Exit codes: 0 no findings, 1 findings, 2 usage error. See docs/kernels.md.
     """
-    levels = [name.strip() for name in level.split(",") if name.strip()]
-    unknown = [name for name in levels if name not in LEVELS]
-    if unknown or not levels:
-        raise UsageError(
-            seen=f"--level {level!r}", expected=f"one or more of {', '.join(LEVELS)}", do="correct --level"
-        )
+    levels = _levels(level)
     reports = []
     for name in levels:
         cases = [only] if only >= 0 else list(range(count or COUNTS[name]))
@@ -86,6 +81,21 @@ def kernel(
             _print(report, launcher=launcher, seed=seed)
     if as_json:
         sys.stdout.write(json.dumps([report.to_json() for report in reports], indent=2) + "\n")
+    _check_judged(reports)
+    return 1 if any(report.findings for report in reports) else 0
+
+
+def _levels(text: str) -> list[str]:
+    """The levels that --level names. Raises UsageError for unknown ones, and for none."""
+    levels = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in levels if name not in LEVELS]
+    if unknown or not levels:
+        raise UsageError(seen=f"--level {text!r}", expected=f"one or more of {', '.join(LEVELS)}", do="correct --level")
+    return levels
+
+
+def _check_judged(reports: Sequence[LevelReport]) -> None:
+    """Raises UsageError if no case of any level could be judged."""
     judged = sum(report.tally["passed"] + len(report.findings) for report in reports)
     if judged == 0:
         reasons = [reason for report in reports for reason in report.reasons]
@@ -93,7 +103,6 @@ def kernel(
             seen=f"no case could be judged: {reasons[0] if reasons else 'there was no time'}",
             expected="arguments that both launcher and reference accept", do="describe them with --inputs",
         )  # fmt: skip
-    return 1 if any(report.findings for report in reports) else 0
 
 
 @dataclass(slots=True, kw_only=True)
