@@ -26,7 +26,13 @@ class Notes(NamedTuple):  # twice as fast to change as a frozen dataclass, and e
     # `set_` that stands for `x.data = y`.
     is_data_assignment: bool = False
 
+    # A graph of capture.
+    # Placeholder: where the input comes from, a `refimpl.capture` Source.
+    source: Any = None
+
     # A joint graph while it is recorded.
+    # Whether autograd recorded the node: grad mode was on, and inference mode was not.
+    is_in_grad_mode: bool = True
     # Sequence number of the autograd node that was created or was running when the node was recorded.
     autograd_step: int | None = None
     # Backward: the node reads a tensor with requires_grad=True.
@@ -68,3 +74,9 @@ def note(node: torch.fx.Node, **changes: Any) -> None:
         node.meta.pop(_KEY, None)
     else:
         node.meta[_KEY] = notes
+
+
+def note_grad_mode(node: torch.fx.Node) -> None:
+    """Records whether autograd records the call that the node stands for."""
+    if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+        note(node, is_in_grad_mode=False)

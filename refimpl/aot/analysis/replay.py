@@ -15,6 +15,7 @@ import torch
 from refimpl._torch import set_grad_enabled
 from refimpl.aot.analysis.metadata import ForwardOutput, ReplayStep
 from refimpl.functionalize.aliases import VIEWED, ViewStep
+from refimpl.trace.notes import notes_of
 
 Replay = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
 SharedReplay = Callable[[torch.Tensor, Sequence[Any]], list[torch.Tensor]]
@@ -55,7 +56,7 @@ def _replay_step(step: ViewStep, number: Callable[[torch.fx.Node], int]) -> Repl
 
     arguments = tuple(map(convert, step.args))
     keywords = tuple((name, convert(a)) for name, a in step.kwargs.items())
-    has_gradient = bool(step.node.meta.get("grad_mode", True))
+    has_gradient = notes_of(step.node).is_in_grad_mode
     return ReplayStep(
         target=step.target,
         arguments=arguments,

@@ -17,7 +17,7 @@ from refimpl._torch import DispatchMode, OpOverload, pytree
 from refimpl.aot.analysis.fake_arguments import unrelated_alias
 from refimpl.aot.analysis.subclasses import Layout, ProgramLayout, build, dense_parts, layout_of
 from refimpl.functionalize.aliases import AliasMap
-from refimpl.trace.notes import note, notes_of
+from refimpl.trace.notes import note, note_grad_mode, notes_of
 from refimpl.trace.recording_mode import RecordingMode
 from refimpl.trace.tracker import TrackerState
 
@@ -58,7 +58,7 @@ class OuterGraphMode(DispatchMode):
         result = func(*args, **kwargs)
         if isinstance(func, OpOverload) and (_has_tensor(result) or func._schema.is_mutable):
             node = self.graph.call_function(func, node_args, node_kwargs)
-            node.meta["grad_mode"] = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+            note_grad_mode(node)
             self._track_result(result, node)
         return result
 
@@ -71,7 +71,7 @@ class OuterGraphMode(DispatchMode):
             for index, item in enumerate(result):
                 if isinstance(item, torch.Tensor):
                     element = self.graph.call_function(operator.getitem, (node, index))
-                    element.meta["grad_mode"] = node.meta["grad_mode"]
+                    note(element, is_in_grad_mode=notes_of(node).is_in_grad_mode)
                     self._track_result(item, element)
 
     def _describe(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:

@@ -61,6 +61,7 @@ from refimpl.aot.joint.repeated_draws import mark_draw, start_draws
 from refimpl.errors import DataDependentFakeRead, UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.schemas import SET_OPS
+from refimpl.trace.notes import note_grad_mode
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.tracing import Trace, current_trace
@@ -437,7 +438,7 @@ class _JointTraceState:
         return contextlib.nullcontext() if self.outer is None else self.outer
 
     def _annotate(self, node: torch.fx.Node) -> None:
-        node.meta["grad_mode"] = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+        note_grad_mode(node)
         mark_draw(node)
         note_autograd_step(node, is_backward=self._is_in_backward)
         if self._is_in_backward:

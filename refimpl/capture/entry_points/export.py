@@ -37,6 +37,7 @@ from refimpl.capture.segment import Segment
 from refimpl.capture.translate import translate
 from refimpl.errors import BadParameter
 from refimpl.trace.make_fx import make_fx
+from refimpl.trace.notes import notes_of
 
 _TRACING_MODES = ("real", "fake", "symbolic")
 
@@ -249,8 +250,8 @@ def note_free_tensors(graph: fx.GraphModule, inputs: Sequence[Any], flat_args: S
     placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
     for node, value in zip(placeholders, inputs, strict=True):
         is_given = id(value) in given or not isinstance(value, torch.Tensor)
-        if not config.install_free_tensors_for_export and not is_given and not _is_constant(node.meta["source"]):
-            stacks[node.meta["source"]] = [user.meta.get("stack_trace", "") for user in node.users]
+        if not config.install_free_tensors_for_export and not is_given and not _is_constant(notes_of(node).source):
+            stacks[notes_of(node).source] = [user.meta.get("stack_trace", "") for user in node.users]
     setattr(graph, _STACKS, stacks)
 
 
@@ -270,11 +271,13 @@ def check_signature_rewritable(graph: fx.GraphModule) -> None:
     for node in graph.graph.nodes:
         if node.op != "placeholder":
             continue
-        assert "source" in node.meta, f"input {node.name} has no source\n  expected: a graph that capture made"
+        assert notes_of(node).source is not None, (
+            f"input {node.name} has no source\n  expected: a graph that capture made"
+        )
         assert hasattr(graph, _STACKS), (
             f"the graph has no {_STACKS}\n  expected: a graph that was captured for an export"
         )
-        source: Source = node.meta["source"]
+        source: Source = notes_of(node).source
         stacks: list[str] | None = getattr(graph, _STACKS).get(source)
         if stacks is None:
             continue

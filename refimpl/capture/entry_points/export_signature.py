@@ -18,6 +18,7 @@ from refimpl.capture.guards.sources import DimensionSource, KeptSource, ReaderBu
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.capture.segment import Segment
+from refimpl.trace.notes import notes_of
 
 CONSTANT_TYPES = (
     int, float, complex, bool, str, bytes, type(None), type(...), CodeType, torch.device, torch.dtype, torch.memory_format,
@@ -95,7 +96,7 @@ def _with_sizes(
     made = list(kept)
     sources: Sequence[Source | None] = segment.sources
     if not sources and segment.graph is not None:
-        sources = [node.meta.get("source") for node in segment.graph.graph.nodes if node.op == "placeholder"]
+        sources = [notes_of(node).source for node in segment.graph.graph.nodes if node.op == "placeholder"]
     for index, source in enumerate(sources):
         if isinstance(source, DimensionSource):
             reader = ReaderBuilder()
@@ -182,7 +183,7 @@ class _Builder:
             elif isinstance(given, InputNumber):
                 copies[node] = self._leaves[given.position]
             else:
-                known = None if _is_kept(node.meta.get("source")) else by_object.get(id(given))
+                known = None if _is_kept(notes_of(node).source) else by_object.get(id(given))
                 copies[node] = known or self._attribute(str(node.target), given)
             if "example_value" in node.meta:
                 copies[node].meta.update(self._meta(node))

@@ -18,6 +18,7 @@ from refimpl.backend_registry import CapturedGraph
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source, placeholder_name
 from refimpl.capture.public.fake_values import set_example_value
+from refimpl.trace.notes import note, notes_of
 
 _NOT_FOUND = upstream_shape_error("PendingUnbackedSymbolNotFound")
 _NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -55,7 +56,7 @@ class SegmentGraph:
             target = self._unused(placeholder_name(source))
             node = self.graph.create_node("placeholder", target, name=target.lower().rstrip("_") + "_")
         set_example_value(node, fake)
-        node.meta["source"] = source
+        note(node, source=source)
         self.examples.append(real)
         self._names.append(node.name)
         self._last_input = node
@@ -133,7 +134,7 @@ class SegmentGraph:
         """A function that selects the outputs from the inputs, for a segment without a graph. (An array shares memory with its
         input.)
         """
-        places = [self.sources.index(node.meta["source"]) for node in outputs]
+        places = [self.sources.index(notes_of(node).source) for node in outputs]
         return lambda *inputs: tuple(inputs[place] for place in places)
 
     def drop_unused(self) -> None:

@@ -19,6 +19,7 @@ from refimpl.capture.guards.static_shapes import is_of_module
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.values import LazyValue, ObjectValue
 from refimpl.capture.values.polyfills import is_polyfill
+from refimpl.trace.notes import notes_of
 
 
 class _Module(NamedTuple):
@@ -62,7 +63,7 @@ class NodeMeta:
                 node.meta["nn_module_stack"] = {_key(each): (_plain(each.name), each.kind) for each in modules}
             node.meta["source_fn_stack"] = [(node.name, node.target)]
         for node in graph.nodes:
-            source = node.meta.get("source")
+            source = notes_of(node).source
             if node.op == "placeholder" and source is not None and is_of_module(source):
                 stacks = (user.meta.get("nn_module_stack") for user in node.users)  # of the nodes that read it
                 found = next(filter(None, stacks), None)

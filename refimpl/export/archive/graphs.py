@@ -34,7 +34,7 @@ from refimpl.export.archive.values import ValueReader, ValueWriter
 from refimpl.symbolic.unbacked import AttributeKey, DividedBy, FromBool, MethodKey
 from refimpl.trace.metadata import describe
 
-_PLAIN_META = ("nn_module_stack", "stack_trace", "torch_fn", "seq_nr", "grad_mode", "custom")
+_PLAIN_META = ("nn_module_stack", "stack_trace", "torch_fn", "seq_nr", "custom")
 _METHODS = ("size", "stride", "storage_offset")
 _OPS = ("placeholder", "call_function", "get_attr", "output")
 

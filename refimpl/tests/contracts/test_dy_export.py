@@ -21,6 +21,7 @@ from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserEr
 from refimpl.errors import BadParameter
 from refimpl.tests.contracts.contract_backend import breaking
 from refimpl.tests.graphs import targets_of
+from refimpl.trace.notes import notes_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten
@@ -118,7 +119,7 @@ def _captured_with(function: Callable[..., Any], stacks: list[str]) -> fx.GraphM
         return graph.forward
 
     optimize(keep)(function)(torch.ones(2))
-    source = next(iter(graphs[0].graph.nodes)).meta["source"]
+    source = notes_of(next(iter(graphs[0].graph.nodes))).source
     setattr(graphs[0], "_source_to_user_stacks", {source: stacks})
     return graphs[0]
 

@@ -107,7 +107,6 @@ def _meta(node: torch.fx.Node) -> Any:
         "torch_fn",
         "original_aten",
         "seq_nr",
-        "grad_mode",
         "device",
         "tensor_meta",
     )
