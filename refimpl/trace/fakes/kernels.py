@@ -1,6 +1,7 @@
 """Runs ops on fake tensors, corrects strides that differ from eager's, and caches the results.
 
-Counterpart: torch/_subclasses/fake_tensor.py FakeTensorMode._cached_dispatch_impl
+Counterpart: torch/_subclasses/fake_tensor.py FakeTensorMode._cached_dispatch_impl; torch/_decomp/decompositions.py
+  mse_loss_backward, smooth_l1_loss_backward, huber_loss_backward, native_group_norm_backward
 Differs: the key is made of signatures that the tracer computes once per tensor, not once per use. Symbolic sizes are in it by
 their expressions, so that the cache serves symbolic traces as well.
 
@@ -30,10 +31,9 @@ from refimpl._torch import (
     storage_key,
 )
 from refimpl.trace.eager_facts import result_strides
-from refimpl.trace.fakes.empty_gradients import of_empty_groups, without_division
 from refimpl.trace.float8_scalars import without_float8_scalars
 from refimpl.trace.layouts.views import expanded_strides, viewed_strides
-from refimpl.trace.size_checks import check_sizes
+from refimpl.trace.size_checks import check_sizes, is_known
 from refimpl.trace.tracker import TrackerState
 
 # Never cached, because these ops read or change the storage itself, which a signature does not describe. No schema or tag tells
@@ -47,6 +47,13 @@ _STORAGE_OPS = frozenset(
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 _NAMESPACES = ("aten", "prims")  # fake kernels of custom ops may do anything
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
+# Backward ops of means. Their fake kernels divide by a number of elements, which is 0 for empty tensors; eager's do not divide.
+_OF_MEANS = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("huber_loss_backward", "mse_loss_backward", "smooth_l1_loss_backward")
+)
+_GROUPS = torch.ops.aten.native_group_norm_backward.default  # its fake kernel divides as well
+_REDUCTION, _MEAN, _SUM = 3, 1, 2
 _LIMIT = 50_000  # most cached results for static shapes, over all traces of a process
 
 _MISS = object()
@@ -68,6 +75,29 @@ def _dropped_out(result: tuple[FakeTensor, FakeTensor], given: FakeTensor) -> tu
     if given.fake_device.type == "cpu" and type(given.numel()) is int and given.numel() == 0:
         mask = torch.ops.aten.empty_like.default(given)
     return values, mask
+
+
+def _without_division(func: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with reduction "sum" in place of "mean", whose fake gradient is the same."""
+    if func in _OF_MEANS and len(args) > _REDUCTION and args[_REDUCTION] == _MEAN:
+        return (*args[:_REDUCTION], _SUM, *args[_REDUCTION + 1 :])
+    return args
+
+
+def _of_empty_groups(func: Any, args: tuple[Any, ...]) -> tuple[torch.Tensor | None, ...] | None:
+    """The gradients of a group norm's input (N, C, *), weight (C,) and bias (C,), by its output_mask, if the input is empty;
+    None for other inputs and other ops."""
+    if func is not _GROUPS:
+        return None
+    _, x, _, _, weight, _, channels, _, _, mask = args
+    if not isinstance(x, FakeTensor) or not all(map(is_known, x.shape)) or x.numel() != 0:
+        return None
+    dtype = x.dtype if weight is None else weight.dtype
+    results = ((x.shape, x.dtype), ((channels,), dtype), ((channels,), dtype))
+    return tuple(
+        x.new_empty(shape, dtype=dtype) if is_asked else None
+        for (shape, dtype), is_asked in zip(results, mask, strict=True)
+    )
 
 
 @functools.cache
@@ -178,10 +208,10 @@ class FakeKernelsState:
         """The fake kernel's result, with eager's strides."""
         check_sizes(func, args, kwargs)
         layouts = _layouts([kwargs.get(name) for name in _out_names(func)])
-        empty = of_empty_groups(func, args)
+        empty = _of_empty_groups(func, args)
         if empty is not None:
             return empty
-        result = func(*without_float8_scalars(func, without_division(func, args)), **kwargs)
+        result = func(*without_float8_scalars(func, _without_division(func, args)), **kwargs)
         for out, shape, stride, offset in layouts:
             if _is_same(out.shape, shape) and not _is_same(out.stride(), stride):
                 out.as_strided_(shape, stride, offset)  # eager keeps the strides of an `out=` tensor of the right shape
