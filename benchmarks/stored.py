@@ -91,7 +91,7 @@ def _records(rows: Sequence[Row], run_id: str) -> Iterator[Record]:
             direction="forward",
             device="cpu",
             verdict=Verdict(status=Status.FAIL_TO_RUN, symptom=error) if error else Verdict(status=Status.PASS),
-            measurements=together(each[0], each[1:]),
+            measurements=together(each[0], each if len(each) > 1 else ()),  # no process judged
             repro=f"python -m benchmarks {first.benchmark} --only '{first.case}'",
             started_at=datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         )

@@ -650,8 +650,10 @@ def measure_case_again(payload: Mapping[str, Any], progress: Progress) -> dict[s
 
     if options.device == "cpu" and torch.get_num_threads() == 1:
         return {"measurements": in_child(measured, timeout_s=_LONGER_THAN_A_TASK_S)}
-    # A fork has neither the threads nor the device of its parent.
-    return {"measurements": measured(), "replace_worker": True}
+    # A fork has neither the threads nor the device of its parent. A new worker on a GPU takes longer than the effect is worth.
+    before = snapshot()
+    found = measured()
+    return {"measurements": found, "replace_worker": options.device == "cpu" or bool(_restored(before))}
 
 
 _SUBJECTS: dict[tuple[str, str], Subject] = {}

@@ -4,7 +4,7 @@
 
 Each run measures the same programs, operators and models, as `sweep --speed` does, on a compiler of which nothing changed
 (`benchmarks.slowed`, 0 %); every `--slowed-every`th run also on one that is 5 % and on one that is 10 % slower. Runs are kept in
---db, and further calls add to them; `--runs 0` only makes the table.
+--db, and further calls add to them; `--runs 0` only makes the table. A run that was stopped counts with the cases that it has.
 
 Then each two runs are compared. `slower_percent` 0: two runs of the same code, so every "better" or "worse" is false. Otherwise a
 fifth of the cases is slower in head, in turn; found ones count, and so do false verdicts on the others. The table has a line for
@@ -46,6 +46,7 @@ SUITES = ("opinfo", "models")
 SLOWED = (5, 10)  # percent
 HISTORY = 6
 PARTS = 5  # of the cases, of which one is slowed in a comparison
+_FEWEST_FOR_HISTORY = 4  # runs, so that the others show a change
 _BUDGET_S = 0.15  # of each process and case
 _COMPILER = ("torch._dynamo", "torch._functorch.aot_autograd")
 
@@ -189,11 +190,13 @@ def _percent(part: int, whole: int) -> float | None:
 
 def rows(store: Store, backend: str) -> Iterator[Mapping[str, Any]]:
     """The table: kinds of programs, numbers of processes, with and without history, A/A and both slowdowns."""
-    runs = [list(store.records(info.run_id)) for info in store.runs() if info.is_complete]
+    runs = [list(store.records(info.run_id)) for info in store.runs() if info.recorded]
     plain = [measured(records, subject_of(backend, 0)) for records in runs]
     slow = {percent: [measured(records, subject_of(backend, percent)) for records in runs] for percent in SLOWED}
     most = max((len(one.costs) for run in plain for one in run.values()), default=0)
     for kind, count, with_history in itertools.product((*SUITES, ""), range(1, most + 1), (True, False)):
+        if with_history and len(runs) < _FEWEST_FOR_HISTORY:
+            continue
         chosen = [_of_kind(of_processes(run, count), kind) for run in plain]
         what = {"programs": kind or "all", "processes": count, "history": with_history}
         for percent in (0, *SLOWED):
@@ -252,8 +255,8 @@ def main() -> None:
                 percents = (0, *SLOWED) if number % asked.slowed_every == asked.slowed_every - 1 else (0,)
                 names = [subject_of(asked.backend, percent) for percent in percents]
                 measure(store, f"run-{number + 1}", programs, names, asked.processes)
-        if len([info for info in store.runs() if info.is_complete]) < 2:
-            raise UsageError(seen=f"{asked.db} with fewer than two complete runs", expected="two", do="raise --runs")
+        if len([info for info in store.runs() if info.recorded]) < 2:
+            raise UsageError(seen=f"{asked.db} with records of fewer than two runs", expected="two", do="raise --runs")
         shown(rows(store, asked.backend), asked.csv)
         sys.stdout.write("".join(f"{line}\n" for line in realised(store, asked.backend)))
 

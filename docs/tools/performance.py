@@ -194,8 +194,10 @@ def main() -> int:
         rows = added(rows, list(rows_of(options.add)))
         write_atomically(HISTORY, written(rows))
     if not rows:
-        sys.stderr.write(f"{HISTORY} has no rows: run `python -m benchmarks --db FILE`, then --add FILE\n")
-        return 1
+        sys.stderr.write(
+            "no history yet: run `python -m benchmarks --db FILE` in a checkout without changes, then --add FILE\n"
+        )
+        return int(bool(options.add) or PAGE.exists())
     text = page(rows)
     if not options.check:
         write_atomically(PAGE, text)
