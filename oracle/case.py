@@ -395,14 +395,15 @@ def judge_subject(
         lowered=counters.lowered,
         fallbacks=counters.fallbacks,
     )
-    if options.speed and verdict.status is Status.PASS:
+    returned = seen.calls if isinstance(seen, Returned | Raised) else ()
+    if options.speed and verdict.status is Status.PASS and returned:  # a program whose first call raises has no speed
         progress("speed")
         measurements = measure_speed(
             make=eager.instance,
             subject=subject,
             budget_s=options.speed_budget_s / options.speed_processes,
             device=options.device,
-            first_call_s=case.compile_seconds + (seen.calls[0].seconds if isinstance(seen, Returned) else 0.0),
+            first_call_s=case.compile_seconds + returned[0].seconds,
             base=measurements,
         )
         _restored(before)

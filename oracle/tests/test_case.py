@@ -385,3 +385,16 @@ def test_noise_stays_as_loud_where_eager_itself_raises(monkeypatch: pytest.Monke
     state.run(lambda stage: None, before)
     state.loud_noise_runs(lambda stage: None, before)
     assert scales == [LOUD_NOISE_SCALE] * LOUD_NOISE_RUNS
+
+
+@pytest.mark.parametrize("calls", [(Call(),), (Call(), Call())], ids=["the first call", "a later call"])
+def test_a_program_whose_first_call_raises_has_no_speed(calls: tuple[Call, ...]) -> None:
+    at = len(calls) - 1
+    source = (
+        f"def inputs(call): return (torch.ones(2 + (call == {at})),), {{}}\ndef program(x): return x + torch.ones(2)\n"
+    )
+    options = CaseOptions(speed=True, speed_budget_s=0.01)
+    state = state_of(source, *calls, expects_raise=True)
+    result = judge_subject(eager=state, subject=load(resolve("aot_eager")), options=options)
+    assert result.verdict.status is Status.PASS
+    assert (result.measurements.speedup is None) is (at == 0)
