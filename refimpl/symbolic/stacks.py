@@ -21,6 +21,7 @@ import torch
 DEEPEST = 64
 _TORCH = str(Path(torch.__file__).parent)
 _REFIMPL = str(Path(__file__).parent.parent)
+_OUR_TESTS = str(Path(_REFIMPL) / "tests")
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _is_user_code: dict[str, bool] = {}
 
@@ -29,7 +30,7 @@ def is_user_file(filename: str) -> bool:
     """Whether the file is user code: not of torch, refimpl (except its tests) or the standard library."""
     known = _is_user_code.get(filename)
     if known is None:
-        inside = filename.startswith(_REFIMPL) and "tests" not in Path(filename).parts
+        inside = filename.startswith(_REFIMPL) and not filename.startswith(_OUR_TESTS)
         is_python = filename.startswith(_STANDARD_LIBRARY) and "site-packages" not in filename
         wraps = filename.endswith("typing_extensions.py")  # wraps torch's deprecated functions
         known = not (inside or is_python or wraps or filename.startswith((_TORCH, "<")))
