@@ -1,4 +1,4 @@
-"""The commands `torch-oracle show | history | compare | gate | export | import | merge | push | migrate`, as typer functions.
+"""The commands `torch-oracle show | history | triage | compare | gate | export | import | merge | push | migrate`, as typer functions.
 
 Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed), 4 a gate whose run measured nothing. Bad input raises
 UsageError, which the command line prints.
@@ -34,12 +34,13 @@ from results.groups import group_findings
 from results.history import (
     case_history,
     case_ids,
-    cases_with_both_ends,
     find_break,
     find_flakiness,
+    flaky_cases,
     flaky_table,
     history_parts,
     run_summaries,
+    runs_before,
     runs_table,
     speed_history,
 )
@@ -53,6 +54,7 @@ from results.spool import Spool, is_spool
 from results.store import LATEST, RunInfo, Store
 from results.tables import frame
 from results.transfer import Copied, copy_runs
+from results.triage import Owners, read_owners, triage_text
 
 DEFAULT_DB = "torch-oracle.db"  # what `sweep` writes by default
 _CASES_IN_FULL = 20  # `show GLOB` prints up to so many cases in full, more as a table
@@ -137,11 +139,7 @@ def history(
         )
     with Store.open(db, create=False, read_only=True) as store:
         if cases is None:
-            found = [
-                (case_id, one)
-                for case_id in cases_with_both_ends(store)
-                if (one := find_flakiness(case_history(store, case_id))) is not None
-            ]
+            found = flaky_cases(store)
             if as_json:
                 _write_json([{"case_id": case_id, **asdict(one)} for case_id, one in found])
             else:
@@ -251,6 +249,44 @@ def gate(
     if not report.has_measured:
         raise typer.Exit(gating.MEASURED_NOTHING)
     raise typer.Exit(int(not report.is_open))
+
+
+def triage(
+    db: DbOption = DEFAULT_DB,
+    run: RunOption = LATEST,
+    days: Annotated[
+        int, typer.Option(min=1, help="How far back to look: the last run at least so many days older.")
+    ] = 7,
+    base: Annotated[
+        str | None, typer.Option(metavar="DB[#RUN]", help="Run to compare with, instead of --days.")
+    ] = None,
+    owners: Annotated[Path | None, typer.Option(help="File of lines `pattern owner`; the last match counts.")] = None,
+) -> None:
+    """Write what is new, fixed, flaky or slower since a week ago, by owner, as Markdown."""
+    known = read_owners(owners) if owners is not None else Owners()
+    with Store.open(db, create=False, read_only=True) as store:
+        head = store.run(run)
+        place = base or f"{db}#{_run_of_days_ago(store, head, days).run_id}"
+        with _opened(place) as (base_store, base_run):
+            comparison = comparing.compare_runs(
+                base_store, store, base_run=base_run, head_run=head, history=speed_history(base_store, base_run)
+            )
+        flaky = flaky_cases(store)
+    sys.stdout.write(triage_text(comparison, flaky, known))
+
+
+def _run_of_days_ago(store: Store, head: RunInfo, days: int) -> RunInfo:
+    """The last run of the same selection that began so many days before `head`, or the first one if none is as old."""
+    alike = runs_before(store, head)
+    if not alike:
+        raise UsageError(
+            seen=f"run {head.run_id}, before which {store.location} has no run of the same selection",
+            expected="an earlier run to compare with",
+            do="name one with --base DB#RUN",
+        )
+    limit = datetime.fromisoformat(head.started_at) - timedelta(days=days)
+    old = [one for one in alike if datetime.fromisoformat(one.started_at) <= limit]
+    return old[-1] if old else alike[0]
 
 
 def _check_budgets(base: str | None, slower: float | None, compile_slower: float | None) -> None:

@@ -15,11 +15,21 @@ import sqlalchemy as sa
 
 from oracle.records import Record
 from oracle.verdict import Status
+from results.merge import SHARD_KEYS
 from results.queries import case_filter
 from results.render import Part, TextTable, one_line, ratio, shorten
 from results.schema import CASES, FACTS, RECORDS, RUNS
 from results.statistics import proportion_interval
-from results.store import CASE_SELECTION, COMPLETE, RECORD_SELECTION, SAME_CASE, RunInfo, Store, to_record
+from results.store import (
+    CASE_SELECTION,
+    COMPLETE,
+    PLANNING,
+    RECORD_SELECTION,
+    SAME_CASE,
+    RunInfo,
+    Store,
+    to_record,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,6 +329,15 @@ def _change_text(change: tuple[str, str, str]) -> str:
     return f"{what} {old[:40] or '-'} -> {new[:40] or '-'}"
 
 
+def flaky_cases(store: Store) -> list[tuple[str, Flakiness]]:
+    """The flaky cases of a database, by case id."""
+    return [
+        (case_id, one)
+        for case_id in cases_with_both_ends(store)
+        if (one := find_flakiness(case_history(store, case_id))) is not None
+    ]
+
+
 def flaky_table(flaky: Sequence[tuple[str, Flakiness]]) -> TextTable:
     """One line per flaky case."""
     rows = [
@@ -399,3 +418,15 @@ def _measures_speed(run: RunInfo) -> bool:
 
 def _processor(run: RunInfo) -> Any:
     return run.environment.get("cpu_model")
+
+
+def runs_before(store: Store, head: RunInfo) -> list[RunInfo]:
+    """The runs before `head` with the same suites, subjects and selection, whose plan is complete, oldest first."""
+    earlier = takewhile(lambda run: run.run_id != head.run_id, store.runs())
+    return [run for run in earlier if run.state != PLANNING and _selection(run) == _selection(head)]
+
+
+def _selection(run: RunInfo) -> dict[str, object]:
+    """The arguments of a run without those that do not choose its cases."""
+    ignored = {*SHARD_KEYS, "limits", "threads", "merged_from"}
+    return {key: value for key, value in run.arguments.items() if key not in ignored}

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from oracle.errors import UsageError
+from results.history import runs_before
 from results.html.contents import ROWS_CARRIED, Side, contents_of
 from results.html.history import RUNS_SHOWN
 from results.html.page import write_report
-from results.merge import SHARD_KEYS
 from results.render import one_line
-from results.store import LATEST, PLANNING, RunInfo, Store
+from results.store import LATEST, RunInfo, Store
 
 
 def report(
@@ -42,7 +42,7 @@ def report(
     base = None
     if len(runs) == 2:
         base = Side.read(*_place(runs[0]), later=head)
-    elif not alone and (earlier := _run_before(head.place, head.run)) is not None:
+    elif not alone and (earlier := _run_before(head)) is not None:
         base = Side.read(head.place, earlier.run_id, later=head)
     contents = contents_of(head, base, limit=rows, history_runs=history)
     size = write_report(contents, output)
@@ -59,16 +59,7 @@ def _place(text: str) -> tuple[str, str]:
     return place, run_id or LATEST
 
 
-def _run_before(place: str, head: RunInfo) -> RunInfo | None:
-    """The last run before `head` with the same suites, subjects and selection, whose plan is complete."""
-    with Store.open(place, create=False, read_only=True) as store:
-        runs = store.runs()
-    before = runs[: next(i for i, run in enumerate(runs) if run.run_id == head.run_id)]
-    alike = [run for run in before if run.state != PLANNING and _selection(run) == _selection(head)]
+def _run_before(head: Side) -> RunInfo | None:
+    with Store.open(head.place, create=False, read_only=True) as store:
+        alike = runs_before(store, head.run)
     return alike[-1] if alike else None
-
-
-def _selection(run: RunInfo) -> dict[str, object]:
-    """The arguments of a run without those that do not choose its cases."""
-    ignored = {*SHARD_KEYS, "limits", "threads", "merged_from"}
-    return {key: value for key, value in run.arguments.items() if key not in ignored}
