@@ -1,4 +1,4 @@
-"""The commands `torch-oracle show | history | triage | compare | gate | export | import | merge | push | migrate`, as typer functions.
+"""The commands on results: show, history, triage, compare, gate, export, import, merge, push, migrate, as typer functions.
 
 Exit codes: 0 clean, 1 findings (compare: regressions; gate: closed), 4 a gate whose run measured nothing. Bad input raises
 UsageError, which the command line prints.
