@@ -23,6 +23,7 @@ from oracle.verdict import Status
 from results.bias import BiasFinding, find_bias
 from results.bias import tables_of as bias_tables_of
 from results.groups import FindingGroup, group_findings
+from results.history import processor
 from results.queries import ComparedRow, bias_findings, compared_rows, measured_rows, notable_rows
 from results.render import TextTable, number, ratio, seconds, shorten
 from results.report import groups_table
@@ -306,6 +307,7 @@ def _comparison(
     olds, news = ({case_id: run[case_id] for case_id in case_ids} for run in (olds, news))
     judged = judge_measurements(olds, news, past)
     speed = judged.quantities["speed"]
+    moved = _moved(base_run, head_run)
     pairs = [(case_id, olds[case_id], news[case_id]) for case_id in case_ids]
     timed = [pair for pair in pairs if _is_timed(pair[1]) and _is_timed(pair[2])]
     return Comparison(
@@ -313,13 +315,15 @@ def _comparison(
         head=head_run,
         cases=tuple(changes),
         totals={kind.value: counts[kind] for kind in ChangeKind},
-        speed=_speed_changes(timed, speed),
-        compile_time=_compile_changes(pairs, judged.quantities["compile time"]),
+        speed=() if moved else _speed_changes(timed, speed),
+        compile_time=() if moved else _compile_changes(pairs, judged.quantities["compile time"]),
         timed_in_both=len(timed),
         speed_change=geomean([_estimate(new).value / _estimate(old).value for _, old, new in timed]),
         speed_change_p=sign_test([_estimate(new).value / _estimate(old).value for _, old, new in timed]),
-        speed_words={word.value: len(speed.of(word)) for word in Word},
-        speed_invalid="" if speed.is_valid else f"{speed.drift}: measure both runs again",
+        speed_words={
+            word.value: len(timed) * (word is Word.RUN_INVALID) if moved else len(speed.of(word)) for word in Word
+        },
+        speed_invalid=moved or ("" if speed.is_valid else f"{speed.drift}: measure both runs again"),
         other=_other_changes(pairs, judged),
         new_failures=_new_failures(changes, head_table),
         environment=_environment_changes(base_run.environment, head_run.environment),
@@ -327,6 +331,17 @@ def _comparison(
         definitions=tuple(case_id for _, case_id in sorted(redefined)),
         subjects=_subjects_apart(base_run, head_run),
     )
+
+
+def _moved(base: RunInfo, head: RunInfo) -> str:
+    """Why speeds of two runs cannot be compared: they were made on two processors; "" if they were not.
+
+    A speedup over eager is another one on another processor, for a tenth of all cases by more than noise.
+    """
+    places = processor(base), processor(head)
+    if None in places or places[0] == places[1]:
+        return ""
+    return f"base ran on {places[0]}, head on {places[1]}: measure both on one machine"
 
 
 def _may_differ(old: ComparedRow, new: ComparedRow) -> bool:

@@ -408,7 +408,7 @@ def speed_history(store: Store, base: RunInfo) -> list[RunInfo]:
     if not _measures_speed(base):
         return []
     earlier = takewhile(lambda run: run.run_id != base.run_id, store.runs())
-    alike = [run for run in earlier if run.is_complete and _measures_speed(run) and _processor(run) == _processor(base)]
+    alike = [run for run in earlier if run.is_complete and _measures_speed(run) and processor(run) == processor(base)]
     return alike[-_MOST_SPEED_RUNS:]
 
 
@@ -416,7 +416,8 @@ def _measures_speed(run: RunInfo) -> bool:
     return bool(run.arguments.get("options", {}).get("speed"))
 
 
-def _processor(run: RunInfo) -> Any:
+def processor(run: RunInfo) -> Any:
+    """The model of the processor on which a run was made; None if it is not known."""
     return run.environment.get("cpu_model")
 
 

@@ -184,6 +184,22 @@ def test_memory_and_counts_that_changed_have_a_table():
     assert not told.has_regression
 
 
+def test_nothing_is_said_about_speed_between_two_processors():
+    cases = [fabricate.case(f"op{number}/0") for number in range(20)]
+    base, head = ([fabricate.record(planned, speedup=speedup) for planned in cases] for speedup in (2.0, 1.0))
+    old, new = ({**fabricate.ENVIRONMENT, "cpu_model": model} for model in ("one", "another"))
+    for environment, count in ((old, 20), (new, 0)):
+        comparison = compare(
+            base,
+            head,
+            base_run=run_info("base", base, environment=old),
+            head_run=run_info("head", head, environment=environment),
+        )
+        assert len(comparison.slower) == count
+        assert comparison.speed_words["run invalid"] == 20 - count
+    assert comparison.speed_invalid == "base ran on one, head on another: measure both on one machine"
+
+
 def test_environment_changes_are_named_key_by_key():
     base, head = one(Status.PASS), one(Status.PASS)
     comparison = compared(base, head, environment={**fabricate.ENVIRONMENT, "torch": "2.14", "cpu": {"cores": 2}})
