@@ -8,7 +8,7 @@ VENV    ?= .venv
 # PIP_EXTRA_INDEX_URL: make setup TORCH=torch==2.11.0
 TORCH   ?= torch==2.13.0
 TRITON  := $(if $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m)),$(comma)triton)
-EXTRAS  ?= models,dev$(TRITON)
+EXTRAS  ?= models,serve,dev$(TRITON)
 # Test processes. Tests start workers of their own, so more than two rarely helps.
 JOBS    ?= 2
 ARGS    ?=

@@ -135,7 +135,7 @@ def execute(
                         judged.append(result)
                     else:
                         records.take(result)
-            if not is_over(deadline):
+            if judged and not is_over(deadline):
                 for result in measured_again(judged, pool, processes, cache=speed_cache, deadline=deadline):
                     records.take(result)
         _confirm(late, pool, records, deadline)

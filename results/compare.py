@@ -233,7 +233,7 @@ def _rows(records: Iterable[Record]) -> list[ComparedRow]:
             ordinal=ordinal,
             status=record.verdict.status.value,
             symptom=record.verdict.symptom,
-            is_timed=record.measurements.speedup is not None and not math.isnan(record.measurements.speedup),
+            is_timed=_is_timed(record.measurements),
             compile_cold_s=record.measurements.compile_cold_s,
             graph_breaks=record.measurements.graph_breaks,
             recompiles=record.measurements.recompiles,

@@ -10,6 +10,7 @@ import fnmatch
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -259,6 +260,10 @@ class ComparedRow(NamedTuple):
         return self.graph_breaks, self.recompiles
 
 
+# Whether a speedup is a positive number. NaN is NULL in SQLite, and larger than every number in PostgreSQL.
+_IS_TIMED: Final = sa.and_(RECORDS.c.speedup > 0, RECORDS.c.speedup < sys.float_info.max)
+
+
 def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
     """All planned cases of a run by case id, in the order of their code points, as rows arrive from the database."""
     absent = absent_verdict(run.state)
@@ -270,7 +275,7 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
                 CASES.c.ordinal,
                 sa.func.coalesce(RECORDS.c.status, absent.status.value),
                 sa.case((RECORDS.c.status.is_(None), absent.symptom), else_=RECORDS.c.symptom),
-                RECORDS.c.speedup.is_not(None),
+                sa.case((_IS_TIMED, True), else_=False),
                 RECORDS.c.compile_cold_s,
                 RECORDS.c.graph_breaks,
                 RECORDS.c.recompiles,
@@ -289,7 +294,7 @@ _MEASURED: Final = tuple(column for column in RECORD_COLUMNS if column.section =
 
 def measured_rows(store: Store, run: RunInfo, others: Sequence[str] = ()) -> dict[str, Measurements]:
     """What was measured of the passing cases that were timed, and of `others` among the passing ones, by case id."""
-    found = _measured_rows(store, run, RECORDS.c.speedup.is_not(None))
+    found = _measured_rows(store, run, _IS_TIMED)
     left = [case_id for case_id in others if case_id not in found]
     for first in range(0, len(left), _MOST_PARAMETERS):
         found |= _measured_rows(store, run, CASES.c.case_id.in_(left[first : first + _MOST_PARAMETERS]))

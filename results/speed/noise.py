@@ -25,7 +25,6 @@ from typing import Any, Final
 import numpy as np
 import scipy.optimize
 import scipy.special
-import scipy.stats
 
 from results.speed.samples import SpeedCase, centres
 
@@ -37,7 +36,7 @@ _FEW_DIFFERENCES: Final = 8
 _FAR: Final = 12.0  # times the noise: squares beyond that are changes
 _ROUNDS: Final = 3
 _WINSORISED: Final = 0.68  # variance of normal numbers of which a tenth at each end is winsorised
-_MEDIAN_SQUARE: Final = float(scipy.stats.chi2(1).median())  # of a standard normal number
+_MEDIAN_SQUARE: Final = float(scipy.special.chdtri(1, 0.5))  # of a standard normal number
 _MEDIAN_EFFICIENCY: Final = 0.37  # a median of squares tells as much as the mean of so many times fewer
 
 
@@ -150,7 +149,7 @@ def _excess(cases: Mapping[str, SpeedCase], moderated: Mapping[str, Variance]) -
     if len(past) < _FEW_DIFFERENCES:
         return 1.0
     freedom = statistics.median(variance.freedom for variance in moderated.values())
-    expected = float(scipy.stats.f(1, max(1.0, freedom)).median())
+    expected = float(scipy.special.fdtri(1, max(1.0, freedom), 0.5))
     factor = max(1.0, statistics.median(past) / expected)
     for _ in range(_ROUNDS):  # cases that did change are left out, or they would hide themselves and others
         near = [square for square in past if square <= _FAR * factor]

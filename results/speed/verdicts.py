@@ -20,10 +20,10 @@ from typing import Any, Final
 
 import numpy as np
 import scipy.special
-import scipy.stats
 
 from results.speed.noise import ASSUMED, Noise, Variance, learn_noise
 from results.speed.samples import SpeedCase, centres
+from results.statistics import sign_test
 
 FALSE_DISCOVERIES: Final = 0.10  # largest expected share of false ones among the verdicts better and worse
 NEGLIGIBLE: Final = math.log(1.01)  # differences up to 1 % count as none
@@ -191,13 +191,16 @@ def _drift(cases: Mapping[str, SpeedCase]) -> Drift | None:
     ]
     if not shifts:
         return None
-    above, below = sum(shift > 0 for shift in shifts), sum(shift < 0 for shift in shifts)
-    p = float(scipy.stats.binomtest(above, above + below, 0.5).pvalue) if above + below else 1.0
+    p = sign_test([math.exp(shift) for shift in shifts])
     return Drift(cases=len(shifts), shift=math.exp(statistics.median(shifts)), p=p)
 
 
 def _adjusted(p_values: Sequence[float]) -> list[float]:
-    return [] if not p_values else [float(p) for p in scipy.stats.false_discovery_control(np.array(p_values))]
+    if not p_values:
+        return []
+    import scipy.stats  # noqa: PLC0415  takes longer to load than everything else that `torch-oracle compare --help` needs
+
+    return [float(p) for p in scipy.stats.false_discovery_control(np.array(p_values))]
 
 
 def _largest_accepted(p_values: Sequence[float], adjusted: Sequence[float], false_discoveries: float) -> float:
