@@ -74,12 +74,19 @@ def measure_again(
     With `is_cold` the process has empty caches on disk, and the compilation is measured too.
     """
     run_eager, _ = _runner(make(), None)
+    instance = make()
+    args, kwargs = _prepared(instance)
     subject.reset()
-    before = _processor_s()
-    with watched_code() as code:
-        run_compiled, _ = _runner(make(), subject)
-        run_compiled()
-    compile_s = _processor_s() - before
+    gc.collect()
+    gc.freeze()  # a full collection of what was there before takes longer than many a compilation, and comes or does not
+    try:
+        before = _processor_s()
+        with watched_code() as code:
+            run_compiled = repeated_call(instance, _compiled(instance, args, kwargs, subject), args, kwargs)
+            run_compiled()
+        compile_s = _processor_s() - before
+    finally:
+        gc.unfreeze()
     gc.collect()  # what compiling left
     pairs = _pairs(run_eager, run_compiled, budget_s, device)
     memory = peak_memory(run_compiled, device=device)
@@ -107,19 +114,25 @@ def _processor_s() -> float:
 
 def _runner(instance: Instance, subject: Subject | None) -> tuple[Callable[[], None], Callable[..., Any]]:
     """A function that makes the plan's first call and its backward, on inputs built beforehand."""
-    call = instance.program.calls[0]
-    instance.prepare(0)
-    args, kwargs = instance.inputs(0)
-    target = instance.target
-    if subject is not None:
-        example_args, example_kwargs, _ = instance.arguments(*clone_tree((args, kwargs)))
-        target = subject.compile(
-            CompileRequest(
-                target=instance.target,
-                args=example_args,
-                kwargs=example_kwargs,
-                dynamic=instance.program.dynamic,
-                backward=call.backward,
-            )
-        )
+    args, kwargs = _prepared(instance)
+    target = instance.target if subject is None else _compiled(instance, args, kwargs, subject)
     return repeated_call(instance, target, args, kwargs), target
+
+
+def _prepared(instance: Instance) -> tuple[Any, Any]:
+    """The inputs of the plan's first call."""
+    instance.prepare(0)
+    return instance.inputs(0)
+
+
+def _compiled(instance: Instance, args: Any, kwargs: Any, subject: Subject) -> Callable[..., Any]:
+    example_args, example_kwargs, _ = instance.arguments(*clone_tree((args, kwargs)))
+    return subject.compile(
+        CompileRequest(
+            target=instance.target,
+            args=example_args,
+            kwargs=example_kwargs,
+            dynamic=instance.program.dynamic,
+            backward=instance.program.calls[0].backward,
+        )
+    )
