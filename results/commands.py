@@ -51,7 +51,7 @@ from results.render import show as show_tables
 from results.report import GROUPS_SHOWN, case_text, is_match, show_run
 from results.schema import DATABASE_VERSION
 from results.spool import Spool, is_spool
-from results.store import LATEST, RunInfo, Store
+from results.store import LATEST, RunInfo, Store, place_of
 from results.tables import frame
 from results.transfer import Copied, copy_runs
 from results.triage import Owners, read_owners, triage_text
@@ -246,9 +246,7 @@ def gate(
         _write_json(report.to_json())
     else:
         show_tables(Console(), gating.tables_of(report))
-    if not report.has_measured:
-        raise typer.Exit(gating.MEASURED_NOTHING)
-    raise typer.Exit(int(not report.is_open))
+    raise typer.Exit(report.exit_code)
 
 
 def triage(
@@ -459,10 +457,10 @@ def migrate(
 
 @contextmanager
 def _opened(text: str) -> Iterator[tuple[Store, RunInfo]]:
-    """The store and the run of "DB" or "DB#RUN". A file whose name contains a # is used if it exists."""
-    db, _, run_id = (text, "", LATEST) if "#" not in text or Path(text).exists() else text.rpartition("#")
+    """The store and the run of "DB" or "DB#RUN"."""
+    db, run_id = place_of(text)
     with Store.open(db, create=False, read_only=True) as store:
-        yield store, store.run(run_id or LATEST)
+        yield store, store.run(run_id)
 
 
 def _run_json(info: RunInfo) -> dict[str, Any]:

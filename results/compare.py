@@ -23,7 +23,7 @@ from oracle.verdict import Status
 from results.bias import BiasFinding, find_bias
 from results.bias import tables_of as bias_tables_of
 from results.groups import FindingGroup, group_findings
-from results.history import processor
+from results.history import machine_of
 from results.queries import ComparedRow, bias_findings, compared_rows, measured_rows, notable_rows
 from results.render import TextTable, number, ratio, seconds, shorten
 from results.report import groups_table
@@ -127,6 +127,7 @@ class Comparison:
     speed_change_p: float  # p-value of a sign test for the same cases
     speed_words: Mapping[str, int]  # Word.value -> number of verdicts on speed, every word present
     speed_invalid: str  # why nothing is said about speed; "" if something is
+    compile_invalid: str  # why nothing is said about compile times
     other: tuple[OtherChange, ...]  # peak memory and counts
     new_failures: tuple[FindingGroup, ...]  # the cases of kind NEW_FAILURE, grouped
     environment: tuple[tuple[str, str, str], ...]  # (key, base, head) of each difference between the environments
@@ -159,6 +160,7 @@ class Comparison:
             "speed": [change.to_json() for change in self.speed],
             "speed_words": dict(self.speed_words),
             "speed_invalid": self.speed_invalid,
+            "compile_invalid": self.compile_invalid,
             "compile_time": [change.to_json() for change in self.compile_time],
             "other": [change.to_json() for change in self.other],
             "timed_in_both": self.timed_in_both,
@@ -323,6 +325,7 @@ def _comparison(
         speed_words={
             word.value: len(timed) * (word is Word.RUN_INVALID) if moved else len(speed.of(word)) for word in Word
         },
+        compile_invalid=moved,
         speed_invalid=moved or ("" if speed.is_valid else f"{speed.drift}: measure both runs again"),
         other=_other_changes(pairs, judged),
         new_failures=_new_failures(changes, head_table),
@@ -334,12 +337,12 @@ def _comparison(
 
 
 def _moved(base: RunInfo, head: RunInfo) -> str:
-    """Why speeds of two runs cannot be compared: they were made on two processors; "" if they were not.
+    """Why times of two runs cannot be compared: they were made on two machines; "" if they were not.
 
-    A speedup over eager is another one on another processor, for a tenth of all cases by more than noise.
+    A speedup over eager is another one on another processor or GPU.
     """
-    places = processor(base), processor(head)
-    if None in places or places[0] == places[1]:
+    places = machine_of(base), machine_of(head)
+    if "" in places or places[0] == places[1]:
         return ""
     return f"base ran on {places[0]}, head on {places[1]}: measure both on one machine"
 

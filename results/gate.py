@@ -22,6 +22,7 @@ from oracle.verdict import Status
 from results.baseline import UNREVIEWED, AcceptedFailure
 from results.compare import Comparison
 from results.render import TextTable, seconds, shorten
+from results.speed import Word
 from results.store import RunInfo
 from results.tables import NOT_COMPARABLE
 
@@ -75,11 +76,19 @@ class GateReport:
     gone: tuple[str, ...]  # cases that agree although the ledger says that they differ
     compared: int  # number of cases whose results were compared
     timed: int | None = None  # with budgets: number of cases timed in both runs
+    undecided: int = 0  # of these, cases whose speed was not measured well enough for a verdict
 
     @property
     def has_measured(self) -> bool:
         """Whether anything was compared, and timed where budgets ask for it: an empty run proves nothing."""
         return self.compared > 0 and self.timed != 0
+
+    @property
+    def exit_code(self) -> int:
+        """0: open. 1: closed. MEASURED_NOTHING: no case is to blame, and nothing was measured that could open the gate."""
+        if not self.has_measured and not any(problem.case_id for problem in self.problems):
+            return MEASURED_NOTHING
+        return int(not self.is_open)
 
     @property
     def is_open(self) -> bool:
@@ -97,6 +106,7 @@ class GateReport:
             "gone": list(self.gone),
             "compared": self.compared,
             "timed": self.timed,
+            "undecided": self.undecided,
             "problems": [{**asdict(problem), "kind": problem.kind.value} for problem in self.problems],
         }
 
@@ -154,6 +164,7 @@ def gate(
         gone=tuple(record.case_id for record in records if record.verdict.status is Status.XPASS),
         compared=sum(count for status, count in statuses.items() if status not in _NOTHING_SEEN),
         timed=None if comparison is None else comparison.timed_in_both,
+        undecided=0 if comparison is None else comparison.speed_words[Word.NOT_ENOUGH_DATA.value],
     )
 
 
@@ -161,8 +172,12 @@ _NOTHING_SEEN: Final = NOT_COMPARABLE | {Status.MISSING}
 
 
 def _over_budget(comparison: Comparison, budgets: Budgets) -> Iterator[Problem]:
-    if budgets.speed is not None and comparison.speed_invalid:
-        yield Problem(kind=ProblemKind.NOT_MEASURED, case_id="", message=comparison.speed_invalid)
+    invalid = {
+        comparison.speed_invalid if budgets.speed is not None else "",
+        comparison.compile_invalid if budgets.compile_time is not None else "",
+    }
+    for message in sorted(invalid - {""}):
+        yield Problem(kind=ProblemKind.NOT_MEASURED, case_id="", message=message)
     for change in comparison.speed:
         slower = 100 * (1 / change.change - 1)
         if budgets.speed is not None and slower > budgets.speed:
@@ -217,6 +232,8 @@ def tables_of(report: GateReport) -> list[TextTable]:
         note += f"; {report.known} differ as known issues say"
     if report.timed is not None:
         note += f"; {report.timed} timed in both runs"
+        if report.undecided:
+            note += f", {report.undecided} of them not well enough to tell whether they became slower"
     if not report.has_measured:
         what = "compared" if report.compared == 0 else "timed in both runs"
         note += f"\nnothing was {what}, so this run says nothing (exit code {MEASURED_NOTHING})"

@@ -18,7 +18,7 @@ from oracle.verdict import Status
 from results.merge import SHARD_KEYS
 from results.queries import case_filter
 from results.render import Part, TextTable, one_line, ratio, shorten
-from results.schema import CASES, FACTS, RECORDS, RUNS
+from results.schema import CASES, FACTS, RECORDS, RUNS, fact_at
 from results.statistics import proportion_interval
 from results.store import (
     CASE_SELECTION,
@@ -181,7 +181,7 @@ def cases_with_both_ends(store: Store) -> list[str]:
 
 # --------------------------------------------------------------------------------------------- when a case broke
 
-_COMPARED_FACTS: Final = ("torch", "torch_git", "triton", "machine")
+COMPARED_FACTS: Final = ("torch", "torch_git", "triton", "machine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +202,7 @@ class Break:
 
 def changes_between(base: CaseRun, head: CaseRun) -> tuple[tuple[str, str, str], ...]:
     """Versions, machine and program that differ between two runs of a case: name, value in base, in head."""
-    names = [name for name in _COMPARED_FACTS if getattr(base.facts, name) != getattr(head.facts, name)]
+    names = [name for name in COMPARED_FACTS if getattr(base.facts, name) != getattr(head.facts, name)]
     changes = [(name, getattr(base.facts, name), getattr(head.facts, name)) for name in names]
     if base.program_hash != head.program_hash:
         changes.append(("program", base.program_hash[:12], head.program_hash[:12]))
@@ -251,25 +251,25 @@ def find_flakiness(history: Sequence[CaseRun]) -> Flakiness | None:
     kinds: dict[tuple[str, ...], list[bool]] = {}
     for one in history:
         if _is_judged(one):
-            key = (*(getattr(one.facts, name) for name in _COMPARED_FACTS), one.program_hash)
+            key = (*(getattr(one.facts, name) for name in COMPARED_FACTS), one.program_hash)
             kinds.setdefault(key, []).append(one.status.is_finding)
-    found = [kind for kind in kinds.values() if _switches(kind) >= 2]
+    found = [kind for kind in kinds.values() if switches(kind) >= 2]
     if not found:
         return None
-    ends = max(found, key=lambda kind: (_switches(kind), len(kind)))
+    ends = max(found, key=lambda kind: (switches(kind), len(kind)))
     failures, runs = sum(ends), len(ends)
     low, high = proportion_interval(failures, runs)
     return Flakiness(
         runs=runs,
         failures=failures,
-        switches=_switches(ends),
+        switches=switches(ends),
         rate=(failures + 0.5) / (runs + 1),
         low=low,
         high=high,
     )
 
 
-def _switches(ends: Sequence[bool]) -> int:
+def switches(ends: Sequence[bool]) -> int:
     return sum(one != other for one, other in pairwise(ends))
 
 
@@ -404,11 +404,11 @@ _MOST_SPEED_RUNS: Final = 8
 
 
 def speed_history(store: Store, base: RunInfo) -> list[RunInfo]:
-    """The last runs before base that measured speed on the same processor, oldest first: they tell how much each case varies."""
+    """The last runs before base that measured speed on the same machine, oldest first: they tell how much each case varies."""
     if not _measures_speed(base):
         return []
     earlier = takewhile(lambda run: run.run_id != base.run_id, store.runs())
-    alike = [run for run in earlier if run.is_complete and _measures_speed(run) and processor(run) == processor(base)]
+    alike = [run for run in earlier if run.is_complete and _measures_speed(run) and machine_of(run) == machine_of(base)]
     return alike[-_MOST_SPEED_RUNS:]
 
 
@@ -416,9 +416,10 @@ def _measures_speed(run: RunInfo) -> bool:
     return bool(run.arguments.get("options", {}).get("speed"))
 
 
-def processor(run: RunInfo) -> Any:
-    """The model of the processor on which a run was made; None if it is not known."""
-    return run.environment.get("cpu_model")
+def machine_of(run: RunInfo) -> str:
+    """The GPU, if it has one, and the processor on which a run was made; "" if neither is known."""
+    names = (fact_at(run.environment, path) for path in (("worker", "devices", 0, "name"), ("cpu_model",)))
+    return ", ".join(dict.fromkeys(name for name in names if isinstance(name, str) and name))
 
 
 def runs_before(store: Store, head: RunInfo) -> list[RunInfo]:

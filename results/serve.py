@@ -102,7 +102,7 @@ def make_app(db: str) -> _App:
         raise UsageError(
             seen=f"{location}, which is not a SQLite file",
             expected="a SQLite file: Datasette reads no other databases",
-            do="copy a run with `torch-oracle merge copy.db DATABASE` and serve the copy",
+            do="copy its runs with `torch-oracle push DATABASE copy.db` and serve the copy",
         )
     with Store.open(location.path, create=False, read_only=True):
         pass  # refuses a database of another program

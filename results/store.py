@@ -54,6 +54,14 @@ COMPLETE: Final = "complete"
 INTERRUPTED: Final = "interrupted"
 
 
+def place_of(text: str) -> tuple[str, str]:
+    """Database and run of "DB" or "DB#RUN"; the run is LATEST where none is named. A file with a # in its name is a database."""
+    if "#" not in text or Path(text).exists():
+        return text, LATEST
+    db, _, run_id = text.rpartition("#")
+    return db, run_id or LATEST
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
     """One run: its arguments, its environment, and its progress."""
@@ -518,7 +526,7 @@ def to_record(row: sa.RowMapping, *, run_id: str, state: str) -> Record:
 
 
 def absent_verdict(state: str) -> Verdict:
-    """The verdict of a planned case without a record, in a run of this state."""
+    """The verdict on a planned case that has no record: `missing` in a complete run, `not_run` in another one."""
     if state == COMPLETE:
         return Verdict(status=Status.MISSING, symptom="planned, but has no record although the run is complete")
     return Verdict(status=Status.NOT_RUN, symptom=f"planned, not run yet: the run is {state}")

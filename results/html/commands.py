@@ -14,7 +14,7 @@ from results.html.contents import ROWS_CARRIED, Side, contents_of
 from results.html.history import RUNS_SHOWN
 from results.html.page import write_report
 from results.render import one_line
-from results.store import LATEST, RunInfo, Store
+from results.store import RunInfo, Store, place_of
 
 
 def report(
@@ -38,10 +38,10 @@ def report(
             expected="HEAD, or BASE and HEAD",
             do="torch-oracle report HEAD.db, or torch-oracle report BASE.db HEAD.db",
         )
-    head = Side.read(*_place(runs[-1]))
+    head = Side.read(*place_of(runs[-1]))
     base = None
     if len(runs) == 2:
-        base = Side.read(*_place(runs[0]), later=head)
+        base = Side.read(*place_of(runs[0]), later=head)
     elif not alone and (earlier := _run_before(head)) is not None:
         base = Side.read(head.place, earlier.run_id, later=head)
     contents = contents_of(head, base, limit=rows, history_runs=history)
@@ -49,14 +49,6 @@ def report(
     versus = f" compared with {base.run.run_id}" if base else ""
     said = f"{output}: run {head.run.run_id}{versus}, {len(contents.rows)} of {contents.rows_in_all} cases, {size / 1e6:.1f} MB"
     sys.stderr.write(one_line(said) + "\n")
-
-
-def _place(text: str) -> tuple[str, str]:
-    """Database and run of "DB" or "DB#RUN". A file whose name contains a # is used if it exists."""
-    if "#" not in text or Path(text).exists():
-        return text, LATEST
-    place, _, run_id = text.rpartition("#")
-    return place, run_id or LATEST
 
 
 def _run_before(head: Side) -> RunInfo | None:

@@ -34,7 +34,7 @@ ROWS_CARRIED: Final = 200_000  # rows in the file; the counts are always of all 
 _GROUPS_CARRIED: Final = 2_000
 _CASES_IN_BLOCK: Final = 200  # a case page unpacks one block
 _PROGRAMS_IN_BLOCK: Final = 100
-_PROGRAM_BYTES: Final = 40_000_000  # of program text before compression; programs of failures come first
+_PROGRAM_BYTES: Final = 40_000_000  # limit of all programs' text before compression; those of failures are kept first
 _SYMPTOM_LENGTH: Final = 240  # in tables; a case page has it in full
 _TEXT_LENGTH: Final = 20_000  # of a symptom, a traceback or a program on a case page
 
@@ -123,19 +123,7 @@ def contents_of(
     head: Side, base: Side | None, *, limit: int = ROWS_CARRIED, history_runs: int = RUNS_SHOWN
 ) -> Contents:
     """Compare, group, and choose the rows that the file carries: at most `limit`, those that call for action first."""
-    comparison = None
-    if base is not None:
-        with (
-            Store.open(base.place, create=False, read_only=True) as old_store,
-            Store.open(head.place, create=False, read_only=True) as new_store,
-        ):
-            comparison = compare_runs(
-                old_store,
-                new_store,
-                base_run=base.run,
-                head_run=head.run,
-                history=speed_history(old_store, base.run),
-            )
+    comparison = None if base is None else _compared(base, head)
     changes = {change.case_id: change for change in comparison.cases} if comparison else {}
     table = _frame(head.records)
     new = {case_id for case_id, change in changes.items() if change.kind is ChangeKind.NEW_FAILURE}
@@ -185,6 +173,15 @@ def contents_of(
     )
 
 
+def _compared(base: Side, head: Side) -> Comparison:
+    with (
+        Store.open(base.place, create=False, read_only=True) as old,
+        Store.open(head.place, create=False, read_only=True) as new,
+    ):
+        past = speed_history(old, base.run)
+        return compare_runs(old, new, base_run=base.run, head_run=head.run, history=past)
+
+
 def _urgency(entry: tuple[FindingGroup, int]) -> tuple[bool, int, int, int]:
     """Groups with new failures first, then the most severe, then those with most new failures, then the largest."""
     group, new = entry
@@ -219,9 +216,9 @@ def _flags(comparison: Comparison | None, history: History, columns: Mapping[str
             flags[speed.case_id] |= SLOWER if speed.change < 1 else FASTER
         for cold in comparison.compile_time:
             flags[cold.case_id] |= COMPILE_SLOWER if cold.head_s > cold.base_s else COMPILE_FASTER
-    words: dict[str, bool] = {}
+    words: dict[tuple[str, ...], bool] = {}
     for case_id, column in columns.items():
-        word = history.steady_word(column)
+        word = history.steady_words(column)
         if word not in words:
             words[word] = is_flaky(word)
         if words[word]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -12,7 +11,8 @@ import sqlalchemy as sa
 
 from oracle.verdict import Status
 from results.engine import Location, open_engine, reading
-from results.schema import CASES, RECORDS, RUNS
+from results.history import COMPARED_FACTS, switches
+from results.schema import CASES, RECORDS, RUNS, run_facts
 from results.store import COMPLETE, RunInfo, Store
 from results.tables import outcome_of
 
@@ -22,7 +22,7 @@ RUNS_SHOWN: Final = 14
 LETTERS: Final[Mapping[str, str]] = {"passed": "p", "known": "k", "new": "f", "not_compared": "n", "not_run": "-"}
 ABSENT: Final = "."  # the run did not plan the case
 _AGREES: Final = "p"
-_DIFFERS: Final = "fk"
+_FAILS: Final = "f"  # a known issue is neither
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,24 +34,28 @@ class History:
     speedup: np.ndarray  # float32 [runs, cases], NaN where not timed
     compile_cold_s: np.ndarray  # float32 [runs, cases], seconds, NaN where not measured
     is_same: np.ndarray  # bool [runs, cases], whether the run had the case with the program that it has now
+    kinds: tuple[int, ...]  # of each run: runs with the same versions, on the same machine, have the same number
 
     def word(self, case: int) -> str:
         """The letters of one case, oldest run first."""
         return self.letters[:, case].tobytes().decode("ascii")
 
-    def steady_word(self, case: int) -> str:
-        """The same with only the runs of the case's present program: another program may well end in another way."""
-        return np.where(self.is_same[:, case], self.letters[:, case], ord(ABSENT)).tobytes().decode("ascii")
+    def steady_words(self, case: int) -> tuple[str, ...]:
+        """The letters of the runs with the case's present program, one word for each kind of run: all else may change them."""
+        word = np.where(self.is_same[:, case], self.letters[:, case], ord(ABSENT)).tobytes().decode("ascii")
+        words = ["" for _ in range(max(self.kinds) + 1)]
+        for kind, letter in zip(self.kinds, word, strict=True):
+            words[kind] += letter
+        return tuple(words)
 
     def counts(self, run: int) -> dict[str, int]:
         """How many cases have each outcome in a run; cases that it did not plan are not counted."""
         return {outcome: int((self.letters[run] == ord(letter)).sum()) for outcome, letter in LETTERS.items()}
 
 
-def is_flaky(word: str) -> bool:
-    """Whether a case changed between agreeing and differing at least twice: "ppfp" is, "ppff" (a bug that came) is not."""
-    judged = [letter in _DIFFERS for letter in word if letter in _DIFFERS or letter == _AGREES]
-    return sum(before != after for before, after in pairwise(judged)) >= 2
+def is_flaky(words: Sequence[str]) -> bool:
+    """Whether a case is flaky as `results.history.find_flakiness` says: "ppfp" is, "ppff" (a bug that came) is not."""
+    return any(switches([letter == _FAILS for letter in word if letter in (_FAILS, _AGREES)]) >= 2 for word in words)
 
 
 def read_history(
@@ -89,7 +93,14 @@ def read_history(
         speedup=np.stack([rows[1] for _, *rows in kept]),
         compile_cold_s=np.stack([rows[2] for _, *rows in kept]),
         is_same=np.stack([rows[3] for _, *rows in kept]),
+        kinds=_kinds([run for run, *_ in kept]),
     )
+
+
+def _kinds(runs: Sequence[RunInfo]) -> tuple[int, ...]:
+    facts = [tuple(run_facts(run.environment)[name] for name in COMPARED_FACTS) for run in runs]
+    numbers = {fact: number for number, fact in enumerate(dict.fromkeys(facts))}
+    return tuple(numbers[fact] for fact in facts)
 
 
 _LETTER_OF: Final = {status.value: ord(LETTERS[outcome_of(status)]) for status in Status}

@@ -91,7 +91,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """The verdicts on all cases of a comparison, by name, and what is common to them."""
+    """The verdicts of one comparison, keyed by case, with the drift and the noise that all of them share."""
 
     verdicts: Mapping[str, SpeedVerdict]
     drift: Drift | None  # None without untouched cases that were measured
@@ -119,7 +119,7 @@ class _Difference:
 
     @property
     def p(self) -> float:
-        """Of the hypothesis that the true difference is at most NEGLIGIBLE, either way."""
+        """P-value of the hypothesis that the true difference is at most NEGLIGIBLE, in either direction."""
         size = abs(self.value)
         tails = [scipy.special.stdtr(self.freedom, (shift - size) / self.error) for shift in (NEGLIGIBLE, -NEGLIGIBLE)]
         return float(min(1.0, sum(tails)))

@@ -354,6 +354,27 @@ def test_a_gate_with_budgets_is_closed_by_the_cases_that_became_slower_than_allo
     assert "gate: open" in run("gate", *words, "--compile-slower", "10")
 
 
+def test_a_budget_is_not_met_by_a_run_on_another_machine(tmp_path: Path):
+    baseline = tmp_path / "accepted.txt"
+    baseline.write_text("")
+    records = [fabricate.record(fabricate.case(), speedup=2.0)]
+    databases = [
+        fabricate.database(tmp_path / f"{model}.db", records, environment={**fabricate.ENVIRONMENT, "cpu_model": model})
+        for model in ("one", "another")
+    ]
+    words = ("--db", databases[1], "--baseline", baseline, "--base", databases[0])
+    for budget in ("--slower", "--compile-slower"):
+        assert "base ran on one, head on another" in run("gate", *words, budget, "5", expect=1)
+
+
+def test_failures_are_told_by_the_exit_code_where_nothing_was_timed(tmp_path: Path):
+    baseline = tmp_path / "accepted.txt"
+    baseline.write_text("")
+    passing = fabricate.database(tmp_path / "base.db", [fabricate.record(fabricate.case())])
+    failing = fabricate.database(tmp_path / "head.db", [fabricate.record(fabricate.case(), Status.FAIL_GRAD)])
+    run("gate", "--db", failing, "--baseline", baseline, "--base", passing, "--slower", "5", expect=1)
+
+
 # -------------------------------------------------------------------------------------------------- export and merge
 
 

@@ -68,7 +68,7 @@ def test_a_list_of_runs_counts_their_cases(store: Store):
 
 
 def runs_of(store: Store, ends: str, torch: str, *, first: int = 10) -> None:
-    """Runs of one case with one version of torch: a letter for each, f(ailed), p(assed), or s(kipped)."""
+    """Write one run for each letter, all with one version of torch: the case f(ails), p(asses) or is s(kipped)."""
     words = {"f": Status.FAIL_ACCURACY, "p": Status.PASS, "s": Status.PASS_DUE_TO_SKIP}
     for number, end in enumerate(ends, first):
         records = [fabricate.record(FIRST, words[end])]

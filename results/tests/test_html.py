@@ -15,6 +15,7 @@ from oracle.errors import UsageError
 from oracle.records import Record
 from oracle.verdict import Status, Verdict
 from results.compare import ChangeKind
+from results.history import flaky_cases
 from results.html.commands import report
 from results.html.contents import Contents, Side, columns_of, contents_of, details_of
 from results.html.history import is_flaky
@@ -96,10 +97,10 @@ def test_packed_data_comes_back_and_is_the_same_text_each_time():
 
 @pytest.mark.parametrize(
     ("word", "expected"),
-    [("pppf", False), ("fffp", False), ("pfp", True), ("p..f-p", True), ("ff", False), ("", False)],
+    [("pppf", False), ("fffp", False), ("pfp", True), ("p..f-p", True), ("pkp", False), ("ff", False), ("", False)],
 )
 def test_a_case_is_flaky_if_it_turned_twice(word: str, expected: bool):
-    assert is_flaky(word) is expected
+    assert is_flaky([word]) is expected
 
 
 def test_each_row_says_what_changed_and_how_it_ended_in_earlier_runs(tmp_path: Path):
@@ -129,8 +130,24 @@ def test_a_case_whose_program_changed_is_not_flaky(tmp_path: Path):
             store.append([fabricate.record(case, status, run_id=f"run-{number}")])
             store.end_run(f"run-{number}", state="complete")
     found = contents(tmp_path / "r.db")
-    assert (found.history.word(0), found.history.steady_word(0)) == ("pfp", ".fp")
+    assert (found.history.word(0), found.history.steady_words(0)) == ("pfp", (".fp",))
     assert not found.flags
+
+
+def test_a_case_is_flaky_in_a_report_if_it_is_in_its_history(tmp_path: Path):
+    with Store.open(tmp_path / "r.db", create=True) as store:
+        case = fabricate.case()
+        for number, status in enumerate((Status.PASS, Status.FAIL_ACCURACY, Status.PASS, Status.FAIL_ACCURACY), 1):
+            torch = {"torch": f"2.{number % 2}"}  # one version passes, the other one fails
+            fabricate.write_run(store, [fabricate.record(case, status)], run_id=f"run-{number}", environment=torch)
+        assert flaky_cases(store) == []
+        assert contents(tmp_path / "r.db").flags == {}
+        for number, status in ((5, Status.FAIL_ACCURACY), (6, Status.PASS)):
+            fabricate.write_run(
+                store, [fabricate.record(case, status)], run_id=f"run-{number}", environment={"torch": "2.1"}
+            )
+        assert [case_id for case_id, _ in flaky_cases(store)] == [case.case_id]
+        assert contents(tmp_path / "r.db").flags == {case.case_id: 1}
 
 
 def test_a_case_that_head_did_not_plan_has_a_row(tmp_path: Path):

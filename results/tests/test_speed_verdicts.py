@@ -45,7 +45,7 @@ def words(cases: Mapping[str, SpeedCase]) -> list[Word]:
 @pytest.mark.parametrize("history", [0, 5])
 @pytest.mark.parametrize("run_noise", [0.0, 0.03])
 def test_unchanged_cases_are_hardly_ever_called_changed(history: int, run_noise: float):
-    """Nothing says how much runs differ beyond their processes; it is learned from the cases and their histories."""
+    """Two runs differ by more than their processes do. By how much is learned from the cases and their histories."""
     found = [
         word.is_change
         for seed in range(30)
