@@ -184,6 +184,18 @@ def test_cleared_bits_are_found(dtype, count):
     assert f"the last {count} bits" in report.detail
 
 
+def test_low_bits_that_all_elements_have_from_one_number_may_be_zero():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.rand(1000, generator=generator).double()  # of float32, so that the low bits are zero
+    total = 300 + 2.0**-40 + 11 * 2.0**-44
+    in_other_order = total + 5 * 2.0**-44
+    report = systematic_error(values + total, values + in_other_order, None)
+    assert report.rule is None, report.detail
+    sums = total + torch.rand(40, 1, dtype=torch.float64, generator=generator)  # one for each row
+    rows = values.reshape(40, 25) + sums
+    assert systematic_error(rows, with_bits_cleared(rows, 4), None).rule is Rule.EXACTNESS
+
+
 def test_results_that_are_whole_numbers_in_fp64_may_have_no_low_bits():
     truth = torch.arange(1, 1001, dtype=torch.float64) * 1024
     eager = (truth.float() * (1 + 2**-23)).float()
