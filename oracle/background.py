@@ -62,6 +62,7 @@ class Judgement:
     number: int
     verdict: Verdict | None = None
     error: str = ""
+    is_late: bool = False  # the subject did not end within the time limit
     refused: bool = False  # autograd does not run in a forked process
     saved: str = ""  # the folder with the call, if it was saved
     unsaved: str = ""  # why it could not be saved
@@ -159,7 +160,11 @@ class ForkedJudgement:
             self._look_at = max(self._clock.due_at, time.monotonic() + _LOOK_S)
             return None
         self.stop()
-        return Judgement(number=self._number, error=f"no end within {self._limit_s:.0f} s, in stage {self._stage!r}")
+        return Judgement(
+            number=self._number,
+            error=f"no end within {self._limit_s:.0f} s, in stage {self._stage!r}",
+            is_late=self._stage in _SUBJECT_STAGES,
+        )
 
 
 def _child(call: CallToJudge, subject: Subject, save_to: Path | None, connection: Connection, parent: int) -> None:

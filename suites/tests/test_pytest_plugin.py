@@ -1,0 +1,181 @@
+"""The pytest plugin, on small test suites that are written here and run in a process of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from oracle.errors import UsageError
+from oracle.verdict import Status
+from results.store import Store
+from suites.pytest_plugin.plugin import Options, RunningTest
+from suites.pytest_plugin.targets import find_target
+
+pytest_plugins = ["pytester"]
+
+LIBRARY = """
+import torch
+
+def right(gm, inputs):
+    return gm.forward
+
+def wrong(gm, inputs):
+    def run(*args):
+        return tuple(out + 1 if out.numel() > 3 else out for out in gm(*args))
+    return run
+
+def double(x):
+    return x * 2
+"""
+
+TESTS = """
+import hypothesis
+import numpy
+import pytest
+import torch
+from hypothesis import strategies
+import library
+from library import double
+from torch import nn
+
+@pytest.fixture
+def model():
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+
+@pytest.mark.oracle
+def test_model_of_a_fixture(model):
+    assert model(torch.ones(2, 4)).shape == (2, 4)
+
+@pytest.mark.oracle(targets=[double])
+@pytest.mark.parametrize("function", [double])
+def test_function_among_the_parameters(function):
+    assert [float(function(torch.tensor(float(n)))) for n in range(7)] == [2.0 * n for n in range(7)]
+    function(numpy.ones(2))
+
+@pytest.mark.oracle(targets=["library.double"], subjects="library:wrong")
+@hypothesis.given(strategies.integers(1, 20))
+def test_smallest_that_differs(n):
+    double(torch.ones(n))
+
+@pytest.mark.oracle(subjects=["library:wrong"])
+def test_that_catches(model):
+    try:
+        model(torch.ones(4, 4))
+    except AssertionError:
+        pass
+
+@pytest.mark.oracle
+def test_without_a_call():
+    double(torch.ones(3))
+
+def test_unmarked(model):
+    model(torch.ones(4, 4))
+
+def test_that_checks(oracle_check):
+    assert list(oracle_check(double, torch.ones(9), subjects="eager", calls=1)) == ["eager"]
+"""
+_FAIL = ("test_smallest_that_differs", "test_that_catches", "test_without_a_call")
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester) -> pytest.Pytester:
+    pytester.makepyfile(library=LIBRARY, test_it=TESTS)
+    pytester.syspathinsert()
+    return pytester
+
+
+def records_of(database: Path) -> dict[str, tuple[Status, str]]:
+    with Store.open(database, create=False) as store:
+        (run,) = store.runs()
+        assert run.state == "complete"
+        return {record.case_id: (record.verdict.status, record.repro) for record in store.records(run.run_id)}
+
+
+DOUBLE, MODEL = "library.double", "torch.nn.modules.container.Sequential"
+ROWS = {
+    f"pytest/test_it.py::test_model_of_a_fixture::{MODEL}@library:right": Status.PASS,
+    f"pytest/test_it.py::test_function_among_the_parameters[double]::{DOUBLE}@library:right": Status.PASS,
+    f"pytest/test_it.py::test_smallest_that_differs::{DOUBLE}@library:wrong": Status.FAIL_ACCURACY,
+    f"pytest/test_it.py::test_that_catches::{MODEL}@library:wrong": Status.FAIL_ACCURACY,
+    f"pytest/test_it.py::test_that_checks::{DOUBLE}@eager": Status.PASS,
+}
+
+
+def test_marked_tests_are_judged_and_rows_are_written(suite: pytest.Pytester) -> None:
+    options = ("--torch-oracle=library:right", "--torch-oracle-db=rows.db", "--torch-oracle-save=found")
+    result = suite.runpytest_subprocess(*options)
+    result.assert_outcomes(passed=4, failed=3)
+    output = result.stdout.str()
+    assert all(f"FAILED test_it.py::{name}" in output for name in _FAIL)
+    assert "    n=4,\n" in output  # the smallest example
+    assert "nothing was judged" in output
+    result.stdout.fnmatch_lines(["* 3 agree*, 2 differ, 0 not compared*", "2 further calls were not judged*"])
+    assert {case: status for case, (status, _) in records_of(suite.path / "rows.db").items()} == ROWS
+    assert (suite.path / "found" / "test_it.py__test_that_catches" / "call-0" / "call.json").is_file()
+
+
+def test_workers_of_xdist_give_the_same_rows(suite: pytest.Pytester) -> None:
+    options = ("--torch-oracle=library:right", "--torch-oracle-calls=1", "--torch-oracle-db=rows.db")
+    result = suite.runpytest_subprocess(*options, "-k", "parameters or catches", "-n", "2")
+    result.assert_outcomes(passed=1, failed=1)
+    rows = {case: status for case, (status, _) in records_of(suite.path / "rows.db").items()}
+    assert rows == {case: status for case, status in ROWS.items() if "parameters" in case or "catches" in case}
+
+
+def test_without_the_option_only_the_fixture_judges(suite: pytest.Pytester) -> None:
+    result = suite.runpytest_subprocess("-k", "not without_a_call")
+    result.assert_outcomes(passed=6)
+    assert not list(suite.path.glob("*.db"))
+    assert "judged" not in result.stdout.str()
+
+
+def test_every_module_of_an_unmarked_suite(suite: pytest.Pytester) -> None:
+    options = ("--torch-oracle=library:wrong", "--torch-oracle-target=torch.nn.Module")
+    result = suite.runpytest_subprocess(*options, "--torch-oracle-db=rows.db", "-k", "unmarked")
+    result.assert_outcomes(failed=1)
+    ((status, repro),) = records_of(suite.path / "rows.db").values()
+    assert status is Status.FAIL_ACCURACY
+    assert repro == " ".join(["pytest test_it.py::test_unmarked", *options])
+
+
+def test_a_run_that_judged_nothing_is_no_success(suite: pytest.Pytester) -> None:
+    result = suite.runpytest_subprocess("--torch-oracle=eager", "-k", "unmarked")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["no call was judged*"])
+    assert not list(suite.path.glob("*.db"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--torch-oracle-target=a.b"], "a compiler to judge"),
+        (["--torch-oracle=eager", "--torch-oracle-calls=0"], "at least 1"),
+        (["--torch-oracle=eager", "--torch-oracle-timeout=nan"], "more than 0"),
+    ],
+)
+def test_wrong_options_end_the_run_before_the_first_test(
+    pytester: pytest.Pytester, options: list[str], message: str
+) -> None:
+    with pytest.raises(pytest.UsageError, match=message):
+        pytester.parseconfigure(*options)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("torch.nn.nothing", "torch.nn has no nothing"),
+        ("not_there.at_all", "no such module"),
+        ("builtins.int", r"no torch\.nn\.Module"),
+        ("math.pi", "of type float"),
+    ],
+)
+def test_what_is_no_target_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        find_target(name)
+
+
+def test_a_mark_with_an_unknown_option_fails_its_test(pytester: pytest.Pytester) -> None:
+    item = pytester.getitem("import pytest\n@pytest.mark.oracle(subject='eager')\ndef test_it(): pass", "test_it")
+    with pytest.raises(UsageError, match="the mark oracle with 'subject'"):
+        RunningTest(item, Options.of(item.config))
