@@ -1,4 +1,5 @@
-"""Measures the speed of cases that passed once more in other processes, each a fresh interpreter. Imports no torch.
+"""Runs cases once more in other processes: to measure the speed of those that passed, and to see whether those that failed do so
+again. Imports no torch.
 
 Each process has an environment of its own, so the pool starts it from a starter of its own: workers forked from one starter share
 its memory layout and its hash seed. Processes measure one after another, with all cases of a batch in each, so that the times of
@@ -53,6 +54,24 @@ def measured_again(
         value = cast("dict[str, Any]", end.value)
         measurements = together(Measurements(**value["measurements"]), found[result.task.key])
         yield replace(result, end=replace(end, value={**value, "measurements": asdict(measurements)}))
+
+
+def run_again(failed: Sequence[Task], pool: Pool, times: int, *, deadline: float | None) -> Iterator[TaskResult]:
+    """The results of the tasks, each run so many times more, each time in a process of its own that has run nothing else."""
+    for number in range(1, times + 1):
+        if is_over(deadline):
+            return
+        environment = {VARIABLE: str(number)}  # so that no worker of the run is used
+        tasks = [
+            replace(
+                task,
+                function="oracle.case:run_case_again",
+                environment=tuple(sorted({**dict(task.environment), **environment}.items())),
+            )
+            for task in failed
+        ]
+        with closed_at(deadline, pool.run(tasks)) as results:
+            yield from results
 
 
 def _task(judged: Task, number: int, cache: str | None) -> Task:

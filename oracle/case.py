@@ -627,6 +627,11 @@ def run_case(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     }
 
 
+def run_case_again(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
+    """Task function: that of `run_case`, in a process that runs no other case afterwards."""
+    return {**run_case(payload, progress), "replace_worker": True}
+
+
 def measure_case_again(payload: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
     """Task function: that of `run_case`, with "is_cold" -> {"measurements": ...} of a case that passed in another process.
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from typing_extensions import assert_never
 
-from oracle.again import is_timed, measured_again
+from oracle.again import is_timed, measured_again, run_again
 from oracle.deadline import closed_at, is_over
 from oracle.isolate import START_UP, Completed, Died, Failed, OutOfMemory, Pool, Task, TaskResult, TimedOut
 from oracle.known.ledger import Ledger
@@ -29,6 +29,7 @@ FLUSH_AT = 200
 AGAIN_AT = 24  # cases that are timed in one process after another, before the first of them is timed in the next
 CONFIRMATIONS = 8  # after so many confirmed timeouts of a subject in a row, its others are not confirmed
 CONFIRMATION_FACTOR = 3.0  # factor of the time limit for the confirmation of a timeout
+MOST_RERUN = 200  # findings that are run again; a subject that fails everywhere is not flaky
 _BUSY = 2.0  # wall time is mentioned if it is at least so many times the charged time
 
 
@@ -100,6 +101,7 @@ def execute(
     deadline: float | None = None,
     summary: SweepSummary | None = None,
     speed_cache: str | None = None,
+    reruns: int = 0,
 ) -> SweepSummary:
     """Run the cases and append their records to the sink.
 
@@ -111,7 +113,8 @@ def execute(
     `subjects` maps the subject names in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
     `case_limits` maps program names to limits; `repro_options` are appended to every repro command; `known` marks known issues
     (without it every difference is a finding); `summary` has the counts of earlier cases of the run; `speed_cache` is the
-    folder for the caches of processes that measure speed again.
+    folder for the caches of processes that measure speed again. The first MOST_RERUN findings are run `reruns` times more when
+    all other cases have run, each time in a fresh process, and only then recorded, with what these runs gave.
     Returns when all cases have run or at the deadline (seconds of `time.monotonic()`), when running cases are killed without a
     record. However the run is interrupted, the records of finished cases are in the sink.
     """
@@ -119,7 +122,7 @@ def execute(
     summary.planned += len(cases)
     records = _RecordsState(
         cases={case.case_id: case for case in cases}, subjects=subjects, sink=sink, run_id=run_id,
-        repro_options=repro_options, known=known, on_record=on_record, summary=summary,
+        repro_options=repro_options, known=known, on_record=on_record, summary=summary, reruns=reruns,
     )  # fmt: skip
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
     late: list[tuple[Task, TimedOut]] = []
@@ -139,6 +142,7 @@ def execute(
                 for result in measured_again(judged, pool, processes, cache=speed_cache, deadline=deadline):
                     records.take(result)
         _confirm(late, pool, records, deadline)
+        records.run_failed_again(pool, deadline)
     finally:
         records.close()
     summary.is_complete = summary.done == summary.planned
@@ -181,6 +185,7 @@ class _RecordsState:
         known: KnownCheck | None,
         on_record: Callable[[Record, SweepSummary], None],
         summary: SweepSummary,
+        reruns: int,
     ) -> None:
         self.cases = cases
         self._subjects = subjects
@@ -190,6 +195,8 @@ class _RecordsState:
         self._known = known
         self._on_record = on_record
         self._summary = summary
+        self._reruns = reruns
+        self._failed: dict[str, tuple[Task, Record]] = {}  # findings that will be run again
         self._pending: list[Record] = []
         self._wall_before_s = summary.wall_s
         self._started = self._flushed = time.monotonic()
@@ -204,6 +211,22 @@ class _RecordsState:
             record = self._known.applied(record, case, self._subjects[case.subject])
         if isinstance(result.end, Failed):
             self._summary.internal_errors.append(f"{result.task.key}\n{result.end.error}")
+        if self._reruns and _may_be_flaky(record.verdict.status) and len(self._failed) < MOST_RERUN:
+            self._failed[result.task.key] = (result.task, record)
+        else:
+            self._put(record)
+
+    def run_failed_again(self, pool: Pool, deadline: float | None) -> None:
+        """Run the findings again, and record them."""
+        statuses: dict[str, list[str]] = {key: [] for key in self._failed}
+        tasks = [task for task, _ in self._failed.values()]
+        for result in run_again(tasks, pool, self._reruns, deadline=deadline) if tasks else ():
+            statuses[result.task.key].append(_status_of(result))
+        for key, words in statuses.items():
+            _, record = self._failed.pop(key)
+            self._put(replace(record, verdict=replace(record.verdict, reruns=tuple(words))))
+
+    def _put(self, record: Record) -> None:
         self._pending.append(record)
         self._count(record)
         if len(self._pending) >= FLUSH_AT or time.monotonic() - self._flushed >= FLUSH_EVERY_S:
@@ -211,7 +234,9 @@ class _RecordsState:
         self._on_record(record, self._summary)
 
     def close(self) -> None:
-        """Write the last batch."""
+        """Write the last batch, and findings that were to be run again when the run was interrupted."""
+        for key in list(self._failed):
+            self._put(self._failed.pop(key)[1])
         self._flush()
         self._summary.wall_s = self._wall_s()
 
@@ -233,6 +258,17 @@ class _RecordsState:
 
     def _wall_s(self) -> float:
         return self._wall_before_s + time.monotonic() - self._started
+
+
+def _may_be_flaky(status: Status) -> bool:
+    """Whether a case is run again. One that timed out has been, and errors of torch-oracle are told at once."""
+    return status.is_finding and status not in (Status.TIMEOUT, Status.MISSING)
+
+
+def _status_of(result: TaskResult) -> str:
+    if isinstance(result.end, Completed):
+        return cast("dict[str, Any]", result.end.value)["verdict"]["status"]
+    return verdict_of_end(result.end).status.value
 
 
 def _task(

@@ -202,6 +202,20 @@ class Verdict:
     issue: str = ""  # with `known` and `xpass`: the id of the ledger's entry
     observed: str = ""  # with `known`: the status that the judge returned
     bias: tuple[BiasSum, ...] = ()  # errors of the outputs and gradients, one sum for each dtype
+    reruns: tuple[str, ...] = ()  # statuses of the same case when it was run again, each time in a fresh process
+
+    @property
+    def frequency(self) -> str:
+        """How often a finding that was run again is one: "in 1 of 3 runs"; "" if it was not run again."""
+        if not self.reruns:
+            return ""
+        again = sum(Status(word).is_finding for word in self.reruns)
+        return f"in {1 + again} of {1 + len(self.reruns)} runs"
+
+    @property
+    def is_flaky(self) -> bool:
+        """Whether it was run again and did not fail each time."""
+        return not all(Status(word).is_finding for word in self.reruns)
 
     def to_json(self) -> dict[str, Any]:
         data = asdict(self)
@@ -230,5 +244,6 @@ class Verdict:
                 "also": tuple(fields.get("also", ())),
                 "explained": tuple(fields.get("explained", ())),
                 "bias": tuple(BiasSum(**one) for one in fields.get("bias", ())),
+                "reruns": tuple(fields.get("reruns", ())),
             }
         )

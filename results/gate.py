@@ -200,7 +200,8 @@ def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Prob
     elif entry is None:
         if not status.is_finding:
             return None
-        kind, message = ProblemKind.NEW, f"{status.value}: {symptom}"
+        frequency = f", {record.verdict.frequency}" if record.verdict.reruns else ""
+        kind, message = ProblemKind.NEW, f"{status.value}{frequency}: {symptom}"
     elif status in (Status.PASS, Status.XPASS):
         kind, message = ProblemKind.XPASS, f"accepted as {entry.status.value} ({entry.reason}): remove the line"
     elif status is Status.KNOWN:

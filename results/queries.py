@@ -18,7 +18,7 @@ import pandas as pd
 import sqlalchemy as sa
 
 from oracle.records import Measurements
-from oracle.verdict import BiasSum, Status
+from oracle.verdict import BiasSum, Status, Verdict
 from results.bias import BiasFinding, BiasKey, add_sum, findings_of_sums
 from results.schema import CASES, FLAT_COLUMNS, RECORD_COLUMNS, RECORDS, RUNS
 from results.store import COMPLETE, SAME_CASE, RunInfo, Store, absent_verdict
@@ -236,6 +236,30 @@ def bias_findings(store: Store, run: RunInfo, glob: str = "*") -> list[BiasFindi
             for one in json.loads(extra).get("verdict", {}).get("bias", ()):
                 add_sum(sums, cases, (*labels_of_row, one["dtype"]), BiasSum(**one))
     return findings_of_sums(sums, cases)
+
+
+def rerun_findings(store: Store, run: RunInfo, match: str = "*") -> list[tuple[str, Verdict]]:
+    """Case id and verdict (status, symptom and reruns) of the findings that were run again, in planned order."""
+    query = (
+        sa.select(CASES.c.case_id, RECORDS.c.status, RECORDS.c.symptom, RECORDS.c.extra)
+        .join_from(CASES, RECORDS, SAME_CASE)
+        .where(*_planned(run, match), RECORDS.c.status.in_(FINDINGS), RECORDS.c.extra.contains('"reruns"'))
+        .order_by(CASES.c.ordinal)
+    )
+    with store.reading() as connection:
+        rows = connection.execute(query).all()
+    found = [
+        (
+            case_id,
+            Verdict(
+                status=Status(status),
+                symptom=symptom,
+                reruns=tuple(json.loads(extra).get("verdict", {}).get("reruns", ())),
+            ),
+        )
+        for case_id, status, symptom, extra in rows
+    ]
+    return [(case_id, verdict) for case_id, verdict in found if verdict.reruns]
 
 
 # ------------------------------------------------------------------------------------------------------- comparison

@@ -15,7 +15,7 @@ from rich.console import Console
 from oracle.known.ledger import load_ledger
 from oracle.known.severity import Severity
 from oracle.records import Record
-from oracle.verdict import Status
+from oracle.verdict import Status, Verdict
 from results import bias, queries, tables
 from results.groups import FindingGroup, group_findings
 from results.junit import details
@@ -105,6 +105,7 @@ class Selected:
     notable: pd.DataFrame  # cases that do not just pass, and all cases of programs with findings
     passing: pd.DataFrame  # passing cases with a speed or a compile time
     bias: Sequence[bias.BiasFinding]
+    rerun: Sequence[tuple[str, Verdict]] = ()  # findings that were run again, by case id
 
     @property
     def cases(self) -> int:
@@ -121,13 +122,20 @@ def queried(store: Store, run: RunInfo, match: str = "*", *, limit: int | None =
         notable=queries.notable_rows(store, run, match, columns=columns),
         passing=queries.passing_rows(store, run, match),
         bias=queries.bias_findings(store, run, match),
+        rerun=queries.rerun_findings(store, run, match),
     )
 
 
 def selected(records: Sequence[Record]) -> Selected:
     """The same of records, which come from `Store.records(run, with_missing=True)`."""
     table = tables.frame(records)
-    return Selected(counts=tables.status_counts(table), notable=table, passing=table, bias=bias.find_bias(records))
+    return Selected(
+        counts=tables.status_counts(table),
+        notable=table,
+        passing=table,
+        bias=bias.find_bias(records),
+        rerun=[(record.case_id, record.verdict) for record in records if record.verdict.reruns],
+    )
 
 
 def summary(of: Selected, *, limit: int | None = GROUPS_SHOWN) -> list[Part]:
@@ -149,9 +157,28 @@ def summary(of: Selected, *, limit: int | None = GROUPS_SHOWN) -> list[Part]:
 def summary_of(of: Selected, groups: Sequence[FindingGroup], *, limit: int | None) -> list[Part]:
     """The part of the summary that fits a screen: the matrix, new findings in groups, known issues, speed."""
     found = groups_table(groups, limit) if groups else "new findings: none"
-    shown: list[Part] = [_matrix(of.counts), found, *_known(of.notable), *_unexpected_passes(of.notable, limit)]
+    shown: list[Part] = [_matrix(of.counts), found, *_rerun(of.rerun, limit)]
+    shown += [*_known(of.notable), *_unexpected_passes(of.notable, limit)]
     speed = tables.speed_summary(of.passing)
     return [*shown, _speed(speed)] if len(speed) else shown
+
+
+def _rerun(rerun: Sequence[tuple[str, Verdict]], limit: int | None) -> list[Part]:
+    """Findings that did not fail each time that they were run; one line if all did."""
+    if not rerun:
+        return []
+    flaky = [(case_id, verdict) for case_id, verdict in rerun if verdict.is_flaky]
+    if not flaky:
+        return [
+            f"run again, each time in a fresh process: {_cases(len(rerun))} of the findings, and all differ each time"
+        ]
+    rows = [
+        (case_id, verdict.status.value, verdict.frequency.removeprefix("in "), ", ".join(verdict.reruns))
+        for case_id, verdict in flaky
+    ]
+    note = f"{_cases(len(rerun))} run again, each time in a fresh process: {len(rerun) - len(flaky)} differ each time"
+    columns = ("case", "status", "differs in", "run again")
+    return [_limited("flaky findings", columns, rows, limit, note=note)]
 
 
 def details_of(of: Selected, limit: int | None = None) -> list[TextTable]:
@@ -427,6 +454,8 @@ def case_text(record: Record, program: Mapping[str, Any]) -> str:
     head = one_line(record.case_id)
     found = details(record) if verdict.symptom else verdict.status.value
     lines = [f"explained: {reason}" for reason in verdict.explained]
+    if verdict.reruns:
+        lines.append(f"differs {verdict.frequency}; run again in a fresh process: {', '.join(verdict.reruns)}")
     compared = verdict.compared
     lines.append(
         f"compared: {compared.tensors} tensors, {compared.elements} elements, {compared.others} other values"

@@ -77,6 +77,9 @@ def sweep(
             help="Fresh processes that time each case; 1: only the one that judges it. A verdict on a change needs several."
         ),
     ] = 3,
+    rerun: Annotated[
+        int, typer.Option(help="Run each case that fails so many times more, each in a fresh process: is it flaky?")
+    ] = 0,
     db: Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")] = DEFAULT_DB,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the stopped run in --db with its own options.")
@@ -119,7 +122,7 @@ def sweep(
                 suite=suite, subject=subject, subjects_file=subjects_file, match=match, tag=tag, dtype=dtype, direction=direction,
                 max_samples=max_samples, shard=shard, device=device, time=time, case_timeout=case_timeout, memory=memory,
                 workers=workers, threads=threads, speed=speed, speed_budget=speed_budget,
-                speed_processes=speed_processes, known=known,
+                speed_processes=speed_processes, rerun=rerun, known=known,
             )  # fmt: skip
             for spec in request.spec_by_name().values():
                 check_requirements(spec, device=device)

@@ -23,6 +23,7 @@ from suites.rungs import LOWER_RUNGS
 DIRECTIONS = ("forward", "backward")
 ALL_SUITES = "all"
 MOST_PROCESSES = 50  # in which a case's speed is measured
+MOST_RERUNS = 50  # of a case that fails
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ class SweepRequest:
     options: Mapping[str, Any]
     workers: int
     threads: int
+    reruns: int = 0  # of each case that fails
     subjects_file: str = ""  # for the repro commands
     known: str = BUILT_IN  # "none", or the ledgers by comma: "torch", paths
 
@@ -62,6 +64,7 @@ class SweepRequest:
             options=data["options"],
             workers=data["workers"],
             threads=data["threads"],
+            reruns=data.get("reruns", 0),
             subjects_file=data.get("subjects_file", ""),
             known=data.get("known", BUILT_IN),
         )
@@ -127,7 +130,7 @@ def make_request(
     *, suite: str | None, subject: str | None, subjects_file: Path | None, match: list[str] | None, tag: list[str] | None,
     dtype: str | None, direction: str | None, max_samples: int | None, shard: str, device: str, time: str | None,
     case_timeout: float, memory: float, workers: int | None, threads: int, speed: bool, speed_budget: float,
-    speed_processes: int = 1, known: str = BUILT_IN,
+    speed_processes: int = 1, rerun: int = 0, known: str = BUILT_IN,
 ) -> SweepRequest:  # fmt: skip
     """Check every option before anything is written."""
     is_quick = suite is None and not match and not tag and max_samples is None
@@ -161,6 +164,10 @@ def make_request(
             expected=f"from 1 to {MOST_PROCESSES}",
             do="leave it out, or name a number",
         )
+    if not 0 <= rerun <= MOST_RERUNS:
+        raise UsageError(
+            seen=f"--rerun {rerun}", expected=f"from 0 to {MOST_RERUNS}", do="leave it out, or name a number"
+        )
     if max_samples is not None and max_samples < 1:
         raise UsageError(seen=f"--max-samples {max_samples}", expected="at least 1", do="leave it out for all samples")
     _check_workers(workers)
@@ -182,6 +189,7 @@ def make_request(
         },
         workers=workers or (1 if speed else available_cores()),
         threads=threads,
+        reruns=rerun,
         subjects_file=str(subjects_file.resolve()) if subjects_file else "",
         known=",".join(ledgers) or "none",
     )

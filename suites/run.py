@@ -199,6 +199,7 @@ class Sweep:
                 deadline=self.deadline,
                 summary=summary,
                 speed_cache=cache,
+                reruns=request.reruns,
             )
 
         with SweepProgress(total=len(cases), console=err, quiet=self.as_json) as progress:

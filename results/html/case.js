@@ -66,6 +66,7 @@ function judged(cases, detail) {
     section.append(el("h3", {}, "Witnesses that accepted elements"), el("ul", {}, detail.witnesses.map(([name, n]) => el("li", {}, `${name}: ${plural(n, "element")}`, cases.meta.witnesses[name] ? `, ${cases.meta.witnesses[name]}` : ""))));
   }
   if (detail.also?.length) section.append(el("h3", {}, "Also different"), el("ul", {}, detail.also.map((text) => el("li", { class: "mono" }, text))));
+  if (detail.reruns?.length) section.append(el("p", {}, `Differs ${detail.frequency}; run again in a fresh process: ${detail.reruns.join(", ")}.`));
   if (detail.explained?.length) section.append(el("h3", {}, "Seen and accepted"), el("ul", {}, detail.explained.map((text) => el("li", {}, text))));
   return section;
 }

@@ -433,6 +433,8 @@ def _detail(row: _Row, history: History, program: int) -> dict[str, Any]:
         "explained": [_cut(one_line(text), _TEXT_LENGTH) for text in verdict.explained],
         "max_ulp": _json_number(verdict.max_ulp),
         "observed": one_line(verdict.observed),
+        "reruns": list(verdict.reruns),
+        "frequency": verdict.frequency,
         "seed": str(record.seed),
         "repro": one_line(record.repro),
         "started_at": one_line(record.started_at),

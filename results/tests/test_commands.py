@@ -96,6 +96,25 @@ def test_show_json_holds_the_records(base: Path):
         assert from_json_lines(lines) == list(store.records())
 
 
+def test_findings_that_were_run_again_say_how_often_they_differ(tmp_path: Path):
+    reruns = {"now": ("pass", "fail_accuracy"), "always": ("fail_accuracy", "crash"), "once": ()}
+    failed = {name: fabricate.record(fabricate.case(f"{name}/float32/0"), Status.FAIL_ACCURACY) for name in reruns}
+    records = [replace(one, verdict=replace(one.verdict, reruns=reruns[name])) for name, one in failed.items()]
+    db = fabricate.database(tmp_path / "reruns.db", records)
+    shown = run("show", "--db", db)
+    assert "flaky findings (1)" in shown
+    assert "2 of 3 runs  pass, fail_accuracy" in shown
+    assert "2 cases run again, each time in a fresh process: 1 differ each time" in shown
+    again = run("show", "*always*", "--db", db)
+    assert "differs in 3 of 3 runs; run again in a fresh process: fail_accuracy, crash" in again
+    baseline = tmp_path / "accepted.txt"
+    baseline.write_text("")
+    gate = json.loads(run("gate", "--db", db, "--baseline", baseline, "--json", expect=1))
+    assert sorted(problem["message"].partition(":")[0] for problem in gate["problems"]) == [
+        "fail_accuracy", "fail_accuracy, in 2 of 3 runs", "fail_accuracy, in 3 of 3 runs"
+    ]  # fmt: skip
+
+
 def test_show_lists_runs_and_shows_an_older_one(base: Path):
     with Store.open(base, create=False) as store:
         fabricate.write_run(store, [fabricate.record(fabricate.case("add/float32/0"))], run_id="run-2")
