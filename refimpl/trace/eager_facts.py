@@ -1,4 +1,4 @@
-"""Learns facts about eager's kernels by running them on small tensors: strides of results, vector width, use of FMA.
+"""Learns facts about eager's kernels by running them on small tensors: strides of results, zeros of zeros, vector width, FMA.
 
 Counterpart: none
 Differs: torch builds its CPU kernels for several instruction sets and picks one at run time, so no rule here may state what one
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -113,6 +113,102 @@ def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple
     return strides
 
 
+# Zeros of zeros.
+
+_OTHERS = (0.75, -1.5, 0.0, 3.0, -0.25)  # what operands hold that are not zeros, repeated; each run starts one later
+_MOST_OF_ZEROS = 2**20  # most elements of a trial operand
+
+
+def gives_zeros(func: Any, args: Any, kwargs: Any, zeros: Collection[int]) -> bool:
+    """Whether all results of a call are zeros if the tensors with the ids `zeros` are, and the other operands are finite.
+
+    The kernel runs on other operands whose elements each take values of both signs, larger and smaller than 1, and 0; with
+    integers 0 and 1, since they may be indices; and with both booleans. An operator that multiplies, moves, adds up or rounds the
+    zeros gives zeros in all runs. One that adds another operand, or chooses between it and the zeros, does not. NaN says nothing,
+    because an operand may be outside of the domain (`0 / 0`), but no element may be NaN in all runs. The result of an operator
+    that creates tensors must also depend on the zeros: memory that is not initialized may be zeros by chance.
+
+    False if the kernel is not run: for custom operators; for tensors that are not strided or have unbacked or too many elements;
+    for narrow integers, as in `result_strides`. False also for results that are booleans.
+    """
+    if not isinstance(func, OpOverload) or func.namespace not in _NAMESPACES or torch.Tag.inplace_view in func.tags:
+        return False
+    given = _leaves((*args, *kwargs.values()))
+    tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+    plain = (torch.Tensor, torch.SymFloat, *_PLAIN)
+    if not all(isinstance(leaf, plain) for leaf in given) or not all(map(_is_dense, tensors)):
+        return False
+    if not any(id(tensor) in zeros for tensor in tensors) or not _may_run(func, tensors):
+        return False
+    sizes = [(hints(tensor.shape), hints(tensor.stride())) for tensor in tensors]
+    if any(shape is None or strides is None for shape, strides in sizes):
+        return False
+
+    def results_of(run: int, of_zeros: int = 0) -> list[Any] | None:
+        def fill(value: torch.Tensor, memory: torch.Tensor) -> None:
+            if id(value) not in zeros:
+                _vary(memory, run)
+            elif of_zeros:
+                memory.fill_(of_zeros)
+
+        def vary(value: Any) -> Any:
+            return _OTHERS[run % len(_OTHERS)] if isinstance(value, (torch.SymInt, torch.SymFloat)) else value
+
+        made = _Made(TrialOperands(None), 0, None, fill, _MOST_OF_ZEROS)
+        called = _with(func, *_with_numbers(func, args, kwargs, vary), made)
+        return None if called is None else [leaf for leaf in _leaves(called[0]) if leaf is not None]
+
+    runs = [results_of(run) for run in range(2 * len(_OTHERS))]
+    if any(found is None for found in runs[: len(_OTHERS)]):
+        return False
+    if torch.Tag.dynamic_output_shape in func.tags and any(leaf.numel() == 0 for leaf in runs[0] or ()):
+        return False  # `nonzero` of zeros: the result has other sizes than for other tangents
+    if not _are_zeros([found for found in runs if found is not None]):
+        return False
+    if any(argument.name == "pin_memory" for argument in func._schema.arguments):
+        found = results_of(0, 1)
+        return found is not None and not _are_zeros([found])
+    return True
+
+
+def _may_run(func: Any, tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether the CPU kernel may run on meaningless values (see `result_strides`)."""
+    if torch.Tag.pointwise in func.tags:
+        return True
+    return not any(tensor.dtype in _NARROW for tensor in tensors) or not any(
+        _has_fractions(tensor.dtype) for tensor in tensors
+    )
+
+
+def _vary(memory: torch.Tensor, run: int) -> None:
+    """Fill the memory of a trial operand, of shape [elements], for a run of `gives_zeros`.
+
+    A kernel may refuse the later half of the runs: their integers are 1, which need not be an index.
+    """
+    places = torch.arange(len(memory))
+    if memory.dtype is torch.bool:
+        memory.copy_((places + run) % 2 == 1)
+    elif not _has_fractions(memory.dtype):
+        memory.fill_(run // len(_OTHERS))
+    else:
+        memory.copy_(torch.tensor(_OTHERS)[(places + run) % len(_OTHERS)])
+
+
+def _are_zeros(runs: Sequence[Sequence[Any]]) -> bool:
+    """Whether the results of all runs are tensors of zeros or NaN, and each element is 0 in some run."""
+    if not all(isinstance(leaf, torch.Tensor) and leaf.dtype is not torch.bool for found in runs for leaf in found):
+        return False
+    with without_dispatch(), torch.no_grad():
+        for results in zip(*runs, strict=True):
+            if len({tensor.shape for tensor in results}) > 1:
+                return False
+            wide = torch.complex128 if results[0].is_complex() else torch.float64
+            numbers = torch.stack([tensor.to(wide) for tensor in results])  # [runs, *shape of the result]
+            if bool(((numbers != 0) & ~numbers.isnan()).any()) or not bool((numbers == 0).any(0).all()):
+                return False
+    return bool(runs[0])
+
+
 # Dtypes that a kernel refuses; fake kernels and decompositions accept some of these.
 
 # Names of index operands in schemas, whose zeros are in range for every tensor with elements.
@@ -177,20 +273,29 @@ def _with_ones(func: Any, args: Any, kwargs: Any, *, keeps_types: bool) -> tuple
 
     It may also refuse the type (`True - x`), so with `keeps_types` the ones have the numbers' types; else they are ints.
     """
-    names = [argument.name for argument in func._schema.arguments]
-    numbers = {argument.name for argument in func._schema.arguments if "number" in str(argument.type)}
 
-    def one(name: str, value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [one(name, item) for item in value]
-        if name not in numbers or value is None or isinstance(value, torch.Tensor):
-            return value
+    def one(value: Any) -> Any:
         if keeps_types and isinstance(value, (bool, float, complex)):
             return value if isinstance(value, bool) else type(value)(1)
         return 1
 
-    given = [one(name, value) for name, value in zip(names, args, strict=False)]
-    return given, {name: one(name, value) for name, value in kwargs.items()}
+    return _with_numbers(func, args, kwargs, one)
+
+
+def _with_numbers(func: Any, args: Any, kwargs: Any, replace: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """The arguments of a call with other numbers in place of number operands, which are those of type `Scalar` in the schema."""
+    names = [argument.name for argument in func._schema.arguments]
+    numbers = {argument.name for argument in func._schema.arguments if "number" in str(argument.type)}
+
+    def replaced(name: str, value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [replaced(name, item) for item in value]
+        if name not in numbers or value is None or isinstance(value, torch.Tensor):
+            return value
+        return replace(value)
+
+    given = [replaced(name, value) for name, value in zip(names, args, strict=False)]
+    return given, {name: replaced(name, value) for name, value in kwargs.items()}
 
 
 def _has_fractions(dtype: torch.dtype) -> bool:
@@ -229,13 +334,10 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 def _is_safe(func: Any, tensors: Sequence[torch.Tensor]) -> bool:
     """Whether the CPU kernel may run on meaningless values, and has the strides of the tensors' device (see `result_strides`)."""
-    if torch.Tag.pointwise in func.tags:
-        dtypes = {tensor.dtype for tensor in tensors}
-        return len(dtypes) == 1 or all(_device_type(tensor) == "cpu" for tensor in tensors)
-    if any(_device_type(tensor) != "cpu" for tensor in tensors):
+    on_cpu = all(_device_type(tensor) == "cpu" for tensor in tensors)
+    if not on_cpu and (torch.Tag.pointwise not in func.tags or len({tensor.dtype for tensor in tensors}) > 1):
         return False
-    has_floats = any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors)
-    return not has_floats or not any(tensor.dtype in _NARROW for tensor in tensors)
+    return _may_run(func, tensors)
 
 
 def _device_type(tensor: torch.Tensor) -> str:
@@ -318,7 +420,10 @@ def _called(
 
     `dtypes` are the trial operands' dtypes, in order; None for those of the operands.
     """
-    made = _Made(trial_operands, fill, None if dtypes is None else iter(dtypes))
+    return _with(func, args, kwargs, _Made(trial_operands, fill, None if dtypes is None else iter(dtypes)))
+
+
+def _with(func: Any, args: Any, kwargs: Any, made: _Made) -> tuple[Any, list[torch.Tensor]] | None:
     state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags else None
     try:
         with without_dispatch(), below_autograd(), torch.no_grad():
@@ -340,10 +445,20 @@ class _NoStandInError(Exception):
 class _Made:
     """Makes the arguments of a call on trial operands. Mutable: remembers the trial operands so far."""
 
-    def __init__(self, trial_operands: TrialOperands, fill: int, dtypes: Iterator[torch.dtype] | None) -> None:
+    def __init__(
+        self,
+        trial_operands: TrialOperands,
+        fill: int,
+        dtypes: Iterator[torch.dtype] | None,
+        values: Callable[[torch.Tensor, torch.Tensor], None] | None = None,
+        most: int = _MOST_ELEMENTS,
+    ) -> None:
+        """`values(operand, memory)` may fill a trial operand's memory, of shape [elements], with other numbers than `fill`."""
         self._trial_operands = trial_operands
         self._fill = fill
         self._dtypes = dtypes
+        self._values = values
+        self._most = most
         self.tensors: dict[int, torch.Tensor] = {}  # by id of the operand
 
     def like(self, value: Any) -> Any:
@@ -354,9 +469,11 @@ class _Made:
             dtype = value.dtype if self._dtypes is None else next(self._dtypes)
             if id(value) not in self.tensors:
                 geometry = self._trial_operands.geometry(value)
-                if geometry is None or (0 not in geometry[0] and reach(*geometry) > _MOST_ELEMENTS):
+                if geometry is None or (0 not in geometry[0] and reach(*geometry) > self._most):
                     raise _NoStandInError
-                self.tensors[id(value)] = filled(*geometry, value, self._fill, dtype)
+                made = self.tensors[id(value)] = filled(*geometry, value, self._fill, dtype)
+                if self._values is not None and 0 not in geometry[0]:
+                    self._values(value, made.as_strided((reach(*geometry),), (1,)))
             return self.tensors[id(value)]
         if isinstance(value, torch.device):
             return torch.device("cpu")

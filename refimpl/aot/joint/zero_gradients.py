@@ -6,34 +6,17 @@ torch.autograd.Function then adds something to them
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Collection
+from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, without_fake_mode
+from refimpl._torch import FakeTensor, OpOverload, without_fake_mode
 from refimpl.aot.op_facts import facts_of
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.trace.eager_facts import gives_zeros
 from refimpl.trace.recording_mode import paused_recordings
-from refimpl.trace.symbols import SYMBOLIC_TYPES
-
-# Operators whose result is zeros if one of their tensors is; if the first is; if all are; if those at the given positions are.
-_ONE = frozenset({
-    "mul", "mm", "bmm", "mv", "dot", "vdot", "matmul", "outer", "convolution",
-})  # fmt: skip
-_FIRST = frozenset({
-    "div", "neg", "abs", "sign", "sgn", "sum", "mean", "clone", "contiguous", "_to_copy", "to", "detach", "alias",
-    "expand", "expand_as", "reshape", "view", "_unsafe_view", "permute", "transpose", "t", "squeeze", "unsqueeze",
-    "select", "slice", "narrow", "flatten", "unflatten", "movedim", "diagonal", "unfold", "as_strided", "split",
-    "chunk", "unbind", "split_with_sizes", "conj", "_conj", "resolve_conj", "real", "imag", "view_as_real",
-    "view_as_complex", "tanh", "sin", "relu", "trunc", "floor", "ceil", "round", "flip", "roll", "tril", "triu",
-    "cumsum", "index_select", "gather", "index", "repeat", "tile", "getitem", "amax", "amin", "nan_to_num", "lift_fresh",
-    "lift_fresh_copy",
-})  # fmt: skip
-_ALL = frozenset({
-    "add", "sub", "cat", "stack", "maximum", "minimum", "select_scatter", "slice_scatter", "diagonal_scatter",
-    "as_strided_scatter",
-})  # fmt: skip
-_AT = {"copy": (1,), "where": (1, 2), "index_put": (0, 2), "scatter_add": (0, 3), "index_add": (0, 3)}
 
 
 def zeros_of_zeros(
@@ -45,7 +28,21 @@ def zeros_of_zeros(
         is_zeros = node.op == "call_function" and _is_zeros(node, found)
         if is_zeros or (node.op == "get_attr" and _is_constant_zeros(getattr(constants, str(node.target), None))):
             found.add(node)
+        elif found.intersection(_written(node)):
+            found.clear()  # views of what is written would have to go as well
         node = node.next
+    return found
+
+
+def _written(node: torch.fx.Node) -> list[torch.fx.Node]:
+    """The operands that a call changes in place."""
+    if node.op != "call_function" or not isinstance(node.target, OpOverload):
+        return []
+    schema = node.target._schema.arguments
+    written = [argument.name for argument in schema if argument.alias_info is not None and argument.alias_info.is_write]
+    given = {**dict(zip((argument.name for argument in schema), node.args, strict=False)), **node.kwargs}
+    found: list[torch.fx.Node] = []
+    torch.fx.map_arg([given.get(name) for name in written], found.append)
     return found
 
 
@@ -78,23 +75,20 @@ def is_made_as_zeros(node: torch.fx.Node) -> bool:
 
 
 def _is_zeros(node: torch.fx.Node, zeros: Collection[torch.fx.Node]) -> bool:
-    name, args = _name(node), node.args
-    tensors = [one for one in node.all_input_nodes if not isinstance(one.meta.get("val"), SYMBOLIC_TYPES)]
-    if name in _ONE:
-        return any(one in zeros for one in tensors)
-    if name in _FIRST or name.endswith(("_backward", "_backward_data")):
-        return args[0] in zeros
-    if name in _ALL:
-        numbers = [arg for arg in args[:2] if isinstance(arg, (int, float, complex))]
-        return bool(tensors) and all(one in zeros for one in tensors) and not (name in ("add", "sub") and any(numbers))
-    if name in _AT:
-        return all(position < len(args) and args[position] in zeros for position in _AT[name])
-    if name == "masked_fill":
-        return args[0] in zeros and (bool(args[2] == 0) or args[2] in zeros)
-    if name == "clamp":
-        numbers = [float(arg) for arg in args[1:] if isinstance(arg, (int, float))]
-        return args[0] in zeros and len(numbers) == 2 and numbers[0] <= 0 <= numbers[1]
-    return is_made_as_zeros(node)
+    if node.target is operator.getitem:
+        return node.args[0] in zeros
+    if is_made_as_zeros(node):
+        return True
+    ids: set[int] = set()
+
+    def value_of(operand: torch.fx.Node) -> Any:
+        value = operand.meta.get("val")
+        if operand in zeros:
+            ids.add(id(value))
+        return value
+
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
+    return gives_zeros(node.target, args, kwargs, ids)
 
 
 def _name(node: torch.fx.Node) -> str:

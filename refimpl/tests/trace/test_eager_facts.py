@@ -271,3 +271,40 @@ def test_no_kernel_gets_narrow_integers_beside_floats_that_are_no_index(monkeypa
     eager_facts.refuses_dtypes(aten._embedding_bag.default, bag, {})
     assert asked
     assert all(torch.int32 not in dtypes for dtypes in asked)
+
+
+def _given(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(shape, dtype=dtype)
+
+
+_G = _given(3, 4)  # is zeros
+_X = _given(3, 4)
+_I = _given(2, dtype=torch.int64)
+_GIVE_ZEROS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "a product": (aten.mul.Tensor, (_X, _G)),
+    "a quotient": (aten.div.Tensor, (_G, _X)),
+    "a product with a matrix": (aten.mm.default, (_given(2, 3), _G)),
+    "rows": (aten.index.Tensor, (_G, [_I])),
+    "where it is, or zero": (aten.masked_fill.Scalar, (_G, _X > 0, 0)),
+    "a backward kernel of a random one": (aten.native_dropout_backward.default, (_G, _X > 0, 2.0)),
+    "a view": (aten.t.default, (_G,)),
+    "a write": (aten.mul_.Tensor, (_X, _G)),
+}
+_GIVE_OTHERS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "a sum": (aten.add.Tensor, (_G, _X)),
+    "what 0 divides": (aten.div.Tensor, (_X, _G)),
+    "the larger one": (aten.maximum.default, (_G, _X)),
+    "one of two, by a third": (aten.where.self, (_X > 0, _G, _X)),
+    "a power that may be 0": (aten.pow.Tensor_Tensor, (_G, _X)),
+    "a bias": (aten.addmm.default, (_given(4), _given(2, 3), _G)),
+    "a cosine": (aten.cos.default, (_G,)),
+    "a comparison": (aten.gt.Scalar, (_G, 1)),
+    "memory that is not initialized": (aten.new_empty.default, (_G, [3])),
+    "where it is not zero": (aten.nonzero.default, (_G,)),
+}
+
+
+@pytest.mark.parametrize("name", [*_GIVE_ZEROS, *_GIVE_OTHERS])
+def test_zeros_stay_zeros_where_no_other_operand_can_change_that(name: str) -> None:
+    func, args = {**_GIVE_ZEROS, **_GIVE_OTHERS}[name]
+    assert eager_facts.gives_zeros(func, args, {}, {id(_G)}) == (name in _GIVE_ZEROS)
