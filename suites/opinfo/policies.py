@@ -6,13 +6,19 @@ undefined. If upstream promises one answer (argmax, max(dim), cummax: which of t
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import torch
+
 from oracle.program import ComparePolicy
+from oracle.program.clone import clone_tree
 from suites.opinfo.database import OpInfo, SampleInput
+from suites.opinfo.generate import isolated_rng, tensors_of
+from suites.opinfo.operators import operator_of, resets_the_seed
 
 STRICT = ComparePolicy()
 
@@ -22,27 +28,18 @@ def policy_for(info: OpInfo, *, one: SampleInput | None, kind: str, direction: s
     name = info.full_name
     if one is None:
         return STRICT
-    if name in UNDEFINED:
-        return ComparePolicy(undefined_outputs=("output",), reason=UNDEFINED[name])
+    if name.removeprefix("new_").startswith("empty"):
+        return ComparePolicy(undefined_outputs=("output",), reason="the tensor is not initialised")
     if name in INVARIANTS and direction == "forward":
         # Backward compares the result of upstream's output_process_fn_grad, which is unique.
         rule = INVARIANTS[name]
         return ComparePolicy(invariant=rule.invariant, is_random=rule.is_random, reason=rule.reason)
     if name in INDICES:
         return _index_policy(INDICES[name], one)
-    if name in RANDOM or (name in RANDOM_IN_TRAINING and _drops(RANDOM_IN_TRAINING[name], one)):
+    if resets_the_seed(info.op) and _draws(info, one):
         return ComparePolicy(is_random=True, reason="draws from the generator, even where two draws happen to be equal")
     return STRICT
 
-
-# ------------------------------------------------------------------------------------------------------ undefined values
-
-UNDEFINED: Mapping[str, str] = MappingProxyType(
-    dict.fromkeys(
-        ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided"),
-        "the tensor is not initialised",
-    )
-)
 
 # ---------------------------------------------------------------------------------------------------------- symmetries
 
@@ -118,44 +115,27 @@ def _index_policy(rule: IndexRule, one: SampleInput) -> ComparePolicy:
 
 # --------------------------------------------------------------------------------------------------------------- random
 
-# Found by checking whether a call changes the generator (float32, float64, bfloat16, complex64, int64 and bool samples of 2.13).
-# Other operators that draw only for some arguments (scaled_dot_product_attention, rrelu, ...) return many numbers, so that two
-# eager runs with different seeds show it; these may return a single number.
-RANDOM = frozenset(
-    {
-        "bernoulli",
-        "cauchy",
-        "exponential",
-        "geometric",
-        "log_normal",
-        "multinomial",
-        "normal",
-        "normal.in_place",
-        "normal.number_mean",
-        "rand_like",
-        "randint",
-        "randint_like",
-        "randn",
-        "randn_like",
-        "uniform",
-    }
-)
 
-RANDOM_IN_TRAINING: Mapping[str, bool] = MappingProxyType(  # -> default of the argument `training`
-    {
-        "nn.functional.dropout": True,
-        "nn.functional.dropout2d": True,
-        "nn.functional.dropout3d": True,
-        "nn.functional.alpha_dropout": False,
-        "nn.functional.feature_alpha_dropout.with_train": False,
-        "nn.functional.feature_alpha_dropout.without_train": False,
-    }
-)
+def _draws(info: OpInfo, one: SampleInput) -> bool:
+    """Whether eager draws random numbers for the sample: dropout does not if it drops nothing. Asked of random operators only.
+
+    Two runs with different seeds do not show it where the result is a single number.
+    """
+    first, args, kwargs = clone_tree((one.input, one.args, one.kwargs))
+    device = next((tensor.device for tensor in tensors_of(one)), torch.device("cpu"))
+    with isolated_rng(0, device), torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # shown when the program runs
+        before = _states(device)
+        try:
+            operator_of(info)(first, *args, **kwargs)
+        except Exception:  # refused: exceptions are compared
+            return False
+        return any(not torch.equal(old, new) for old, new in zip(before, _states(device), strict=True))
 
 
-def _drops(training_default: bool, one: SampleInput) -> bool:
-    """Whether dropout draws random numbers: not if it drops nothing or everything."""
-    return bool(_argument(one, 2, "training", training_default)) and 0.0 < _argument(one, 1, "p", 0.5) < 1.0
+def _states(device: torch.device) -> list[torch.Tensor]:
+    """The states of the generators that an operator on the device may draw from."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 def _argument(one: SampleInput, position: int, name: str, default: Any) -> Any:

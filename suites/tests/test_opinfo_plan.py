@@ -64,15 +64,22 @@ def test_programs_survive_json(float32_plan):
             assert Program.from_json(case.program.to_json()) == case.program
 
 
-def test_a_new_seed_resetting_entry_of_upstream_is_noticed():
-    """Such an entry compiles to no graph at all, so agreement would be vacuous: it needs a row in `operators`."""
-    resetting = {
-        name
-        for name, info in ENTRIES.items()
-        if "wrapper_set_seed" in getattr(getattr(info.op, "__code__", None), "co_names", ())
-    }
-    assert resetting - set(operators.BARE_OPERATORS) == set()
+def test_no_program_resets_the_seed():
+    """Such a program compiles to no graph at all, so agreement would be vacuous."""
+    resetting = {name for name, info in ENTRIES.items() if operators.resets_the_seed(info.op)}
     assert "bernoulli" in resetting  # the check itself sees what it looks for
+    functions = [operators.operator_of(info) for info in ENTRIES.values()]
+    functions += [operators.inplace_of(info) for info in ENTRIES.values()]
+    assert not any(map(operators.resets_the_seed, functions))
+
+
+def test_a_random_entry_stands_for_the_operator_of_its_name():
+    assert operators.operator_of(ENTRIES["nn.functional.dropout"]) is torch.nn.functional.dropout
+    assert operators.operator_of(ENTRIES["cauchy"]) is torch.Tensor.cauchy_
+    x = torch.ones(100)
+    inplace = operators.inplace_of(ENTRIES["nn.functional.dropout"])
+    assert inplace is not None
+    assert inplace(x, 0.5) is x
 
 
 def test_default_is_float32_forward_samples_and_errors(float32_plan):
