@@ -21,6 +21,8 @@ from torch.utils.weak import WeakTensorKeyDictionary as WeakTensorKeyDictionary
 
 from refimpl._torch.fake_tensors import FakeTensorMode
 
+SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
 
 def set_bits(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> None:
     """Set the tensor's lazy conjugate and negative bits, which views by `conj` and `imag` have."""

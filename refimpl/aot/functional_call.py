@@ -22,7 +22,7 @@ from torch.func import functional_call
 from torch.fx import traceback as fx_traceback
 from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext, checkpoint, noop_context_fn
 
-from refimpl._torch import DispatchMode, HigherOrderOperator, is_opaque_object, pytree
+from refimpl._torch import SYMBOLIC_TYPES, DispatchMode, HigherOrderOperator, is_opaque_object, pytree
 from refimpl.aot.export_errors import OutputNotSequence, UnknownOutput
 from refimpl.trace.graph_builder import LITERALS
 
@@ -89,7 +89,7 @@ def _context() -> SelectiveCheckpointContext:
     return SelectiveCheckpointContext(**{name: value for name, value in given.items() if name in known})
 
 
-_LEAVES = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Generator, *LITERALS)
+_LEAVES = (torch.Tensor, *SYMBOLIC_TYPES, torch.Generator, *LITERALS)
 
 
 def parameters_and_buffers(mod: torch.nn.Module) -> dict[str, torch.Tensor]:

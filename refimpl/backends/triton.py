@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.backends.data_dependence import left_to_the_front_end
 from refimpl.backends.partition import partition_for_kernels
@@ -61,7 +62,7 @@ def _compiled(
 def _is_symbolic(value: Any) -> bool:
     if isinstance(value, torch.Tensor):
         return any(not isinstance(number, int) for number in (*value.shape, *value.stride(), value.storage_offset()))
-    return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return isinstance(value, SYMBOLIC_TYPES)
 
 
 def _compiled_for_any_size(

@@ -15,6 +15,7 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.guards import RuntimeAssert
 from refimpl.symbolic.shape_env import ShapeEnv
@@ -137,7 +138,7 @@ def _asserted_by_nodes(graph: torch.fx.Graph) -> set[Any]:
 
 def _is_of_assertion(node: torch.fx.Node) -> bool:
     """Whether the node is an assert or computes a number for one. Nodes that end a region are neither, and stay last."""
-    is_number = isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+    is_number = isinstance(node.meta.get("val"), SYMBOLIC_TYPES)
     return is_number or node.target is torch.ops.aten._assert_scalar.default
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, inside_fake_kernel, pytree
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, FakeTensorMode, inside_fake_kernel, pytree
 from refimpl.errors import ForeignFakeInput
 
 
@@ -29,7 +29,7 @@ def with_hints_as_sizes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[
 
 def _has_symbols(value: Any) -> bool:
     if type(value) is not FakeTensor:
-        return isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool))
+        return isinstance(value, SYMBOLIC_TYPES)
     is_strided = value.layout is torch.strided
     geometry = (*value.shape, *value.stride(), value.storage_offset()) if is_strided else value.shape
     return any(type(number) is not int for number in geometry)
@@ -52,7 +52,7 @@ def _with_numbers(value: Any, mode: FakeTensorMode) -> Any:
 
 
 def _number(value: Any) -> Any:
-    if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if not isinstance(value, SYMBOLIC_TYPES):
         return value
     hint = value.node.hint
     if hint is None:

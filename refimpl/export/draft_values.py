@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, OpOverload, propagate_real_tensors, pytree
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, FakeTensorMode, OpOverload, propagate_real_tensors, pytree
 from refimpl.export.draft_report import FailureReport, FailureType
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.stacks import Stack
@@ -140,13 +140,13 @@ class DraftFakeMode(FakeTensorMode):
         """The leaf's value in the example run; NotImplemented if it is not known."""
         if isinstance(leaf, FakeTensor):
             return NotImplemented if leaf.real_tensor is None else leaf.real_tensor
-        if isinstance(leaf, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if isinstance(leaf, SYMBOLIC_TYPES):
             return self._number(leaf)
         return leaf
 
     def _number(self, value: Any) -> Any:
         """The size in the example run; NotImplemented if it is not known."""
-        if not isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        if not isinstance(value, SYMBOLIC_TYPES):
             return value
         expr = self._env.replace(value.node.expr)
         known = {**self._env.backed_var_to_val, **self._env.real_tensor_prop_unbacked_vals}

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensor
 from refimpl.symbolic.stacks import is_user_file
 
 DEEPEST = 4  # levels of nested containers
@@ -109,7 +109,7 @@ def _items(content: Any) -> list[Any]:
 
 def _has_fake(value: Any, depth: int) -> bool:
     """Whether the value is or contains a fake tensor or a symbolic number."""
-    if isinstance(value, (FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(value, (FakeTensor, *SYMBOLIC_TYPES)):
         return True
     if depth == 0:
         return False

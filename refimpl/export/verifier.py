@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from refimpl._torch import (
+    SYMBOLIC_TYPES,
     HigherOrderOperator,
     OpOverload,
     enter_autocast,
@@ -28,7 +29,7 @@ from refimpl.export.graph_signature import ExportGraphSignature, InputKind, Outp
 from refimpl.export.placeholder_names import PREFIXES
 from refimpl.export.region_operators import REGION_OPERATORS
 
-_VALUES = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool, str, type(None))
+_VALUES = (torch.Tensor, *SYMBOLIC_TYPES, int, float, bool, str, type(None))
 # Functions on numbers and SymInts that graphs may call. Archives allow the same ones.
 NUMBER_FUNCTIONS: tuple[Any, ...] = (
     operator.getitem, operator.add, operator.mul, operator.sub, operator.truediv, operator.floordiv, operator.mod, operator.pow,

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, OpOverload
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, FakeTensorMode, OpOverload
 from refimpl.errors import RefimplError
 from refimpl.functionalize.geometry import is_same_layout, is_same_shape
 from refimpl.functionalize.schemas import effects_of, nodes_in
 from refimpl.trace.fakes.kernels import FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
-from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
+from refimpl.trace.symbols import SymbolState
 from refimpl.trace.tracker import TrackerState
 
 VALUE_META_KEYS = frozenset({"val", "tensor_meta", "device", "unbacked_bindings", "eager_input_vals"})

@@ -12,6 +12,7 @@ from typing import Any
 import sympy
 import torch
 
+from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.symbolic.constraints import Promise, constraint_error, violations
 from refimpl.symbolic.facts import FactState
 from refimpl.symbolic.guards import PRINTED_NAMES, RuntimeAssert, ShapeGuard, evaluate, python_source
@@ -210,7 +211,7 @@ def linear(expr: Any) -> tuple[sympy.Symbol, int, int] | None:
 
 def inputs_of(placeholder: Any, source: Source) -> list[tuple[Source, Any]]:
     """The numbers of a placeholder (sizes, strides, offset, or the SymInt) as pairs (source, expression)."""
-    if isinstance(placeholder, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(placeholder, SYMBOLIC_TYPES):
         return [(source, placeholder.node.expr)]
     if not isinstance(placeholder, torch.Tensor):
         return []

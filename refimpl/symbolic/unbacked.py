@@ -12,7 +12,7 @@ from typing import Any, cast
 import sympy
 import torch
 
-from refimpl._torch import pytree, upstream_shape_error
+from refimpl._torch import SYMBOLIC_TYPES, pytree, upstream_shape_error
 from refimpl.symbolic.protocols import NodeEnvironment
 from refimpl.symbolic.ranges import INFINITY, UNKNOWN, Bound, Range
 from refimpl.symbolic.sym_node import SymNode
@@ -245,7 +245,7 @@ def _bound_symbol(expr: Any, missing: set[sympy.Symbol]) -> tuple[sympy.Symbol, 
 
 
 def _symbolic_leaves(value: Any, path: tuple[Any, ...]) -> Generator[tuple[tuple[Any, ...], Any], None, None]:
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(value, SYMBOLIC_TYPES):
         yield path, value
     elif isinstance(value, (list, tuple)):
         for i, item in enumerate(value):

@@ -18,11 +18,13 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import SYMBOLIC_TYPES
+
 BOOL, INT, FLOAT, COMPLEX = "bool", "int", "float", "complex"
 
 _COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}
 _INTEGRAL_NUMBERS = (int, torch.SymInt)
-_NUMBERS = (bool, int, float, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+_NUMBERS = (bool, int, float, complex, *SYMBOLIC_TYPES)
 
 
 def kind_of(dtype: torch.dtype) -> str:

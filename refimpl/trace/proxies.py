@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensorMode, active_fake_mode, is_opaque_object
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensorMode, active_fake_mode, is_opaque_object
 from refimpl.errors import NotTracked
 from refimpl.symbolic.unbacked import fresh_bindings
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.metadata import snapshot
-from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
+from refimpl.trace.symbols import SymbolState
 from refimpl.trace.tracker import ObjectTrackerState, TrackerState
 
 py_sym_types = SYMBOLIC_TYPES

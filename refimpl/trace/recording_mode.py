@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import (
+    SYMBOLIC_TYPES,
     DataDependentOutputException,
     DispatchMode,
     DynamicOutputShapeException,
@@ -67,7 +68,7 @@ from refimpl.trace.provenance import preserved_meta_writer
 from refimpl.trace.proxies import PythonKeyTracer
 from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.refusals.mutations import check_mutations, eager_error
-from refimpl.trace.symbols import SYMBOLIC_TYPES, SymbolState
+from refimpl.trace.symbols import SymbolState
 from refimpl.trace.tracker import ObjectTrackerState, TrackerState
 
 _not_implemented_log = logging.getLogger("refimpl.trace.not_implemented")

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import SYMBOLIC_TYPES
+
 aten = torch.ops.aten
 
 
@@ -61,7 +63,7 @@ def is_known(number: Any) -> bool:
 
 def hint_of(number: Any) -> Any:
     """The value of a number in this call: the hint of a symbolic one, None if it is unbacked."""
-    return number.node.hint if isinstance(number, (torch.SymInt, torch.SymFloat, torch.SymBool)) else number
+    return number.node.hint if isinstance(number, SYMBOLIC_TYPES) else number
 
 
 _CHECKS: Mapping[Any, Callable[..., None]] = MappingProxyType(

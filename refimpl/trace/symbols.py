@@ -27,7 +27,6 @@ from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.graph_builder import GraphBuilder
 
 SymbolicNumber = torch.SymInt | torch.SymFloat | torch.SymBool
-SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 _SIZE = torch.ops.aten.sym_size.int
 _STRIDE = torch.ops.aten.sym_stride.int

@@ -18,6 +18,7 @@ import torch
 from torch.fx.proxy import GraphAppendingTracer
 
 from refimpl._torch import (
+    SYMBOLIC_TYPES,
     FakeScriptObject,
     FakeTensor,
     FakeTensorMode,
@@ -39,7 +40,7 @@ from refimpl.trace.pre_dispatch import PreDispatchRecordingMode, calls_that_are_
 from refimpl.trace.provenance import StackTraceState, TorchFunctionState, emits_stack_traces
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.side_effects import warned_of_globals
-from refimpl.trace.symbols import SYMBOLIC_TYPES, Assertions
+from refimpl.trace.symbols import Assertions
 
 
 class Trace:

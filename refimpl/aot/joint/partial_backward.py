@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import pytree
+from refimpl._torch import SYMBOLIC_TYPES, pytree
 from refimpl.aot.joint.backward import is_tangent
 from refimpl.aot.joint.decomposed_calls import (
     Decomposed,
@@ -32,7 +32,6 @@ from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sym_node import SymNode
 from refimpl.trace.notes import notes_of
-from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 _aten = torch.ops.aten
 # Besides pointwise operators: kernels that accept inputs of any layout, and views of any layout.

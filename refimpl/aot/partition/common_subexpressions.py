@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.aot.op_facts import facts_of, memory_owners
-from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 # Their values are undefined, and creating them costs nothing.
 _UNINITIALISED = (

@@ -15,12 +15,11 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import pytree
+from refimpl._torch import SYMBOLIC_TYPES, pytree
 from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.joint.backward import is_backward_seed, is_tangent
 from refimpl.aot.op_facts import OpFacts, facts_of, viewed_node
 from refimpl.trace.notes import notes_of
-from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 SCALAR_TYPES = (*SYMBOLIC_TYPES, int, float, bool)
 NO_MERGES: Mapping[torch.fx.Node, torch.fx.Node] = {}

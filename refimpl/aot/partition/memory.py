@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import pytree
+from refimpl._torch import SYMBOLIC_TYPES, pytree
 from refimpl.aot.op_facts import memory_owners
 
 # Stands for an unbacked size. Any number serves to compare such tensors with each other and with known ones.
@@ -39,7 +39,7 @@ def bytes_of(value: Any) -> int:
         return sum(map(bytes_of, value))
     if isinstance(value, dict):
         return sum(map(bytes_of, value.values()))
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)):
+    if isinstance(value, (*SYMBOLIC_TYPES, int, float, bool)):
         return SCALAR_BYTES
     return 0
 

@@ -16,13 +16,12 @@ from typing import Any
 import torch
 from torch.fx.node import map_arg
 
-from refimpl._torch import LazyGraphModule
+from refimpl._torch import SYMBOLIC_TYPES, LazyGraphModule
 from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.joint.backward import is_backward_seed, is_tangent
 from refimpl.aot.op_facts import viewed_node
 from refimpl.aot.partition.joint_graph import JointGraph
 from refimpl.trace.notes import note
-from refimpl.trace.symbols import SYMBOLIC_TYPES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

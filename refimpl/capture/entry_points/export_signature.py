@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from refimpl._torch import FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, PyTreeCodeGen, PyTreeInfo, pytree
 from refimpl.capture.guards.sources import DimensionSource, KeptSource, ReaderBuilder, Source
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import UserError, UserErrorType
@@ -24,8 +24,7 @@ CONSTANT_TYPES = (
     int, float, complex, bool, str, bytes, type(None), type(...), CodeType, torch.device, torch.dtype, torch.memory_format,
     torch.layout,
 )  # fmt: skip
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-_LEAVES = (torch.Tensor, *_SYMBOLIC, torch.ScriptObject, *CONSTANT_TYPES)
+_LEAVES = (torch.Tensor, *SYMBOLIC_TYPES, torch.ScriptObject, *CONSTANT_TYPES)
 _COPIED_META = (
     "val",
     "example_value",

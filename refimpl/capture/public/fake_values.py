@@ -18,6 +18,7 @@ from torch.fx.node import map_arg
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from refimpl._torch import (
+    SYMBOLIC_TYPES,
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeCopyMode,
@@ -38,7 +39,6 @@ from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.unbacked import fresh_bindings
 
 EXAMPLE = "example_value"
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Tracer(Protocol):
@@ -80,7 +80,7 @@ def set_example_value(node: fx.Node, example_value: Any) -> None:
 def _environment_of(value: Any) -> ShapeEnv | None:
     if isinstance(value, FakeTensor):
         env: Any = value.fake_mode.shape_env
-    elif isinstance(value, _SYMBOLIC):
+    elif isinstance(value, SYMBOLIC_TYPES):
         env = value.node.shape_env
     elif isinstance(value, (tuple, list)):
         return next(filter(None, map(_environment_of, value)), None)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from refimpl._torch import LazyGraphModule, upstream_shape_error
+from refimpl._torch import SYMBOLIC_TYPES, LazyGraphModule, upstream_shape_error
 from refimpl.backend_registry import CapturedGraph
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source, placeholder_name
@@ -21,7 +21,6 @@ from refimpl.capture.public.fake_values import set_example_value
 from refimpl.trace.notes import note, notes_of
 
 _NOT_FOUND = upstream_shape_error("PendingUnbackedSymbolNotFound")
-_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class Notes(Protocol):
@@ -142,7 +141,7 @@ class SegmentGraph:
         for node in reversed(self.graph.nodes):
             if node.users or node.op in ("output", "placeholder"):
                 continue
-            if node.target is operator.getitem or isinstance(node.meta.get("example_value"), _NUMBERS):
+            if node.target is operator.getitem or isinstance(node.meta.get("example_value"), SYMBOLIC_TYPES):
                 self.graph.erase_node(node)
 
     def _forget(self, unused: set[str]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import (
+    SYMBOLIC_TYPES,
     DataDependentOutputException,
     DispatchMode,
     DynamicOutputShapeException,
@@ -67,7 +68,6 @@ _MORE_THAN_THEIR_VALUE = (
     "batch_norm", "instance_norm", "embedding", "drop", "rand", "rrelu", "bernoulli", "normal", "multinomial", "poisson",
     "binomial", "sample", "gumbel",
 )  # fmt: skip
-SYMBOLIC_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _INDEXING: dict[Any, Callable[..., Any]] = {operator.getitem: get_item, operator.setitem: set_item}
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
@@ -129,7 +129,7 @@ class OperatorState:
             raise UserRaise(ZeroDivisionError, [ConstantValue(arg) for arg in error.args]) from error
         except Exception as error:
             raise GraphBreak("op_raises_on_fake", what=what, error=type(error).__name__) from error
-        if not isinstance(result, SYMBOLIC_NUMBERS):
+        if not isinstance(result, SYMBOLIC_TYPES):
             return ConstantValue(result)
         nodes = [self.argument_of(operand) for operand in operands]
         return NumberValue(result, self.graph.call("call_function", function, nodes, {}, result))
@@ -218,7 +218,7 @@ class OperatorState:
                 else:
                     items.append(ConstantValue(part))
             return SequenceValue(type(result), items)
-        if isinstance(result, SYMBOLIC_NUMBERS):
+        if isinstance(result, SYMBOLIC_TYPES):
             return NumberValue(result, node)
         assert result is None
         return ConstantValue(None)
@@ -249,7 +249,7 @@ def _has_number(result: Any) -> bool:
     """Whether the result contains a symbolic number."""
     if isinstance(result, (tuple, list)):
         return any(_has_number(part) for part in result)
-    return isinstance(result, SYMBOLIC_NUMBERS)
+    return isinstance(result, SYMBOLIC_TYPES)
 
 
 def is_symbolic(fake: torch.Tensor) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.fx import Node
 
-from refimpl._torch import storage_key
+from refimpl._torch import SYMBOLIC_TYPES, storage_key
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 Array = np.ndarray[Any, Any]
-_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _OF_SHAPE = frozenset(["ndim", "size", "itemsize", "nbytes"])
 _TENSOR_ATTRIBUTES = frozenset(["T", "real", "imag"])
 # Methods that read data, change the array in a way that tensors cannot, or leave numpy.
@@ -348,7 +347,7 @@ def _lies_alike(array: Array, fake: torch.Tensor) -> bool:
 
 
 def _number(size: Any) -> Any:
-    if not isinstance(size, _NUMBERS):
+    if not isinstance(size, SYMBOLIC_TYPES):
         return size
     if not size.node.has_hint():
         raise GraphBreak("dynamic_output_shape", what="numpy")

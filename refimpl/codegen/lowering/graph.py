@@ -12,7 +12,7 @@ import sympy
 import torch
 from torch.fx.node import map_arg
 
-from refimpl._torch import OpOverload, pytree
+from refimpl._torch import SYMBOLIC_TYPES, OpOverload, pytree
 from refimpl.codegen.indices import ONE, ZERO, product, to_index
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, Output, SizeExpression, Step, new_axis
 from refimpl.codegen.lowering import (
@@ -224,7 +224,7 @@ class _GraphLowering:
             source, position = cast(Any, node.args)
             return self.values[source][position]
         value = node.meta.get("val")
-        if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) or (
+        if isinstance(value, SYMBOLIC_TYPES) or (
             isinstance(value, (int, float, bool)) and not isinstance(node.target, OpOverload)
         ):
             if isinstance(value, torch.SymInt) and not _has_unbacked(node):

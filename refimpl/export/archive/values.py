@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.export.archive.errors import ArchiveError, typed
 from refimpl.export.archive.symbols import SymbolReader, SymbolWriter
 
 _DTYPES = {str(value)[6:]: value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 _LAYOUTS = {str(value)[6:]: value for value in vars(torch).values() if isinstance(value, torch.layout)}
 _MEMORY_FORMATS = {str(value)[6:]: value for value in vars(torch).values() if isinstance(value, torch.memory_format)}
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 # Reads or writes values that only some places can have: nodes, tensors.
 Special = Callable[[Any], Any]
@@ -34,7 +34,7 @@ class ValueWriter:
         own = self._special(value)
         if own is not None:
             return own
-        if isinstance(value, _SYMBOLIC):
+        if isinstance(value, SYMBOLIC_TYPES):
             return self._symbols.symbolic(value)
         if value is None or type(value) in (bool, int, str):
             return value

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
+from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.graph_signature import ConstantArgument, ExportGraphSignature, InputKind, InputSpec
 from refimpl.export.module_call_graph import ModuleCallEntry
@@ -194,7 +195,7 @@ def _used(nodes: Iterable[fx.Node]) -> list[fx.Node]:
 
 
 def _is_number(node: Any) -> bool:
-    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return isinstance(node, fx.Node) and isinstance(node.meta.get("val"), SYMBOLIC_TYPES)
 
 
 def _is_passive(node: fx.Node) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.export.torchscript.values import DTYPES, LAYOUTS, TruthOfTensor
 
 
@@ -101,7 +102,7 @@ _scalar_tensor: Any = torch.scalar_tensor  # takes symbolic numbers, which its t
 def tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False) -> torch.Tensor:
     """A tensor of numbers, or of one that varies."""
     kind = None if dtype is None else DTYPES[dtype]
-    if isinstance(data, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(data, SYMBOLIC_TYPES):
         default: dict[type, torch.dtype] = {
             torch.SymInt: torch.int64,
             torch.SymFloat: torch.get_default_dtype(),

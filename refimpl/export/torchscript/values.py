@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import SYMBOLIC_TYPES
+
 # The numbers of c10::ScalarType, c10::Layout and c10::MemoryFormat, which are part of the format of saved scripts.
 DTYPES: tuple[torch.dtype, ...] = (
     torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
@@ -27,7 +29,7 @@ ENUMERATIONS: dict[str, tuple[Any, ...]] = {
     "Layout": LAYOUTS,
     "MemoryFormat": MEMORY_FORMATS,
 }
-NUMBERS = (int, float, bool, complex, torch.SymInt, torch.SymFloat, torch.SymBool)
+NUMBERS = (int, float, bool, complex, *SYMBOLIC_TYPES)
 
 
 @dataclass(frozen=True, slots=True)

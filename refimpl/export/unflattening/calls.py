@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import torch
 from torch import fx
 
+from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.export.module_call_graph import ModuleCallSignature
 from refimpl.export.module_stacks import ROOT_KEY
 
@@ -118,7 +118,7 @@ def call_tree(nodes: Sequence[fx.Node], root_type: str, signatures: Mapping[str,
 
 def _is_anywhere(node: fx.Node) -> bool:
     """Whether the node has no result, or a symbolic number: then it may belong to any call."""
-    return isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool, type(None)))
+    return isinstance(node.meta.get("val"), (*SYMBOLIC_TYPES, type(None)))
 
 
 def _scopes(node: fx.Node, signatures: Mapping[str, ModuleCallSignature]) -> tuple[Scope, ...]:

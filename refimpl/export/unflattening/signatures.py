@@ -12,12 +12,12 @@ from typing import Any
 import torch
 from torch import fx
 
+from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.graph_signature import ConstantArgument
 from refimpl.export.unflattening.calls import Call
 from refimpl.export.unflattening.flow import owners
 
-_NUMBERS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _READS_DATA = ("item", "_local_scalar_dense")
 # Operators that may return their argument itself.
 _MAY_RETURN_ARGUMENT = ("aten::to", "aten::contiguous", "aten::type_as", "aten::dropout", "aten::feature_dropout",
@@ -113,7 +113,7 @@ class Closing:
 
     def _take_own_size(self, node: fx.Node) -> None:
         """Read a size from a tensor that the call has, if its own tensor is outside the boundary."""
-        if not isinstance(node.meta.get("val"), _NUMBERS):
+        if not isinstance(node.meta.get("val"), SYMBOLIC_TYPES):
             return
         user = self._owners[node]
         for needed in list(node.all_input_nodes):
@@ -173,7 +173,7 @@ class Closing:
         blocking = self._blocking(node, user)
         if blocking is None:
             return node
-        if not isinstance(node.meta.get("val"), _NUMBERS):
+        if not isinstance(node.meta.get("val"), SYMBOLIC_TYPES):
             raise _blocked(node, blocking)
         made = self._size_of_tensor(node, user, blocking, before)
         if made is None:

@@ -20,6 +20,7 @@ from typing import Any, cast
 import torch
 
 from refimpl._torch import (
+    SYMBOLIC_TYPES,
     DispatchMode,
     FakeTensor,
     FakeTensorMode,
@@ -430,7 +431,7 @@ def _append_literals(value: Any, key: list[Hashable]) -> bool:
         for item in value:
             is_symbolic |= _append_literals(item, key)
         return is_symbolic
-    if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+    if isinstance(value, SYMBOLIC_TYPES):
         key.append((type(value), value.node.expr))
         return True
     key.append((type(value), value))

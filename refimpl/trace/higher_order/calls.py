@@ -13,13 +13,12 @@ from typing import Any, Protocol
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, pytree
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, FakeTensorMode, pytree
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.graph_builder import GraphBuilder
 
 # Whether gradients were on when the program made the call: a rule runs below autograd, where they are off.
 WANTS_GRADIENTS: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_wants_gradients", default=False)
-SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

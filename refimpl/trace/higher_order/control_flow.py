@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, pytree
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, pytree
 from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
 from refimpl.trace.higher_order.calls import (
-    SYMBOLIC_TYPES,
     HigherOrderCall,
     Recorded,
     Subgraph,
