@@ -8,17 +8,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from oracle.dtypes import INTEGERS
 from oracle.judge.tolerance import TABLE
 from oracle.judge.ulp import bits_of
 
 # Tensors of other dtypes (packed float4, uint4, bits8 ...) can neither be indexed nor converted: their bits are shown.
-READABLE = frozenset(
-    {
-        *TABLE,
-        *(getattr(torch, name) for name in ("bool", "uint8", "int8", "int16", "int32", "int64")),
-        *(getattr(torch, name) for name in ("uint16", "uint32", "uint64") if hasattr(torch, name)),
-    }
-)
+READABLE = INTEGERS | {*TABLE, torch.bool}
 
 
 def is_identical(left: Tensor, right: Tensor) -> bool:

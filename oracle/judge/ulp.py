@@ -10,8 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# Signed integers, since torch has no arithmetic on most unsigned ones.
-_INTEGER_OF_WIDTH = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+from oracle.dtypes import ARITHMETIC_INTEGERS
+
+# Signed integers above one byte, since torch has no arithmetic on unsigned ones.
+_INTEGER_OF_WIDTH = {
+    dtype.itemsize: dtype for dtype in ARITHMETIC_INTEGERS if dtype.itemsize > 1 or not dtype.is_signed
+}
 
 CHUNK = 1 << 20  # elements widened at a time: bounds the memory of a comparison, whatever the size of the tensors
 

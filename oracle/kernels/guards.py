@@ -16,33 +16,23 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from oracle.dtypes import ARITHMETIC_INTEGERS
+
 ZONE_BYTES = 4096  # on either side; a multiple of every alignment that kernels are compiled for
 
 # An element with the first pattern in one run and the second in the other was not written, whatever numbers these are.
-PATTERNS: tuple[dict[torch.dtype, Any], ...] = (
+PATTERNS: tuple[dict[torch.dtype, Any], ...] = tuple(
     {
-        torch.bool: True,
-        torch.uint8: 0xA5,
-        torch.int8: 0x5A,
-        torch.int16: 0x5A5A,
-        torch.int32: 0x5A5A5A5A,
-        torch.int64: 0x5A5A5A5A,
-    },
-    {
-        torch.bool: False,
-        torch.uint8: 0x3C,
-        torch.int8: 0x3C,
-        torch.int16: 0x3C3C,
-        torch.int32: 0x3C3C3C3C,
-        torch.int64: 0x3C3C3C3C,
-    },
+        torch.bool: is_set,
+        **{dtype: int.from_bytes(min(dtype.itemsize, 4) * [byte], "big") for dtype in ARITHMETIC_INTEGERS},
+    }
+    for is_set, byte in ((True, 0x5A), (False, 0x3C))
 )
 _FLOAT_PATTERNS = (float("nan"), -7936.0)  # the second is a number of every float dtype
 
-_UNFILLED = frozenset({"empty", "empty_strided", "empty_like", "new_empty", "new_empty_strided"})
-_FILLED = frozenset(
-    {"zeros", "zeros_like", "new_zeros", "ones", "ones_like", "new_ones", "full", "full_like", "new_full"}
-)
+# How the names of factories begin, after `new_`.
+_UNFILLED = "empty"
+_FILLED = ("zeros", "ones", "full")
 
 
 def pattern_of(dtype: torch.dtype, which: int) -> Any:
@@ -115,13 +105,14 @@ class _Guarding(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if name not in _UNFILLED and name not in _FILLED:
+        kind = name.removeprefix("new_")
+        if not kind.startswith((_UNFILLED, *_FILLED)):
             return result
         if not isinstance(result, Tensor) or result.layout is not torch.strided or not _can_guard(result.dtype):
             return result
         number = sum(zone.name.startswith("allocation") for zone in self.state.zones) + 1
         label = f"allocation {number} ({name}{list(result.shape)})"
-        if name in _FILLED:
+        if kind.startswith(_FILLED):
             return self.state.place_copy(label, result)
         return self.state.place(label, tuple(result.shape), result.stride(), result.dtype, result.device)
 

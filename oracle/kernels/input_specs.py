@@ -19,13 +19,13 @@ from typing import Any
 
 import torch
 
+from oracle.dtypes import ARITHMETIC_FLOATS, ARITHMETIC_INTEGERS, in_order, short_name
 from oracle.errors import UsageError
 from oracle.program.fills import fill_elements
 
 DTYPES: Mapping[str, torch.dtype] = {
-    "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64, "i8": torch.int8,
-    "i16": torch.int16, "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8, "bool": torch.bool,
-}  # fmt: skip
+    short_name(dtype): dtype for dtype in (*in_order(ARITHMETIC_FLOATS), *in_order(ARITHMETIC_INTEGERS), torch.bool)
+}
 _SHARED = ("f32", "f16", "bf16")
 SIZES = (
     1,

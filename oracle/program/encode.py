@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from oracle.dtypes import ARITHMETIC_FLOATS, ARITHMETIC_INTEGERS
 from oracle.errors import UsageError
 from oracle.program import JsonTree
 from oracle.program.fills import parse_values
 
 _INLINE_ELEMENTS = 16
-_INLINE_DTYPES = frozenset(
-    getattr(torch, name)
-    for name in ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"]
-)
+_INLINE_DTYPES = ARITHMETIC_FLOATS | ARITHMETIC_INTEGERS | {torch.bool}
 _LARGEST_BYTES = 64 << 20  # limit of one storage, since a plan is JSON and not a data set
 _EXACT_TYPES = frozenset({torch.Tensor, torch.nn.Parameter})
 

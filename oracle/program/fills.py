@@ -31,13 +31,8 @@ from typing import Any
 
 import torch
 
+from oracle.dtypes import FLOAT8
 from oracle.errors import UsageError
-
-_FLOAT8 = tuple(
-    getattr(torch, name)
-    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
-    if hasattr(torch, name)
-)
 
 
 def default_fill(dtype: torch.dtype) -> dict[str, Any]:
@@ -112,7 +107,7 @@ def parse_values(values: Any, *, count: int, dtype: torch.dtype, path: str) -> t
         raise bad_input(path, seen, f"a list of {count} scalars")
     scalars = [parse_scalar(value, path) for value in values]
     try:
-        if dtype in _FLOAT8:
+        if dtype in FLOAT8:
             return torch.tensor(scalars, dtype=torch.float32, device="cpu").to(dtype)
         return torch.tensor(scalars, dtype=dtype, device="cpu")
     except (TypeError, RuntimeError, OverflowError, ValueError) as error:

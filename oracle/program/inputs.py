@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from oracle.dtypes import COMPRESSED_LAYOUTS
 from oracle.errors import UsageError
 from oracle.program import Call, JsonTree
 from oracle.program.clone import clone_tree, map_tensors
@@ -85,7 +86,6 @@ _COMPRESSED_FIELDS = frozenset(
         "values",
     ]
 )
-_COMPRESSED_LAYOUTS = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 _QUANTISED_STORAGE = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: torch.int32}
 
 
@@ -194,7 +194,7 @@ class _Decoder:
         layout = torch.strided if "layout" not in spec else named(torch.layout, spec["layout"], path)
         if layout is torch.sparse_coo:
             result = self._sparse_coo(spec, path)
-        elif layout in _COMPRESSED_LAYOUTS:
+        elif layout in COMPRESSED_LAYOUTS:
             result = self._sparse_compressed(spec, layout, path)
         elif layout is torch.strided or layout is torch._mkldnn:  # pyright: ignore
             _check_fields(spec, _STRIDED_FIELDS, path)

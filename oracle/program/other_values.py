@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
+from oracle.dtypes import SPARSE_LAYOUTS
 from oracle.program.clone import has_plain_storage, map_tensors
 
 _FACTORS = (0.75, 0.625)  # for odd and for even calls
-_SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 
 def change_values(arguments: Any, *, call: int, moves: bool) -> None:
@@ -47,7 +47,7 @@ def change_values(arguments: Any, *, call: int, moves: bool) -> None:
         if floats:
             _multiply(_whole_storage(sharing[0]), call)
     for tensor in floats:
-        if tensor.layout in _SPARSE:
+        if tensor.layout in SPARSE_LAYOUTS:
             values = tensor.detach()._values() if tensor.layout is torch.sparse_coo else tensor.detach().values()
             _multiply(values, call)
 

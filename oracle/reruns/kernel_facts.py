@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
+from oracle.dtypes import ARITHMETIC_COMPLEX, ARITHMETIC_FLOATS, COMPLEX, SIGNED_FLOAT8
 from oracle.program.clone import bytes_of
 
-_WIDE = {torch.complex32: torch.complex128, torch.complex64: torch.complex128, torch.complex128: torch.complex128}
 _HAVE_NO_WIDER = (torch.float64, torch.complex128)
 # No dtype is wider than float64: if a call has float64 tensors, all its dtypes are replaced by narrower ones for the trial.
 _NARROWER = {
@@ -41,12 +41,8 @@ _FEW = 8  # with fewer result elements, sums may be exact by chance
 _LARGEST_INTEGER = 3  # of integer stand-ins
 _LARGE_LITERAL = 2.0**10
 _MOST_REMEMBERED = 1 << 14
-_FLOATS = {
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex32, torch.complex64, torch.complex128,
-    *(getattr(torch, name) for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")),
-}  # fmt: skip
-_ARITHMETIC = {torch.float16, torch.bfloat16, torch.float32, torch.float64}
-_COMPUTE = _ARITHMETIC | {torch.complex64, torch.complex128}
+_FLOATS = ARITHMETIC_FLOATS | COMPLEX | SIGNED_FLOAT8
+_COMPUTE = ARITHMETIC_FLOATS | ARITHMETIC_COMPLEX
 _REFUSALS = (RuntimeError, ValueError, IndexError, TypeError)
 
 
@@ -114,7 +110,7 @@ def own_errors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result:
         return [None] * len(floats)
     errors: list[Tensor | None] = []
     for out, mine, its in zip(floats, narrow, wide, strict=True):
-        if out.is_complex() or out.shape != its.shape or out.dtype not in _ARITHMETIC:
+        if out.is_complex() or out.shape != its.shape or out.dtype not in ARITHMETIC_FLOATS:
             errors.append(None)
             continue
         error = (mine.double() - its).abs().nan_to_num(0.0, 0.0, 0.0)
@@ -457,7 +453,7 @@ def _small(literal: float) -> float:
 
 
 def _widest(dtype: torch.dtype) -> torch.dtype:
-    return torch.float64 if dtype.is_floating_point else _WIDE.get(dtype, dtype)
+    return torch.float64 if dtype.is_floating_point else torch.complex128 if dtype.is_complex else dtype
 
 
 def _single(dtype: torch.dtype) -> torch.dtype:

@@ -19,6 +19,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from oracle.dtypes import ARITHMETIC_COMPLEX, ARITHMETIC_FLOATS, SIGNED_FLOAT8
 from oracle.reruns.composite import call_parts, is_composite
 from oracle.reruns.kernel_facts import KernelFacts, facts_of, is_plain_float, own_errors
 from oracle.reruns.overflows import (
@@ -33,16 +34,8 @@ from oracle.reruns.overflows import (
     with_open_statistics,
 )
 
-_FLOAT8 = tuple(
-    getattr(torch, name)
-    for name in ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
-    if hasattr(torch, name)
-)
 _MOST_EXPANDED = 1 << 20  # expanded tensors with fewer elements may be perturbed element by element
-_SIGNED_ZEROS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
-_MOVABLE = frozenset(
-    {torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128, *_FLOAT8}
-)
+_MOVABLE = ARITHMETIC_FLOATS | ARITHMETIC_COMPLEX | SIGNED_FLOAT8
 
 # Documented as a - a.div(b, rounding_mode="floor") * b: eager is exact, but a result by the formula is off by one rounding of
 # `a`, however small it is. Only the result is perturbed, by that much, since perturbed inputs would change it by a whole `b`.
@@ -227,7 +220,7 @@ class RoundingNoise(TorchDispatchMode):
             not kind.accumulates
             or kind.written
             or not _is_movable(result)
-            or result.dtype in _FLOAT8
+            or result.dtype in SIGNED_FLOAT8
             or result.is_complex()
         ):
             return result
@@ -238,7 +231,7 @@ class RoundingNoise(TorchDispatchMode):
         """The result of a choice among both 0 and -0, with random signs of zeros."""
 
         def flipped(out: Any) -> Any:
-            if not isinstance(out, torch.Tensor) or out.dtype not in _SIGNED_ZEROS:
+            if not isinstance(out, torch.Tensor) or out.dtype not in ARITHMETIC_FLOATS:
                 return out
             shift = torch.empty_like(out).uniform_(-1.0, 1.0, generator=self._generator(out.device))
             return _put(out, torch.where(out == 0, torch.copysign(torch.zeros_like(out), shift), out), is_written)
@@ -253,7 +246,7 @@ class RoundingNoise(TorchDispatchMode):
         """
         if facts.moves and not facts.negates:
             return result
-        dtypes = {torch.bfloat16} if facts.moves else _SIGNED_ZEROS
+        dtypes = {torch.bfloat16} if facts.moves else ARITHMETIC_FLOATS
 
         def flipped(out: Any) -> Any:
             if not _is_movable(out) or out.dtype not in dtypes or not bool(out.isnan().any()):
@@ -276,7 +269,7 @@ class RoundingNoise(TorchDispatchMode):
         result = func(*args, **kwargs)
         if (
             not _is_movable(result)
-            or result.dtype in _FLOAT8
+            or result.dtype in SIGNED_FLOAT8
             or (isinstance(first, torch.Tensor) and not _is_movable(first))
         ):
             return result
@@ -339,7 +332,7 @@ class RoundingNoise(TorchDispatchMode):
         if tensor.dtype.is_complex:
             return torch.view_as_complex(self._moved_dense(torch.view_as_real(tensor)))
         info = torch.finfo(tensor.dtype)
-        wide = tensor.float() if tensor.dtype in _FLOAT8 else tensor
+        wide = tensor.float() if tensor.dtype in SIGNED_FLOAT8 else tensor
         shift = torch.empty_like(wide).uniform_(-1.0, 1.0, generator=self._generator(tensor.device))
         moved = torch.addcmul(
             wide, wide, shift.mul_(info.eps * self.scale * self._factor)
@@ -347,7 +340,7 @@ class RoundingNoise(TorchDispatchMode):
         # Infinities and NaN stay. Finite numbers stay finite and do not make the operator overflow: masks are made as
         # (1 - mask) * finfo.min, and a number just below that would be -inf. `limit` is positive for every eps: loud noise of a
         # long sum in bfloat16 is as large as the value. float8 needs no room, since only conversions read it.
-        room = 0.0 if tensor.dtype in _FLOAT8 else 8.0 * info.eps * max(1.0, self.scale * self._factor)
+        room = 0.0 if tensor.dtype in SIGNED_FLOAT8 else 8.0 * info.eps * max(1.0, self.scale * self._factor)
         limit = info.max / (1.0 + room)
         if (
             self._parts_largest
@@ -393,7 +386,7 @@ def _with_open_elements(
 def _inside(moved: torch.Tensor, out: torch.Tensor, facts: KernelFacts) -> torch.Tensor:
     """The perturbed result, clamped to the bounds of the operator's results (1 for `sin`) where the result itself was inside."""
     low, high = facts.bounds
-    if (low, high) == (-math.inf, math.inf) or moved.is_complex() or moved.dtype in _FLOAT8:
+    if (low, high) == (-math.inf, math.inf) or moved.is_complex() or moved.dtype in SIGNED_FLOAT8:
         return moved
     inside = torch.where((moved < low) & (out >= low), low, torch.where((moved > high) & (out <= high), high, moved))
     return _put(moved, inside, is_written=False)
@@ -415,7 +408,7 @@ def _inside_domain(func: Any, operands: Any, moved_operands: Any, kind: _OpKind,
         return plain
 
     def chosen(mine: Any, its: Any) -> Any:
-        if not _is_movable(mine) or mine.shape != its.shape or mine.dtype in _FLOAT8:
+        if not _is_movable(mine) or mine.shape != its.shape or mine.dtype in SIGNED_FLOAT8:
             return mine
         has_overflowed = torch.where(its.isfinite(), its, mine).abs() > torch.finfo(mine.dtype).max / 64
         has_left = (mine.isfinite() != its.isfinite()) & ~(has_overflowed & ~mine.isnan() & ~its.isnan())
@@ -527,7 +520,7 @@ def _has_both_zeros(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], fa
     """Whether the operator chooses among both 0 and -0: in tensors, in number arguments, or a zero of its own."""
     has_positive, has_negative = facts.chooses_zero, False
     for leaf in tree_leaves((args, kwargs)):
-        if isinstance(leaf, torch.Tensor) and leaf.dtype in _SIGNED_ZEROS and leaf.layout is torch.strided:
+        if isinstance(leaf, torch.Tensor) and leaf.dtype in ARITHMETIC_FLOATS and leaf.layout is torch.strided:
             zeros = leaf == 0
             signs = leaf.signbit()
             has_positive = has_positive or bool((zeros & ~signs).any())
@@ -550,7 +543,7 @@ def _is_small_integer_arithmetic(values: Any) -> bool:
                 if leaf.dtype.is_floating_point or leaf.dtype.is_complex or leaf.layout is not torch.strided:
                     return False
                 leaf = leaf.to(torch.float64)
-            elif leaf.dtype.is_complex or leaf.dtype in _FLOAT8:
+            elif leaf.dtype.is_complex or leaf.dtype in SIGNED_FLOAT8:
                 return False
             else:
                 eps = max(eps, torch.finfo(leaf.dtype).eps)
@@ -570,7 +563,7 @@ def _are_small_integers(result: Any, operands: Any) -> bool:
     return all(
         bool((leaf == leaf.trunc()).all()) and bool((leaf.abs() <= factor / torch.finfo(leaf.dtype).eps).all())
         for leaf in tree_leaves(result)
-        if _is_movable(leaf) and not leaf.is_complex() and leaf.dtype not in _FLOAT8
+        if _is_movable(leaf) and not leaf.is_complex() and leaf.dtype not in SIGNED_FLOAT8
     )
 
 

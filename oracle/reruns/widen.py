@@ -27,17 +27,14 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from oracle.dtypes import COMPLEX, FLOATS
 from oracle.errors import TorchOracleError
 from oracle.program.clone import has_plain_storage, keep_attributes, rebuild, view_of_storage
 from oracle.reruns.unknowns import NoStorage, Unknowns, tensors_in
 
-_NARROW_FLOATS = (
-    "float32 float16 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu".split()  # noqa: SIM905
-)
 WIDE: dict[torch.dtype, torch.dtype] = {
-    **{getattr(torch, name): torch.float64 for name in _NARROW_FLOATS if hasattr(torch, name)},
-    torch.complex32: torch.complex128,
-    torch.complex64: torch.complex128,
+    **dict.fromkeys(FLOATS - {torch.float64}, torch.float64),
+    **dict.fromkeys(COMPLEX - {torch.complex128}, torch.complex128),
 }
 _WIDE_TENSOR_TYPES: dict[Any, Any] = {}
 for _prefix in ("", "cuda."):

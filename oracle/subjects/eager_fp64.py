@@ -21,8 +21,6 @@ from oracle.reruns.widen import WIDE, CannotWiden, Widened, narrow_dtype, widen_
 from oracle.subjects.base import CompileRequest, Counters
 from oracle.subjects.spec import SubjectSpec
 
-_COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64}
-
 
 class EagerFp64:
     """Runs the target on widened copies of its inputs, parameters and buffers."""
@@ -136,7 +134,7 @@ class _Narrowing:
         if self._narrow not in WIDE or output.dtype not in (torch.float64, torch.complex128):
             return output.dtype
         if output.dtype is torch.complex128:
-            return self._narrow if self._narrow.is_complex else _COMPLEX_OF.get(self._narrow, torch.complex64)
+            return self._narrow.to_complex() if self._narrow.itemsize > 1 else torch.complex64
         return self._narrow.to_real() if self._narrow.is_complex else self._narrow
 
 

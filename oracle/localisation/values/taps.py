@@ -14,6 +14,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
+from oracle.dtypes import ARITHMETIC_COMPLEX, ARITHMETIC_FLOATS, ARITHMETIC_INTEGERS
 from oracle.localisation.values.captured import CapturedGraph
 from oracle.localisation.values.graph_run import GraphRun
 from oracle.symptom import symptom_of
@@ -23,8 +24,8 @@ from oracle.verdict import Status, Verdict
 _WRONG = re.compile(r"\w+: |\w+\.(?:shape|dtype|device|layout)$")
 
 GRADIENTS = "grad of (?:args|inputs)"  # of a run's arguments, or of the inputs that they are computed from
-_SUMMED = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128)
-_UNITED = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_SUMMED = ARITHMETIC_FLOATS | ARITHMETIC_COMPLEX
+_UNITED = ARITHMETIC_INTEGERS | {torch.bool}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
