@@ -1,8 +1,8 @@
 """Reads an op's effects from its schema: the arguments that it writes to, and the results that alias an argument.
 
 Counterpart: the alias annotations that torchgen turns into the kernels of FunctionalTensorWrapper
-Differs: schemas are read at run time, once per overload, so that ops of `torch.library` are treated like aten's. For the ops in
-`_PHYSICAL_VIEWS` the schema declares a fresh result, and the kernel returns a view. Eager programs see the view, so it counts.
+Differs: schemas are read at run time, once per overload, so that ops of `torch.library` are treated like aten's. The schema
+of `_unsafe_view` and its like declares a fresh result, and the kernel returns a view. Eager programs see the view, so it counts.
 """
 
 from __future__ import annotations
@@ -15,30 +15,38 @@ import torch
 
 from refimpl._torch import OpOverload
 
-# Ops whose schemas declare a new tensor, but whose kernels return a view of the argument.
-_PHYSICAL_VIEWS = frozenset(
-    {
-        torch.ops.aten._unsafe_view.default,
-        torch.ops.aten.unsafe_split.Tensor,
-        torch.ops.aten.unsafe_split_with_sizes.default,
-    }
-)
 # Ops whose schemas declare a view, but whose kernels return a new tensor.
 _FRESH_RESULTS = frozenset({torch.ops.aten.slice_inverse.default})
 
+
+def _view_op(name: str, like: OpOverload) -> OpOverload | None:
+    """The overload of this aten name that takes the arguments of `like` and returns a view; None if none does."""
+    types = [str(argument.type) for argument in like._schema.arguments]
+    packet = getattr(torch.ops.aten, name, None)
+    for overload in () if packet is None else packet.overloads():
+        schema = getattr(packet, overload)._schema
+        is_view = not schema.is_mutable and any(returned.alias_info is not None for returned in schema.returns)
+        if is_view and [str(argument.type) for argument in schema.arguments] == types:
+            return getattr(packet, overload)
+    return None
+
+
+def _metadata_ops() -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    for name in dir(torch.Tensor):
+        packet = getattr(torch.ops.aten, name, None) if name.endswith("_") and not name.startswith("_") else None
+        for overload in () if packet is None else packet.overloads():
+            op = getattr(packet, overload)
+            view = (
+                "transpose" if name.startswith("swap") else name.removesuffix("_")
+            )  # swapaxes_ and swapdims_ transpose
+            if torch.Tag.inplace_view in op.tags and (counterpart := _view_op(view, op)) is not None:
+                found[op] = counterpart
+    return found
+
+
 # In-place view ops, which only change the tensor's sizes and strides: `x.t_()` makes x the view `x.t()` of what x was.
-METADATA_OPS: dict[Any, Any] = {
-    torch.ops.aten.t_.default: torch.ops.aten.t.default,
-    torch.ops.aten.transpose_.default: torch.ops.aten.transpose.int,
-    torch.ops.aten.swapaxes_.default: torch.ops.aten.transpose.int,
-    torch.ops.aten.swapdims_.default: torch.ops.aten.transpose.int,
-    torch.ops.aten.squeeze_.default: torch.ops.aten.squeeze.default,
-    torch.ops.aten.squeeze_.dim: torch.ops.aten.squeeze.dim,
-    torch.ops.aten.squeeze_.dims: torch.ops.aten.squeeze.dims,
-    torch.ops.aten.unsqueeze_.default: torch.ops.aten.unsqueeze.default,
-    torch.ops.aten.as_strided_.default: torch.ops.aten.as_strided.default,
-    torch.ops.aten.detach_.default: torch.ops.aten.detach.default,
-}
+METADATA_OPS: dict[Any, Any] = _metadata_ops()
 SET_OPS = frozenset(getattr(torch.ops.aten.set_, name) for name in torch.ops.aten.set_.overloads())
 RESIZE_OPS = frozenset({torch.ops.aten.resize_.default, torch.ops.aten.resize_as_.default})
 _NO_WRITES = frozenset({torch.ops.aten.record_stream.default, torch.ops.aten.retain_grad.default})
@@ -114,7 +122,7 @@ def effects_of(target: Any) -> OpEffects:
         parameter = None if info is None else next((by_alias[n] for n in info.before_set if n in by_alias), None)
         if parameter is None and info is not None and is_list:  # Tensor(a -> *) self ... -> Tensor(a)[]
             parameter = scattered
-        if target in _PHYSICAL_VIEWS and first_tensor is not None:
+        if first_tensor is not None and _is_unsafe_view(target):
             results.append(ResultAlias("view", first_tensor, is_list))
         elif parameter is None or info is None or target in _FRESH_RESULTS:
             results.append(None)
@@ -126,6 +134,12 @@ def effects_of(target: Any) -> OpEffects:
         written = []
     is_out = any(argument.is_out for argument in schema.arguments)
     return OpEffects(tuple(written), tuple(results), is_out)
+
+
+def _is_unsafe_view(target: OpOverload) -> bool:
+    """Whether the kernel returns a view although the schema declares a new tensor, such as `_unsafe_view` and `unsafe_split`."""
+    name = target._schema.name.removeprefix("aten::").removeprefix("_")
+    return name.startswith("unsafe_") and _view_op(name.removeprefix("unsafe_"), target) is not None
 
 
 def is_mutating(node: torch.fx.Node) -> bool:
