@@ -6,13 +6,14 @@ Differs: the ops are those of the traced graph; upstream gets a function from au
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from refimpl._torch import set_grad_enabled
+from refimpl._torch import OpOverload, set_grad_enabled
 from refimpl.aot.analysis.metadata import ForwardOutput, ReplayStep
 from refimpl.functionalize.aliases import VIEWED, ViewStep
 from refimpl.trace.notes import notes_of
@@ -21,22 +22,16 @@ Replay = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
 SharedReplay = Callable[[torch.Tensor, Sequence[Any]], list[torch.Tensor]]
 
 _aten = torch.ops.aten
-# The same views as methods, whose calls take a third of the time.
-_METHODS: dict[Any, Callable[..., torch.Tensor]] = {
-    _aten.view.default: torch.Tensor.view,
-    _aten.t.default: torch.Tensor.t,
-    _aten.transpose.int: torch.Tensor.transpose,
-    _aten.permute.default: torch.Tensor.permute,
-    _aten.select.int: torch.Tensor.select,
-    _aten.unsqueeze.default: torch.Tensor.unsqueeze,
-    _aten.squeeze.default: torch.Tensor.squeeze,
-    _aten.squeeze.dim: torch.Tensor.squeeze,
-    _aten.expand.default: torch.Tensor.expand,
-    _aten.detach.default: torch.Tensor.detach,
-    _aten.as_strided.default: torch.Tensor.as_strided,
-    _aten.diagonal.default: torch.Tensor.diagonal,
-    _aten.unfold.default: torch.Tensor.unfold,
-}
+_NATIVE_METHOD = type(torch.Tensor.view)
+
+
+@functools.cache
+def _called_for(target: Any) -> Any:
+    """What remakes the view of an op: the tensor's method of that name, whose call takes a third of the time, if it is native."""
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
+        return target
+    method = getattr(torch.Tensor, target._schema.name.removeprefix("aten::"), None)
+    return method if isinstance(method, _NATIVE_METHOD) else target
 
 
 def replay_steps(steps: Sequence[ViewStep], number: Callable[[torch.fx.Node], int]) -> tuple[ReplayStep, ...]:
@@ -120,7 +115,7 @@ def _function(step: ReplayStep) -> Replay:
     target, arguments, keywords, element = step.target, step.arguments, step.keywords, step.element
     is_plain = not keywords and arguments[:1] == (VIEWED,) and not _has_numbers(arguments)
     if is_plain and element is None:
-        method = _METHODS.get(target, target)
+        method = _called_for(target)
         rest = [_filled(a, None, ()) for a in arguments[1:]]
 
         def view(base: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
