@@ -7,11 +7,14 @@ Differs: rules per operator. A rule returns NotImplemented for calls whose shape
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import torch
+
+from refimpl._torch import OpOverload
 
 aten = torch.ops.aten
 
@@ -87,26 +90,17 @@ def _shrink_backward(x: torch.Tensor, y: torch.Tensor, lambd: float) -> Any:
     return x.new_empty(torch.broadcast_shapes(x.shape, y.shape))
 
 
-def _upsample_aa_backward(
-    grad_output: torch.Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *others: Any
-) -> Any:
-    """For symbolic sizes, which upstream's C++ meta kernels would specialize."""
-    if all(type(size) is int for size in (*grad_output.shape, *input_size)):
-        return NotImplemented
-    return grad_output.new_empty(tuple(input_size))
-
-
 def _upsample_backward(
     grad_output: torch.Tensor, output_size: Sequence[Any], input_size: Sequence[Any], *others: Any
 ) -> Any:
-    """For symbolic sizes, as `_upsample_aa_backward`."""
+    """For symbolic sizes, for which upstream's fake kernels fail or specialize."""
     if all(type(size) is int for size in (*grad_output.shape, *output_size, *input_size)):
         return NotImplemented
     return grad_output.new_empty(tuple(input_size))
 
 
-def _upsample_nearest(x: torch.Tensor, output_size: Sequence[Any], *others: Any, **named: Any) -> Any:
-    """For inputs without images or channels, where upstream's fake kernel raises: it uses a product of sizes as a bool."""
+def _upsample(x: torch.Tensor, output_size: Sequence[Any], *others: Any, **named: Any) -> Any:
+    """For inputs without images or channels, for which some of upstream's fake kernels use a product of sizes as a bool."""
     if x.dim() != len(output_size) + 2 or not all(size > 0 for size in (*x.shape[2:], *output_size)):
         return NotImplemented
     if x.shape[1] == 0:
@@ -129,39 +123,26 @@ RULES: Mapping[Any, Callable[..., Any]] = MappingProxyType(
         aten._grouped_mm.default: _grouped_mm,
         aten.hardshrink_backward.default: _shrink_backward,
         aten.softshrink_backward.default: _shrink_backward,
-        **dict.fromkeys(
-            (
-                aten.upsample_nearest1d.default,
-                aten.upsample_nearest2d.default,
-                aten.upsample_nearest3d.default,
-                aten._upsample_nearest_exact1d.default,
-                aten._upsample_nearest_exact2d.default,
-                aten._upsample_nearest_exact3d.default,
-            ),
-            _upsample_nearest,
-        ),
-        **dict.fromkeys(
-            (
-                aten.upsample_linear1d_backward.default,
-                aten.upsample_bilinear2d_backward.default,
-                aten.upsample_trilinear3d_backward.default,
-                aten.upsample_bicubic2d_backward.default,
-                aten.upsample_nearest1d_backward.default,
-                aten.upsample_nearest3d_backward.default,
-                aten._upsample_nearest_exact1d_backward.default,
-                aten._upsample_nearest_exact3d_backward.default,
-            ),
-            _upsample_backward,
-        ),
-        aten._upsample_bicubic2d_aa_backward.default: _upsample_aa_backward,
-        aten._upsample_bilinear2d_aa_backward.default: _upsample_aa_backward,
         aten.multi_margin_loss_backward.default: _margin_loss_backward,
         aten.multilabel_margin_loss_backward.default: _margin_loss_backward,
     }
 )
 
 
+@functools.cache
+def _rule_of(func: Any) -> Callable[..., Any] | None:
+    """The op's rule; those of all upsampling follow from the schema."""
+    if func in RULES or not isinstance(func, OpOverload) or func.namespace != "aten":
+        return RULES.get(func)
+    names = [argument.name for argument in func._schema.arguments if not argument.is_out]
+    if len(names) < len(func._schema.arguments) or not any(name.startswith("scales") for name in names):
+        return None
+    if names[:3] == ["grad_output", "output_size", "input_size"]:
+        return _upsample_backward
+    return _upsample if names[:2] == ["self", "output_size"] else None
+
+
 def known_result(func: Any, args: Any, kwargs: Any) -> Any:
     """The fake result by the op's rule; NotImplemented if it has none for this call. Called with the fake mode active."""
-    rule = RULES.get(func)
+    rule = _rule_of(func)
     return NotImplemented if rule is None else rule(*args, **kwargs)
