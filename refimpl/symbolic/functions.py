@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import sympy
+import torch
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanAtom, BooleanFunction
 
@@ -344,23 +345,8 @@ FloatMod = _function(FloatFunction, "FloatMod", operator.mod, "({0} % {1})")
 FloatFloorDiv = _function(FloatFunction, "FloatFloorDiv", operator.floordiv, "({0} // {1})")
 RoundDecimal = _function(FloatFunction, "RoundDecimal", round, "round({0}, {1})", "round_decimal")
 
-# The functions of `math` that torch has symbolic functions of (torch.utils._sympy.functions.OpaqueUnaryFn_*).
-MATH_NAMES = (
-    "sqrt",
-    "cos",
-    "cosh",
-    "sin",
-    "sinh",
-    "tan",
-    "tanh",
-    "asin",
-    "acos",
-    "atan",
-    "log2",
-    "exp",
-    "log",
-    "asinh",
-)
+# The functions of `math` that torch has for symbolic numbers.
+MATH_NAMES = tuple(name.removeprefix("_sym_") for name in dir(torch) if name.startswith("_sym_"))
 MATH_FUNCTIONS = {
     name: _function(FloatFunction, f"Math_{name}", getattr(math, name), f"math.{name}({{0}})") for name in MATH_NAMES
 }
