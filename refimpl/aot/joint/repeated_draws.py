@@ -13,30 +13,12 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import OpOverload, without_dispatch
 from refimpl.aot.errors import RandomStateRestored
 from refimpl.aot.op_facts import facts_of
 from refimpl.trace.notes import note, notes_of
 
 _FIRST = 0x5EED
-# What these draw depends on the state and on the shape and dtype of their tensor, but not on its elements.
-_OF_SHAPE = frozenset(
-    {
-        "aten::bernoulli.p",
-        "aten::uniform",
-        "aten::normal_functional",
-        "aten::exponential",
-        "aten::cauchy",
-        "aten::geometric",
-        "aten::log_normal",
-        "aten::random",
-        "aten::random.from",
-        "aten::random.to",
-        "aten::rand_like",
-        "aten::randn_like",
-        "aten::randint_like",
-        "aten::randint_like.low_dtype",
-    }
-)
 _SAME_VALUE = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 
 
@@ -107,7 +89,7 @@ class _Values:
         state = notes_of(node).random_state if facts.is_random else None
         if facts.is_effectful or (facts.is_random and state is None):
             return node
-        if facts.is_random and node.target.name() in _OF_SHAPE:  # type: ignore[union-attr]
+        if facts.is_random and _reads_no_elements(node):
             given = node.args[0].meta["val"]  # type: ignore[union-attr]
             return node.target, str((given.shape, given.dtype)), self._literal(node.args[1:]), str(node.kwargs), state
         return node.target, self._literal(node.args), self._literal(node.kwargs), state
@@ -120,6 +102,32 @@ class _Values:
         if isinstance(value, dict):
             return tuple((key, self._literal(item)) for key, item in value.items())
         return type(value), value if isinstance(value, Hashable) else id(value)
+
+
+def _reads_no_elements(node: torch.fx.Node) -> bool:
+    """Whether an aten op draws the same numbers for every tensor of one shape and dtype: it does for small tensors of 0 and 1."""
+    if not isinstance(node.target, OpOverload) or node.target.namespace != "aten" or not node.args:
+        return False
+    if not isinstance(node.args[0], torch.fx.Node) or not isinstance(node.args[0].meta.get("val"), torch.Tensor):
+        return False
+    zeros, ones = (_drawn_for(node, number) for number in (0, 1))
+    return zeros is not None and ones is not None and torch.equal(zeros, ones)
+
+
+def _drawn_for(node: torch.fx.Node, number: int) -> torch.Tensor | None:
+    def stand_in(operand: torch.fx.Node) -> Any:
+        value = operand.meta.get("val")
+        return torch.full([2] * value.dim(), number, dtype=value.dtype) if isinstance(value, torch.Tensor) else 1
+
+    with without_dispatch(), torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.default_generator.manual_seed(_FIRST)
+        args = torch.fx.map_arg(node.args, stand_in)
+        kwargs = {name: torch.device("cpu") if name == "device" else value for name, value in node.kwargs.items()}
+        try:
+            found = node.target(*args, **torch.fx.map_arg(kwargs, stand_in))  # type: ignore[operator]
+        except (RuntimeError, ValueError, TypeError, IndexError):
+            return None
+    return found if isinstance(found, torch.Tensor) else None
 
 
 def _is_draw(node: torch.fx.Node) -> bool:
