@@ -118,6 +118,7 @@ from refimpl._torch.programs import (
     wrap_script_module,
 )
 from refimpl._torch.values import (
+    SYMBOLIC_FUNCTIONS,
     SYMBOLIC_TYPES,
     FakeScriptObject,
     WeakTensorKeyDictionary,
@@ -138,6 +139,7 @@ __all__ = [
     "PRESERVED_META_FIELDS",
     "PRE_DISPATCH_KEY",
     "STACK_TRACE_ANCHORS",
+    "SYMBOLIC_FUNCTIONS",
     "SYMBOLIC_TYPES",
     "UPSTREAM_SHAPE_ERRORS",
     "DataDependentOutputException",

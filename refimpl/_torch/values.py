@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -22,6 +23,10 @@ from torch.utils.weak import WeakTensorKeyDictionary as WeakTensorKeyDictionary
 from refimpl._torch.fake_tensors import FakeTensorMode
 
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+# Functions on symbolic numbers, such as torch.sym_max, without those that are ops.
+SYMBOLIC_FUNCTIONS = tuple(
+    value for name, value in vars(torch).items() if name.startswith("sym_") and isinstance(value, FunctionType)
+)
 
 
 def set_bits(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import HigherOrderOperator, OpOverload, registered_effect
+from refimpl._torch import SYMBOLIC_FUNCTIONS, HigherOrderOperator, OpOverload, registered_effect
 
 _RANDOM = torch.Tag.nondeterministic_seeded
 # Random ops that take seed and offset as arguments: two runs return the same numbers.
@@ -25,9 +25,6 @@ _UNANNOTATED_VIEWS = frozenset({"aten::_unsafe_view"})
 # Libraries whose ops have effects other than on tensors, such as profiler ranges and collectives, or wait for these.
 _EFFECTFUL_LIBRARIES = frozenset({"profiler", "_c10d_functional", "c10d_functional", "c10d", "_dist"})
 _PURE_PYTHON_MODULES = frozenset({"_operator", "operator", "math"})
-_PURE_TORCH_FUNCTIONS = frozenset(
-    {"sym_int", "sym_float", "sym_max", "sym_min", "sym_not", "sym_ite", "sym_sum", "sym_fresh_size"}
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +73,7 @@ def _facts_of_function(target: Any) -> OpFacts:
         return OpFacts(name="getitem", is_random=False, is_effectful=False, is_mutable=False, viewed=None)
     if module in _PURE_PYTHON_MODULES or target in (min, max, abs, round, int, float, bool, math.floor):
         return OpFacts(name=name, is_random=False, is_effectful=False, is_mutable=False, viewed=None)
-    if getattr(torch, name, None) is target and name in _PURE_TORCH_FUNCTIONS:
+    if target in SYMBOLIC_FUNCTIONS:
         return OpFacts(name=name, is_random=False, is_effectful=False, is_mutable=False, viewed=None)
     packet = getattr(torch.ops.aten, name, None) if _is_torch_builtin(target) else None
     if packet is not None and not name.endswith("_"):

@@ -20,6 +20,7 @@ from refimpl._torch import (
     NATIVE_OPERATOR_MODULES,
     NATIVE_QUESTIONS,
     NATIVE_STATE_READERS,
+    SYMBOLIC_FUNCTIONS,
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
@@ -116,9 +117,7 @@ FOLDED = _by_id(
 )  # fmt: skip
 # Python functions that become nodes when an argument is a symbolic number. (torch.sym_ite is not among them: it takes nodes of
 # torch's own class only, and decides.)
-SYMBOLIC_FUNCTIONS = _by_id(
-    {torch.sym_float, torch.sym_int, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_sqrt, torch.sym_sum}
-)
+_ON_SYMBOLS = _by_id({*SYMBOLIC_FUNCTIONS} - {torch.sym_ite, torch.sym_fresh_size})
 ROUNDING = _by_id({math.floor, math.ceil})
 
 
@@ -131,7 +130,7 @@ def treatment(function: Any) -> Treatment:
         return Treatment.NODE
     if function is running.is_compiling:
         return Treatment.COMPILING
-    if id(function) in SYMBOLIC_FUNCTIONS:
+    if id(function) in _ON_SYMBOLS:
         return Treatment.NODE
     if id(function) in STATE_READERS:
         return Treatment.STATE

@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from refimpl._torch import (
+    SYMBOLIC_FUNCTIONS,
     SYMBOLIC_TYPES,
     HigherOrderOperator,
     OpOverload,
@@ -36,7 +37,7 @@ NUMBER_FUNCTIONS: tuple[Any, ...] = (
     operator.neg, operator.abs, operator.and_, operator.or_, operator.not_, operator.eq, operator.ne, operator.lt, operator.le,
     operator.gt, operator.ge, operator.lshift, operator.rshift, operator.pos, operator.invert, operator.xor,
     math.ceil, math.floor, math.trunc, math.sqrt, round,
-    torch.sym_int, torch.sym_float, torch.sym_ite, torch.sym_max, torch.sym_min, torch.sym_not, torch.sym_sum, torch.sym_sqrt,
+    *(function for function in SYMBOLIC_FUNCTIONS if function is not torch.sym_fresh_size),  # it makes a new symbol
 )  # fmt: skip
 # Calls that change what later operators do.
 _STATE_FUNCTIONS: tuple[Any, ...] = (set_grad_enabled, enter_autocast, exit_autocast)
