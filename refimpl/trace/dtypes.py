@@ -22,7 +22,6 @@ from refimpl._torch import SYMBOLIC_TYPES
 
 BOOL, INT, FLOAT, COMPLEX = "bool", "int", "float", "complex"
 
-_COMPLEX_OF = {torch.float16: torch.complex32, torch.float32: torch.complex64, torch.float64: torch.complex128}
 _INTEGRAL_NUMBERS = (int, torch.SymInt)
 _NUMBERS = (bool, int, float, complex, *SYMBOLIC_TYPES)
 
@@ -34,6 +33,21 @@ def kind_of(dtype: torch.dtype) -> str:
     if dtype.is_complex:
         return COMPLEX
     return FLOAT if dtype.is_floating_point else INT
+
+
+def is_common(dtype: torch.dtype) -> bool:
+    """Whether most kernels implement the dtype: not complex32, float8, unsigned integers of 16 or more bits, or packed dtypes."""
+    if dtype.is_floating_point:
+        return dtype.itemsize > 1
+    if dtype.is_complex:
+        return dtype.to_real().itemsize > 2
+    if dtype is torch.bool:
+        return True
+    try:
+        limits = torch.iinfo(dtype)
+    except TypeError:  # packed
+        return False
+    return (limits.min < 0 or limits.bits == 8) and not str(dtype).startswith("torch.q")
 
 
 def rounded_number(number: float, dtype: torch.dtype) -> float:
@@ -77,7 +91,7 @@ def _dtype_of_number(number: Any) -> torch.dtype:
     if isinstance(number, _INTEGRAL_NUMBERS):
         return torch.int64
     default = torch.get_default_dtype()
-    return _COMPLEX_OF[default] if isinstance(number, complex) else default
+    return default.to_complex() if isinstance(number, complex) else default
 
 
 def _highest(dtypes: Iterable[torch.dtype]) -> torch.dtype | None:

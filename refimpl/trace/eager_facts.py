@@ -63,7 +63,6 @@ _PLAIN = (
     torch.dtype, torch.device, torch.layout, torch.memory_format,
 )  # fmt: skip
 _ERRORS = (RuntimeError, IndexError, ValueError, TypeError, Warning)  # warnings may be errors
-_NARROW = frozenset([torch.uint8, torch.int8, torch.int16, torch.int32, torch.uint16, torch.uint32])
 # The sizes themselves decide which of several kernels runs, and so the strides.
 _BY_SIZES = frozenset([aten.convolution.default, aten.convolution_backward.default])
 
@@ -175,7 +174,7 @@ def _may_run(func: Any, tensors: Sequence[torch.Tensor]) -> bool:
     """Whether the CPU kernel may run on meaningless values (see `result_strides`)."""
     if torch.Tag.pointwise in func.tags:
         return True
-    return not any(tensor.dtype in _NARROW for tensor in tensors) or not any(
+    return not any(_is_narrow(tensor.dtype) for tensor in tensors) or not any(
         _has_fractions(tensor.dtype) for tensor in tensors
     )
 
@@ -254,7 +253,7 @@ def _refuses(func: Any, args: Any, kwargs: Any, given: Sequence[Any]) -> bool:
     dtypes = [tensor.dtype for tensor in tensors]
     if torch.Tag.pointwise not in func.tags and any(map(_has_fractions, dtypes)):
         pairs = zip(dtypes, is_index, strict=True)
-        dtypes = [torch.int64 if dtype in _NARROW and not may_be_any else dtype for dtype, may_be_any in pairs]
+        dtypes = [torch.int64 if _is_narrow(dtype) and not may_be_any else dtype for dtype, may_be_any in pairs]
     if _runs(func, *_with_ones(func, args, kwargs, keeps_types=True), trial_operands, dtypes):
         return False
     kinds = [torch.float32 if _has_fractions(dtype) else torch.int64 for dtype in dtypes]
@@ -300,6 +299,11 @@ def _with_numbers(func: Any, args: Any, kwargs: Any, replace: Callable[[Any], An
 
 def _has_fractions(dtype: torch.dtype) -> bool:
     return dtype.is_floating_point or dtype.is_complex
+
+
+def _is_narrow(dtype: torch.dtype) -> bool:
+    """Whether these are integers of less than 64 bits."""
+    return not _has_fractions(dtype) and dtype is not torch.bool and dtype.itemsize < 8
 
 
 def _are_indices(func: Any, args: Any, kwargs: Any, tensors: Sequence[torch.Tensor]) -> list[bool]:

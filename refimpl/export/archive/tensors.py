@@ -19,16 +19,11 @@ import torch
 from refimpl._torch import set_bits, storage_key
 from refimpl.export.archive.errors import ArchiveError, field, optional, typed
 from refimpl.export.archive.values import device_named, dtype_named
+from refimpl.trace.dtypes import is_common
 
 _KINDS: dict[type, str] = {torch.Tensor: "tensor", torch.nn.Parameter: "parameter"}
 _EXPECTED = "dense tensors and parameters with data"
 _MEMBER = "storage."
-
-# The dtypes that all supported versions of safetensors have; storages of other dtypes are saved as bytes.
-_TYPED = frozenset({
-    torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8,
-    torch.bool,
-})  # fmt: skip
 
 
 class TensorWriter:
@@ -72,7 +67,10 @@ class TensorWriter:
         if key not in self._storages:
             self._storages[key] = len(self._data)
             storage = tensor.untyped_storage()
-            is_typed = tensor.dtype in _TYPED and storage.nbytes() % tensor.element_size() == 0
+            # All supported versions of safetensors have these dtypes; storages of others are saved as bytes.
+            is_typed = (
+                is_common(tensor.dtype) and not tensor.is_complex() and storage.nbytes() % tensor.element_size() == 0
+            )
             dtype = tensor.dtype if is_typed else torch.uint8
             count = storage.nbytes() // dtype.itemsize
             whole = torch.empty(0, dtype=dtype, device=tensor.device).set_(storage, 0, (count,), (1,))

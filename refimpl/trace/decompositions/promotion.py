@@ -30,12 +30,12 @@ REALS_AND_BOOL = frozenset({BOOL, INT, FLOAT})
 ANY = frozenset({BOOL, INT, FLOAT, COMPLEX})
 
 _NUMERIC = ("number", "Optional[number]", "float", "Optional[float]")
-_HALVES = frozenset({torch.bfloat16, torch.complex32, torch.float16})
 
 
 def computation_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype in which kernels compute: float32 for half dtypes, complex64 for complex32, else the dtype itself."""
-    return torch.promote_types(dtype, torch.float32) if dtype in _HALVES else dtype
+    is_half = (dtype.is_floating_point and dtype.itemsize == 2) or (dtype.is_complex and dtype.itemsize == 4)
+    return torch.promote_types(dtype, torch.float32) if is_half else dtype
 
 
 def statistics_dtype(dtype: torch.dtype, device: torch.device) -> torch.dtype:

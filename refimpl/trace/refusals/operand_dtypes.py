@@ -14,15 +14,9 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.dtypes import is_common
 from refimpl.trace.eager_facts import refuses_dtypes
 from refimpl.trace.refusals.operand_numbers import numbers_fit
-
-_COMMON = frozenset(
-    [
-        *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
-        *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
-    ]
-)
 
 
 def operands_fit(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -35,6 +29,6 @@ def are_common(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     for operand in (*args, *kwargs.values()):
         for x in operand if isinstance(operand, (list, tuple)) else (operand,):
             dtype = x if isinstance(x, torch.dtype) else getattr(x, "dtype", None)
-            if isinstance(dtype, torch.dtype) and dtype not in _COMMON:
+            if isinstance(dtype, torch.dtype) and not is_common(dtype):
                 return False
     return True
