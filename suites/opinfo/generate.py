@@ -131,12 +131,9 @@ class _FilledEmpty(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        if func.overloadpacket in _UNINITIALISED and result.layout is torch.strided and not result.is_meta:
+        if func._schema.name.startswith("aten::empty") and result.layout is torch.strided and not result.is_meta:
             result.fill_(1)
         return result
-
-
-_UNINITIALISED = frozenset({torch.ops.aten.empty, torch.ops.aten.empty_strided, torch.ops.aten.empty_like})
 
 
 def _alternate_indexing(samples: list[SampleInput]) -> None:

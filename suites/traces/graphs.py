@@ -16,24 +16,12 @@ import torch
 from torch._ops import HigherOrderOperator, OpOverload
 
 _LARGEST_INT = 2**63 - 1
-_SIZE_QUERIES = frozenset(
-    {
-        torch.ops.aten.sym_size.int,
-        torch.ops.aten.sym_size.default,
-        torch.ops.aten.sym_stride.int,
-        torch.ops.aten.sym_stride.default,
-        torch.ops.aten.sym_numel.default,
-        torch.ops.aten.sym_storage_offset.default,
-    }
-)
-# Assertions about unbacked sizes. They have no result, and do not make a graph right or wrong.
-_SIZE_ASSERTIONS = frozenset(
-    {
-        torch.ops.aten._assert_scalar.default,
-        torch.ops.aten.sym_constrain_range.default,
-        torch.ops.aten.sym_constrain_range_for_size.default,
-    }
-)
+
+
+def _is_about_sizes(target: Any) -> bool:
+    """Whether an op asks for a size, or asserts something about an unbacked one, which has no result and makes no graph wrong."""
+    name = target._schema.name if isinstance(target, OpOverload) else ""
+    return name.startswith("aten::sym_") or name == "aten::_assert_scalar"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +106,7 @@ def _is_operator(node: torch.fx.Node) -> bool:
         return False
     if isinstance(node.target, HigherOrderOperator):
         return True
-    is_about_sizes = node.target in _SIZE_QUERIES or node.target in _SIZE_ASSERTIONS
+    is_about_sizes = _is_about_sizes(node.target)
     return isinstance(node.target, OpOverload) and not is_about_sizes
 
 

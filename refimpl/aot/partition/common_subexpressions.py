@@ -16,14 +16,8 @@ import torch
 from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.aot.op_facts import facts_of, memory_owners
 
-# Their values are undefined, and creating them costs nothing.
-_UNINITIALISED = (
-    "aten::empty",
-    "aten::new_empty",
-    "aten::empty_strided",
-    "aten::new_empty_strided",
-    "aten::empty_like",
-)
+# How the names of ops begin whose values are undefined, and creating them costs nothing.
+_UNINITIALISED = ("aten::empty", "aten::new_empty")
 
 Merges = dict[torch.fx.Node, torch.fx.Node]
 MayMerge = Callable[[torch.fx.Node, torch.fx.Node], bool]
@@ -57,7 +51,7 @@ def equivalent_nodes(graph: torch.fx.Graph, may_merge: MayMerge | None = None) -
         facts = facts_of(node.target)
         if facts.is_mutable:
             seen.clear()  # a read after the write may give another value
-        if facts.is_random or facts.is_effectful or facts.name in _UNINITIALISED or owners[node] in distinct:
+        if facts.is_random or facts.is_effectful or facts.name.startswith(_UNINITIALISED) or owners[node] in distinct:
             continue
         key = (node.target, _key_of(node.args, merges), _key_of(node.kwargs, merges) if node.kwargs else None)
         earlier = seen.setdefault(key, node)

@@ -24,8 +24,8 @@ from refimpl.aot.partition.recomputation import Prices
 from refimpl.aot.partition.recompute_prices import RecomputePrices
 from refimpl.trace.notes import notes_of
 
-# For these ops autograd saves the number, not the tensor, whose size may change in place.
-_OF_GEOMETRY = frozenset({f"aten::sym_{name}" for name in ("size", "stride", "numel", "storage_offset")})
+# Ops of sizes: for them autograd saves the number, not the tensor, whose size may change in place.
+_OF_GEOMETRY = "aten::sym_"
 
 
 def exposed_memory(joint: JointGraph) -> frozenset[int]:
@@ -53,7 +53,7 @@ def exposed_memory(joint: JointGraph) -> frozenset[int]:
         read = node.all_input_nodes
         is_late[node] = is_tangent(node) or any(is_late[source] for source in read)
         is_late[node] |= node.op != "placeholder" and node.meta.get("partitioner_tag") == "is_backward"
-        if node.op == "call_function" and facts_of(node.target).name in _OF_GEOMETRY:
+        if node.op == "call_function" and facts_of(node.target).name.startswith(_OF_GEOMETRY):
             continue
         if is_late[node] or "recompute" in node.meta:
             exposed.difference_update(kept(read))
