@@ -1,7 +1,7 @@
 """Process state that a case must not change: snapshot, compare, restore.
 
 A subject that changes the default dtype, a thread count or a flag of the floating-point unit would make later cases in its worker
-wrong, so each case runs between a `snapshot` and `differences`. Reading everything takes about 100 microseconds. `restore` puts
+wrong, so each case runs between a `snapshot` and `differences`. Reading everything takes about 200 microseconds. `restore` puts
 back what it can; if differences remain, the worker is replaced.
 
 Not covered: the frame-evaluation hook (no public way to read it), FTZ in other threads, and the environment as C code sees it.
@@ -15,6 +15,7 @@ import copy
 import gc
 import hashlib
 import logging
+import operator
 import os
 import random
 import signal
@@ -22,7 +23,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,18 +42,11 @@ ENVIRONMENT_MAY_CHANGE = (
     "TOKENIZERS_PARALLELISM",
 )
 
-_PATCHABLE: tuple[tuple[Any, str], ...] = (
-    *((torch, name) for name in ("add", "matmul", "cat", "sum", "manual_seed", "compile", "is_grad_enabled", "tensor")),
-    *((torch.Tensor, name) for name in ("__add__", "__mul__", "add_", "backward", "to", "__torch_function__", "item")),
-    *((torch.nn.Module, name) for name in ("__call__", "_call_impl", "__setattr__", "__getattr__", "train")),
-    *((torch.nn.functional, name) for name in ("relu", "linear", "dropout", "softmax", "scaled_dot_product_attention")),
-    (torch.autograd, "grad"),
-    (torch.autograd.Function, "apply"),
-    *((builtins, name) for name in ("print", "isinstance", "len", "range", "__import__")),
-    (random, "random"),
-    (time, "time"),
-    (copy, "deepcopy"),
-)
+# Modules and classes whose functions nobody may replace.
+_PATCHABLE: tuple[Any, ...] = (
+    torch, torch.Tensor, torch.nn.Module, torch.nn.functional, torch.autograd, torch.autograd.Function,
+    builtins, random, time, copy,
+)  # fmt: skip
 _C: Any = torch._C  # has no type stubs
 _autograd: Any = getattr(torch._C, "_autograd")
 _functorch: Any = getattr(torch._C, "_functorch")
@@ -62,6 +56,10 @@ _HALF_EPSILON = sys.float_info.epsilon / 2
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 _TORCH_DIRECTORY = os.path.dirname(torch.__file__) + os.sep
 _NO_CODE = compile("", "", "exec")
+_FUNCTIONS: Any = (Callable, type, staticmethod, classmethod, property)
+_PRECISION = type(getattr(torch.backends.mkldnn, "matmul"))  # not public
+_ATTENTION = [name.removesuffix("_sdp_enabled") for name in dir(torch.backends.cuda) if name.endswith("_sdp_enabled")]
+_GONE, _INHERITED = "nothing", "what it inherits"
 _held_guards: list[Any] = []  # contexts entered to undo a leaked one; leaving them would restore the leaked state
 
 
@@ -189,6 +187,22 @@ def _attribute(name: str, owner: Any, attribute: str) -> _Probe:
     return _Probe(
         name=name, read=lambda: getattr(owner, attribute), write=lambda value: setattr(owner, attribute, value)
     )
+
+
+def _settings() -> Iterator[_Probe]:
+    """The settings of torch.backends and its parts, but `allow_tf32`, an older name of `fp32_precision`."""
+    modules = [
+        (name, module)
+        for name, module in sys.modules.items()
+        if name.startswith("torch.backends") and isinstance(module, torch.backends.PropModule)
+    ]
+    for name, module in modules:
+        kinds = {key: value for part in type(module).__mro__ for key, value in vars(part).items()}
+        for key, kind in kinds.items():
+            if type(kind).__name__ == "ContextProp" and key != "allow_tf32":  # there are two classes of this name
+                yield _attribute(f"{name}.{key}", module, key)
+            elif isinstance(kind, _PRECISION):
+                yield _attribute(f"{name}.{key}.fp32_precision", kind, "fp32_precision")
 
 
 def _read_autocast() -> tuple[Any, ...]:
@@ -335,22 +349,58 @@ def _stream_differences(name: str, old: tuple[Any, ...], new: tuple[Any, ...]) -
     ]
 
 
+class _Namespaces(tuple[dict[str, Any], ...]):
+    """What each of `_PATCHABLE` holds. Equal if these are the same objects: `==` of what a program put there may be anything."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Namespaces) and all(map(_holds_the_same, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _holds_the_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return len(one) == len(other) and all(map(operator.is_, one.values(), other.values()))
+
+
+def _read_functions() -> _Namespaces:
+    return _Namespaces([vars(owner).copy() for owner in _PATCHABLE])
+
+
 def _is_patched(original: Any, found: Any) -> bool:
     """Whether a function was replaced, other than by the wrappers that importing torch's compiler installs for good."""
-    if found == original:
+    if found is original or not isinstance(original, _FUNCTIONS):
         return False
-    is_wrapper = getattr(found, "__wrapped__", None) is original
+    cells = getattr(found, "__closure__", None) or ()
+    is_wrapper = getattr(found, "__wrapped__", None) is original or any(
+        cell.cell_contents is original for cell in cells
+    )
     return not (is_wrapper and getattr(found, "__code__", _NO_CODE).co_filename.startswith(_TORCH_DIRECTORY))
 
 
+def _patches(old: tuple[Any, ...], new: tuple[Any, ...]) -> Iterator[tuple[Any, str, Any, Any]]:
+    """Owner, name, original and new value of each function that was replaced; _INHERITED, _GONE: the owner has none."""
+    for owner, before, now in zip(_PATCHABLE, old, new, strict=True):
+        if _holds_the_same(before, now):
+            continue
+        for name, original in before.items():
+            if _is_patched(original, now.get(name, _GONE)):
+                yield owner, name, original, now.get(name, _GONE)
+        for name in now.keys() - before.keys() if isinstance(owner, type) else ():
+            if any(name in vars(base) for base in owner.__mro__[1:]):
+                yield owner, name, _INHERITED, now[name]
+
+
 def _patch_differences(name: str, old: tuple[Any, ...], new: tuple[Any, ...]) -> list[str]:
-    rows = zip(_PATCHABLE, old, new, strict=True)
-    return [f"{owner.__name__}.{what} is replaced by {n!r:.80}" for (owner, what), o, n in rows if _is_patched(o, n)]
+    return [f"{owner.__name__}.{what} is replaced by {n!r:.80}" for owner, what, _, n in _patches(old, new)]
 
 
 def _write_patches(originals: tuple[Any, ...]) -> None:
-    for (owner, name), original in zip(_PATCHABLE, originals, strict=True):
-        if _is_patched(original, getattr(owner, name)):
+    for owner, name, original, _ in list(_patches(originals, _read_functions())):
+        if original is _INHERITED:
+            delattr(owner, name)
+        else:
             setattr(owner, name, original)
 
 
@@ -406,43 +456,20 @@ _PROBES: tuple[_Probe, ...] = (
     _attribute(
         "torch.utils.deterministic.fill_uninitialized_memory", torch.utils.deterministic, "fill_uninitialized_memory"
     ),
-    _attribute("torch.backends.fp32_precision", torch.backends, "fp32_precision"),
     _Probe(
         name="float32 matmul precision",
         read=_read_matmul_precision,
         write=lambda value: None if value == "inconsistent" else torch.set_float32_matmul_precision(value),
     ),
+    _attribute("torch.backends.cuda.matmul.fp32_precision", torch.backends.cuda.matmul, "fp32_precision"),
+    *_settings(),
     *(
-        _attribute(f"torch.backends.{name}.fp32_precision", owner, "fp32_precision")
-        for name, owner in (
-            ("cuda.matmul", torch.backends.cuda.matmul),
-            ("cudnn", torch.backends.cudnn),
-            ("cudnn.conv", getattr(torch.backends.cudnn, "conv")),
-            ("cudnn.rnn", getattr(torch.backends.cudnn, "rnn")),
-            ("mkldnn", torch.backends.mkldnn),
-            ("mkldnn.matmul", getattr(torch.backends.mkldnn, "matmul")),
-            ("mkldnn.conv", getattr(torch.backends.mkldnn, "conv")),
+        _Probe(
+            name=f"{name} attention enabled",
+            read=getattr(torch.backends.cuda, f"{name}_sdp_enabled"),
+            write=getattr(torch.backends.cuda, f"enable_{name}_sdp"),
         )
-    ),
-    _attribute("torch.backends.cudnn.enabled", torch.backends.cudnn, "enabled"),
-    _attribute("torch.backends.cudnn.benchmark", torch.backends.cudnn, "benchmark"),
-    _attribute("torch.backends.cudnn.deterministic", torch.backends.cudnn, "deterministic"),
-    _attribute("torch.backends.mkldnn.enabled", torch.backends.mkldnn, "enabled"),
-    _attribute("torch.backends.mkldnn.deterministic", torch.backends.mkldnn, "deterministic"),
-    _Probe(
-        name="flash attention enabled",
-        read=torch.backends.cuda.flash_sdp_enabled,
-        write=torch.backends.cuda.enable_flash_sdp,
-    ),
-    _Probe(
-        name="memory-efficient attention enabled",
-        read=torch.backends.cuda.mem_efficient_sdp_enabled,
-        write=torch.backends.cuda.enable_mem_efficient_sdp,
-    ),
-    _Probe(
-        name="math attention enabled",
-        read=torch.backends.cuda.math_sdp_enabled,
-        write=torch.backends.cuda.enable_math_sdp,
+        for name in _ATTENTION
     ),
     _Probe(name="autocast (cpu, cuda, cache, depth)", read=_read_autocast, write=_write_autocast),
     _Probe(name="number of threads", read=torch.get_num_threads, write=torch.set_num_threads),
@@ -488,7 +515,7 @@ _PROBES: tuple[_Probe, ...] = (
     _Probe(name="NumPy error state", read=np.geterr, write=lambda value: np.seterr(**value)),
     _Probe(
         name="functions of torch and Python",
-        read=lambda: tuple([getattr(owner, name) for owner, name in _PATCHABLE]),
+        read=_read_functions,
         write=_write_patches,
         differences=_patch_differences,
     ),

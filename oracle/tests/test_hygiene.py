@@ -112,6 +112,7 @@ LEAKS: dict[str, tuple[Callable[[], Any], str]] = {
     "torch.add": (lambda: replace(torch, "add"), "torch.add is replaced by"),
     "Tensor.__add__": (lambda: replace(torch.Tensor, "__add__"), "Tensor.__add__ is replaced by"),
     "Module.__call__": (lambda: replace(torch.nn.Module, "__call__"), "Module.__call__ is replaced by"),
+    "Tensor.add_": (lambda: replace(torch.Tensor, "add_"), "Tensor.add_ is replaced by"),  # a method that it inherits
     "print": (lambda: replace(builtins, "print"), "builtins.print is replaced by"),
 }
 
