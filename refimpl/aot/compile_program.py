@@ -24,7 +24,7 @@ from refimpl.aot.functional_program import (
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.joint.gradient_dependences import constants_behind
 from refimpl.aot.joint.partial_backward import is_divisible, tangents_behind, without_new_guards, without_tangents
-from refimpl.aot.joint.zero_gradients import refuse_zeros
+from refimpl.aot.joint.zero_gradients import refuse_missing_tangents, refuse_zeros
 from refimpl.aot.options import AOTConfig
 from refimpl.aot.partition import default_partition
 from refimpl.aot.rng import with_backward_states, with_forward_states
@@ -60,8 +60,8 @@ class PartitionedProgram:
     dependences: tuple[frozenset[int], ...] = ()
     histories: tuple[frozenset[int], ...] = ()
     is_dense: bool = False
-    """Whether the backward has plain tensors only, and no effects or random states. Only then is a part of it compiled for
-    missing tangents."""
+    """Whether the backward has plain tensors only, writes to no input, and has no effects or random states. Only then is a part
+    of it compiled for missing tangents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def _forward_and_backward(program: FunctionalProgram, config: AOTConfig) -> Part
     traced, random = program.traced, program.random
     split = config.partition_fn or default_partition
     primals = [node.meta.get("val") for node in program.primals]
-    tangents = [*traced.example_tangents, *random.examples]
+    tangents = [*traced.example_tangents, *traced.example_backward_writes, *random.examples]
     num_outputs = traced.num_dense_outputs + len(random.forward)
     dependences, histories = program.gradient_dependences(), program.gradient_histories()
     tokens = thread_tokens(program.graph_module, traced.fake_mode)
@@ -117,7 +117,10 @@ def _forward_and_backward(program: FunctionalProgram, config: AOTConfig) -> Part
         num_outputs=num_outputs,
         dependences=dependences,
         histories=histories,
-        is_dense=not tokens.backward and not random.backward and traced.layout is None,
+        is_dense=not tokens.backward
+        and not random.backward
+        and not traced.example_backward_writes
+        and traced.layout is None,
     )
 
 
@@ -255,6 +258,7 @@ class BackwardGraphs:
     def __call__(self, missing: frozenset[int]) -> BoxedCall:
         if not missing:
             return self._whole()
+        refuse_missing_tangents(self._analysis.backward_writes)
         with self._lock:
             if missing not in self._parts:
                 part = None

@@ -24,6 +24,7 @@ from refimpl.aot.joint.repeated_draws import merge_repeated_draws
 from refimpl.aot.joint.trace import FlatFunction, JointOptions, TracedProgram, TraceInputs, trace_program
 from refimpl.aot.options import AOTConfig, current_settings
 from refimpl.aot.rng import RandomStates, functionalize_random
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.notes import note
@@ -84,8 +85,9 @@ class FunctionalProgram:
     def primals(self) -> list[torch.fx.Node]:
         """The placeholders other than tangents and generator states of the backward."""
         placeholders = [n for n in self.graph_module.graph.nodes if n.op == "placeholder"]
-        num_tangents = len(self.traced.example_tangents) + len(self.random.examples)
-        return placeholders[: len(placeholders) - num_tangents]
+        traced = self.traced
+        late = (*traced.example_tangents, *traced.example_backward_writes, *self.random.examples)
+        return placeholders[: len(placeholders) - len(late)]
 
     def gradient_dependences(self) -> tuple[frozenset[int], ...]:
         """For every gradient, the tangents it is computed from. Empty if there are fewer than two tangents."""
@@ -198,11 +200,19 @@ def functionalize(traced: TracedProgram, request: ProgramRequest) -> FunctionalP
         # `as_strided` may view memory outside an argument, so that arguments in one storage may be aliases. With symbolic sizes
         # only overlapping arguments count.
         groups = alias_groups(slots) if config.dynamic_shapes else storage_groups(slots)
+    if traced.analysis.backward_writes:
+        aliased = {i for group in alias_groups(traced.dense_slots([*values, *traced.captured])) for i in group}
+        if not aliased.isdisjoint(traced.analysis.backward_writes):
+            raise UnsupportedByRefimpl(
+                seen="a backward that writes to an input which shares memory with another input",
+                supported="backwards that write to inputs of their own memory",
+                do="clone one of the two inputs",
+            )
     functional = functionalize_graph(
         traced.graph_module,
         alias_groups=groups,
         strategy=config.functionalization,  # type: ignore[arg-type]
-        num_tangents=len(traced.example_tangents),
+        num_tangents=len(traced.example_tangents) + len(traced.example_backward_writes),
     )
     program = FunctionalProgram(
         graph_module=functional.graph_module,
@@ -243,7 +253,7 @@ def _has_unknown_places(traced: TracedProgram, request: ProgramRequest) -> bool:
     """
     assert request.real_args is not None
     slots = traced.dense_slots([*traced.plan.slot_values(request.args), *traced.captured])
-    if traced.analysis.mutated_inputs:
+    if traced.analysis.mutated_inputs or traced.analysis.backward_writes:
         # `as_strided` may reach from one argument into another one that only shares its storage.
         reaches_beyond = bool(traced.graph_module.graph.find_nodes(op="call_function", target=_AS_STRIDED))
         if storage_groups(slots) if reaches_beyond else alias_groups(slots):
@@ -268,6 +278,7 @@ def _needed_plan(args: Sequence[Any], traced: TracedProgram, *, merges_duplicate
         (slot.members, info.mutation) for slot, info in zip(plan.slots, analysis.inputs, strict=False) if info.mutation
     ]
     written = [p for members, mutation in mutations if mutation.writes_data for p in members]
+    written += [p for i in analysis.backward_writes if i < len(plan.slots) for p in plan.slots[i].members]
     reshaped = [p for members, _ in mutations for p in members]
     gets_history = [
         p
@@ -281,13 +292,13 @@ def _needed_plan(args: Sequence[Any], traced: TracedProgram, *, merges_duplicate
 
 
 def _mark_mutated(program: FunctionalProgram, values: Sequence[Any]) -> None:
-    """Mark inputs that the epilogue writes to before the backward runs: partitioners must not save them.
+    """Mark inputs that the epilogue, or another backward, writes to before the backward runs: partitioners must not save them.
 
     Other views of the same base are marked too: autograd counts a write to one as a write to all."""
-    if not program.analysis.mutated_inputs:
+    mutated = (*program.analysis.mutated_inputs, *program.analysis.backward_writes)
+    if not mutated:
         return
     slots = program.slot_placeholders()
-    mutated = program.analysis.mutated_inputs
     bases = {id(base_of(values[i])) for i in mutated if i < len(values) and isinstance(values[i], torch.Tensor)}
     related = [i for i, v in enumerate(values) if isinstance(v, torch.Tensor) and id(base_of(v)) in bases]
     for position in sorted({*mutated, *related}):

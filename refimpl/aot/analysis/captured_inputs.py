@@ -53,6 +53,12 @@ class CapturedInputsMode(TorchFunctionMode):
         args, kwargs = pytree.tree_map_only(torch.Tensor, self.replaced, (args, kwargs or {}))
         return func(*args, **kwargs)
 
+    def known_input(self, value: torch.Tensor) -> Any:
+        """The fake input for a real tensor that is an input already, else None."""
+        if id(value) in self._positions:
+            return self._inputs.input_at(self._positions[id(value)])
+        return self._seen.get(id(value))
+
     def replaced(self, value: Any) -> Any:
         """The fake input for a real tensor; any other value unchanged."""
         if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or is_traceable_wrapper_subclass(value):

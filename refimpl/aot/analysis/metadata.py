@@ -171,6 +171,9 @@ class ProgramAnalysis:
     # Per tangent, those whose backward cannot run after its own has freed saved tensors (autograd_graph.freed_together)
     freed_together: tuple[frozenset[int], ...] = ()
     flat_writes: tuple[FlatWrite, ...] = ()
+    backward_writes: tuple[
+        int, ...
+    ] = ()  # inputs that the backward writes to; it returns their new values after the gradients
     # Positions of the outputs that own their memory for autograd: new tensors, and bases of views.
     owned: tuple[int, ...] = ()
     argument_mutations: tuple[tuple[int, InputMutation], ...] = ()  # new geometry of arguments that are views of a slot

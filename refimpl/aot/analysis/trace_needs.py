@@ -23,6 +23,7 @@ _READ_NUMBER = torch.ops.aten._local_scalar_dense.default
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceNeeds:
     """captured_tensors: tensors of closures and globals become inputs of the graph.
+    captured_first: those of them that the backward uses and the program does not. They become inputs before the program runs.
     wrappers: results may be wrapper subclasses although no argument is one.
     assignments: `x.data = y` is recorded.
     remade_views: views are remade when an op such as `x.t_()` changes the geometry of their base.
@@ -31,6 +32,7 @@ class TraceNeeds:
     """
 
     captured_tensors: bool = False
+    captured_first: tuple[torch.Tensor, ...] = ()
     wrappers: bool = False
     assignments: bool = False
     remade_views: bool = False

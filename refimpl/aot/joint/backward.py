@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from refimpl._torch import autograd_sequence_number, running_autograd_node
+from refimpl.aot.analysis.trace_needs import NeedsMore
 from refimpl.errors import RefimplError
 from refimpl.trace.notes import note, notes_of
 
@@ -76,7 +77,7 @@ def _attempt(
     try:
         # Autograd's graph is kept for the next attempt; fake tensors hold no data.
         return torch.autograd.grad(outputs, targets, tangents, allow_unused=True, retain_graph=True)
-    except RefimplError:
+    except (RefimplError, NeedsMore):
         raise
     except Exception as error:
         return error.with_traceback(None)

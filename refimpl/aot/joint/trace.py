@@ -53,6 +53,7 @@ from refimpl.aot.joint.backward import (
     note_autograd_step,
     trace_backward,
 )
+from refimpl.aot.joint.backward_writes import inputs_written_in_backward, read_when_backward_runs, writes_in_backward
 from refimpl.aot.joint.decomposed_calls import DecomposedViewsState, noted_layouts
 from refimpl.aot.joint.eager_results import EagerResultsMode, ScalarMasksMode, eager_gradients, refuse_retained
 from refimpl.aot.joint.gradient_dependences import AnswersState, given_unread, note_constants, note_history
@@ -71,13 +72,17 @@ FlatFunction = Callable[..., Sequence[Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedProgram:
-    """A joint graph and its analysis. Placeholders: the plan's slots, then tangents. Outputs: the forward's, then gradients."""
+    """A joint graph and its analysis. Placeholders: the plan's slots, then tangents, then the
+    inputs that the backward writes to. Outputs: the forward's, then gradients, then the final values of these inputs."""
 
     graph_module: torch.fx.GraphModule
     analysis: ProgramAnalysis
     plan: InputPlan
     example_inputs: tuple[Any, ...]
     example_tangents: tuple[Any, ...]
+    example_backward_writes: tuple[
+        torch.Tensor, ...
+    ]  # inputs that the backward writes to: placeholders after the tangents
     fake_mode: FakeTensorMode
     layout: ProgramLayout | None = None  # of wrapper subclasses among inputs and outputs; None if there are none
     captured: tuple[
@@ -184,6 +189,7 @@ class _JointTraceState:
         self.is_leaf = [not isinstance(value, torch.Tensor) or value.is_leaf for value in values]
         self.analysis: ProgramAnalysis | None = None
         self.tangents: list[torch.Tensor] = []
+        self.backward_writes: dict[int, torch.Tensor] = {}  # slot -> the input as the backward finds it
         self.leaves: list[Any] = []
         self.captured = CapturedInputsMode(self, inputs.fake_mode, values) if needs.captured_tensors else None
         self.has_wrappers = needs.wrappers or any(layout_of(slot) is not None for slot in inputs.fakes)
@@ -209,11 +215,13 @@ class _JointTraceState:
         self._left = self._left_places()
         with paused_recordings():
             infos, changes, outputs = self._analyse(results, arguments, derived)
+        before = [(v, self._known.node_of(v)) for v in self._forward.values if isinstance(v, torch.Tensor)]
         gradients = self._record_gradients()
+        self._read_written_inputs_late(before)
         self.analysis = self._program_analysis(infos, changes, outputs, gradients)
         if self.outer is not None:
             return self.outer.flattened(self.leaves, self._forward.values, gradients.returned, self.tangents)
-        return [*self._forward.values, *gradients.returned]
+        return [*self._forward.values, *gradients.returned, *self.backward_writes.values()]
 
     def traced(self, graph_module: torch.fx.GraphModule) -> TracedProgram:
         """The result of the trace that recorded `graph_module`."""
@@ -233,6 +241,7 @@ class _JointTraceState:
             plan=self.plan,
             example_inputs=tuple(self.leaves),
             example_tangents=tuple([part for tangent in self.tangents for part in dense_parts(tangent)]),
+            example_backward_writes=tuple(self.backward_writes.values()),
             layout=None if self.outer is None else self.outer.layout,
             fake_mode=self.inputs.fake_mode,
             captured=() if self.captured is None else tuple(self.captured.tensors),
@@ -263,6 +272,19 @@ class _JointTraceState:
             raise UnexpectedFake(tensor)
         raise NeedsMore(replace(self.needs, captured_tensors=True))
 
+    def _captured_in_backward(self, tensor: torch.Tensor) -> None:
+        """Let a tensor of a closure or global, which an op of the backward uses, be an input of the graph.
+
+        Raises NeedsMore if it is none so far: no input can be added after the tangents.
+        """
+        if isinstance(tensor, FakeTensor):
+            return
+        known = None if self.captured is None else self.captured.known_input(tensor)
+        if known is None:
+            first = (*self.needs.captured_first, tensor)
+            raise NeedsMore(replace(self.needs, captured_tensors=True, captured_first=first))
+        self._known.track(tensor, self._known.node_of(known))
+
     def _make_arguments(self) -> tuple[list[Any], list[tuple[int, torch.Tensor, Start]]]:
         """The program's arguments; for those that are views of an input, also their position and state before the program."""
         with self._outer_recording(), self._mode_of_views():
@@ -276,8 +298,10 @@ class _JointTraceState:
     def _record_gradients(self) -> _Gradients:
         answers = AnswersState(self.recording.tracker.find, self.builder.root)
         differentiable = self._forward.differentiable
+        self.recording.on_captured = None if self.options.keeps_captured else self._captured_in_backward
         with answers.recorded(differentiable.values()):
             backward = self._backward()
+        self.recording.on_captured = None
         make_gradients_plain(self.builder.graph)
         if backward is None:
             return _Gradients(by_leaf=(None,) * len(self.leaves))
@@ -303,6 +327,39 @@ class _JointTraceState:
             freed_together=freed_together(outs),
         )
 
+    def _read_written_inputs_late(self, before: Sequence[tuple[torch.Tensor, Any]]) -> None:
+        """Give the backward placeholders of its own for the inputs that it writes to.
+
+        before: the forward outputs with their nodes before the backward, for whose values the graph returns them."""
+        graph = self.builder.graph
+        name_writes(graph)
+        if not writes_in_backward(graph):
+            return
+        aliases = AliasMap(graph, enlarges=True)
+        dense = [n for n in graph.nodes if n.op == "placeholder"]
+        written = inputs_written_in_backward(aliases, dense if self.outer is not None else self._placeholders)
+        if written and (self.outer is not None or self.options.keeps_captured or not self.options.has_tangents):
+            raise UnsupportedByRefimpl(
+                seen="a backward that writes to an input, of a graph that is exported or has wrapper subclasses",
+                supported="such a backward of plain tensors, in a compiled function",
+                do="return the new value from the forward, or write to the input outside of the graph",
+            )
+        current: dict[torch.fx.Node, torch.fx.Node] = {}
+        for position in written:
+            given = self._placeholders[position]
+            with paused_recordings(), torch.no_grad():
+                value = unrelated_alias(given.meta["val"])
+            number = len(self.tangents) + len(self.backward_writes) + 1
+            node = current[given] = self.builder.late_placeholder(
+                f"tangents_{number}", value
+            )  # by this name, an input of the backward
+            self.recording.track(value, node)
+            self.backward_writes[position] = value
+        if current:
+            read_when_backward_runs(self.builder, aliases, current)
+        for tensor, node in before:
+            self.recording.track(tensor, node)
+
     def _program_analysis(
         self,
         infos: Sequence[InputInfo],
@@ -325,6 +382,7 @@ class _JointTraceState:
             given_unread=gradients.given_unread,
             adding=gradients.adding,
             freed_together=gradients.freed_together,
+            backward_writes=tuple(self.backward_writes),
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
             owned=() if self.outer is not None else owned_outputs(outputs),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
@@ -342,6 +400,9 @@ class _JointTraceState:
             self._placeholders = [self.outer.placeholder(slot) for slot in primals]
         for leaf, is_leaf in zip(primals, self.is_leaf, strict=True):
             self._add_input(leaf, is_leaf)
+        for tensor in self.needs.captured_first:
+            assert self.captured is not None
+            self.captured.replaced(tensor)
 
     def _run_program(self, arguments: list[Any]) -> list[Any]:
         with contextlib.ExitStack() as stack:

@@ -69,6 +69,16 @@ def refuse_zeros(adding: Collection[frozenset[int]], absent: Collection[int]) ->
         )
 
 
+def refuse_missing_tangents(backward_writes: Collection[int]) -> None:
+    """Raises UnsupportedByRefimpl if the backward writes to inputs: with a missing tangent, eager may leave out some writes."""
+    if backward_writes:
+        raise UnsupportedByRefimpl(
+            seen="a backward that writes to an input, called for some of the results only",
+            supported="such a backward called for all results of the graph",
+            do="use all results of the graph in the loss",
+        )
+
+
 def is_made_as_zeros(node: torch.fx.Node) -> bool:
     name = _name(node)
     return name in ("zeros", "zeros_like", "new_zeros") or (name in ("full", "full_like") and bool(node.args[1] == 0))

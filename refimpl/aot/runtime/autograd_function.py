@@ -8,6 +8,7 @@ other results depend on, and frees their saved tensors.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,8 @@ class CompiledTraining:
         self.differentiable = analysis.differentiable
         self.gradients = analysis.gradients
         self.given_unread = analysis.given_unread
+        self.backward_writes = analysis.backward_writes
+        self.num_gradients = sum(1 for g in analysis.gradients if g is not None)
         self.others = [p for p in range(self.count) if p not in self.differentiable]
         self.coercions = [coerce_tangent(info) for info in analysis.tangents]
         self.tangent_indices = [self.differentiable.index(info.position) for info in analysis.tangents]
@@ -146,11 +149,11 @@ class CompiledTraining:
         tangents = self._tangents_of(call, grads)
         missing = frozenset(range(len(self.tangent_indices))) - arrived
         with torch.no_grad():
-            if is_any_autocast_enabled():
-                with without_autocast():
-                    found = self.get_backward(missing)([*call.numbers, *saved, *tangents])
-            else:
-                found = self.get_backward(missing)([*call.numbers, *saved, *tangents])
+            mode = without_autocast() if is_any_autocast_enabled() else contextlib.nullcontext()
+            with mode:
+                found = self.get_backward(missing)([*call.numbers, *saved, *tangents, *call.written])
+            for written, value in zip(call.written, found[self.num_gradients :], strict=False):
+                written.copy_(value)
         returned = [None if g is None else found[g] for g in self.gradients]
         if missing and self.dependences and (self.is_partial or self.wrapper_tangents is not None):
             returned = self._without_unreached(returned, arrived)
@@ -213,6 +216,7 @@ class Compiled(_Step):
     ) -> tuple[Any, ...]:
         outs = training.forward(list(slots))
         ctx.training, ctx.origins = training, origins
+        ctx.written = [slots[i] for i in training.backward_writes]
         saved = outs[training.count :]
         ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
         saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
@@ -280,6 +284,8 @@ class _CallInParts:
     refused: list[torch.Tensor]
     """The tensors that autograd saves itself, such as inference tensors, for which it raises its error."""
     origins: list[torch.Tensor]
+    written: tuple[()] = ()
+    """A backward that writes to inputs is not divided into parts."""
 
 
 def is_of_graph(tensor: torch.Tensor) -> bool:
