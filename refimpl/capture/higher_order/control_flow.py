@@ -66,11 +66,12 @@ def _cond(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
         "torch.cond", ("pred", "true_fn", "false_fn", "operands"), args, kwargs, operands=SequenceValue(tuple, [])
     )
     pred, true_fn, false_fn, operands = map(domain.state.realize, given)
-    if isinstance(pred, NumberValue):
+    is_condition = isinstance(pred, NumberValue) and isinstance(pred.number, torch.SymBool)
+    if isinstance(pred, NumberValue) and not is_condition:
         pred = domain.state.specialised(pred)
     if isinstance(pred, ConstantValue):
         return domain.call(frame, true_fn if domain.truth(pred) else false_fn, domain.elements(operands), {})
-    if not isinstance(pred, TensorValue) or pred.fake.numel() != 1:
+    if not is_condition and (not isinstance(pred, TensorValue) or pred.fake.numel() != 1):
         raise GraphBreak("op_raises_on_fake", what="torch.cond", error="RuntimeError")
     with one_instruction(domain):
         given = domain.elements(operands)
@@ -89,7 +90,7 @@ def _cond(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
         if any(isinstance(one, torch.Tensor) and one.requires_grad and has_unknown_size(one) for one in found):
             # torch computes wrong gradients here
             unsupported("a gradient of torch.cond, whose functions give other shapes,", pred)
-        made = iter(_node(domain, _COND, (around.local(pred.node), *bodies, tuple(nodes)), found))
+        made = iter(_node(domain, _COND, (around.local(domain.state.argument_of(pred)), *bodies, tuple(nodes)), found))
         return unflatten(
             (leaf if known else next(made) for leaf, known in zip(either, is_known, strict=True)), tree, domain.put
         )

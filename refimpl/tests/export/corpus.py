@@ -244,6 +244,21 @@ class BranchesPart(nn.Module):
         return torch.cond(x.sum() > 3, lambda x: x * self.scale, lambda x: x - self.scale, (x,))
 
 
+class BranchesBySize(nn.Module):
+    """Branches within branches, which a size chooses. They use parameters and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.register_buffer("offset", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        def large(x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.shape[0] > 8, lambda x: x * 2 + self.offset, self.linear, (x,))
+
+        return torch.cond(x.shape[0] > 4, large, lambda x: x - self.offset, (x,))
+
+
 class Reading(nn.Module):
     """Parts that read numbers out of tensors, and assert what they need of them."""
 
@@ -472,6 +487,12 @@ CASES = {
     ),
     "run_time_sizes": Case(module=Nonzero, inputs=lambda: ((torch.tensor([1.0, 0.0, 2.0]),), {})),
     "branches": Case(module=Branches, others=(_given(X - 5), _given(X + 5)), parts=("part", "linear")),
+    "branches_by_size": Case(
+        module=BranchesBySize,
+        inputs=_randn(6, 3),
+        shapes=lambda: {"x": {0: Dim("n", min=2)}},
+        others=(_randn(2, 3), _randn(9, 3)),
+    ),
     "aliased_inputs": Case(module=Adding, inputs=_halves),
     "number": Case(
         module=Scaled,
