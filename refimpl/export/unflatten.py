@@ -1,13 +1,14 @@
 """Unflattens an exported program: makes a tree of modules like the one that was exported.
 
 Counterpart: torch/export/unflatten.py
-Differs: parameters, buffers and constants are the program's own tensors. A module that is called several times has one state and
-one or more graphs; the state dict is the original's. Modules are called by the name that their caller used; the nodes of a module
-that is no submodule of its caller are in the caller's graph.
+Differs: constants are copies too, and tensors that share memory do so in the copy. A module that is called several times has
+one state and one or more graphs; the state dict is the original's. Modules are called by the name that their caller used; the
+nodes of a module that is no submodule of its caller are in the caller's graph.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import types
 from collections.abc import Mapping
@@ -49,7 +50,9 @@ class Program(CallableProgram, Protocol):
 
 
 def unflatten(module: Program, flat_args_adapter: FlatArgsAdapter | None = None) -> UnflattenedModule:
-    """A module with the submodules of the exported one, and the program's own state.
+    """A module with the submodules of the exported one, and a copy of the program's state.
+
+    It has parameters, buffers and constants of its own, so that a run that writes to a buffer changes no other module.
 
     module: an ExportedProgram. Submodules named in `preserve_module_call_signature` keep their signatures, so that other modules
         can replace them; other submodules take and return the flat values that the graphs need.
@@ -181,6 +184,7 @@ class _Building:
     def _add_state(self) -> None:
         program = self._program
         specs = {spec.target: spec for spec in program.graph_signature.input_specs if spec.target is not None}
+        copied: dict[int, Any] = {}
         for name, value in {**program.state_dict, **program.constants}.items():
             spec = specs.get(name)
             if spec is None:
@@ -190,6 +194,8 @@ class _Building:
                 continue
             else:
                 kind = spec.kind
+            if isinstance(value, torch.Tensor):
+                value = _copied(value, copied)
             path, _, last = name.rpartition(".")
             holder = self._holder(path)
             if isinstance(value, torch.nn.Parameter) and name in program.state_dict:
@@ -262,6 +268,16 @@ class _Building:
         dispatcher = InterpreterModuleDispatcher(modules)
         children[last] = dispatcher
         self._result._dispatchers.append(dispatcher)
+
+
+def _copied(tensor: torch.Tensor, copied: dict[int, Any]) -> torch.Tensor:
+    """A copy of a tensor. copied: the memo of `deepcopy`, by which copies share memory as the tensors do."""
+    if not tensor.is_leaf:  # a constant with a history, which only the original has
+        return tensor
+    for is_set, flipped in ((torch.is_conj, torch.conj), (torch.is_neg, torch._neg_view)):
+        if is_set(tensor):  # deepcopy would compute the values, in other memory
+            return flipped(_copied(flipped(tensor), copied))
+    return copy.deepcopy(tensor, copied)
 
 
 def _within(path: str, call: Call) -> str:
