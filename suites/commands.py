@@ -33,7 +33,7 @@ def sweep(
     suite: Annotated[
         str | None,
         typer.Option(
-            help="Suites, by comma; 'all': every program of every suite. Default: the default sweep (see above)."
+            help="Suites, by comma; 'all': every program of all suites but transformers. Default: the default sweep (see above)."
         ),
     ] = None,
     subject: Annotated[

@@ -13,6 +13,7 @@ import suites.features
 import suites.models
 import suites.opinfo
 import suites.regressions
+import suites.transformers
 from oracle.errors import UsageError
 from suites.base import Suite
 
@@ -28,6 +29,7 @@ class SuiteEntry:
     default_subjects: tuple[str, ...]
     quick_subjects: tuple[str, ...]  # used in the default sweep, in which the user names no suite
     path: str
+    only_when_named: bool  # no part of the default sweep, nor of `--suite all`
 
 
 def _entry(module: ModuleType) -> SuiteEntry:
@@ -39,13 +41,18 @@ def _entry(module: ModuleType) -> SuiteEntry:
         default_subjects=tuple(module.DEFAULT_SUBJECTS),
         quick_subjects=tuple(module.QUICK_SUBJECTS),
         path=module.SUITE_PATH,
+        only_when_named=getattr(module, "ONLY_WHEN_NAMED", False),
     )
 
 
 SUITES: dict[str, SuiteEntry] = {
     entry.name: entry
-    for entry in map(_entry, (suites.opinfo, suites.models, suites.features, suites.regressions, suites.exports))
+    for entry in map(
+        _entry,
+        (suites.opinfo, suites.models, suites.features, suites.regressions, suites.exports, suites.transformers),
+    )
 }
+ALL_SUITES = tuple(name for name, entry in SUITES.items() if not entry.only_when_named)
 
 
 def modules_of(suites: Iterable[str]) -> tuple[str, ...]:

@@ -17,11 +17,11 @@ from oracle.subjects.spec import SubjectSpec
 from oracle.sweep import Limits
 from suites.base import Selection
 from suites.planning import Order, Shard
-from suites.registry import SUITES, find_suite
+from suites.registry import ALL_SUITES, SUITES, find_suite
 from suites.rungs import LOWER_RUNGS
 
 DIRECTIONS = ("forward", "backward")
-ALL_SUITES = "all"
+_ALL = "all"
 MOST_PROCESSES = 50  # in which a case's speed is measured
 MOST_RERUNS = 50  # of a case that fails
 
@@ -100,9 +100,9 @@ class SweepRequest:
     def selection_options(self) -> list[str]:
         """Command-line options that select the same programs."""
         asked = self.selection
-        words = [] if self.suites == tuple(SUITES) else ["--suite", ",".join(self.suites)]
+        words = [] if self.suites == ALL_SUITES else ["--suite", ",".join(self.suites)]
         if not words and not asked.quick and not (asked.match or asked.tags or asked.max_samples):
-            words = ["--suite", ALL_SUITES]
+            words = ["--suite", _ALL]
         words += [word for glob in asked.match for word in ("--match", glob)]
         words += [word for tag in asked.tags for word in ("--tag", tag)]
         words += ["--dtype", ",".join(asked.dtypes)] if asked.dtypes else []
@@ -223,8 +223,9 @@ def _check_workers(workers: int | None) -> None:
 
 def _suite_names(text: str | None) -> tuple[str, ...]:
     words = _words(text)
-    if text is None or ALL_SUITES in words:
-        return tuple(SUITES)
+    if text is None or _ALL in words:
+        named = [find_suite(word).name for word in words if word != _ALL]
+        return (*ALL_SUITES, *(name for name in named if name not in ALL_SUITES))
     return tuple(find_suite(word).name for word in words)
 
 

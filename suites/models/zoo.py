@@ -31,7 +31,7 @@ def build(name: str, *, mode: str, dtype: str, device: str) -> nn.Module:
     architecture = ARCHITECTURES[name]
     config = {**architecture.config, **(architecture.train_config if mode == "train" else {})}
     model = _from_transformers(architecture, config) if architecture.config_class else _own(architecture, config)
-    _spread(model)
+    spread(model)
     if mode == "train":
         model = LossAndOutput(model)
     return model.to(device=device, dtype=getattr(torch, dtype))
@@ -64,14 +64,14 @@ class LossAndOutput(nn.Module):
 
     def forward(self, **inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         result = self.model(**inputs)
-        outputs = _tensors(result)
+        outputs = tensors_of(result)
         loss = getattr(result, "loss", None)
         if loss is None:
             loss = torch.stack([output.pow(2).mean() for output in outputs]).sum()
         return loss, outputs[0]
 
 
-def _tensors(result: Any) -> list[torch.Tensor]:
+def tensors_of(result: Any) -> list[torch.Tensor]:
     """The tensors at the top level of whatever a model returns, without the loss."""
     if isinstance(result, torch.Tensor):
         return [result]
@@ -101,7 +101,7 @@ def _own(architecture: Architecture, config: dict[str, Any]) -> nn.Module:
 
 
 @torch.no_grad()
-def _spread(model: nn.Module) -> None:
+def spread(model: nn.Module) -> None:
     for parameter in model.parameters():
         if not parameter.is_floating_point():
             continue

@@ -1,0 +1,70 @@
+"""The transformers suite: configurations are shrunk by rules, and what it lists builds, runs and repeats itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from oracle.errors import UsageError
+from suites.base import Selection
+from suites.registry import load_suite
+from suites.tests.plain_runner import run, same
+from suites.transformers.shrink import Strength, shrunk
+
+pytest.importorskip("transformers", reason="the extra torch-oracle[models] is not installed")
+
+
+def test_widths_are_divided_by_one_number_and_counts_are_cut() -> None:
+    values = {
+        "hidden_size": 4096, "num_attention_heads": 32, "head_dim": 128, "num_hidden_layers": 32, "vocab_size": 32000,
+        "image_token_id": 31999, "patch_size": 14, "num_channels": 3, "num_experts": 64, "num_experts_per_tok": 6,
+        "layer_types": ["linear"] * 3 + ["full"] + ["linear"] * 28, "vision": {"hidden_size": 1024, "image_token_id": 31999},
+    }  # fmt: skip
+    assert shrunk(values, Strength(width=16, image=4)) == {
+        "hidden_size": 256, "num_attention_heads": 32, "head_dim": 8, "num_hidden_layers": 4, "vocab_size": 128,
+        "image_token_id": 127, "patch_size": 14, "num_channels": 3, "num_experts": 8, "num_experts_per_tok": 2,
+        "layer_types": ["linear"] * 3 + ["full"], "vision": {"hidden_size": 64, "image_token_id": 127},
+    }  # fmt: skip
+
+
+def test_stages_of_a_backbone_are_those_of_fewer_layers_and_stages_with_depths_stay() -> None:
+    of_layers = {"num_hidden_layers": 12, "out_features": ["stage12"], "out_indices": [12], "stage_names": ["stem"]}
+    of_depths = {"num_layers": 4, "depths": [2, 2, 6, 2], "out_features": ["stage4"]}
+    strength = Strength(width=16, image=4)
+    assert shrunk(of_layers, strength) == {"num_hidden_layers": 2, "out_features": ["stage2"]}
+    assert shrunk(of_depths, strength) == {"num_layers": 4, "depths": [2, 2, 2, 2], "out_features": ["stage4"]}
+
+
+def test_listing_imports_no_model() -> None:
+    code = (
+        "import sys; from suites.registry import load_suite; from suites.base import Selection\n"
+        "suite = load_suite('transformers'); groups = suite.groups(Selection())\n"
+        "programs = [found for group in groups for found in suite.programs(Selection(), group)]\n"
+        "models = [name for name in sys.modules if '.modeling_' in name and name.startswith('transformers.models.')]\n"
+        "print(len(groups) >= 600, len(programs) == 2 * len(groups), models)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True True ['transformers.models.auto.modeling_auto']"
+
+
+@pytest.mark.parametrize("group", ["llama", "clip", "whisper"])
+def test_text_images_and_sound_build_run_and_repeat_themselves(group: str) -> None:
+    for found in load_suite("transformers").programs(Selection(), group):
+        first = run(found.program)
+        assert not any(isinstance(call, str) for call in first), f"{found.program.name} raised {first[-1]}"
+        assert same(first, run(found.program)), f"{found.program.name} does not repeat itself"
+
+
+def test_an_unknown_architecture_is_a_usage_error() -> None:
+    with pytest.raises(UsageError, match="no-such-model"):
+        list(load_suite("transformers").programs(Selection(), "no-such-model"))
+
+
+def test_without_transformers_the_suite_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)  # makes the import fail
+    from suites.transformers.catalog import transformers_module  # noqa: PLC0415  after the import of the package is cut
+
+    with pytest.raises(UsageError, match=r"torch-oracle\[models\]"):
+        transformers_module()

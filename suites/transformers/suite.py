@@ -1,0 +1,81 @@
+"""TransformersSuite: every architecture of the installed transformers, in eval and in training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from oracle.errors import UsageError
+from oracle.program import Call, Program
+from suites.base import Selection, SuiteProgram
+from suites.transformers import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
+from suites.transformers.catalog import Named, architectures
+
+_SOURCE = """\
+from suites.transformers.build import build, make_inputs
+
+
+def program():
+    return build({name!r}, mode={mode!r}, dtype={dtype!r}, device={device!r})
+
+
+def inputs(call):
+    return make_inputs({name!r}, dtype={dtype!r}, device={device!r}, call=call)
+"""
+# direction -> mode, and calls. The second call has other values (make_inputs), which show constants baked in at the first.
+_MODES = {
+    "forward": ("eval", (Call(grad_mode="no_grad", training=False), Call(grad_mode="no_grad"))),
+    "backward": ("train", (Call(backward=True, training=True), Call(backward=True))),
+}
+
+
+class TransformersSuite:
+    """Groups are model types of transformers. Programs are "bert/float32/forward/eval" and "bert/float32/backward/train".
+
+    No architecture is imported before one of its programs runs. There is one program for each architecture, dtype and direction,
+    so `max_samples` has no effect.
+    """
+
+    name: str = NAME
+    description: str = DESCRIPTION
+    tags: Mapping[str, str] = TAGS
+    dtypes: tuple[str, ...] = DTYPES
+    default_subjects: tuple[str, ...] = DEFAULT_SUBJECTS
+
+    def groups(self, selection: Selection) -> list[str]:
+        """Raises UsageError without transformers."""
+        return [
+            name for name, one in architectures().items() if selection.may_want_group(name) and _has_tag(one, selection)
+        ]
+
+    def programs(self, selection: Selection, group: str) -> Iterator[SuiteProgram]:
+        """Raises UsageError for a group that does not exist."""
+        named = architectures().get(group)
+        if named is None:
+            raise UsageError(
+                seen=f"architecture {group!r}",
+                expected=f"one of the {len(architectures())} of the installed transformers",
+                do="`torch-oracle list transformers` prints them",
+            )
+        if not _has_tag(named, selection):
+            return
+        for dtype in selection.dtypes or ("float32",):
+            if dtype not in DTYPES:
+                continue
+            for direction, (mode, calls) in _MODES.items():
+                name = f"{group}/{dtype}/{direction}/{mode}"
+                if selection.directions and direction not in selection.directions:
+                    continue
+                if not selection.wants(group=group, name=name):
+                    continue
+                source = _SOURCE.format(name=group, mode=mode, dtype=dtype, device=selection.device)
+                yield SuiteProgram(
+                    program=Program(name=name, source=source, calls=calls, is_module=True),
+                    group=group,
+                    dtype=dtype,
+                    direction=direction,
+                    tags=(named.kind,),
+                )
+
+
+def _has_tag(named: Named, selection: Selection) -> bool:
+    return not selection.tags or named.kind in selection.tags
