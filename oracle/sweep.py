@@ -9,7 +9,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, cast
 
@@ -70,6 +70,7 @@ class SweepSummary:
     done: int = 0
     statuses: dict[str, int]
     internal_errors: list[str]
+    reset_failures: list[str] = field(default_factory=list)  # of the command that follows a hang (`--on-hang`)
     wall_s: float = 0.0
     case_wall_s: float = 0.0  # sum over cases, in the workers
     bare_s: float = 0.0  # sum over cases of the time of the calls alone
@@ -98,6 +99,7 @@ def execute(
     repro_options: Sequence[str] = (),
     known: KnownCheck | None = None,
     on_record: Callable[[Record, SweepSummary], None] = lambda record, summary: None,
+    on_warning: Callable[[str], None] = lambda text: None,
     deadline: float | None = None,
     summary: SweepSummary | None = None,
     speed_cache: str | None = None,
@@ -122,7 +124,8 @@ def execute(
     summary.planned += len(cases)
     records = _RecordsState(
         cases={case.case_id: case for case in cases}, subjects=subjects, sink=sink, run_id=run_id,
-        repro_options=repro_options, known=known, on_record=on_record, summary=summary, reruns=reruns,
+        repro_options=repro_options, known=known, on_record=on_record, on_warning=on_warning, summary=summary,
+        reruns=reruns,
     )  # fmt: skip
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
     late: list[tuple[Task, TimedOut]] = []
@@ -133,6 +136,7 @@ def execute(
             with closed_at(deadline, pool.run(batch)) as results:
                 for result in results:
                     if isinstance(result.end, TimedOut):
+                        records.note_reset(result.end)
                         late.append((result.task, result.end))
                     elif processes > 1 and is_timed(result):
                         judged.append(result)
@@ -163,6 +167,8 @@ def _confirm(late: Sequence[tuple[Task, TimedOut]], pool: Pool, records: _Record
         alone = [replace(task, timeout_s=CONFIRMATION_FACTOR * task.timeout_s)]
         with closed_at(deadline, pool.run(alone)) as results:
             for result in results:
+                if isinstance(result.end, TimedOut):
+                    records.note_reset(result.end)
                 records.take(result, first)
                 hung[subject] = hung[subject] + 1 if isinstance(result.end, TimedOut) else 0
 
@@ -184,6 +190,7 @@ class _RecordsState:
         repro_options: Sequence[str],
         known: KnownCheck | None,
         on_record: Callable[[Record, SweepSummary], None],
+        on_warning: Callable[[str], None],
         summary: SweepSummary,
         reruns: int,
     ) -> None:
@@ -194,6 +201,7 @@ class _RecordsState:
         self._repro_options = repro_options
         self._known = known
         self._on_record = on_record
+        self._on_warning = on_warning
         self._summary = summary
         self._reruns = reruns
         self._failed: dict[str, tuple[Task, Record]] = {}  # findings that will be run again
@@ -232,6 +240,15 @@ class _RecordsState:
         if len(self._pending) >= FLUSH_AT or time.monotonic() - self._flushed >= FLUSH_EVERY_S:
             self._flush()
         self._on_record(record, self._summary)
+
+    def note_reset(self, end: TimedOut) -> None:
+        """Count a failure of the command that follows a hang, and warn of the first one of the run."""
+        if end.reset_failure:
+            self._summary.reset_failures.append(end.reset_failure)
+            if len(self._summary.reset_failures) == 1:
+                self._on_warning(
+                    f"warning: --on-hang: {end.reset_failure}; told once, each record says whether it failed"
+                )
 
     def close(self) -> None:
         """Write the last batch, and findings that were to be run again when the run was interrupted."""
@@ -302,7 +319,7 @@ def record_of(
         return Record.of(
             case,
             run_id=run_id,
-            verdict=_after_timeout(Verdict.from_json(value["verdict"]), first),
+            verdict=_after_reset(_after_timeout(Verdict.from_json(value["verdict"]), first), first),
             measurements=Measurements(**value["measurements"]),
             seed=value["seed"],
             repro=repro,
@@ -317,8 +334,8 @@ def record_of(
 def verdict_of_end(end: Failed | Died | TimedOut | OutOfMemory, first: TimedOut | None = None) -> Verdict:
     """The verdict on a case whose task did not return; `first` is an earlier timeout of it."""
     if isinstance(end, TimedOut):
-        return _ended(end.stage, Status.TIMEOUT, _no_end(end, first))
-    return _after_timeout(_verdict_of_other_end(end), first)
+        return _after_reset(_ended(end.stage, Status.TIMEOUT, _no_end(end, first)), first, end)
+    return _after_reset(_after_timeout(_verdict_of_other_end(end), first), first)
 
 
 def _no_end(end: TimedOut, first: TimedOut | None) -> str:
@@ -337,6 +354,13 @@ def _after_timeout(verdict: Verdict, first: TimedOut | None) -> Verdict:
         return verdict
     note = f"a first attempt had not ended after {first.seconds:.0f} s; this is a second, alone and with more time"
     return replace(verdict, explained=(*verdict.explained, note))
+
+
+def _after_reset(verdict: Verdict, *timeouts: TimedOut | None) -> Verdict:
+    """The verdict with notes on the commands that followed the timeouts and failed."""
+    failures = [end.reset_failure for end in timeouts if end is not None and end.reset_failure]
+    notes = tuple(f"the command after a hang failed: {failure}" for failure in failures)
+    return replace(verdict, explained=(*verdict.explained, *notes)) if notes else verdict
 
 
 def _verdict_of_other_end(end: Failed | Died | OutOfMemory) -> Verdict:

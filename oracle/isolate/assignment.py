@@ -19,7 +19,8 @@ class Assignment:
         self._fleet = fleet
         self._start_worker = start_worker
 
-    def assign(self, schedule: Schedule) -> None:
+    def assign(self, schedule: Schedule, *, may_start: bool = True) -> None:
+        """Send tasks to workers that are ready, and start the workers that are wanted if they may start now."""
         # Breadth first: every worker gets a task to run before any worker gets a second one to queue.
         for depth in range(QUEUE_DEPTH):
             for worker in self._fleet.workers.values():
@@ -29,7 +30,8 @@ class Assignment:
                         planned = self._withdraw_for(worker)
                     if planned is not None:
                         worker.send(planned)
-        self._start_wanted_workers(schedule)
+        if may_start:
+            self._start_wanted_workers(schedule)
 
     def _withdraw_for(self, idle: WorkerHandle) -> PlannedTask | None:
         """Take back a task that is queued behind a running one, for an idle worker."""

@@ -12,6 +12,7 @@ from types import TracebackType
 
 from typing_extensions import Self
 
+from oracle.isolate.after_hang import AfterHang
 from oracle.isolate.delivery import Delivery
 from oracle.isolate.errors import PoolBusyError, PoolStoppedError, TaskNotSendableError
 from oracle.isolate.schedule import PlannedTask, Schedule
@@ -49,6 +50,7 @@ class Pool:
         max_worker_growth_bytes: int = 2 * GIB,
         address_space_margin_bytes: int | None = 2 * GIB,
         start_timeout_s: float = 180.0,
+        after_hang: AfterHang | None = None,
     ) -> None:
         """
         preload: modules that workers import before their first task, "module:function" to call a function of one as well;
@@ -60,6 +62,8 @@ class Pool:
         max_worker_growth_bytes: a worker whose memory has grown by more since its start is replaced between tasks.
         address_space_margin_bytes: an allocation that exceeds a task's memory limit by more raises MemoryError in the
             worker; None for CUDA, which maps far more than it uses.
+        after_hang: a command to run after each worker that was killed for its time limit, before another one starts. The
+            task's end is delivered when the command has ended.
         """
         self._settings = PoolSettings(
             workers=workers,
@@ -68,6 +72,7 @@ class Pool:
             threads_per_worker=threads_per_worker,
             environment=dict(environment or {}),
             start_timeout_s=start_timeout_s,
+            after_hang=after_hang,
             worker=WorkerSettings(
                 max_tasks=max_tasks_per_worker,
                 max_growth_bytes=max_worker_growth_bytes,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from oracle.isolate.after_hang import AfterHang
 from oracle.isolate.task import Environment
 
 StartMethod: TypeAlias = Literal["forkserver", "spawn"]
@@ -46,6 +47,7 @@ class PoolSettings:
     environment: Mapping[str, str]
     start_timeout_s: float
     worker: WorkerSettings
+    after_hang: AfterHang | None = None
     log_limit_bytes: int = 4 * MIB
     """A worker's output file is cut to its tail when it exceeds this size."""
     max_waiting_results: int = 1024

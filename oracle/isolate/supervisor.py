@@ -7,15 +7,18 @@ a result. Only this thread uses the state below; other threads send it commands 
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import shutil
 import threading
 import time
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from oracle.isolate import kept_starters
+from oracle.isolate.after_hang import AfterHang, RunningCommand
 from oracle.isolate.assignment import Assignment
 from oracle.isolate.channel import ChannelCorruptError, ParentChannel
 from oracle.isolate.delivery import Delivery
@@ -26,7 +29,7 @@ from oracle.isolate.process_tree import thread_times
 from oracle.isolate.schedule import Schedule
 from oracle.isolate.settings import PoolSettings
 from oracle.isolate.starter_handle import StarterHandle
-from oracle.isolate.task import Completed, End, Environment, Failed, OutOfMemory, TaskResult
+from oracle.isolate.task import Completed, End, Environment, Failed, OutOfMemory, TaskResult, TimedOut
 from oracle.isolate.worker_handle import SentTask, UnexpectedMessageError, WorkerHandle, WorkerState
 
 POLL_S = 0.05
@@ -49,6 +52,17 @@ class Run:
     """Number of tasks whose end has not been delivered."""
 
 
+@dataclass(slots=True)
+class _Reset:
+    """A command that follows a worker killed for its time limit, and the result that is delivered after it."""
+
+    settings: AfterHang
+    run: Run
+    result: TaskResult
+    end: TimedOut
+    running: RunningCommand | None = None  # None until the worker is gone, and commands before it have ended
+
+
 class Supervisor(threading.Thread):
     """The supervisor of one pool, from its construction until `stop`."""
 
@@ -60,6 +74,8 @@ class Supervisor(threading.Thread):
         self._run: Run | None = None
         self._stop_at: float | None = None
         self._next_poll = 0.0
+        self._hung: dict[int, _Reset] = {}  # by worker; those that are not gone yet
+        self._resets: deque[_Reset] = deque()  # one runs at a time
         self._assignment = Assignment(fleet=self._fleet, start_worker=self._start_worker)
         self._selector = selectors.DefaultSelector()
         self._writing: set[int] = set()
@@ -116,8 +132,9 @@ class Supervisor(threading.Thread):
             self._next_poll = now + POLL_S
             for worker in list(self._fleet.workers.values()):
                 self._look_at_processes(worker)
+        self._reset()
         if self._run is not None and self._stop_at is None and not self._run.delivery.is_full():
-            self._assignment.assign(self._run.schedule)
+            self._assignment.assign(self._run.schedule, may_start=not self._resets and not self._hung)
         for worker in self._fleet.workers.values():
             self._watch_writing(worker)
 
@@ -132,7 +149,7 @@ class Supervisor(threading.Thread):
         if self.mailbox.has_commands:
             return 0.0
         workers = self._fleet.workers.values()
-        if self._stop_at is None and all(worker.is_idle for worker in workers):
+        if self._stop_at is None and not self._resets and all(worker.is_idle for worker in workers):
             return None
         now = time.monotonic()
         deadlines = [
@@ -352,14 +369,34 @@ class Supervisor(threading.Thread):
     # Ends.
 
     def _deliver(self, worker: WorkerHandle, sent: SentTask, end: End, *, tasks_before: int, size: int = 256) -> None:
-        run = self._run
+        run, settings = self._run, self._settings.after_hang
         if run is None:
             return
         result = TaskResult(task=sent.task, end=end, worker_pid=worker.pid, tasks_before=tasks_before)
+        if settings is not None and isinstance(end, TimedOut):
+            self._hung[worker.number] = _Reset(settings=settings, run=run, result=result, end=end)
+        else:
+            self._put(run, result, size)
+
+    def _put(self, run: Run, result: TaskResult, size: int) -> None:
         run.delivery.put(result, size)
         run.unended -= 1
         if run.unended == 0:
             self._end_run()
+
+    def _reset(self) -> None:
+        """Run the commands that follow hangs, one after another, and deliver the results that wait for them."""
+        while self._resets:
+            reset = self._resets[0]
+            if reset.running is None:
+                case, pid = reset.result.task.key, reset.result.worker_pid
+                reset.running = RunningCommand(reset.settings, case=case, pid=pid, inherited=os.environ)
+            failure = reset.running.failure()
+            if failure is None:
+                return
+            self._resets.popleft()
+            if self._run is reset.run:
+                self._put(reset.run, replace(reset.result, end=replace(reset.end, reset_failure=failure)), 256)
 
     def _end_run(self) -> None:
         if self._run is not None:
@@ -381,6 +418,8 @@ class Supervisor(threading.Thread):
         self._writing.discard(worker.number)
         worker.close()
         del self._fleet.workers[worker.number]
+        if (reset := self._hung.pop(worker.number, None)) is not None:
+            self._resets.append(reset)
 
     # Files.
 
@@ -404,6 +443,9 @@ class Supervisor(threading.Thread):
         if self._run is not None:
             self._run.delivery.close(error)
             self._run = None
+        for reset in self._resets:
+            if reset.running is not None:
+                reset.running.kill()
         kept_starters.retire(list(self._fleet.starters.values()))
         self._fleet.starters.clear()
         for worker in list(self._fleet.workers.values()):
