@@ -13,7 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any, cast
 
 from oracle.deadline import closed_at, is_over
-from oracle.isolate import Completed, Pool, Task, TaskResult
+from oracle.isolate import Completed, Task, TaskPool, TaskResult
 from oracle.processes import together
 from oracle.records import Measurements
 from oracle.verdict import Status
@@ -32,7 +32,7 @@ def is_timed(result: TaskResult) -> bool:
 
 
 def measured_again(
-    judged: Sequence[TaskResult], pool: Pool, processes: int, *, cache: str | None, deadline: float | None
+    judged: Sequence[TaskResult], pool: TaskPool, processes: int, *, cache: str | None, deadline: float | None
 ) -> Iterator[TaskResult]:
     """The results, with the measurements of `processes` further processes instead of those of the process that judged.
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from oracle.environment import check_supported, fingerprint
-from oracle.isolate import Completed, Pool, Task
+from oracle.isolate import Completed, Pool, Task, TaskPool
 
 
 def env(as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False) -> None:
@@ -23,7 +23,7 @@ def env(as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
     check_supported()
 
 
-def fingerprint_with_worker(pool: Pool) -> dict[str, Any]:
+def fingerprint_with_worker(pool: TaskPool) -> dict[str, Any]:
     """The fingerprint made without torch, and under "worker" the one that torch makes in a worker."""
     task = Task(
         key="environment",

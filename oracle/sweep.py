@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
@@ -17,7 +17,7 @@ from typing_extensions import assert_never
 
 from oracle.again import is_timed, measured_again, run_again
 from oracle.deadline import closed_at, is_over
-from oracle.isolate import START_UP, Completed, Died, Failed, OutOfMemory, Pool, Task, TaskResult, TimedOut
+from oracle.isolate import START_UP, Completed, Died, Failed, OutOfMemory, Task, TaskPool, TaskResult, TimedOut
 from oracle.known.ledger import Ledger
 from oracle.known.matching import with_known_issue
 from oracle.records import Measurements, PlannedCase, Record, RecordSink
@@ -92,7 +92,7 @@ def execute(
     subjects: Mapping[str, SubjectSpec],
     sink: RecordSink,
     run_id: str,
-    pool: Pool,
+    pool: TaskPool,
     limits: Limits,
     options: Mapping[str, Any],
     case_limits: Mapping[str, CaseLimits] | None = None,
@@ -109,8 +109,8 @@ def execute(
 
     A case that is timed in several processes is recorded when all have, in batches of AGAIN_AT cases.
     A case that timed out is run once more after all others, alone and with more time, and only then recorded, so that a busy
-    machine causes no findings. For a subject that hangs on everything this would take hours: after CONFIRMATIONS confirmed
-    timeouts in a row, its other timeouts are recorded without confirmation, and say so.
+    machine causes no findings; on a cluster one runs in each place. For a subject that hangs on everything this would take
+    hours: after CONFIRMATIONS confirmed timeouts in a row, its other timeouts are recorded without confirmation, and say so.
 
     `subjects` maps the subject names in the cases to specs. `options` are the fields of oracle.case.CaseOptions.
     `case_limits` maps program names to limits; `repro_options` are appended to every repro command; `known` marks known issues
@@ -153,23 +153,30 @@ def execute(
     return summary
 
 
-def _confirm(late: Sequence[tuple[Task, TimedOut]], pool: Pool, records: _RecordsState, deadline: float | None) -> None:
-    """Run the cases that timed out once more, each alone and with more time, and record the results."""
+def _confirm(
+    late: Sequence[tuple[Task, TimedOut]], pool: TaskPool, records: _RecordsState, deadline: float | None
+) -> None:
+    """Run the cases that timed out once more, each alone in its place and with more time, and record the results."""
     hung: Counter[str] = Counter()  # confirmed timeouts in a row, by subject
-    for task, first in late:
-        if is_over(deadline):
-            break
-        subject = records.cases[task.key].subject
-        if hung[subject] >= CONFIRMATIONS:
-            note = f"not run again alone, as {hung[subject]} other cases of {subject} were, and did not end either"
-            records.take(TaskResult(task=task, end=first, worker_pid=0, tasks_before=0), note=note)
+    waiting = deque(late)
+    while waiting and not is_over(deadline):
+        alone: dict[str, tuple[Task, TimedOut]] = {}
+        while waiting and len(alone) < pool.places:
+            task, first = waiting.popleft()
+            subject = records.cases[task.key].subject
+            if hung[subject] >= CONFIRMATIONS:
+                note = f"not run again alone, as {hung[subject]} other cases of {subject} were, and did not end either"
+                records.take(TaskResult(task=task, end=first, worker_pid=0, tasks_before=0), note=note)
+            else:
+                alone[task.key] = (replace(task, timeout_s=CONFIRMATION_FACTOR * task.timeout_s), first)
+        if not alone:
             continue
-        alone = [replace(task, timeout_s=CONFIRMATION_FACTOR * task.timeout_s)]
-        with closed_at(deadline, pool.run(alone)) as results:
+        with closed_at(deadline, pool.run([task for task, _ in alone.values()])) as results:
             for result in results:
                 if isinstance(result.end, TimedOut):
                     records.note_reset(result.end)
-                records.take(result, first)
+                subject = records.cases[result.task.key].subject
+                records.take(result, alone[result.task.key][1])
                 hung[subject] = hung[subject] + 1 if isinstance(result.end, TimedOut) else 0
 
 

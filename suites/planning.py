@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from oracle.deadline import closed_at
 from oracle.errors import InternalError, UsageError
-from oracle.isolate import Completed, Died, End, Failed, OutOfMemory, Pool, Task, TimedOut
+from oracle.isolate import Completed, Died, End, Failed, OutOfMemory, Task, TaskPool, TimedOut
 from oracle.program import Program
 from oracle.records import PlannedCase
 from oracle.sweep import CaseLimits
@@ -67,7 +67,9 @@ class Plan:
     limits: Mapping[str, CaseLimits]
 
 
-def make_plan(suite: str, selection: Selection, *, subjects: Sequence[str], pool: Pool, shard: Shard = Shard()) -> Plan:
+def make_plan(
+    suite: str, selection: Selection, *, subjects: Sequence[str], pool: TaskPool, shard: Shard = Shard()
+) -> Plan:
     """All cases of one suite, in order. Raises UsageError when the selection matches nothing."""
     order = Order(suite=suite, selection=selection, subjects=tuple(subjects))
     return make_plans([order], pool=pool, shard=shard)
@@ -76,7 +78,7 @@ def make_plan(suite: str, selection: Selection, *, subjects: Sequence[str], pool
 def make_plans(
     orders: Sequence[Order],
     *,
-    pool: Pool,
+    pool: TaskPool,
     shard: Shard = Shard(),
     on_part: OnPart = lambda done, total, programs, suite: None,
     deadline: float | None = None,
@@ -170,7 +172,7 @@ class _Listed:
             yield from self.programs[group]
 
 
-def _list(orders: Sequence[Order], pool: Pool, on_part: OnPart, deadline: float | None) -> dict[str, _Listed]:
+def _list(orders: Sequence[Order], pool: TaskPool, on_part: OnPart, deadline: float | None) -> dict[str, _Listed]:
     """List every suite's groups and programs. If a worker dies, the groups of its part are listed one by one."""
     listed = {order.suite: _Listed() for order in orders}
     tasks = [
@@ -214,7 +216,7 @@ def _list(orders: Sequence[Order], pool: Pool, on_part: OnPart, deadline: float 
     return listed
 
 
-def _one_by_one(order: Order, listed: _Listed, pool: Pool) -> list[Task]:
+def _one_by_one(order: Order, listed: _Listed, pool: TaskPool) -> list[Task]:
     """A task for each group of the parts whose worker died."""
     if not listed.lost or listed.problem is not None:
         return []

@@ -17,6 +17,7 @@ from oracle.isolate.errors import (
     TaskNotSendableError,
     WorkerStartError,
 )
+from oracle.isolate.interface import TaskPool, TaskResults
 from oracle.isolate.kept_starters import keep_starters
 from oracle.isolate.pool import Pool
 from oracle.isolate.task import JSON, START_UP, Completed, Died, End, Failed, OutOfMemory, Task, TaskResult, TimedOut
@@ -37,7 +38,9 @@ __all__ = [
     "PoolStoppedError",
     "Task",
     "TaskNotSendableError",
+    "TaskPool",
     "TaskResult",
+    "TaskResults",
     "TimedOut",
     "WorkerStartError",
     "keep_starters",

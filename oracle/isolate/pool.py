@@ -94,6 +94,11 @@ class Pool:
     ) -> None:
         self.stop()
 
+    @property
+    def places(self) -> int:
+        """1: a task that is to run alone has this pool to itself."""
+        return 1
+
     def run(self, tasks: Iterable[Task]) -> Results:
         """Yield the end of each task once, in the order in which they end.
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from oracle.errors import UsageError
-from oracle.isolate import Completed, Pool, Task
+from oracle.isolate import Completed, Task, TaskPool
 from oracle.subjects.spec import SubjectSpec
 
 TIMEOUT_S = 20.0  # a subject that takes longer for one tiny function is left to the run
 
 
-def check_usable(specs: Iterable[SubjectSpec], pool: Pool) -> None:
+def check_usable(specs: Iterable[SubjectSpec], pool: TaskPool) -> None:
     """Try each subject given by path on one tiny function, in a worker (`oracle.subjects.preflight`).
 
     Raises UsageError for a path that does not import, that names nothing callable, or whose function returns nothing callable.

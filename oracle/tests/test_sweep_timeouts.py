@@ -30,7 +30,8 @@ def late(seconds: float, *, stage: str = "subject", **more: Any) -> TimedOut:
 class StandInPool:
     """Ends of tasks by a script, and which tasks it was given together."""
 
-    def __init__(self, end_of: Script) -> None:
+    def __init__(self, end_of: Script, *, places: int = 1) -> None:
+        self.places = places
         self.runs: list[list[Task]] = []
         self._end_of = end_of
 
@@ -62,13 +63,13 @@ class Sink:
 
 
 def swept(
-    end_of: Script, *, count: int = 3, deadline: float | None = None
+    end_of: Script, *, count: int = 3, deadline: float | None = None, places: int = 1
 ) -> tuple[dict[str, Verdict], SweepSummary, Any]:
     """The verdicts of cases c0, c1 ..., by their names; the summary; the pool."""
     cases = [
         PlannedCase(case_id=f"c{i}", suite="s", group=f"c{i}", name=f"c{i}", subject="aot_eager") for i in range(count)
     ]
-    pool: Any = StandInPool(end_of)
+    pool: Any = StandInPool(end_of, places=places)
     sink: Any = Sink()
     summary = execute(
         cases,
@@ -108,6 +109,12 @@ def test_cases_that_hang_are_timeouts_that_say_they_were_run_alone_one_at_a_time
         "no end within 15 s, nor within 45 s when run again alone (44.0 s of CPU time), in the subject"
     )
     assert (summary.statuses, summary.is_complete) == ({"pass": 1, "timeout": 2}, True)
+
+
+def test_on_a_cluster_one_late_case_runs_in_each_place() -> None:
+    _, summary, pool = swept(lambda task: late(task.timeout_s), count=5, places=2)
+    assert [[task.key for task in run] for run in pool.runs[1:]] == [["c0", "c1"], ["c2", "c3"], ["c4"]]
+    assert (summary.statuses, summary.is_complete) == ({"timeout": 5}, True)
 
 
 def test_a_subject_that_hangs_on_everything_is_not_confirmed_case_by_case() -> None:
