@@ -24,7 +24,7 @@ READY    = $(VENV)/.ready
 CHANGED  = $(if $(filter-out file,$(origin TORCH)),$(if $(filter-out $(TORCH),$(shell cat $(READY) 2>/dev/null)),FORCE))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup sweep test test-postgres lint fix accept bench battery steady check gpu processors versions clean compiler-check FORCE test-report
+.PHONY: help setup sweep test test-postgres test-ray lint fix accept bench battery steady check gpu processors versions clean compiler-check FORCE test-report
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +41,10 @@ test: $(READY) compiler-check  ## tests of torch-oracle itself, without the slow
 test-postgres: $(READY)  ## tests of the results store on a PostgreSQL server, which is installed if absent (Debian, as root)
 	@$(PIP) install --quiet -c $(VENV)/constraints.txt -e '.[postgres]'
 	@$(BIN)/python docs/tools/postgres.py
+
+test-ray: $(READY)  ## sweeps on a ray cluster of two nodes on this machine, one of which is killed
+	@$(PIP) install --quiet -c $(VENV)/constraints.txt -e '.[ray]'
+	@TORCH_ORACLE_TEST_RAY=1 $(PYTEST) suites/tests/test_ray.py $(ARGS)
 
 lint: $(READY)  ## ruff, layering, types, generated documents
 	$(BIN)/ruff check .

@@ -21,9 +21,10 @@ from oracle.isolate import Completed, Pool, Task
 from oracle.subjects.registry import check_requirements, known
 from results.store import Store
 from suites.base import Selection
+from suites.execution import LOCAL, PRELOAD, make_execution
 from suites.registry import SUITES, find_suite
 from suites.request import SweepRequest, make_request
-from suites.run import PRELOAD, Sweep
+from suites.run import Sweep
 
 DEFAULT_DB = "torch-oracle.db"
 
@@ -62,7 +63,8 @@ def sweep(
     ] = 120.0,
     memory: Annotated[float, typer.Option(help="Memory limit of one case, in GiB beyond what its worker uses.")] = 6.0,
     workers: Annotated[
-        int | None, typer.Option(help="Worker processes. Default: one per core; 1 with --speed.")
+        int | None,
+        typer.Option(help="Worker processes, of each slot on a cluster. Default: one per core; 1 with --speed."),
     ] = None,
     threads: Annotated[int, typer.Option(help="Threads per worker.")] = 1,
     speed: Annotated[
@@ -80,6 +82,26 @@ def sweep(
     rerun: Annotated[
         int, typer.Option(help="Run each case that fails so many times more, each in a fresh process: is it flaky?")
     ] = 0,
+    executor: Annotated[
+        str, typer.Option(help="Where cases run: 'local' or 'ray', the nodes of a ray cluster (docs/scale.md).")
+    ] = LOCAL,
+    ray_address: Annotated[
+        str | None, typer.Option(help="The cluster, as HOST:PORT. Default: $RAY_ADDRESS, or the one on this machine.")
+    ] = None,
+    ray_resources: Annotated[
+        str | None, typer.Option(help="What one slot takes of a node, such as CPU=4,GPU=0.5. Default: CPU=1.")
+    ] = None,
+    ray_slots: Annotated[
+        int | None, typer.Option(help="Most slots that this run takes. Default: as many as the nodes hold.")
+    ] = None,
+    on_hang: Annotated[
+        str | None,
+        typer.Option(
+            help="Command to run after a worker was killed for its time limit, before another starts: to reset a device. "
+            "TORCH_ORACLE_CASE and TORCH_ORACLE_DEVICE tell it the case and the device. No shell reads it."
+        ),
+    ] = None,
+    on_hang_timeout: Annotated[float, typer.Option(help="Seconds for the command of --on-hang.")] = 60.0,
     db: Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")] = DEFAULT_DB,
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the stopped run in --db with its own options.")
@@ -105,6 +127,10 @@ def sweep(
     """
     began = monotonic()
     check_supported()
+    execution = make_execution(
+        executor=executor, ray_address=ray_address, ray_resources=ray_resources, ray_slots=ray_slots, on_hang=on_hang,
+        on_hang_timeout=on_hang_timeout,
+    )  # fmt: skip
     with ExitStack() as stack:
         if resume:
             _refuse_beside_resume(ctx)
@@ -118,10 +144,11 @@ def sweep(
                 )
             request = SweepRequest.from_json(store.arguments(run_id)).going_on(time=time, workers=workers)
         else:
+            own_workers = 1 if speed else execution.default_workers
             request = make_request(
                 suite=suite, subject=subject, subjects_file=subjects_file, match=match, tag=tag, dtype=dtype, direction=direction,
                 max_samples=max_samples, shard=shard, device=device, time=time, case_timeout=case_timeout, memory=memory,
-                workers=workers, threads=threads, speed=speed, speed_budget=speed_budget,
+                workers=own_workers if workers is None else workers, threads=threads, speed=speed, speed_budget=speed_budget,
                 speed_processes=speed_processes, rerun=rerun, known=known,
             )  # fmt: skip
             for spec in request.spec_by_name().values():
@@ -138,11 +165,15 @@ def sweep(
             as_json=as_json,
             show_all=show_all,
             began=began,
+            execution=execution,
         ).run()
     raise typer.Exit(code)
 
 
-HEARD_BESIDE_RESUME = frozenset({"resume", "db", "time", "workers", "as_json", "show_all"})
+HEARD_BESIDE_RESUME = frozenset(
+    {"resume", "db", "time", "workers", "as_json", "show_all"}
+    | {"executor", "ray_address", "ray_resources", "ray_slots", "on_hang", "on_hang_timeout"}
+)
 
 
 def _refuse_beside_resume(ctx: typer.Context) -> None:
@@ -152,7 +183,8 @@ def _refuse_beside_resume(ctx: typer.Context) -> None:
     if unheard:
         raise UsageError(
             seen=f"--resume with {', '.join(unheard)}",
-            expected="--resume alone, or with --db, --time, --workers, --all and --json: a resumed run keeps its other options",
+            expected="--resume alone, or with options that change no result: --db, --time, --workers, --all, --json, --executor, "
+            "--ray-address, --ray-resources, --ray-slots, --on-hang and --on-hang-timeout",
             do="leave them out, or start a new run without --resume",
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -15,35 +14,22 @@ from dataclasses import asdict, dataclass
 
 from rich.console import Console
 
+from oracle.cluster import NodesLostError
 from oracle.commands import fingerprint_with_worker
 from oracle.errors import UsageError
-from oracle.isolate import Pool
+from oracle.isolate import TaskPool
 from oracle.known.ledger import ledger_named
-from oracle.limits import ADDRESS_SPACE_MARGIN_BYTES
 from oracle.records import PlannedCase, Record
 from oracle.subjects.usability import check_usable
 from oracle.sweep import CaseLimits, KnownCheck, SweepSummary, execute
 from results.report import GROUPS_SHOWN, show_run
 from results.store import RunInfo, Store
 from suites.end_report import End, EndReport, plural
+from suites.execution import Execution, open_pool
 from suites.planning import make_plans
 from suites.progress import PlanningProgress, SweepProgress
-from suites.registry import modules_of
 from suites.request import SweepRequest
 from suites.rungs import cases_below
-
-PRELOAD = ("torch", "oracle.case")
-# What is preloaded is imported once and shared by all workers, which are forked from one process: a worker that takes the place
-# of one that died would import it again, and these two take as long as torch.
-_COMPILER_PRELOAD = ("torch._dynamo", "torch._functorch.aot_autograd")
-_KINDS_WITH_COMPILER = frozenset({"torch_compile", "backend", "compiler", "export"})
-
-
-def preload_of(request: SweepRequest) -> tuple[str, ...]:
-    """What every worker of the sweep would import: compilers if a subject is one, and the suites."""
-    kinds = {spec.kind for spec in request.spec_by_name().values()}
-    compilers = _COMPILER_PRELOAD if kinds & _KINDS_WITH_COMPILER else ()
-    return (*PRELOAD, *compilers, *modules_of(request.suites))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +45,7 @@ class Sweep:
     as_json: bool
     show_all: bool  # print tables in full
     began: float  # start of the command, by time.monotonic()
+    execution: Execution = Execution()
 
     @property
     def deadline(self) -> float | None:
@@ -73,7 +60,9 @@ class Sweep:
         with ExitStack() as stack:
             try:
                 cache = self._empty_cache(stack)
-                pool = stack.enter_context(self._pool(cache))
+                pool = stack.enter_context(
+                    open_pool(self.request, self.execution, cache=cache, tell=lambda text: _warn(err, text))
+                )
                 cases, limits = self._left(err) if self.is_resumed else self._plan(pool, err)
             except KeyboardInterrupt:
                 return self._say_nothing_kept(err)
@@ -81,6 +70,8 @@ class Sweep:
             try:
                 self._execute(cases, limits, pool, cache, summary, err)
                 end = End.COMPLETE if summary.is_complete else End.OUT_OF_TIME
+            except NodesLostError as error:
+                _warn(err, f"torch-oracle: {error}")
             except KeyboardInterrupt:
                 _ignore_interrupts()  # a second Ctrl-C must not interrupt closing the run
         return self._close(end, summary, err)
@@ -93,21 +84,6 @@ class Sweep:
             return None
         return stack.enter_context(tempfile.TemporaryDirectory(prefix="torch-oracle-cache-"))
 
-    def _pool(self, cache: str | None) -> Pool:
-        is_cuda = self.request.options["device"].startswith("cuda")
-        # Workers already use every core, so compile processes in each of them would not help.
-        environment = {"TORCHINDUCTOR_COMPILE_THREADS": os.environ.get("TORCHINDUCTOR_COMPILE_THREADS", "1")}
-        if cache is not None:
-            environment["TORCHINDUCTOR_CACHE_DIR"] = cache
-        return Pool(
-            workers=self.request.workers,
-            preload=preload_of(self.request),
-            start_method="spawn" if is_cuda else "forkserver",
-            threads_per_worker=self.request.threads,
-            environment=environment,
-            address_space_margin_bytes=None if is_cuda else ADDRESS_SPACE_MARGIN_BYTES,
-        )
-
     def _left(self, err: Console) -> tuple[Sequence[PlannedCase], dict[str, CaseLimits]]:
         """The cases of a resumed run that have no record."""
         cases = self.store.unfinished(self.run_id)
@@ -116,12 +92,12 @@ class Sweep:
             err.print(f"run {self.run_id}: {plural(len(cases), 'case')} left", highlight=False)
         return cases, {name: CaseLimits(**own) for name, own in limits.items()}
 
-    def _plan(self, pool: Pool, err: Console) -> tuple[Sequence[PlannedCase], dict[str, CaseLimits]]:
+    def _plan(self, pool: TaskPool, err: Console) -> tuple[Sequence[PlannedCase], dict[str, CaseLimits]]:
         """Write all planned cases before the first one runs. Nothing is written if the selection is wrong, or after Ctrl-C."""
         request = self.request
         if not self.as_json:
             err.print(
-                f"planning: listing the programs of {', '.join(request.suites)}, in {plural(request.workers, 'worker')}",
+                f"planning: listing the programs of {', '.join(request.suites)}, in {self.execution.place(request.workers)}",
                 highlight=False,
                 soft_wrap=True,
             )
@@ -146,7 +122,7 @@ class Sweep:
         self.store.begin_planned(run_id=self.run_id, environment=environment, arguments=arguments, cases=plan.cases)
         if not self.as_json:
             err.print(
-                f"run {self.run_id}: {plural(len(plan.cases), 'case')}, {plural(request.workers, 'worker')};"
+                f"run {self.run_id}: {plural(len(plan.cases), 'case')}, {self.execution.place(request.workers)};"
                 " Ctrl-C stops it and keeps what has run",
                 highlight=False,
                 soft_wrap=True,
@@ -170,7 +146,7 @@ class Sweep:
         self,
         cases: Sequence[PlannedCase],
         limits: dict[str, CaseLimits],
-        pool: Pool,
+        pool: TaskPool,
         cache: str | None,
         summary: SweepSummary,
         err: Console,
@@ -196,6 +172,7 @@ class Sweep:
                 repro_options=("--subjects-file", request.subjects_file) if request.subjects_file else (),
                 known=known,
                 on_record=on_record,
+                on_warning=lambda text: _warn(err, text),
                 deadline=self.deadline,
                 summary=summary,
                 speed_cache=cache,
@@ -256,6 +233,11 @@ def _known_check(known: str, run: RunInfo) -> KnownCheck | None:
     ledger = ledger_named(known)
     version = run.environment.get("worker", {}).get("torch") or run.environment.get("versions", {}).get("torch", "")
     return None if ledger is None else KnownCheck(ledger=ledger, torch_version=str(version))
+
+
+def _warn(err: Console, text: str) -> None:
+    """Print a line on stderr, above the progress bar if there is one; also with --json, whose output is on stdout."""
+    err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _raise_interrupt(number: int, frame: object) -> None:

@@ -38,9 +38,9 @@ from results.speed.of_records import Measured, judge_measurements
 from results.statistics import Estimate, is_real_speed_change
 from results.store import Store
 from suites.base import Selection
+from suites.execution import PRELOAD
 from suites.planning import Shard, make_plan
 from suites.registry import modules_of
-from suites.run import PRELOAD
 
 SUITES = ("opinfo", "models")
 SLOWED = (5, 10)  # percent

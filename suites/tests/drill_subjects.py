@@ -49,6 +49,11 @@ def hangs(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Backe
     return gm.forward
 
 
+def slow(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Backend:
+    time.sleep(1.0)
+    return gm.forward
+
+
 def eats_memory(gm: torch.fx.GraphModule, example_inputs: list[torch.Tensor]) -> Backend:
     held = []
     while True:

@@ -12,12 +12,12 @@ import pytest
 from oracle.isolate import Pool
 from oracle.records import PlannedCase
 from suites.base import Selection
+from suites.execution import preload_of
 from suites.opinfo.database import ENTRIES
 from suites.planning import make_plans
 from suites.registry import ALL_SUITES, load_suite
 from suites.regressions.suite import first_rung
 from suites.request import SweepRequest, make_request
-from suites.run import preload_of
 from suites.rungs import LOWER_RUNGS
 
 MOST_CASES = 1500
