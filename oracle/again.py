@@ -56,7 +56,7 @@ def measured_again(
         yield replace(result, end=replace(end, value={**value, "measurements": asdict(measurements)}))
 
 
-def run_again(failed: Sequence[Task], pool: Pool, times: int, *, deadline: float | None) -> Iterator[TaskResult]:
+def run_again(failed: Sequence[Task], pool: TaskPool, times: int, *, deadline: float | None) -> Iterator[TaskResult]:
     """The results of the tasks, each run so many times more, each time in a process of its own that has run nothing else."""
     for number in range(1, times + 1):
         if is_over(deadline):

@@ -231,7 +231,7 @@ class _RecordsState:
         else:
             self._put(record)
 
-    def run_failed_again(self, pool: Pool, deadline: float | None) -> None:
+    def run_failed_again(self, pool: TaskPool, deadline: float | None) -> None:
         """Run the findings again, and record them."""
         statuses: dict[str, list[str]] = {key: [] for key in self._failed}
         tasks = [task for task, _ in self._failed.values()]
