@@ -27,6 +27,7 @@ class Selection:
     max_samples: int | None = None  # largest number of programs per group, dtype and direction, spread evenly
     quick: bool = False
     ledgers: tuple[str, ...] = ()  # paths of the user's own ledgers, whose programs are regressions too
+    recording: str = ""  # path of the file that the suite recorded replays
 
     def wants(self, *, group: str, name: str) -> bool:
         return not self.match or any(fnmatchcase(group, glob) or fnmatchcase(name, glob) for glob in self.match)
@@ -48,6 +49,7 @@ class Selection:
             device=data.get("device", "cpu"),
             max_samples=data.get("max_samples"),
             quick=data.get("quick", False),
+            recording=data.get("recording", ""),
             **tuples,
         )
 

@@ -34,7 +34,7 @@ def sweep(
     suite: Annotated[
         str | None,
         typer.Option(
-            help="Suites, by comma; 'all': every program of all suites but transformers. Default: the default sweep (see above)."
+            help="Suites, by comma; 'all': all but transformers and recorded. Default: the default sweep (see above)."
         ),
     ] = None,
     subject: Annotated[
@@ -47,6 +47,9 @@ def sweep(
     direction: Annotated[str | None, typer.Option(help="forward, backward, or both by comma.")] = None,
     max_samples: Annotated[
         int | None, typer.Option(help="Largest number of programs per group, dtype and direction.")
+    ] = None,
+    recording: Annotated[
+        Path | None, typer.Option(help="With --suite recorded: the file that `torch-oracle record` wrote.")
     ] = None,
     shard: Annotated[str, typer.Option(help="Run part i of n, as i/n.")] = "1/1",
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
@@ -149,7 +152,7 @@ def sweep(
                 suite=suite, subject=subject, subjects_file=subjects_file, match=match, tag=tag, dtype=dtype, direction=direction,
                 max_samples=max_samples, shard=shard, device=device, time=time, case_timeout=case_timeout, memory=memory,
                 workers=own_workers if workers is None else workers, threads=threads, speed=speed, speed_budget=speed_budget,
-                speed_processes=speed_processes, rerun=rerun, known=known,
+                speed_processes=speed_processes, rerun=rerun, known=known, recording=recording,
             )  # fmt: skip
             for spec in request.spec_by_name().values():
                 check_requirements(spec, device=device)
@@ -195,10 +198,16 @@ def list_(
     ] = "suites",
     match: Annotated[list[str] | None, typer.Option(help="Glob on group names; repeatable.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda ...")] = "cpu",
+    recording: Annotated[
+        Path | None, typer.Option(help="With recorded: the file that `torch-oracle record` wrote.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON on stdout.")] = False,
 ) -> None:
     """List suites, subjects, tags, or the groups of one suite."""
-    rows = _rows(what, Selection(match=tuple(match or ()), device=device))
+    rows = _rows(
+        what,
+        Selection(match=tuple(match or ()), device=device, recording=str(recording.resolve()) if recording else ""),
+    )
     if as_json:
         sys.stdout.write(json.dumps(rows, indent=2) + "\n")
         return

@@ -12,6 +12,7 @@ import suites.exports
 import suites.features
 import suites.models
 import suites.opinfo
+import suites.recorded
 import suites.regressions
 import suites.transformers
 from oracle.errors import UsageError
@@ -49,7 +50,15 @@ SUITES: dict[str, SuiteEntry] = {
     entry.name: entry
     for entry in map(
         _entry,
-        (suites.opinfo, suites.models, suites.features, suites.regressions, suites.exports, suites.transformers),
+        (
+            suites.opinfo,
+            suites.models,
+            suites.features,
+            suites.regressions,
+            suites.exports,
+            suites.transformers,
+            suites.recorded,
+        ),
     )
 }
 ALL_SUITES = tuple(name for name, entry in SUITES.items() if not entry.only_when_named)

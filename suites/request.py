@@ -109,6 +109,7 @@ class SweepRequest:
         words += ["--direction", ",".join(asked.directions)] if asked.directions else []
         words += ["--max-samples", str(asked.max_samples)] if asked.max_samples else []
         words += ["--known", self.known] if asked.ledgers else []
+        words += ["--recording", asked.recording] if asked.recording else []
         return words + (["--device", asked.device] if asked.device != "cpu" else [])
 
     def orders(self) -> list[Order]:
@@ -130,11 +131,12 @@ def make_request(
     *, suite: str | None, subject: str | None, subjects_file: Path | None, match: list[str] | None, tag: list[str] | None,
     dtype: str | None, direction: str | None, max_samples: int | None, shard: str, device: str, time: str | None,
     case_timeout: float, memory: float, workers: int | None, threads: int, speed: bool, speed_budget: float,
-    speed_processes: int = 1, rerun: int = 0, known: str = BUILT_IN,
+    speed_processes: int = 1, rerun: int = 0, known: str = BUILT_IN, recording: Path | None = None,
 ) -> SweepRequest:  # fmt: skip
     """Check every option before anything is written."""
     is_quick = suite is None and not match and not tag and max_samples is None
     names = _suite_names(suite)
+    _check_recording(recording, names)
     ledger_named(known)  # reports an unreadable ledger before anything runs
     ledgers = () if known == "none" else ledger_words(known)
     selection = Selection(
@@ -146,6 +148,7 @@ def make_request(
         max_samples=max_samples,
         quick=is_quick,
         ledgers=tuple(word for word in ledgers if word != BUILT_IN),
+        recording=str(recording.resolve()) if recording else "",
     )
     _check_selection(selection, names)
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
@@ -214,6 +217,15 @@ def _check_selection(selection: Selection, suites: tuple[str, ...]) -> None:
             raise UsageError(
                 seen=f"--dtype {word}", expected=f"one of {', '.join(dtypes)}", do="name dtypes without 'torch.'"
             )
+
+
+def _check_recording(recording: Path | None, suites: tuple[str, ...]) -> None:
+    if recording is not None and "recorded" not in suites:
+        raise UsageError(
+            seen=f"--recording {recording} without the suite that replays it",
+            expected="--suite recorded",
+            do="add it, or leave out --recording",
+        )
 
 
 def _check_workers(workers: int | None) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from oracle.errors import UsageError
 from suites.models.architecture import Architecture, TensorSpec
@@ -72,11 +73,12 @@ class LossAndOutput(nn.Module):
 
 
 def tensors_of(result: Any) -> list[torch.Tensor]:
-    """The tensors at the top level of whatever a model returns, without the loss."""
+    """The tensors at the top level of whatever a model returns, without the loss; if there are none, those below."""
     if isinstance(result, torch.Tensor):
         return [result]
     values = [result[key] for key in result if key != "loss"] if hasattr(result, "keys") else list(result)
-    return [value for value in values if isinstance(value, torch.Tensor)]
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    return tensors or [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
 
 def _from_transformers(architecture: Architecture, config: dict[str, Any]) -> nn.Module:

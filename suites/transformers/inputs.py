@@ -107,7 +107,7 @@ class _Shapes:
         self._width = self._size("hidden_size", "d_model", "embed_dim", "hidden_dim", default=64)
         self._channels = self._size("num_channels", "in_channels", "in_chans", "image_channels", default=3)
         self._patch = self._size("patch_size", default=16)
-        self._side = self._size("image_size", "img_size", "input_size", default=64)
+        self._side = self._sides("image_size", "img_size", "input_size", default=64)
         self._mel = self._size(
             "num_mel_bins", "feature_size", "mel_bins", "n_mels", "input_dim", "input_feat_per_channel", default=80
         )
@@ -150,22 +150,24 @@ class _Shapes:
         grid = 2 * merge
         patches = _BATCH * grid * grid
         flat = InputSpec(kind="floats", shape=(patches, channels * temporal * patch * patch))
+        twice = InputSpec(kind="floats", shape=(patches, channels * 2 * patch * patch))  # two frames in each patch
+        square = InputSpec(kind="floats", shape=(patches, channels, patch, patch))
         rows = InputSpec(kind="constant", shape=(_BATCH, 3), values=((1, grid, grid),) * _BATCH)
         in_grid: Inputs = {name: flat, "grid_thw": rows, "image_grid_thw": rows}
-        found = [in_grid] if self._has_grid else []
-        found += [_floats(name, _BATCH, channels, side, side)]
+        found = [{**in_grid, name: one} for one in (flat, twice, square)] if self._has_grid else []
+        found += [_floats(name, _BATCH, channels, *side)]
         if self._size("image_size", "img_size", default=0) == 0:
             found += [_floats(name, _BATCH, channels, 224, 224)]
         found += [
-            _floats(name, _BATCH, frames, channels, side, side),
-            _floats(name, _BATCH, 1, channels, side, side),
+            _floats(name, _BATCH, frames, channels, *side),
+            _floats(name, _BATCH, 1, channels, *side),
             _floats(name, _BATCH, grid * grid, channels * patch * patch),
         ]
         return found
 
     def _videos(self, name: str) -> list[Inputs]:
         frames = self._size("num_frames", "frames_per_clip", "frames", default=_FRAMES)
-        return [_floats(name, _BATCH, frames, self._channels, self._side, self._side)]
+        return [_floats(name, _BATCH, frames, self._channels, *self._side)]
 
     def _audio(self, name: str) -> list[Inputs]:
         mel = self._mel
@@ -224,6 +226,16 @@ class _Shapes:
             _floats(name, _BATCH, self._width, _LENGTH),
             _floats(name, _BATCH, self._width),
         ]
+
+    def _sides(self, *names: str, default: int) -> tuple[int, int]:
+        """Height and width of an image, of which a configuration gives one or both."""
+        for config in self._configs:
+            for name in names:
+                value = getattr(config, name, None)
+                if isinstance(value, (list, tuple)) and len(value) == 2:
+                    return int(value[0]), int(value[1])
+        side = self._size(*names, default=default)
+        return side, side
 
     def _size(self, *names: str, default: int) -> int:
         """The first of these fields in the configuration, else in one within it."""

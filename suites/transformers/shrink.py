@@ -20,6 +20,8 @@ _MOST_LAYERS = 6
 _POSITIONS = 512
 _EXPERTS = 8
 _FORECAST = 8
+_QUERIES = 16
+_MANY_GROUPS = 128  # one for each channel: a width
 _LAYER_WORDS = frozenset({"layers", "layer", "depth", "depths", "blocks", "nlayers"})
 _WIDTH_WORDS = frozenset(
     [
@@ -28,6 +30,9 @@ _WIDTH_WORDS = frozenset(
         "sizes", "state", "units", "d", "dff",
     ]
 )  # fmt: skip
+_NO_COUNT_WORDS = frozenset(
+    {"size", "dim", "norm", "type", "offset", "period", "interval", "freq", "frequency", "step"}
+)
 _COUNT_WORDS = frozenset({"num", "n", "max", "min"})  # num_channels is no width; num_embeddings neither
 # Sizes of something that is not a vector of features: "patch_size", "chunk_size_feed_forward", "window_size".
 _OTHER_SIZES = frozenset(
@@ -45,19 +50,29 @@ _STAGE = re.compile(r"stage\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strength:
-    """How much is cut: widths are divided by `width`, sides of images by `image`."""
+    """How much is cut: widths are divided by `width`, sides of images by `image`.
+
+    A width is that of a head times the number of heads. One of the two is divided: the number with `fewer_heads`.
+    """
 
     width: int
     image: int
+    fewer_heads: bool = False
 
 
 # Tried in this order: the strongest that builds and runs is taken. A group norm of 32 groups needs 32 channels, for example.
-STRENGTHS = tuple(Strength(width=width, image=image) for image in (4, 1) for width in (16, 8, 4, 2, 64))
+# Some architectures cut a head into sections of fixed sizes: those need fewer heads, not smaller ones.
+STRENGTHS = tuple(
+    Strength(width=width, image=image, fewer_heads=fewer_heads)
+    for image in (4, 1)
+    for fewer_heads, widths in ((False, (16, 8, 4, 2, 64, 1)), (True, (16, 8, 4)))
+    for width in widths
+)
 
 
 def shrunk(values: Mapping[str, Any], strength: Strength) -> dict[str, Any]:
     """The fields of a configuration (`to_dict()`), made smaller; those of configurations within it too."""
-    return _Shrinking(strength).mapping(values, patch=None)
+    return _Shrinking(strength).mapping(_with_heads(values), patch=None)
 
 
 class _Shrinking:
@@ -121,6 +136,14 @@ class _Shrinking:
             return min(value, VOCABULARY)
         if _counts_layers(name):
             return layers.get(value, min(value, _LAYERS))
+        if words & {"heads", "head"} and "dim" not in words and self._strength.fewer_heads:
+            return max(1, value // self._strength.width)
+        if words & {"head", "headdim"} and self._strength.fewer_heads:
+            return value
+        if words & {"queries", "query"} and "num" in words:
+            return min(value, _QUERIES)
+        if "groups" in words and value >= _MANY_GROUPS:
+            return self._width(value)
         if words & {"position", "positions"}:
             return min(value, _POSITIONS)
         if words & {"experts", "expert"} and not words & {"size", "dim", "hidden"}:
@@ -191,9 +214,21 @@ def _with_fewer_stages(small: dict[str, Any], values: Mapping[str, Any], layers:
     return small
 
 
+def _with_heads(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fields, with the width of a head and the number of heads of keys where they are None, as in most architectures."""
+    found = {key: _with_heads(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+    heads, hidden = found.get("num_attention_heads"), found.get("hidden_size")
+    if isinstance(heads, int) and heads > 0:
+        if "num_key_value_heads" in found and found["num_key_value_heads"] is None:
+            found["num_key_value_heads"] = heads
+        if "head_dim" in found and found["head_dim"] is None and isinstance(hidden, int):
+            found["head_dim"] = hidden // heads
+    return found
+
+
 def _counts_layers(name: str) -> bool:
     words = frozenset(name.lower().split("_"))
-    return bool(words & _LAYER_WORDS) and not words & {"size", "dim", "norm", "type"}
+    return bool(words & _LAYER_WORDS) and not words & _NO_COUNT_WORDS
 
 
 def _are_integers(values: Sequence[Any]) -> bool:
@@ -202,7 +237,9 @@ def _are_integers(values: Sequence[Any]) -> bool:
 
 def _fewer_indices(values: Sequence[int], layers: Mapping[int, int]) -> list[int]:
     """Indices of layers as those of fewer layers: evenly spread, and as many as there are."""
-    most = max(values, default=0)
+    if not values:
+        return []
+    most = max(values)
     fitting = [old for old in layers if most <= old]
     if not fitting or min(values) < 0:
         return list(values)
