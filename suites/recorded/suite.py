@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from oracle.errors import UsageError
-from oracle.program import Program
+from oracle.program import Call, Program
 from oracle.recording import RecordedCall, find_overload, read_recording
 from suites.base import Selection, SuiteProgram
 from suites.recorded import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
@@ -21,7 +21,10 @@ import torch
 def program(*args, **kwargs):
     return torch.ops.{op}(*args, **kwargs)
 """
-_MISSING = "raise RuntimeError({why!r})\n"  # becomes a row `model_fail_to_load`
+_NO_SOURCE = """\
+def program():
+    raise RuntimeError({why!r})  # in eager too, so that nothing is compared
+"""
 _CALLS = 2  # each on other values
 
 
@@ -88,5 +91,5 @@ def _program(name: str, call: RecordedCall, *, backward: bool) -> Program:
     if find_overload(call.op) is None:
         why = f"torch {torch.__version__} has no operator {call.op}"
     if why:
-        return Program(name=name, source=_MISSING.format(why=why))
+        return Program(name=name, source=_NO_SOURCE.format(why=why), calls=(Call(args=[]),))
     return Program(name=name, source=_SOURCE.format(op=call.op), calls=(call.to_call(backward=backward),) * _CALLS)

@@ -8,9 +8,12 @@ import sys
 import pytest
 
 from oracle.errors import UsageError
+from oracle.records import Measurements, Record
+from oracle.verdict import Status, Verdict
 from suites.base import Selection
 from suites.registry import load_suite
 from suites.tests.plain_runner import run, same
+from suites.transformers.funnel import funnel, markdown, owners_text, row_of, stop_of
 from suites.transformers.shrink import Strength, shrunk
 
 pytest.importorskip("transformers", reason="the extra torch-oracle[models] is not installed")
@@ -57,6 +60,12 @@ def test_text_images_and_sound_build_run_and_repeat_themselves(group: str) -> No
         assert same(first, run(found.program)), f"{found.program.name} does not repeat itself"
 
 
+def test_an_architecture_that_cannot_be_built_raises_when_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("suites.transformers.build.STRENGTHS", ())
+    (found,) = load_suite("transformers").programs(Selection(directions=("forward",)), "albert")
+    assert run(found.program) == ["CannotBuildError"]
+
+
 def test_an_unknown_architecture_is_a_usage_error() -> None:
     with pytest.raises(UsageError, match="no-such-model"):
         list(load_suite("transformers").programs(Selection(), "no-such-model"))
@@ -68,3 +77,47 @@ def test_without_transformers_the_suite_says_what_to_install(monkeypatch: pytest
 
     with pytest.raises(UsageError, match=r"torch-oracle\[models\]"):
         transformers_module()
+
+
+def _record(
+    status: Status, *, symptom: str = "", traceback: str = "", graphs: int | None = 1, group: str = "bert"
+) -> Record:
+    return Record(
+        run_id="r", case_id=f"transformers/{group}/float32/forward/eval@aot_eager", suite="transformers", group=group,
+        name=f"{group}/float32/forward/eval", subject="aot_eager", dtype="float32", direction="forward", device="cpu",
+        verdict=Verdict(status=status, symptom=symptom), measurements=Measurements(graphs=graphs), traceback=traceback,
+    )  # fmt: skip
+
+
+STOPS = [
+    (_record(Status.PASS), ""),
+    (_record(Status.PASS, graphs=0), "capture"),
+    (_record(Status.MODEL_FAIL_TO_LOAD), "build"),
+    (_record(Status.EAGER_FAIL_TO_RUN), "eager"),
+    (_record(Status.EAGER_FAIL_TO_RUN, symptom="call 0: eager is suites.transformers.build.CannotBuildError"), "build"),
+    (_record(Status.TIMEOUT, symptom="outcome is no end within 60 s in eager, but should be a result"), "eager"),
+    (_record(Status.CRASH, symptom="outcome is a dead process (signal 11) in subject, but should be"), "compile"),
+    (_record(Status.FAIL_TO_RUN, symptom="torch._dynamo.exc.Unsupported in call 0 ('...')"), "capture"),
+    (_record(Status.FAIL_TO_RUN, symptom="torch._dynamo.exc.BackendCompilerFailed in call 0"), "compile"),
+    (_record(Status.FAIL_TO_RUN, symptom="RuntimeError in call 0 ('sizes')"), "run"),
+    (_record(Status.EAGER_TWO_RUNS_DIFFER), "compare"),
+    (_record(Status.FAIL_ACCURACY), "agree"),
+]
+
+
+@pytest.mark.parametrize(("record", "stop"), STOPS)
+def test_every_record_stops_at_one_step(record: Record, stop: str) -> None:
+    assert stop_of(record) == stop
+
+
+def test_the_funnel_counts_who_has_done_each_step_and_the_table_says_why_others_stop() -> None:
+    rows = [row_of(record) for record, _ in STOPS]
+    assert funnel(rows) == {
+        "build": 10, "eager": 8, "capture": 6, "compile": 4, "run": 3, "compare": 2, "agree": 1,
+    }  # fmt: skip
+    text = markdown([row_of(_record(Status.FAIL_ACCURACY, symptom="output[0] is 1, but <2>"))], environment="here")
+    assert "| bert | eval, float32 | fail_accuracy | output[0] is 1, but &lt;2> |" in text
+
+
+def test_an_owner_is_the_folder_that_defines_the_architecture() -> None:
+    assert "transformers/clip_vision_model/* @transformers/clip\n" in owners_text()

@@ -27,14 +27,31 @@ _SEED = 1000
 
 
 class CannotBuildError(Exception):
-    """No shrunk configuration gives a model. The message says why the first one does not."""
+    """No shrunk configuration gives a model. The message says why the first one does not.
+
+    Eager raises it when the model is called, so that the case is not compared, and no finding.
+    """
+
+
+class NotBuilt(nn.Module):
+    """Stands for a model that cannot be built."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__()
+        self.problem = problem
+
+    def forward(self) -> torch.Tensor:
+        raise CannotBuildError(self.problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How to build a model that runs. `problem` is why it does not run, if no inputs were found."""
+    """How to build a model that runs.
 
-    strength: Strength
+    `problem` is why it does not run, if no inputs were found; without a `strength`, why none is built.
+    """
+
+    strength: Strength | None
     inputs: Inputs
     problem: str = ""
 
@@ -42,10 +59,13 @@ class Recipe:
 def build(model_type: str, *, mode: str, dtype: str, device: str) -> nn.Module:
     """A fresh model. `mode`: "eval" (returns what the model returns) or "train" (returns loss and first output).
 
-    Raises CannotBuildError if no shrunk configuration gives a model, UsageError without transformers.
+    If no shrunk configuration gives a model, the module raises CannotBuildError when it is called. Raises UsageError without
+    transformers.
     """
     named = _named(model_type)
     recipe = _recipe(model_type)
+    if recipe.strength is None:
+        return NotBuilt(recipe.problem)
     seed_everything(_SEED)  # finding the recipe has drawn numbers, in the first call only
     model = _model(named, recipe.strength)
     if mode == "train":
@@ -58,11 +78,6 @@ def make_inputs(model_type: str, *, dtype: str, device: str, call: int) -> tuple
     generator = torch.Generator().manual_seed(_SEED + call)
     inputs = _recipe(model_type).inputs
     return (), {name: make_tensor(spec, generator, getattr(torch, dtype)).to(device) for name, spec in inputs.items()}
-
-
-def recipe_of(model_type: str) -> Recipe:
-    """The recipe of an architecture. Raises CannotBuildError."""
-    return _recipe(model_type)
 
 
 def _named(model_type: str) -> Named:
@@ -100,9 +115,7 @@ def _recipe(model_type: str) -> Recipe:
         if _is_alike(why, last):
             break
         last = why
-    if built is None:
-        raise CannotBuildError(f"{named.model_class}: {problem}")
-    return built
+    return built or Recipe(strength=None, inputs={}, problem=f"{named.model_class}: {problem}")
 
 
 def _found_inputs(model: nn.Module) -> tuple[Inputs, str]:

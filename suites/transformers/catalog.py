@@ -63,3 +63,9 @@ def architectures() -> dict[str, Named]:
                 kind="base" if model_type in base else "head",
             )
     return found
+
+
+def family_of(model_type: str) -> str:
+    """The folder of transformers that defines an architecture: "clip" for "clip_vision_model"."""
+    transformers_module()
+    return importlib.import_module("transformers.models.auto.configuration_auto").model_type_to_module_name(model_type)
