@@ -19,6 +19,8 @@ from dataclasses import dataclass
 
 import torch
 
+from oracle.dtypes import ARITHMETIC_FLOATS, COMPLEX, FLOAT8, SIGNED_FLOAT8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceRow:
@@ -67,31 +69,28 @@ _BRAIN = ToleranceRow(
 )  # fmt: skip
 
 
-def _byte(
-    name: str, *, eps: float, smallest_normal: float, tiny: float | None = None, relative_eps: float = 1
-) -> ToleranceRow:
+def _byte(dtype: torch.dtype) -> ToleranceRow:
+    """The row of a float8. torch.finfo has the wrong eps for float8_e5m2fnuz, so the value after 1 is asked."""
+    after_one = torch.ones(1, dtype=dtype, device="cpu").view(torch.uint8) + 1
+    eps = after_one.view(dtype).item() - 1
+    smallest_normal = torch.finfo(dtype).smallest_normal
+    if dtype not in SIGNED_FLOAT8:
+        return ToleranceRow(
+            name=str(dtype).removeprefix("torch."), eps=eps, tiny=0.0, smallest_normal=smallest_normal,
+            relative_eps=0, k=1, rmse=1,
+            reason="a power of two, a scale factor: the neighbour is twice as much, so it is exact",
+        )  # fmt: skip
     return ToleranceRow(
-        name=name, eps=eps, tiny=smallest_normal * eps if tiny is None else tiny, smallest_normal=smallest_normal,
-        relative_eps=relative_eps, k=2 if relative_eps else 1, rmse=1.5 if relative_eps else 1,
-        reason="the neighbouring value: a float8 is made by one conversion, and only a tie can round either way"
-        if relative_eps
-        else "a power of two, a scale factor: the neighbour is twice as much, so it is exact",
+        name=str(dtype).removeprefix("torch."), eps=eps, tiny=smallest_normal * eps, smallest_normal=smallest_normal,
+        relative_eps=1, k=2, rmse=1.5,
+        reason="the neighbouring value: a float8 is made by one conversion, and only a tie can round either way",
     )  # fmt: skip
 
 
+_ROWS = {row.name: row for row in (_DOUBLE, _SINGLE, _HALF, _BRAIN)}
 TABLE: dict[torch.dtype, ToleranceRow] = {
-    torch.float64: _DOUBLE,
-    torch.complex128: _DOUBLE,
-    torch.float32: _SINGLE,
-    torch.complex64: _SINGLE,
-    torch.float16: _HALF,
-    torch.complex32: _HALF,
-    torch.bfloat16: _BRAIN,
-    torch.float8_e4m3fn: _byte("float8_e4m3fn", eps=2.0**-3, smallest_normal=2.0**-6),
-    torch.float8_e4m3fnuz: _byte("float8_e4m3fnuz", eps=2.0**-3, smallest_normal=2.0**-7),
-    torch.float8_e5m2: _byte("float8_e5m2", eps=2.0**-2, smallest_normal=2.0**-14),
-    torch.float8_e5m2fnuz: _byte("float8_e5m2fnuz", eps=2.0**-2, smallest_normal=2.0**-15),
-    torch.float8_e8m0fnu: _byte("float8_e8m0fnu", eps=1.0, smallest_normal=2.0**-127, tiny=0.0, relative_eps=0),
+    **{dtype: _ROWS[str(dtype.to_real()).removeprefix("torch.")] for dtype in ARITHMETIC_FLOATS | COMPLEX},
+    **{dtype: _byte(dtype) for dtype in FLOAT8},
 }
 
 PYTHON_NUMBER = _SINGLE
