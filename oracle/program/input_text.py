@@ -26,10 +26,9 @@ from typing import Any
 from oracle.errors import UsageError
 from oracle.program import Call
 
-_SHORT = {
-    "f16": "float16", "f32": "float32", "f64": "float64", "bf16": "bfloat16", "c64": "complex64", "c128": "complex128",
-    "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "u8": "uint8",
-}  # fmt: skip
+_BITS = {"float": (16, 32, 64), "bfloat": (16,), "complex": (64, 128), "int": (8, 16, 32, 64), "uint": (8,)}
+_LETTERS = {"float": "f", "bfloat": "bf", "complex": "c", "int": "i", "uint": "u"}
+_SHORT = {f"{_LETTERS[kind]}{bits}": f"{kind}{bits}" for kind, sizes in _BITS.items() for bits in sizes}
 DTYPES: Mapping[str, str] = {**_SHORT, **{name: name for name in (*_SHORT.values(), "bool")}}
 _NO_DIMENSION = re.compile(r"(?<=\w)\[\s*\]")  # not Python's syntax
 _BELOW = 10  # integers are drawn below this number if no limit is given

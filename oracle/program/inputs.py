@@ -86,7 +86,6 @@ _COMPRESSED_FIELDS = frozenset(
         "values",
     ]
 )
-_QUANTISED_STORAGE = {torch.quint8: torch.uint8, torch.qint8: torch.int8, torch.qint32: torch.int32}
 
 
 def decode(tree: JsonTree, *, seed: int, device: str = "cpu", root: str = "") -> Any:
@@ -302,10 +301,11 @@ class _Decoder:
 
     def _quantised(self, spec: Mapping[str, Any], path: str) -> torch.Tensor:
         dtype, quantizer = named(torch.dtype, spec.get("dtype"), path), spec["quantizer"]
-        if dtype not in _QUANTISED_STORAGE:
+        stored = str(dtype).removeprefix("torch.q")  # quint8 is stored as uint8
+        if not isinstance(getattr(torch, stored, None), torch.dtype):
             raise bad_input(path, f"a quantizer for {dtype}", "dtype quint8, qint8 or qint32")
         plain = {name: item for name, item in spec.items() if name not in ("quantizer", "requires_grad", "layout")}
-        plain["dtype"] = str(_QUANTISED_STORAGE[dtype]).removeprefix("torch.")
+        plain["dtype"] = stored
         numbers = self._strided(plain, path)
         try:
             if "axis" in quantizer:

@@ -31,6 +31,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from oracle.dtypes import ARITHMETIC_FLOATS
+
 # Operators that compute sums of elements of an input, or of products of elements of two inputs. No tag says so, and a kernel
 # shows only its own order of additions, while these rules are about other orders.
 LINEAR_SUMS = frozenset(
@@ -63,8 +65,7 @@ OF_ROWS = frozenset(["native_layer_norm", "native_group_norm"])
 BACKWARD_OF_NORMS = frozenset(
     ["native_batch_norm_backward", "native_layer_norm_backward", "native_group_norm_backward"]
 )
-# Dtypes of images, and the dtypes in which batch norm accumulates their statistics.
-_ADDED_UP = {torch.float32: torch.float32, torch.float64: torch.float64, torch.bfloat16: torch.float32}
+_IMAGES = ARITHMETIC_FLOATS - {torch.float16}  # no statistic of float16 images overflows in float32
 MAGNITUDES = frozenset(["abs", "sgn", "hypot"])
 _MAGNITUDE_ROUNDINGS = 64
 _SHRUNK_COORDINATES = 0.25
@@ -128,9 +129,9 @@ def with_open_statistics(func: Any, args: Any, result: Any) -> Any:
     are changed in place.
     """
     images, running = args[0], args[3:5]
-    if images.dtype not in _ADDED_UP or not _is_in_training(func, args) or _is_added_up_in_double(images):
+    if images.dtype not in _IMAGES or not _is_in_training(func, args) or _is_added_up_in_double(images):
         return result
-    wide = images.to(_ADDED_UP[images.dtype])
+    wide = images.to(torch.promote_types(images.dtype, torch.float32))  # in which they are accumulated
     dims = [dim for dim in range(images.dim()) if dim != 1]
     output, mean, deviation, *rest = result
     found = mean.to(wide.dtype) if mean.numel() else wide.sum(dims)
