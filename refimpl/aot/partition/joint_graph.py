@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import SYMBOLIC_TYPES, pytree
+from refimpl._torch import SYMBOLIC_TYPES, OpOverload, has_composite_kernel, pytree
 from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.joint.backward import is_backward_seed, is_tangent
 from refimpl.aot.op_facts import OpFacts, facts_of, viewed_node
@@ -238,13 +238,9 @@ def _owners(
 
 def _may_share(node: torch.fx.Node, source: torch.fx.Node) -> bool:
     """Whether a result may share memory with the tensor it is made from. An op such as reshape copies if it has to."""
-    facts = facts_of(node.target) if node.op == "call_function" else None
-    if facts is None or facts.name not in _VIEW_OR_COPY:
+    if not isinstance(node.target, OpOverload) or not has_composite_kernel(node.target):
         return True
     a, b = node.meta.get("val"), source.meta.get("val")
     if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor):
         return True
     return a.dtype == b.dtype and a.untyped_storage()._cdata == b.untyped_storage()._cdata
-
-
-_VIEW_OR_COPY = frozenset({"aten::reshape", "aten::contiguous", "aten::to", "aten::flatten", "aten::type_as"})

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import OpOverload
 from refimpl.aot.partition.flow_network import INFINITE
 from refimpl.aot.partition.joint_graph import JointGraph
 from refimpl.aot.partition.memory import bytes_of, hint_of
@@ -28,7 +29,6 @@ from refimpl.aot.partition.recomputation import (
 _FLOPS_PER_BYTE = 50.0
 # How often a kernel of kind OTHER reads and writes its memory.
 _PASSES_OF_OTHER = 3.0
-_OPS_WITH_LEADING_BIAS = frozenset({"addmm", "baddbmm", "addmv", "addbmm", "addr"})
 
 
 class RecomputePrices:
@@ -122,7 +122,7 @@ class RecomputePrices:
         """Floating point operations of matrix products, convolutions and attention; of other ops in proportion to bytes."""
         node, name = self._joint.nodes[number], self._name(number)
         values = [a.meta.get("val") if isinstance(a, torch.fx.Node) else None for a in node.args]
-        if name in _OPS_WITH_LEADING_BIAS:
+        if _begins_with_bias(node.target):
             values = values[1:]
         out = self._joint.value_of(number)
         first, second = (*values, None, None)[:2]
@@ -142,3 +142,9 @@ def _count(tensor: torch.Tensor) -> float:
     for size in tensor.shape:
         count *= hint_of(size)
     return count
+
+
+def _begins_with_bias(target: Any) -> bool:
+    """Whether an op adds a product, scaled by `alpha`, to its first argument, scaled by `beta`, as addmm does."""
+    arguments = target._schema.arguments if isinstance(target, OpOverload) else ()
+    return {"alpha", "beta"} <= {argument.name for argument in arguments}
