@@ -37,6 +37,7 @@ from refimpl.capture.values import (
     TensorValue,
     Value,
 )
+from refimpl.capture.values.array import IN_PLACE_NAMES
 from refimpl.capture.values.hashing import CONSTANT_TYPES
 from refimpl.capture.values.value import UserRaise
 from refimpl.functionalize.geometry import has_symbols, is_row_major
@@ -46,23 +47,7 @@ from refimpl.trace.internal_overlap import has_internal_overlap, updates_overlap
 from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item
 
-_BINARY_NAMES = (
-    "add",
-    "and",
-    "floordiv",
-    "lshift",
-    "matmul",
-    "mod",
-    "mul",
-    "or",
-    "pow",
-    "rshift",
-    "sub",
-    "truediv",
-    "xor",
-)
-_IN_PLACE_NAMES = frozenset(f"i{name}" for name in _BINARY_NAMES)
-_IN_PLACE_OPERATORS = frozenset(id(value) for name, value in vars(operator).items() if name in _IN_PLACE_NAMES)
+_IN_PLACE_OPERATORS = frozenset(id(value) for name, value in vars(operator).items() if name in IN_PLACE_NAMES)
 # Parts of the names of functions that write to an argument or to the generator, although their schema does not say so.
 _MORE_THAN_THEIR_VALUE = (
     "batch_norm", "instance_norm", "embedding", "drop", "rand", "rrelu", "bernoulli", "normal", "multinomial", "poisson",

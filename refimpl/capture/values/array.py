@@ -43,9 +43,10 @@ _METHODS_LEFT_OUT = frozenset(
 _ARITHMETIC = (
     operator.add, operator.sub, operator.mul, operator.truediv, operator.iadd, operator.isub, operator.imul, operator.itruediv,
 )  # fmt: skip
-_IN_PLACE = frozenset(f"i{name}" for name in (
-    "add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "lshift", "rshift", "and", "or", "xor",
-))  # fmt: skip
+# `iadd` and the like, but not `iconcat`.
+IN_PLACE_NAMES = frozenset(
+    name[2:-2] for name in dir(operator) if name.startswith("__i") and f"__{name[3:-2]}__" in dir(operator)
+) - {"iconcat"}
 
 
 class ArrayValue(Value):
@@ -192,12 +193,12 @@ def numpy_node(
             expected = function(*stand_ins, **named_stand_ins)
     except Exception as error:
         raise GraphBreak("op_raises_on_fake", what=f"numpy.{what}", error=type(error).__name__) from error
-    if what in _IN_PLACE or what == "setitem":
+    if what in IN_PLACE_NAMES or what == "setitem":
         _will_write_array(domain, seen[0])
     result = domain.state.operator(
         target, [*map(_for_node, seen)], {name: _for_node(arg) for name, arg in named.items()}
     )
-    if what in _IN_PLACE:
+    if what in IN_PLACE_NAMES:
         return seen[0] if expected is stand_ins[0] else unsupported(f"numpy.{what}", seen[0])
     pairs = [*zip(stand_ins, seen, strict=True), *zip(named_stand_ins.values(), named.values(), strict=True)]
     return _numpy_result(domain, what, expected, result, pairs)
