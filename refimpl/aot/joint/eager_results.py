@@ -62,16 +62,12 @@ _ATTENTION = (_FUNCTIONAL_ATTENTION, torch.nn.functional.multi_head_attention_fo
 _TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
 _STFT = (torch.stft, torch.Tensor.stft)
 _CENTER = 5  # position of the argument `center`
+_LOSSES = ("multi_margin_loss", "multilabel_margin_loss", "multilabel_margin_loss_forward")
 _OPERATORS = frozenset(
     {  # their Python kernels read labels after the end marker, and give gradients other strides
-        torch.nn.functional.multi_margin_loss,
-        torch.nn.functional.multilabel_margin_loss,
-        torch.ops.aten.multi_margin_loss,
-        torch.ops.aten.multi_margin_loss.default,
-        torch.ops.aten.multilabel_margin_loss,
-        torch.ops.aten.multilabel_margin_loss.default,
-        torch.ops.aten.multilabel_margin_loss_forward,
-        torch.ops.aten.multilabel_margin_loss_forward.default,
+        *(getattr(torch.nn.functional, name) for name in _LOSSES if hasattr(torch.nn.functional, name)),
+        *(getattr(torch.ops.aten, name) for name in _LOSSES),
+        *(getattr(torch.ops.aten, name).default for name in _LOSSES),
         *INTERPOLATIONS,
     }
 )

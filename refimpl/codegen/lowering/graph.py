@@ -59,7 +59,9 @@ CHEAP = 2
 AFFORDABLE = 12
 # Operators that copy the whole memory of their argument, gaps and offset included.
 COPIES_OF_MEMORY = [
-    getattr(torch.ops.aten, f"{view}_scatter") for view in ("diagonal", "select", "slice", "as_strided")
+    getattr(torch.ops.aten, name)
+    for name in dir(torch)
+    if name.endswith("_scatter") and hasattr(torch.ops.aten, name.removesuffix("_scatter"))
 ]
 
 
