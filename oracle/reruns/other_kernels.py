@@ -35,33 +35,7 @@ _NEEDS_ITS_STRIDES = frozenset(["aten::_unsafe_view"])  # a view, although its s
 _UNDECLARED_WRITES = {
     "aten::native_batch_norm": (3, 4)
 }  # positions of mutated arguments that the schema does not declare
-# Elementwise operators without the tag `pointwise`. Their schemas and shapes do not tell them from operators such as
-# `_softmax_backward_data`, which reduce.
-_ELEMENTWISE = {"aten::hardswish", "aten::_prelu_kernel"} | {
-    f"aten::{name}_backward"
-    for name in (
-        "_prelu_kernel",
-        "binary_cross_entropy",
-        "elu",
-        "hardshrink",
-        "hardsigmoid",
-        "hardswish",
-        "hardtanh",
-        "huber_loss",
-        "leaky_relu",
-        "log_sigmoid",
-        "mish",
-        "mse_loss",
-        "smooth_l1_loss",
-        "softplus",
-        "softshrink",
-    )
-}
-
 _WHOLE_VECTORS = 128  # a multiple of the elements that a vector loop takes at once, at most two vectors of 64 bytes
-
-# Foreach operators that are not elementwise.
-_NOT_ELEMENTWISE = {f"aten::_foreach_{name}" for name in ("max", "mm", "norm", "powsum")}
 
 
 class StridedOperands(TorchDispatchMode):
@@ -218,11 +192,91 @@ def _is_elementwise(func: Any) -> bool:
     if schema is None or torch.Tag.nondeterministic_seeded in func.tags:
         return False
     if _is_of_lists(func):
-        return schema.name.removesuffix("_") not in _NOT_ELEMENTWISE
+        return _is_elementwise(_of_one_tensor(func))
     functional = func if _is_functional(func) else _without_writes(func)
-    return functional is not None and (
-        torch.Tag.pointwise in functional.tags or functional._schema.name in _ELEMENTWISE
-    )
+    return functional is not None and (torch.Tag.pointwise in functional.tags or _computes_by_element(functional))
+
+
+# Not all elementwise operators have the tag `pointwise`: the gradients of most activations and losses do not. Their schemas and
+# shapes do not tell them from operators such as `_softmax_backward_data`, which reduce. So the kernel is asked.
+
+_TRIED = (1, 2, 8)  # shape of the operands; `squeeze_copy` shows that it is not elementwise
+_STEP = 0.125
+
+
+def _computes_by_element(func: Any) -> bool:
+    """Whether each element of each result is the same function of the operands' elements at its place, and no copy of one.
+
+    The kernel runs on numbers from -1 to 1, without and with a reduction if it has that argument. Operators with other
+    integers, which may be dimensions, and with lists are not asked: they are not elementwise.
+    """
+    if is_composite(func) or not func._schema.returns or any(str(one.type) != "Tensor" for one in func._schema.returns):
+        return False
+    try:
+        with torch.no_grad():
+            return all(_is_by_element(func, reduction) for reduction in (0, 1))
+    except (RuntimeError, TypeError, ValueError, IndexError):
+        return False
+
+
+def _is_by_element(func: Any, reduction: int) -> bool:
+    given = []
+    for argument in func._schema.arguments:
+        kind = str(argument.type)
+        if kind == "Tensor":
+            given.append(_numbers(len(given)))
+        elif argument.name == "reduction":
+            given.append(reduction)
+        elif kind in ("int", "SymInt", "List[int]", "List[SymInt]"):
+            return False
+        elif argument.has_default_value():
+            break
+        elif kind in ("float", "number", "bool"):
+            given.append(False if kind == "bool" else 0.25 * len(given))  # different numbers, as bounds must be
+        else:
+            return False
+    operands = [at for at, value in enumerate(given) if isinstance(value, torch.Tensor)]
+
+    def results(*values: Any) -> list[torch.Tensor]:
+        return _tensors(func(*values))
+
+    first = results(*given)
+    mirrored = results(*(value.flip(2) if isinstance(value, torch.Tensor) else value for value in given))
+    if not all(one.shape == _TRIED and one.dtype is torch.float32 for one in first):
+        return False
+    if any(torch.equal(one, given[at]) for one in first for at in operands):
+        return False
+    if not all(torch.equal(one.flip(2), other) for one, other in zip(first, mirrored, strict=True)):
+        return False
+    changes = False
+    for at in operands:
+        for place in range(given[at].numel()):
+            moved = given[at].clone()
+            moved.view(-1)[place] += _STEP
+            for one, other in zip(first, results(*given[:at], moved, *given[at + 1 :]), strict=True):
+                changed = (one != other).flatten().nonzero().flatten().tolist()
+                if changed not in ([], [place]):
+                    return False
+                changes = changes or bool(changed)
+    return changes
+
+
+def _numbers(seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(_TRIED, generator=generator, dtype=torch.float32, device="cpu") * 2 - 1
+
+
+def _of_one_tensor(func: Any) -> Any:
+    """The operator that a foreach operator applies to each tensor; None if there is none that takes its arguments."""
+    name = func._schema.name.removeprefix("aten::_foreach_").removesuffix("_")
+    packet = getattr(torch.ops.aten, name, None)
+    count = sum(not argument.is_out for argument in func._schema.arguments)
+    for overload in () if packet is None else packet.overloads():
+        found = getattr(packet, overload)
+        least = sum(not argument.has_default_value() for argument in found._schema.arguments)
+        if _is_functional(found) and least <= count <= len(found._schema.arguments):
+            return found
+    return None
 
 
 def _without_writes(func: Any) -> Any:
