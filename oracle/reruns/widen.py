@@ -19,11 +19,13 @@ Limits, which `Widened.meaning_changed` reports or which the caller must conside
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import torch
+from torch._ops import OpOverloadPacket
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -274,7 +276,7 @@ class Widened(TorchFunctionMode):
         return value.to(self.rounded).to(value.dtype)
 
     def _note_epsilons(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if name in _RANDOM_BY_DTYPE_ON_CUDA and args and isinstance(args[0], torch.Tensor) and args[0].is_cuda:
+        if args and isinstance(args[0], torch.Tensor) and args[0].is_cuda and _may_draw_by_dtype_on_cuda(name):
             self._note(f"{name} on CUDA may draw numbers that depend on the dtype")
         elif name in _EPSILON_BY_DEFAULT and kwargs.get("eps", args[3] if len(args) > 3 else None) is None:
             self._supply_epsilon(kwargs)
@@ -389,25 +391,20 @@ _RANDOM_LIKE = frozenset(
         "kaiming_normal_",
     }
 )
-# CPU kernels draw the same numbers for all dtypes; CUDA kernels do not.
-_RANDOM_BY_DTYPE_ON_CUDA = frozenset(
-    {
-        "dropout",
-        "dropout_",
-        "alpha_dropout",
-        "feature_alpha_dropout",
-        "feature_dropout",
-        "native_dropout",
-        "bernoulli_",
-        "multinomial",
-        "poisson",
-        "binomial",
-        "rrelu",
-        "rrelu_",
-        "gumbel_softmax",
-        "scaled_dot_product_attention",
-    }
-)
+
+
+@functools.cache
+def _may_draw_by_dtype_on_cuda(name: str) -> bool:
+    """Whether a torch function draws random numbers, in another way than those of `_RANDOM_LIKE`.
+
+    CPU kernels draw the same numbers for all dtypes; CUDA kernels do not.
+    """
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = [getattr(packet, one) for one in packet.overloads()] if isinstance(packet, OpOverloadPacket) else []
+    is_random = any(torch.Tag.nondeterministic_seeded in overload.tags for overload in overloads)
+    return (is_random and name not in _RANDOM_LIKE) or name == "gumbel_softmax"  # which is written in Python
+
+
 _MEANS_ITS_DTYPE = {
     "element_size": "bytes per element",
     "storage": "the bytes of the storage",
