@@ -37,14 +37,6 @@ from refimpl.trace.layouts.views import expanded_strides, viewed_strides
 from refimpl.trace.size_checks import check_sizes, is_known
 from refimpl.trace.tracker import TrackerState
 
-# Never cached, because these ops read or change the storage itself, which a signature does not describe. No schema or tag tells
-# them from other views and copies. In-place ones (set_, resize_) have the tag inplace_view, and are not listed.
-_STORAGE_OPS = frozenset(
-    [
-        *("as_strided", "as_strided_copy", "as_strided_scatter", "_reinterpret_tensor"),
-        *("resize", "_resize_output_", "set", "lift", "lift_fresh", "lift_fresh_copy"),
-    ]
-)
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
 _NAMESPACES = ("aten", "prims")  # fake kernels of custom ops may do anything
 _NATIVE_DROPOUT = torch.ops.aten.native_dropout.default
@@ -331,7 +323,7 @@ class FakeKernelsState:
             known = self._repeatable[func] = (
                 isinstance(func, OpOverload)
                 and func.namespace in _NAMESPACES
-                and func.overloadpacket.__name__ not in _STORAGE_OPS
+                and not _is_about_storage(func)
                 and not any(tag in func.tags for tag in _UNREPEATABLE_TAGS)
             )
         return known
@@ -480,3 +472,20 @@ def _recipe(result: Any, tensors: Sequence[torch.Tensor]) -> Any:
         is_conj=result.is_conj(),
         is_neg=result.is_neg(),
     )
+
+
+def _is_about_storage(func: OpOverload) -> bool:
+    """Whether an op reads or changes the storage itself, which a signature does not describe.
+
+    It takes an offset into it (as_strided), its in-place form is an in-place view that no view op computes (set, resize), or it
+    may keep the argument's storage (lift).
+    """
+    name = func.overloadpacket.__name__
+    if any("storage_offset" in argument.name or "increment" in argument.name for argument in func._schema.arguments):
+        return True
+    in_place = getattr(torch.ops.aten, f"{name}_", None)
+    tags = [] if in_place is None else [getattr(in_place, overload).tags for overload in in_place.overloads()]
+    is_view = any(
+        returned.alias_info is not None and not returned.alias_info.is_write for returned in func._schema.returns
+    )
+    return name.startswith(("lift", "_resize")) or (not is_view and any(torch.Tag.inplace_view in one for one in tags))
