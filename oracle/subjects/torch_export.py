@@ -30,6 +30,7 @@ from torch.export import graph_signature as torch_signature
 from torch.export.exported_program import ModuleCallEntry, ModuleCallSignature
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.fx.node import map_arg
+from torch.types import py_sym_types
 from torch.utils import _pytree as pytree
 from torch.utils._sympy import functions as torch_functions
 from torch.utils._sympy.numbers import int_oo
@@ -60,7 +61,6 @@ _REGIONS: Mapping[str, Any] = MappingProxyType(
     {"wrap_with_set_grad_enabled": wrap_with_set_grad_enabled, "wrap_with_autocast": wrap_with_autocast}
 )
 _META_LEFT_OUT = ("val", "tensor_meta", "unbacked_bindings")  # created again, or made of the other ShapeEnv's symbols
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 
 class NotConvertible(UsageError):
@@ -176,7 +176,7 @@ class _Conversion:
 
     def number(self, old: Any) -> Any:
         """The converted symbolic number; a plain number is returned as it is."""
-        if not isinstance(old, _SYMBOLIC):
+        if not isinstance(old, py_sym_types):
             return old
         expr = self.expression(old.node.expr)
         if not expr.free_symbols:

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import torch
+from torch.types import py_sym_types
 from torch.utils import _pytree as pytree
 
 from oracle.program.clone import clone_tree
@@ -54,7 +55,7 @@ CONSTANTS = (
     torch.finfo,
     torch.iinfo,
 )
-_FROM_GRAPH = (torch.Tensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+_FROM_GRAPH = (torch.Tensor, *py_sym_types)
 
 
 class FlatTrace(Protocol):

@@ -206,8 +206,8 @@ def is_rng_state_getter_or_setter(value: Any) -> bool:
 
 
 _RNG_STATE = (
-    torch.get_rng_state, torch.set_rng_state, torch.random.get_rng_state, torch.random.set_rng_state,
-    torch.cuda.get_rng_state, torch.cuda.set_rng_state, torch.Generator.get_state, torch.Generator.set_state,
+    *(getattr(module, f"{verb}_rng_state") for module in (torch, torch.random, torch.cuda) for verb in ("get", "set")),
+    torch.Generator.get_state, torch.Generator.set_state,
 )  # fmt: skip
 
 
