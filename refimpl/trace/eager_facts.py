@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, OpOverload, below_autograd, without_dispatch
+from refimpl._torch import FakeTensor, OpOverload, below_autograd, has_composite_kernel, without_dispatch
 from refimpl.trace.layouts.trial_operands import TrialOperands, filled, hints, reach, smaller_sizes
 
 aten = torch.ops.aten
@@ -110,6 +110,28 @@ def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple
     if any(hints(known) != hints(fake.stride()) for known, fake in zip(strides, results, strict=True)):
         _guard_orders(tensors)
     return strides
+
+
+def returned_operand(func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
+    """The operand that a composite kernel returns itself, as `contiguous` does; None if it does not, or if it is not run.
+
+    It is run if the operator mutates nothing and has one tensor result, on trial operands as in `result_strides`.
+    """
+    if not isinstance(func, OpOverload) or func._schema.is_mutable or not has_composite_kernel(func):
+        return None
+    given = _leaves((*args, *kwargs.values()))
+    tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
+    if not tensors or not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in given):
+        return None
+    if not all(map(_is_dense, tensors)) or not _may_run(func, tensors):
+        return None
+    trial_operands = _trial_operands(func, args, kwargs, given, tensors)
+    if trial_operands is None:
+        return None
+    made = _Made(trial_operands, 0, None)
+    called = _with(func, args, kwargs, made)
+    found = [key for key, operand in made.tensors.items() if called is not None and called[0] is operand]
+    return next((tensor for tensor in tensors if id(tensor) in found), None)
 
 
 # Zeros of zeros.

@@ -6,7 +6,6 @@ Differs: a size is read from any available tensor that has it; only else it is c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -17,11 +16,9 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.graph_signature import ConstantArgument
 from refimpl.export.unflattening.calls import Call
 from refimpl.export.unflattening.flow import owners
+from refimpl.trace.eager_facts import returned_operand
 
 _READS_DATA = ("item", "_local_scalar_dense")
-# Operators that may return their argument itself.
-_MAY_RETURN_ARGUMENT = ("aten::to", "aten::contiguous", "aten::type_as", "aten::dropout", "aten::feature_dropout",
-                  "aten::alpha_dropout", "aten::resolve_conj", "aten::resolve_neg", "aten::positive")  # fmt: skip
 
 
 class Closing:
@@ -236,23 +233,15 @@ def _returned_argument(node: fx.Node) -> fx.Node | None:
             if sets is not None and arg.alias_info is not None and arg.alias_info.before_set == sets:
                 found = _argument(node, index, None)
                 return found if isinstance(found, fx.Node) else None
-    if schema is None or schema.name not in _MAY_RETURN_ARGUMENT or not node.all_input_nodes:
+    value = node.meta.get("val")
+    if not isinstance(value, torch.Tensor):
         return None
-    given = node.all_input_nodes[0]
-    value, source = node.meta.get("val"), given.meta.get("val")
-    if not isinstance(value, torch.Tensor) or not isinstance(source, torch.Tensor):
+    values: dict[fx.Node, Any] = {operand: operand.meta.get("val") for operand in node.all_input_nodes}
+    args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+    source = returned_operand(node.target, args, kwargs)
+    if source is None or source.device != value.device:  # trial operands are on the CPU
         return None
-    is_copy = any(arg.name == "copy" and _argument(node, index, False) for index, arg in enumerate(schema.arguments))
-    is_random = any(arg.name == "train" and _argument(node, index, True) for index, arg in enumerate(schema.arguments))
-    same = (value.dtype, value.device, value.layout) == (source.dtype, source.device, source.layout)
-    same = same and _expressions(value.stride()) == _expressions(source.stride())
-    same = same and value.is_conj() == source.is_conj()
-    return given if same and value.is_neg() == source.is_neg() and not is_copy and not is_random else None
-
-
-def _expressions(sizes: Iterable[Any]) -> list[Any]:
-    """Sizes as expressions, which compare without adding guards."""
-    return [size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes]
+    return next(operand for operand, known in values.items() if known is source)
 
 
 def _argument(node: fx.Node, index: int, default: object) -> object:
