@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from oracle.dtypes import ARITHMETIC_COMPLEX, ARITHMETIC_INTEGERS, COMPLEX, FLOAT8, INTEGERS
 from oracle.errors import InternalError
 from oracle.observe import observe
 from oracle.observe.outcome import Outcome, Raised, Returned
@@ -78,9 +79,12 @@ class _Pickler(pickle.Pickler):
 
 
 # Dtypes without a typed storage class, which plain pickle needs. Which of them exist depends on the version of torch.
-_NEWER_DTYPES = {torch.uint16, torch.uint32, torch.uint64, torch.complex32} | {
-    dtype for name, dtype in vars(torch).items() if name.startswith(("float8_", "float4_"))
-}
+_NEWER_DTYPES = (
+    (INTEGERS - ARITHMETIC_INTEGERS)
+    | (COMPLEX - ARITHMETIC_COMPLEX)
+    | FLOAT8
+    | {dtype for name, dtype in vars(torch).items() if name.startswith("float4_")}
+)
 
 
 def _unpacked_tensor(data: torch.Tensor, dtype: str, shape: tuple[int, ...]) -> torch.Tensor:

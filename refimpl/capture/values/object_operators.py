@@ -28,13 +28,10 @@ _BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "truediv", "//": "floordiv", "%": "mod", "**": "pow", "@": "matmul", "<<": "lshift",
     ">>": "rshift", "&": "and", "|": "or", "^": "xor",
 }  # fmt: skip
+# Sign -> stems of the method of the left operand and of the right one: `x < y` is `y > x`.
 _COMPARED = {
-    "<": ("lt", "gt"),
-    "<=": ("le", "ge"),
-    ">": ("gt", "lt"),
-    ">=": ("ge", "le"),
-    "==": ("eq", "eq"),
-    "!=": ("ne", "ne"),
+    sign: (stem, stem.translate(str.maketrans("lg", "gl")))
+    for sign, stem in {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}.items()
 }
 _OPERATORS = [f"__{name}__" for stem in _BINARY.values() for name in (stem, f"r{stem}", f"i{stem}")] + [
     f"__{name}__" for pair in _COMPARED.values() for name in pair
