@@ -12,6 +12,7 @@ exact inputs never flips. Running an operator's kernel shows whether it rounds, 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,6 @@ from oracle.dtypes import ARITHMETIC_COMPLEX, ARITHMETIC_FLOATS, SIGNED_FLOAT8
 from oracle.reruns.composite import call_parts, is_composite
 from oracle.reruns.kernel_facts import KernelFacts, facts_of, is_plain_float, own_errors
 from oracle.reruns.overflows import (
-    BACKWARD_OF_NORMS,
     LINEAR_SUMS,
     MAGNITUDES,
     OF_ROWS,
@@ -40,6 +40,7 @@ _MOVABLE = ARITHMETIC_FLOATS | ARITHMETIC_COMPLEX | SIGNED_FLOAT8
 # Documented as a - a.div(b, rounding_mode="floor") * b: eager is exact, but a result by the formula is off by one rounding of
 # `a`, however small it is. Only the result is perturbed, by that much, since perturbed inputs would change it by a whole `b`.
 _ROUNDED_AS_FIRST_INPUT = frozenset(["remainder"])
+_BACKWARD_OF_NORM = re.compile("native_[a-z]+_norm_backward")  # of batches, layers and groups
 # With p=inf it is exact, and must stay so: its backward looks for the difference that is equal to the distance.
 _DISTANCE = "_cdist_forward"
 _MADE_UNINITIALIZED = ("empty", "new_empty")  # prefixes of operators that return uninitialized memory
@@ -485,7 +486,7 @@ def _classify(func: Any) -> _OpKind:
         is_linear_sum=is_aten and name in LINEAR_SUMS and not written,
         is_magnitude=is_aten and name in MAGNITUDES and not written,
         is_of_rows=is_aten and name in OF_ROWS and not written,
-        is_backward_of_norm=is_aten and name in BACKWARD_OF_NORMS and not written,
+        is_backward_of_norm=is_aten and _BACKWARD_OF_NORM.fullmatch(name) is not None and not written,
         written=tuple(written),
         returns_written=bool(schema.returns) and all(result.alias_info is not None for result in schema.returns),
     )

@@ -62,9 +62,6 @@ _SUMS_OF_PRODUCTS = {
 }
 _ROWS = (torch.float32, torch.bfloat16)  # input dtypes whose differences may overflow in a norm's float32
 OF_ROWS = frozenset(["native_layer_norm", "native_group_norm"])
-BACKWARD_OF_NORMS = frozenset(
-    ["native_batch_norm_backward", "native_layer_norm_backward", "native_group_norm_backward"]
-)
 _IMAGES = ARITHMETIC_FLOATS - {torch.float16}  # no statistic of float16 images overflows in float32
 MAGNITUDES = frozenset(["abs", "sgn", "hypot"])
 _MAGNITUDE_ROUNDINGS = 64
