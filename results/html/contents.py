@@ -301,37 +301,47 @@ def columns_of(contents: Contents) -> dict[str, Any]:
         "base_compile_cold_s": number_column(
             row.base.measurements.compile_cold_s if row.base else None for row in rows
         ),
-        "groups": [
-            {
-                "what": one_line(group.finding.what),
-                "suite": one_line(group.finding.suite),
-                "status": group.finding.status,
-                "kind": _cut(one_line(group.finding.kind), _SYMPTOM_LENGTH),
-                "severity": group.finding.severity.value if group.finding.severity else "",
-                "subjects": [one_line(subject) for subject in group.finding.subjects],
-                "example": one_line(group.finding.example),
-                "symptom": _cut(one_line(group.finding.symptom), _SYMPTOM_LENGTH),
-                "cases": group.finding.cases,
-                "carried": carried[group.number],
-                "new": group.new,
-            }
-            for group in contents.groups[:_GROUPS_CARRIED]
-        ],
+        "groups": _group_columns(contents, carried),
         "groups_left": max(0, len(contents.groups) - _GROUPS_CARRIED),
-        "runs": [
-            {
-                "run_id": one_line(run.run_id),
-                "started_at": one_line(run.started_at),
-                "state": run.state,
-                "torch": one_line(_torch_of(run)),
-                **contents.history.counts(i),
-                "speedup": _median(contents.history.speedup[i]),
-                "compile_cold_s": _median(contents.history.compile_cold_s[i]),
-            }
-            for i, run in enumerate(contents.history.runs)
-        ],
+        "runs": _run_columns(contents.history),
         "issues": _issues({record.verdict.issue for record in records if record.verdict.issue}),
     }
+
+
+def _group_columns(contents: Contents, carried: Mapping[int, int]) -> list[dict[str, Any]]:
+    """The first groups of findings. `carried`: how many cases of the table belong to each, by its number."""
+    return [
+        {
+            "what": one_line(group.finding.what),
+            "suite": one_line(group.finding.suite),
+            "status": group.finding.status,
+            "kind": _cut(one_line(group.finding.kind), _SYMPTOM_LENGTH),
+            "severity": group.finding.severity.value if group.finding.severity else "",
+            "subjects": [one_line(subject) for subject in group.finding.subjects],
+            "example": one_line(group.finding.example),
+            "symptom": _cut(one_line(group.finding.symptom), _SYMPTOM_LENGTH),
+            "cases": group.finding.cases,
+            "carried": carried[group.number],
+            "new": group.new,
+        }
+        for group in contents.groups[:_GROUPS_CARRIED]
+    ]
+
+
+def _run_columns(history: History) -> list[dict[str, Any]]:
+    """The runs of the history, with their counts of statuses and medians of speed."""
+    return [
+        {
+            "run_id": one_line(run.run_id),
+            "started_at": one_line(run.started_at),
+            "state": run.state,
+            "torch": one_line(_torch_of(run)),
+            **history.counts(i),
+            "speedup": _median(history.speedup[i]),
+            "compile_cold_s": _median(history.compile_cold_s[i]),
+        }
+        for i, run in enumerate(history.runs)
+    ]
 
 
 def _median(values: np.ndarray) -> float | None:
