@@ -29,93 +29,116 @@ from suites.run import Sweep
 DEFAULT_DB = "torch-oracle.db"
 
 
+# The options of `sweep`.
+_Suite = Annotated[
+    str | None,
+    typer.Option(
+        help="Suites, by comma; 'all': all but transformers and recorded. Default: the default sweep (see above)."
+    ),
+]
+_Subject = Annotated[
+    str | None, typer.Option(help="Subjects, by comma: names, module:function, compile:module:function.")
+]
+_SubjectsFile = Annotated[Path | None, typer.Option(help="TOML file with [subjects.NAME] tables.")]
+_Match = Annotated[list[str] | None, typer.Option(help="Glob on group or program names; repeatable.")]
+_Tag = Annotated[list[str] | None, typer.Option(help="Only programs with this tag; repeatable.")]
+_Dtype = Annotated[str | None, typer.Option(help="Dtypes, by comma.")]
+_Direction = Annotated[str | None, typer.Option(help="forward, backward, or both by comma.")]
+_MaxSamples = Annotated[int | None, typer.Option(help="Largest number of programs per group, dtype and direction.")]
+_Shard = Annotated[str, typer.Option(help="Run part i of n, as i/n.")]
+_Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")]
+_Time = Annotated[
+    str | None,
+    typer.Option(help="Stop after this time (90s, 10m, 1h30m), planning included; --resume continues the run."),
+]
+_CaseTimeout = Annotated[
+    float,
+    typer.Option(
+        help="Seconds for one case, without start-up and without time that other processes take from it. "
+        "A case that exceeds the limit runs again alone, with three times the limit, before it is a finding."
+    ),
+]
+_Memory = Annotated[float, typer.Option(help="Memory limit of one case, in GiB beyond what its worker uses.")]
+_Workers = Annotated[
+    int | None, typer.Option(help="Worker processes, of each slot on a cluster. Default: one per core; 1 with --speed.")
+]
+_Threads = Annotated[int, typer.Option(help="Threads per worker.")]
+_Speed = Annotated[bool, typer.Option("--speed", help="Also measure speed, compile time and memory of passing cases.")]
+_SpeedBudget = Annotated[float, typer.Option(help="Seconds of interleaved timing per case, in all its processes.")]
+_SpeedProcesses = Annotated[
+    int,
+    typer.Option(
+        help="Fresh processes that time each case; 1: only the one that judges it. A verdict on a change needs several."
+    ),
+]
+_Recording = Annotated[
+    Path | None, typer.Option(help="With --suite recorded: the file that `torch-oracle record` wrote.")
+]
+_Rerun = Annotated[
+    int, typer.Option(help="Run each case that fails so many times more, each in a fresh process: is it flaky?")
+]
+_Executor = Annotated[
+    str, typer.Option(help="Where cases run: 'local' or 'ray', the nodes of a ray cluster (docs/scale.md).")
+]
+_RayAddress = Annotated[
+    str | None, typer.Option(help="The cluster, as HOST:PORT. Default: $RAY_ADDRESS, or the one on this machine.")
+]
+_RayResources = Annotated[
+    str | None, typer.Option(help="What one slot takes of a node, such as CPU=4,GPU=0.5. Default: CPU=1.")
+]
+_RaySlots = Annotated[
+    int | None, typer.Option(help="Most slots that this run takes. Default: as many as the nodes hold.")
+]
+_OnHang = Annotated[
+    str | None,
+    typer.Option(
+        help="Command to run after a worker was killed for its time limit, before another starts: to reset a device. "
+        "TORCH_ORACLE_CASE and TORCH_ORACLE_DEVICE tell it the case and the device. No shell reads it."
+    ),
+]
+_OnHangTimeout = Annotated[float, typer.Option(help="Seconds for the command of --on-hang.")]
+_Db = Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")]
+_Resume = Annotated[bool, typer.Option("--resume", help="Continue the stopped run in --db with its own options.")]
+_ShowAll = Annotated[bool, typer.Option("--all", help="Print every row of the tables.")]
+_Known = Annotated[
+    str, typer.Option(help="Known issues, by comma: 'torch' (built in), your own TOML files; or 'none'.")
+]
+_AsJson = Annotated[bool, typer.Option("--json", help="One JSON record per line on stdout, then a summary.")]
+
+
 def sweep(
     ctx: typer.Context,
-    suite: Annotated[
-        str | None,
-        typer.Option(
-            help="Suites, by comma; 'all': all but transformers and recorded. Default: the default sweep (see above)."
-        ),
-    ] = None,
-    subject: Annotated[
-        str | None, typer.Option(help="Subjects, by comma: names, module:function, compile:module:function.")
-    ] = None,
-    subjects_file: Annotated[Path | None, typer.Option(help="TOML file with [subjects.NAME] tables.")] = None,
-    match: Annotated[list[str] | None, typer.Option(help="Glob on group or program names; repeatable.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Only programs with this tag; repeatable.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Dtypes, by comma.")] = None,
-    direction: Annotated[str | None, typer.Option(help="forward, backward, or both by comma.")] = None,
-    max_samples: Annotated[
-        int | None, typer.Option(help="Largest number of programs per group, dtype and direction.")
-    ] = None,
-    recording: Annotated[
-        Path | None, typer.Option(help="With --suite recorded: the file that `torch-oracle record` wrote.")
-    ] = None,
-    shard: Annotated[str, typer.Option(help="Run part i of n, as i/n.")] = "1/1",
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 ...")] = "cpu",
-    time: Annotated[
-        str | None,
-        typer.Option(help="Stop after this time (90s, 10m, 1h30m), planning included; --resume continues the run."),
-    ] = None,
-    case_timeout: Annotated[
-        float,
-        typer.Option(
-            help="Seconds for one case, without start-up and without time that other processes take from it. "
-            "A case that exceeds the limit runs again alone, with three times the limit, before it is a finding."
-        ),
-    ] = 120.0,
-    memory: Annotated[float, typer.Option(help="Memory limit of one case, in GiB beyond what its worker uses.")] = 6.0,
-    workers: Annotated[
-        int | None,
-        typer.Option(help="Worker processes, of each slot on a cluster. Default: one per core; 1 with --speed."),
-    ] = None,
-    threads: Annotated[int, typer.Option(help="Threads per worker.")] = 1,
-    speed: Annotated[
-        bool, typer.Option("--speed", help="Also measure speed, compile time and memory of passing cases.")
-    ] = False,
-    speed_budget: Annotated[
-        float, typer.Option(help="Seconds of interleaved timing per case, in all its processes.")
-    ] = 1.0,
-    speed_processes: Annotated[
-        int,
-        typer.Option(
-            help="Fresh processes that time each case; 1: only the one that judges it. A verdict on a change needs several."
-        ),
-    ] = 3,
-    rerun: Annotated[
-        int, typer.Option(help="Run each case that fails so many times more, each in a fresh process: is it flaky?")
-    ] = 0,
-    executor: Annotated[
-        str, typer.Option(help="Where cases run: 'local' or 'ray', the nodes of a ray cluster (docs/scale.md).")
-    ] = LOCAL,
-    ray_address: Annotated[
-        str | None, typer.Option(help="The cluster, as HOST:PORT. Default: $RAY_ADDRESS, or the one on this machine.")
-    ] = None,
-    ray_resources: Annotated[
-        str | None, typer.Option(help="What one slot takes of a node, such as CPU=4,GPU=0.5. Default: CPU=1.")
-    ] = None,
-    ray_slots: Annotated[
-        int | None, typer.Option(help="Most slots that this run takes. Default: as many as the nodes hold.")
-    ] = None,
-    on_hang: Annotated[
-        str | None,
-        typer.Option(
-            help="Command to run after a worker was killed for its time limit, before another starts: to reset a device. "
-            "TORCH_ORACLE_CASE and TORCH_ORACLE_DEVICE tell it the case and the device. No shell reads it."
-        ),
-    ] = None,
-    on_hang_timeout: Annotated[float, typer.Option(help="Seconds for the command of --on-hang.")] = 60.0,
-    db: Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")] = DEFAULT_DB,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the stopped run in --db with its own options.")
-    ] = False,
-    show_all: Annotated[bool, typer.Option("--all", help="Print every row of the tables.")] = False,
-    known: Annotated[
-        str, typer.Option(help="Known issues, by comma: 'torch' (built in), your own TOML files; or 'none'.")
-    ] = "torch",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON record per line on stdout, then a summary.")
-    ] = False,
+    suite: _Suite = None,
+    subject: _Subject = None,
+    subjects_file: _SubjectsFile = None,
+    match: _Match = None,
+    tag: _Tag = None,
+    dtype: _Dtype = None,
+    direction: _Direction = None,
+    max_samples: _MaxSamples = None,
+    recording: _Recording = None,
+    shard: _Shard = "1/1",
+    device: _Device = "cpu",
+    time: _Time = None,
+    case_timeout: _CaseTimeout = 120.0,
+    memory: _Memory = 6.0,
+    workers: _Workers = None,
+    threads: _Threads = 1,
+    speed: _Speed = False,
+    speed_budget: _SpeedBudget = 1.0,
+    speed_processes: _SpeedProcesses = 3,
+    rerun: _Rerun = 0,
+    executor: _Executor = LOCAL,
+    ray_address: _RayAddress = None,
+    ray_resources: _RayResources = None,
+    ray_slots: _RaySlots = None,
+    on_hang: _OnHang = None,
+    on_hang_timeout: _OnHangTimeout = 60.0,
+    db: _Db = DEFAULT_DB,
+    resume: _Resume = False,
+    show_all: _ShowAll = False,
+    known: _Known = "torch",
+    as_json: _AsJson = False,
 ) -> None:
     """Run suites on subjects and print where they differ from eager, and by how much.
 
@@ -137,14 +160,7 @@ def sweep(
     with ExitStack() as stack:
         if resume:
             _refuse_beside_resume(ctx)
-            store = stack.enter_context(Store.open(db, create=False))
-            run_id = store.resumable_run()
-            if run_id is None:
-                raise UsageError(
-                    seen=f"--resume, but {db} holds no interrupted run with a complete plan",
-                    expected="a run that was stopped after its planning was complete",
-                    do="start it without --resume",
-                )
+            store, run_id = _run_to_resume(stack, db)
             request = SweepRequest.from_json(store.arguments(run_id)).going_on(time=time, workers=workers)
         else:
             own_workers = 1 if speed else execution.default_workers
@@ -154,23 +170,35 @@ def sweep(
                 workers=own_workers if workers is None else workers, threads=threads, speed=speed, speed_budget=speed_budget,
                 speed_processes=speed_processes, rerun=rerun, known=known, recording=recording,
             )  # fmt: skip
-            for spec in request.spec_by_name().values():
-                check_requirements(spec, device=device)
-            store = stack.enter_context(Store.open(db, create=True))
-            run_id = f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}"
+            store, run_id = _new_run(stack, db, request)
         code = Sweep(
-            store=store,
-            run_id=run_id,
-            request=request,
-            db=db,
-            is_default_db=db == DEFAULT_DB,
-            is_resumed=resume,
-            as_json=as_json,
-            show_all=show_all,
-            began=began,
-            execution=execution,
-        ).run()
+            store=store, run_id=run_id, request=request, db=db, is_default_db=db == DEFAULT_DB, is_resumed=resume,
+            as_json=as_json, show_all=show_all, began=began, execution=execution,
+        ).run()  # fmt: skip
     raise typer.Exit(code)
+
+
+def _new_run(stack: ExitStack, db: str, request: SweepRequest) -> tuple[Store, str]:
+    """The store, and the id of a new run, if all subjects can run here. Raises UsageError if one cannot."""
+    for spec in request.spec_by_name().values():
+        check_requirements(spec, device=request.selection.device)
+    return (
+        stack.enter_context(Store.open(db, create=True)),
+        f"{datetime.now(timezone.utc):%Y%m%d-%H%M%S}-{uuid.uuid4().hex[:6]}",
+    )
+
+
+def _run_to_resume(stack: ExitStack, db: str) -> tuple[Store, str]:
+    """The store, and the id of the newest run that was stopped with a complete plan. Raises UsageError if there is none."""
+    store = stack.enter_context(Store.open(db, create=False))
+    run_id = store.resumable_run()
+    if run_id is None:
+        raise UsageError(
+            seen=f"--resume, but {db} holds no interrupted run with a complete plan",
+            expected="a run that was stopped after its planning was complete",
+            do="start it without --resume",
+        )
+    return store, run_id
 
 
 HEARD_BESIDE_RESUME = frozenset(

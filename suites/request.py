@@ -153,26 +153,10 @@ def make_request(
     _check_selection(selection, names)
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
         raise UsageError(seen=f"--device {device}", expected="cpu, cuda or cuda:N", do="name a device torch has")
-    check_positive(
-        {
-            "--case-timeout": case_timeout,
-            "--memory": memory,
-            "--speed-budget": speed_budget,
-            "--threads": threads,
-        }
-    )
-    if not 1 <= speed_processes <= MOST_PROCESSES:
-        raise UsageError(
-            seen=f"--speed-processes {speed_processes}",
-            expected=f"from 1 to {MOST_PROCESSES}",
-            do="leave it out, or name a number",
-        )
-    if not 0 <= rerun <= MOST_RERUNS:
-        raise UsageError(
-            seen=f"--rerun {rerun}", expected=f"from 0 to {MOST_RERUNS}", do="leave it out, or name a number"
-        )
-    if max_samples is not None and max_samples < 1:
-        raise UsageError(seen=f"--max-samples {max_samples}", expected="at least 1", do="leave it out for all samples")
+    _check_numbers(
+        {"--case-timeout": case_timeout, "--memory": memory, "--speed-budget": speed_budget, "--threads": threads},
+        speed_processes=speed_processes, rerun=rerun, max_samples=max_samples,
+    )  # fmt: skip
     _check_workers(workers)
     chosen = tuple(resolve(name, subjects_file=subjects_file) for name in split_names(subject)) if subject else None
     check_distinct_names([spec.name for spec in chosen or ()])
@@ -226,6 +210,22 @@ def _check_recording(recording: Path | None, suites: tuple[str, ...]) -> None:
             expected="--suite recorded",
             do="add it, or leave out --recording",
         )
+
+
+def _check_numbers(positive: Mapping[str, float], *, speed_processes: int, rerun: int, max_samples: int | None) -> None:
+    check_positive(positive)
+    if not 1 <= speed_processes <= MOST_PROCESSES:
+        raise UsageError(
+            seen=f"--speed-processes {speed_processes}",
+            expected=f"from 1 to {MOST_PROCESSES}",
+            do="leave it out, or name a number",
+        )
+    if not 0 <= rerun <= MOST_RERUNS:
+        raise UsageError(
+            seen=f"--rerun {rerun}", expected=f"from 0 to {MOST_RERUNS}", do="leave it out, or name a number"
+        )
+    if max_samples is not None and max_samples < 1:
+        raise UsageError(seen=f"--max-samples {max_samples}", expected="at least 1", do="leave it out for all samples")
 
 
 def _check_workers(workers: int | None) -> None:
