@@ -144,7 +144,7 @@ def sweep(
 
     Without --suite, --match, --tag and --max-samples the default sweep runs: some programs of every suite, each with one or two
     stages of torch.compile. Programs that differ also run with the earlier stages, to find the first that is wrong. It takes a
-    few minutes. --suite all runs every program of every suite, which takes hours.
+    few minutes. --suite all runs every program of all suites but transformers and recorded. That takes hours.
 
     Ctrl-C stops a run and keeps its results so far; --resume continues it.
 

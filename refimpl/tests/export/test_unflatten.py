@@ -144,6 +144,10 @@ def test_further_graphs_of_a_module_have_its_state() -> None:
 
 def test_a_run_changes_no_other_module() -> None:
     class Counting(nn.Module):
+        total: torch.Tensor
+        part: torch.Tensor
+        other: torch.Tensor
+
         def __init__(self) -> None:
             super().__init__()
             self.register_buffer("total", torch.zeros(2))
