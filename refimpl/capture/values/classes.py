@@ -30,6 +30,11 @@ def in_mro(class_: type, name: str) -> Any:
     return MISSING
 
 
+def writes(found: Any) -> bool:
+    """Whether this class attribute receives assignments to instances, and deletions: it has `__set__` or `__delete__`."""
+    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+
+
 def is_plain_class(object_: Any) -> bool:
     """Whether `|` of this class (or union of classes) gives a union."""
     return is_a(object_, UnionType) or (is_a(object_, type) and type(object_).__or__ is type.__or__)

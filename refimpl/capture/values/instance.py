@@ -16,11 +16,11 @@ import torch
 from refimpl.capture.guards.sources import AttributeSource, KeptSource, OwnAttributeSource, Source, class_source
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
-from refimpl.capture.values.classes import MISSING, in_mro, is_a
+from refimpl.capture.values.classes import MISSING, in_mro, is_a, writes
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Member, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue, FrozenDictValue
-from refimpl.capture.values.object import ObjectValue
+from refimpl.capture.values.object import ObjectValue, is_data_descriptor
 from refimpl.capture.values.program_object import ProgramObject, is_native_method
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import Value, raising, unsupported
@@ -91,7 +91,7 @@ class InstanceValue(ProgramObject):
         way = AttributeSource(self.way_to_class(), name)
         if isinstance(found, property) and isinstance(found.fget, FunctionType):
             return domain.enter_function(domain.state.wrap(found.fget, AttributeSource(way, "fget")), [self], {})
-        if found is not MISSING and _writes(found) and not isinstance(found, MemberDescriptorType):
+        if found is not MISSING and is_data_descriptor(found) and not isinstance(found, MemberDescriptorType):
             return self._through_descriptor(domain, "__get__", found, name, [domain.object(class_)])
         if name in self.attributes:
             return self.attributes[name]
@@ -155,7 +155,7 @@ class InstanceValue(ProgramObject):
             return domain.enter_function(domain.state.wrap(found.fset, way), [self, attribute], {})
         if name in ("__dict__", "__class__"):
             unsupported(f"an assignment to attribute {name}", self)
-        if found is not MISSING and _writes(found) and not isinstance(found, MemberDescriptorType):
+        if found is not MISSING and writes(found) and not isinstance(found, MemberDescriptorType):
             return self._through_descriptor(domain, "__set__", found, name, [attribute])
         if not isinstance(found, MemberDescriptorType) and not has_instance_dict(class_):
             raising(AttributeError)
@@ -176,7 +176,9 @@ class InstanceValue(ProgramObject):
         return domain.enter_function(method, [domain.state.wrap(found, way), self, *args], {})
 
     def delete_attr(self, domain: SymbolicDomain, name: str) -> None:
-        if self.class_.__delattr__ is not object.__delattr__ or name not in self.attributes:
+        found = in_mro(self.class_, name)
+        is_received = found is not MISSING and writes(found) and not isinstance(found, MemberDescriptorType)
+        if self.class_.__delattr__ is not object.__delattr__ or name not in self.attributes or is_received:
             unsupported(f"deleting attribute {name}", self)
         del self.attributes[name]
 
@@ -214,7 +216,7 @@ class InstanceValue(ProgramObject):
         is_parameter = isinstance(new, TensorValue) and isinstance(new.fake, torch.nn.Parameter)
         if is_parameter and new.source is None:  # a parameter made in the segment
             unsupported(f"an assignment to attribute {name} of a module", self)
-        if in_mro(self.class_, name) is not MISSING and hasattr(type(in_mro(self.class_, name)), "__set__"):
+        if in_mro(self.class_, name) is not MISSING and writes(in_mro(self.class_, name)):
             unsupported(f"an assignment to attribute {name} of a module", self)
         is_module = (isinstance(new, ObjectValue) and is_a(new.object, _MODULE)) or (
             isinstance(new, InstanceValue) and issubclass(new.class_, _MODULE)
@@ -302,8 +304,3 @@ def is_plain_module(class_: type) -> bool:
 def has_instance_dict(class_: type) -> bool:
     """Whether instances have a `__dict__`."""
     return class_.__dictoffset__ != 0
-
-
-def _writes(found: Any) -> bool:
-    """Whether this is a data descriptor, which takes precedence over the instance's `__dict__`."""
-    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")

@@ -32,7 +32,7 @@ from refimpl.capture.guards.sources import (
 )
 from refimpl.capture.recognition import names_of
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
-from refimpl.capture.values.classes import MISSING, finds_plainly, in_mro, is_a, is_enumeration, is_plain_class
+from refimpl.capture.values.classes import MISSING, finds_plainly, in_mro, is_a, is_enumeration, is_plain_class, writes
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue
@@ -344,7 +344,7 @@ class ObjectValue(ProgramObject):
         if is_a(found, property) and isinstance(found.fset, FunctionType) and self.source is not None:
             way = AttributeSource(AttributeSource(class_source(self.object), name), "fset")
             return domain.enter_function(domain.state.wrap(found.fset, way), [self, attribute], {})
-        if found is not MISSING and is_data_descriptor(found):
+        if found is not MISSING and writes(found):
             unsupported(f"an assignment to descriptor {name}", self)
         if is_a(self.object, torch.nn.Module) and not self._may_write_of_module(domain, self.object, name, attribute):
             unsupported(f"an assignment to attribute {name} of a module", self)
@@ -534,5 +534,8 @@ def _way_to(object_: Any, source: Source, name: str) -> Source:
 
 
 def is_data_descriptor(found: Any) -> bool:
-    """Whether this is a data descriptor, which takes precedence over the instance's `__dict__`."""
-    return hasattr(type(found), "__get__") and (hasattr(type(found), "__set__") or hasattr(type(found), "__delete__"))
+    """Whether reading this class attribute of an instance calls its `__get__`, also if the instance's `__dict__` has the name.
+
+    One without `__get__` is read after the `__dict__`, as it is.
+    """
+    return hasattr(type(found), "__get__") and writes(found)

@@ -63,6 +63,50 @@ def descriptor_that_hides_on_the_class(x: torch.Tensor) -> Any:
     return holder.value + ScaledHolder(x + 1).value
 
 
+class Writing:
+    """A descriptor that receives assignments and deletions, and leaves reading to the instance."""
+
+    def __set__(self, instance: Any, value: Any) -> None:
+        object.__setattr__(instance, "_value", value * 2)
+
+    def __delete__(self, instance: Any) -> None:
+        object.__setattr__(instance, "_value", 0)
+
+
+class WritingHolder:
+    value: Any = Writing()
+
+
+class Deleting:
+    def __delete__(self, instance: Any) -> None: ...
+
+
+class DeletingHolder:
+    value: Any = Deleting()
+
+
+def descriptor_that_only_writes(x: torch.Tensor) -> Any:
+    holder: Any = WritingHolder()
+    holder.value = x
+    return holder._value, type(holder.value).__name__, hasattr(holder, "value"), sorted(vars(holder))
+
+
+def written_from_outside(x: torch.Tensor, holder: Any) -> Any:
+    before = holder.value
+    try:
+        holder.value = 3
+    except AttributeError as error:
+        return x + 1, before, str(error)
+    return x * holder._value, before, holder.value
+
+
+def deleted(x: torch.Tensor) -> Any:
+    holder: Any = WritingHolder()
+    vars(holder)["value"] = 5
+    del holder.value
+    return x * holder.value, holder._value
+
+
 def added(self: Any, x: torch.Tensor) -> torch.Tensor:
     return self.value + x
 
@@ -160,13 +204,26 @@ def a_tree(x: torch.Tensor) -> Any:
 
 
 @each_of(
-    descriptor, descriptor_that_hides_on_the_class, bound_by_hand, cause_of_an_error, sliced_parameters,
-    items_of_a_tensor, exit_stack, slots, a_tree,
+    descriptor, descriptor_that_hides_on_the_class, descriptor_that_only_writes, bound_by_hand, cause_of_an_error,
+    sliced_parameters, items_of_a_tensor, exit_stack, slots, a_tree,
 )  # fmt: skip
 def test_a_program_is_one_graph_and_gives_what_eager_gives(program: Callable[[Any], Any]) -> None:
     captured = refimpl.compile(program, fullgraph=True)
     for x in (torch.tensor([1.0, 2.0, 0.0]), torch.tensor([0.0, 3.0, 5.0])):
         assert same(captured(x), program(x))
+
+
+def test_the_dict_is_read_where_a_descriptor_only_writes() -> None:
+    x = torch.ones(2)
+    for class_ in (WritingHolder, DeletingHolder):
+        for stored in ({}, {"value": 7}):
+            holders = [class_(), class_()]
+            for holder in holders:
+                vars(holder).update(stored)
+            captured, eager = (refimpl.compile(written_from_outside), written_from_outside)
+            assert same(captured(x, holders[0]), eager(x, holders[1]))
+            assert vars(holders[0]) == vars(holders[1])
+    assert same(refimpl.compile(deleted)(x), deleted(x))
 
 
 def test_the_truth_of_a_tensor_is_a_result() -> None:
