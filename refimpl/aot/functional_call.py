@@ -12,9 +12,11 @@ policy does not see an op's result.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -144,17 +146,38 @@ def call_and_read_buffers(
 
 
 class _Runner(torch.nn.Module):
-    """Runs a module. A graph module runs node by node, so that a trace copies the `meta` of its nodes."""
+    """Runs a module with its hooks. A graph module runs node by node, so that a trace copies the `meta` of its nodes."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
         self.module = module
 
     def forward(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        if not isinstance(self.module, torch.fx.GraphModule):
-            return self.module(*args, **kwargs)
-        with fx_traceback.preserve_node_meta():
-            return RegionInterpreter(self.module).run(*args, *kwargs.values())
+        module = self.module
+        if not isinstance(module, torch.fx.GraphModule):
+            return module(*args, **kwargs)
+        if not module._forward_pre_hooks and not module._forward_hooks:
+            return _run_nodes(module, *args, **kwargs)
+        with _forward_replaced(module, functools.partial(_run_nodes, module)):
+            return module(*args, **kwargs)
+
+
+def _run_nodes(module: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    with fx_traceback.preserve_node_meta():
+        return RegionInterpreter(module).run(*args, *kwargs.values())
+
+
+@contextlib.contextmanager
+def _forward_replaced(module: torch.nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Within, calls of the module run its hooks and this function."""
+    before = module.__dict__.get("forward")
+    module.__dict__["forward"] = forward
+    try:
+        yield
+    finally:
+        del module.__dict__["forward"]
+        if before is not None:
+            module.__dict__["forward"] = before
 
 
 class _BufferReader(_Runner):

@@ -86,7 +86,7 @@ class InputContract:
         return self
 
     def check(self, leaves: Sequence[Any]) -> None:
-        """Raises InputMismatch for the first leaf that does not fit."""
+        """Raises InputMismatch for the first leaf that does not fit. Of symbolic sizes the conditions become guards."""
         for name, expected, leaf in zip(self._names, self._values, leaves, strict=True):
             _check_kind(name, expected, leaf)
         for size in self._fixed:
@@ -96,8 +96,8 @@ class InputContract:
         numbers: Numbers = {}
         for symbol, size, scale, offset in self._readers:
             found = _number(size, leaves)
-            numbers[symbol], rest = divmod(found - offset, scale)
-            if rest:
+            numbers[symbol] = (found - offset) // scale
+            if (found - offset) % scale:
                 raise _failed(f"{size.name} == {size.expr} for an integer {symbol}", found)
         for size, compute in self._computed:
             found = _number(size, leaves)
@@ -105,9 +105,9 @@ class InputContract:
                 raise _failed(f"{size.name} == {size.expr}", found)
         for symbol, name, lower, upper in self._ranges:
             value = numbers[symbol]
-            if value < lower and lower > DEFAULT_LOWER:
+            if lower > DEFAULT_LOWER and value < lower:
                 raise _failed(f"{name} >= {lower}", value)
-            if value > upper:
+            if upper < math.inf and value > upper:
                 raise _failed(f"{name} <= {upper}", value)
         if self._written:
             self._check_memory(leaves)
@@ -147,7 +147,7 @@ def _number(size: _Size, leaves: Sequence[Any]) -> int:
 def _compiled(expr: Any) -> Callable[[Numbers], Any]:
     """Compile an expression to a function of the symbols' values."""
     code = compile(python_source(expr, lambda symbol: f"_numbers[{str(symbol)!r}]"), "<condition on sizes>", "eval")
-    names = {**PRINTED_NAMES, "__builtins__": {}}
+    names = {**PRINTED_NAMES, "max": torch.sym_max, "min": torch.sym_min, "__builtins__": {}}
     return lambda numbers: eval(code, names, {"_numbers": numbers})
 
 
@@ -177,7 +177,8 @@ def _check_kind(name: str, expected: Any, leaf: Any) -> None:
 def _is_same(expected: Any, leaf: Any) -> bool:
     if isinstance(expected, float) and isinstance(leaf, float) and math.isnan(expected):
         return math.isnan(leaf)
-    return type(expected) is type(leaf) and expected == leaf
+    is_symbolic = type(expected) is int and isinstance(leaf, torch.SymInt)
+    return (is_symbolic or type(expected) is type(leaf)) and bool(expected == leaf)
 
 
 def _failed(condition: str, found: Any) -> InputMismatch:

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from refimpl.capture.public.errors import UserError
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.export import export
+from refimpl.export import Dim, export, unflatten
 from refimpl.export.errors import InputMismatch, StructureMismatch
 from refimpl.tests.export.forms import STRICT, TABLES, exported
 from refimpl.tests.export.modules import Containers, EverythingModule, Normalised
@@ -278,6 +279,47 @@ def test_an_exported_module_can_be_exported_again(strict: bool) -> None:
     ]
     x = torch.randn(4, 3)
     torch.testing.assert_close(again.module()(x), module(x))
+
+
+class Limited(nn.Module):
+    """Takes a multiple of 4, not less than 8, and any number that is not 3."""
+
+    def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
+        torch._check(x.shape[0] % 4 == 0)
+        torch._check(n != 3)
+        return x * n if x.shape[0] > 5 else x - n
+
+
+@STRICT
+def test_an_exported_module_keeps_its_guards_when_it_is_exported_again(strict: bool) -> None:
+    def sizes(least: int | None = None) -> Any:
+        return {0: Dim.AUTO if least is None else Dim("size", min=least, max=64)}, Dim.AUTO
+
+    given = torch.randn(8, 3), 5
+    first = export(Limited(), given, dynamic_shapes=sizes())
+    for module, is_variadic in ((first.module(), False), (unflatten(first), True)):
+        shapes, too_wide = ((made,) if is_variadic else made for made in (sizes(), sizes(least=2)))
+        again = export(module, given, dynamic_shapes=shapes, strict=strict).module()
+        torch.testing.assert_close(again(torch.ones(16, 3), 7), torch.full((16, 3), 7.0))
+        for size, n in ((4, 5), (10, 5), (8, 3)):
+            for refusing in (first.module(), again):
+                with pytest.raises((InputMismatch, RuntimeError)):
+                    refusing(torch.ones(size, 3), n)
+        with pytest.raises(UserError, match="Constraints violated"):
+            export(module, given, dynamic_shapes=too_wide, strict=strict)
+    constant = export(first.module(), given, strict=strict)  # a program for one number is no program for another
+    with pytest.raises(UserError, match="is always 5"):
+        export(constant.module(), given, dynamic_shapes={"x": None, "n": Dim.DYNAMIC}, strict=strict)
+
+
+@STRICT
+def test_hooks_of_a_graph_module_are_exported(strict: bool) -> None:
+    module = torch.fx.symbolic_trace(nn.Linear(3, 3))
+    module.register_forward_pre_hook(lambda _, args: (args[0] + 1,))
+    module.register_forward_hook(lambda _, args, result: result * args[0])
+    x = torch.randn(2, 3)
+    torch.testing.assert_close(export(module, (x,), strict=strict).module()(x), module(x))
+    assert "forward" not in vars(module)
 
 
 def test_the_mode_is_that_of_the_export() -> None:
