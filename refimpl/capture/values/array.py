@@ -185,23 +185,77 @@ def numpy_node(
     """Adds a node that calls `target`, the tensor counterpart of the numpy function `function`."""
     seen = [_numpy_argument(domain, arg) for arg in args]
     named = {name: _numpy_argument(domain, arg) for name, arg in kwargs.items()}
-    stand_ins = [_stand_in(arg) for arg in seen]
-    named_stand_ins = {name: _stand_in(arg) for name, arg in named.items()}
     what = getattr(function, "__name__", str(function))
+    trial = _StandInCall(function, seen, named)
     try:
-        with np.errstate(all="ignore"):
-            expected = function(*stand_ins, **named_stand_ins)
+        expected = trial.run()
     except Exception as error:
         raise GraphBreak("op_raises_on_fake", what=f"numpy.{what}", error=type(error).__name__) from error
-    if what in IN_PLACE_NAMES or what == "setitem":
-        _will_write_array(domain, seen[0])
-    result = domain.state.operator(
-        target, [*map(_for_node, seen)], {name: _for_node(arg) for name, arg in named.items()}
-    )
+    written = trial.written()
+    for array in written:
+        _will_write_array(domain, array)
+    try:
+        result = domain.state.operator(
+            target, [*map(_for_node, seen)], {name: _for_node(arg) for name, arg in named.items()}
+        )
+        return _returned(domain, what, expected, result, trial.pairs)
+    except GraphBreak as reason:
+        if written and reason.restart_at is None:  # else the graph would write, and then numpy once more
+            reason.restart_at = domain.state.offset()
+        raise
+
+
+def _returned(domain: SymbolicDomain, what: str, expected: Any, result: Value, pairs: list[tuple[Any, Value]]) -> Value:
+    """The value of a call: an argument itself if numpy returns that, as with `out=`."""
+    given = next((value for stand_in, value in pairs if expected is stand_in), None)
     if what in IN_PLACE_NAMES:
-        return seen[0] if expected is stand_ins[0] else unsupported(f"numpy.{what}", seen[0])
-    pairs = [*zip(stand_ins, seen, strict=True), *zip(named_stand_ins.values(), named.values(), strict=True)]
-    return _numpy_result(domain, what, expected, result, pairs)
+        return unsupported(f"numpy.{what}", pairs[0][1]) if given is None else given
+    made = _numpy_result(domain, what, expected, result, pairs)
+    if isinstance(given, ArrayValue) and isinstance(made, ArrayValue):
+        return given if storage_key(made.fake) == storage_key(given.fake) else unsupported(f"numpy.{what}", given)
+    return made
+
+
+class _StandInCall:
+    """A call of a numpy function with stand-ins for its arguments, of which some may be read-only."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Value],
+        kwargs: dict[str, Value],
+        read_only: Sequence[int] = (),
+    ) -> None:
+        self._function = function
+        self._values = [*args, *kwargs.values()]
+        self._names = tuple(kwargs)
+        stand_ins = [_stand_in(value) for value in self._values]
+        for index in read_only:
+            stand_ins[index].flags.writeable = False
+        self.pairs = [*zip(stand_ins, self._values, strict=True)]
+
+    def run(self) -> Any:
+        """The result. Raises what numpy raises."""
+        stand_ins = [stand_in for stand_in, _ in self.pairs]
+        count = len(stand_ins) - len(self._names)
+        with np.errstate(all="ignore"):
+            return self._function(*stand_ins[:count], **dict(zip(self._names, stand_ins[count:], strict=True)))
+
+    def written(self) -> list[Value]:
+        """The arguments that the function writes to: it raises if they are read-only, and has not raised before."""
+        arrays = [index for index, (stand_in, _) in enumerate(self.pairs) if isinstance(stand_in, np.ndarray)]
+        if not arrays or self._runs_without_writing(arrays):
+            return []
+        return [self._values[index] for index in arrays if not self._runs_without_writing([index])]
+
+    def _runs_without_writing(self, arrays: Sequence[int]) -> bool:
+        count = len(self._values) - len(self._names)
+        args, kwargs = self._values[:count], dict(zip(self._names, self._values[count:], strict=True))
+        try:
+            _StandInCall(self._function, args, kwargs, arrays).run()
+        except ValueError:
+            return False
+        return True
 
 
 def _numpy_argument(domain: SymbolicDomain, value: Any) -> Value:
@@ -363,15 +417,17 @@ def _is_tuple_or_list(value: Any) -> bool:
     return type(value) in (tuple, list) or (isinstance(value, tuple) and hasattr(type(value), "_fields"))
 
 
-def _views(expected: Any, pairs: list[tuple[Any, Value]]) -> list[int]:
-    """The indices of the arguments that share memory with numpy's result."""
-    arrays = [stand_in if isinstance(stand_in, np.ndarray) else None for stand_in, _ in pairs]
+def _views(expected: Any, pairs: list[tuple[Any, Value]]) -> set[int]:
+    """The storages of the arguments that share memory with numpy's result."""
     if not isinstance(expected, np.ndarray):
-        return []
-    return [i for i, array in enumerate(arrays) if array is not None and np.may_share_memory(expected, array)]
+        return set()
+    arrays = [
+        (array, value) for array, value in pairs if isinstance(array, np.ndarray) and isinstance(value, ArrayValue)
+    ]
+    return {storage_key(value.fake) for array, value in arrays if np.may_share_memory(expected, array)}
 
 
-def _views_of(fake: torch.Tensor, pairs: list[tuple[Any, Value]]) -> list[int]:
-    """The indices of the arguments that share memory with the tensor."""
-    arrays = [value if isinstance(value, ArrayValue) and value.fake.numel() else None for _, value in pairs]
-    return [i for i, array in enumerate(arrays) if array is not None and storage_key(array.fake) == storage_key(fake)]
+def _views_of(fake: torch.Tensor, pairs: list[tuple[Any, Value]]) -> set[int]:
+    """The storages of the arguments that share memory with the tensor."""
+    arrays = [value.fake for _, value in pairs if isinstance(value, ArrayValue) and value.fake.numel()]
+    return {storage_key(array) for array in arrays} & {storage_key(fake)}

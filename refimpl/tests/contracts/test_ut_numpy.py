@@ -194,6 +194,41 @@ def test_a_copy_is_not_written_to_with_the_array(backend: Backend) -> None:
     assert is_same(refimpl.optimize_assert(backend)(program)(F32.copy()), program(F32.copy()))
 
 
+OUT: dict[str, Callable[[Array, Array], Array]] = {
+    "by name": lambda x, out: np.sin(x, out=out),
+    "by position": lambda x, out: np.add(x, x, out),
+    "of a method": lambda x, out: x.clip(0, 1, out=out),
+    "the argument": lambda x, out: np.add(out, 1, out=out),
+    "of a view": lambda x, out: np.add(out[1:], 1, out=out[:-1]),
+}
+
+
+@pytest.mark.parametrize("name", OUT)
+def test_a_function_with_out_writes_once_and_returns_it(name: str) -> None:
+    """UT-47"""
+
+    def inside(x: Array) -> Any:
+        out = np.zeros(3, np.float32)
+        result = OUT[name](x, out)
+        return result is out, result * 2, out
+
+    def given(x: Array, out: Array) -> Any:
+        result = OUT[name](x, out)
+        return result is out, result * 2, out
+
+    def alone(out: Array) -> Any:
+        result = OUT[name](out, out)
+        return result is out, result * 2, out
+
+    def array(start: float) -> Array:
+        return np.arange(start, start + 3, dtype=np.float32)
+
+    captured = refimpl.compile(inside, fullgraph=name != "of a view")
+    assert is_same(captured(array(0)), inside(array(0)))
+    assert is_same(refimpl.compile(given)(array(0), array(4)), given(array(0), array(4)))
+    assert is_same(refimpl.compile(alone)(array(1)), alone(array(1)))
+
+
 def test_arrays_that_may_share_memory_are_written_to_without_a_graph(backend: Backend) -> None:
     """UT-47"""
 
