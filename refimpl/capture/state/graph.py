@@ -93,11 +93,20 @@ class SegmentGraph:
 
     def attach(self, prefix: str, body: fx.GraphModule) -> fx.Node:
         """A node for the graph of a higher-order operator's function, which becomes an attribute of the graph module."""
-        name = next(
-            name for name in map(f"{prefix}_{{}}".format, itertools.count()) if not hasattr(self.attributes, name)
-        )
+        name = self._free_name(prefix)
         self.attributes.add_module(name, body)
         return self.graph.get_attr(name)
+
+    def attach_class(self, class_: type) -> fx.Node:
+        """A node for a class, which becomes an attribute of the graph module: the code of a graph has no name for it."""
+        name = self._free_name(class_.__name__)
+        setattr(self.attributes, name, class_)
+        return self.graph.get_attr(name)
+
+    def _free_name(self, prefix: str) -> str:
+        return next(
+            name for name in map(f"{prefix}_{{}}".format, itertools.count()) if not hasattr(self.attributes, name)
+        )
 
     def part(self, node: fx.Node, index: int, value: Any) -> fx.Node:
         """A node for an element of another node's output."""

@@ -6,12 +6,15 @@ Counterpart: torch/_dynamo/variables/builder.py wrap_fx_proxy; torch/_dynamo/var
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
+from torch.fx.node import map_aggregate
 
 from refimpl._torch import (
     SYMBOLIC_TYPES,
@@ -158,13 +161,26 @@ class OperatorState:
                 return ConstantValue(result)
             if result is not None and not _has_number(result):
                 raise GraphBreak("op_returns", what=what, result=type(result).__name__)
-        node = self.graph.call(
-            kind, target, [self.argument_of(arg) for arg in args],
-            {name: self.argument_of(arg) for name, arg in kwargs.items()}, result,
-        )  # fmt: skip
+        node_args = [self.argument_of(arg) for arg in args]
+        node_kwargs = {name: self.argument_of(arg) for name, arg in kwargs.items()}
+        if _has_class([*node_args, *node_kwargs.values()]):
+            as_printed = functools.partial(self._class_argument, is_dtype=_takes_dtypes(target))
+            node_args, node_kwargs = (map_aggregate(given, as_printed) for given in (node_args, node_kwargs))
+        node = self.graph.call(kind, target, node_args, node_kwargs, result)
         if same is not None:
             return same  # an in-place call returns the argument itself
         return self._result(result, node)
+
+    def _class_argument(self, value: Any, *, is_dtype: bool) -> Any:
+        """A class among the arguments in a form that the graph's code can have: torch takes `bool` for the dtype `torch.bool`;
+        any other class is an attribute of the graph module."""
+        if not isinstance(value, type):
+            return value
+        if is_dtype and issubclass(value, (int, float, complex)):
+            dtype: Any = value
+            with contextlib.suppress(TypeError):
+                return torch.empty(0, dtype=dtype).dtype
+        return self.graph.attach_class(value)
 
     def _run(self, kind: str, target: Any, args: list[Any], kwargs: dict[str, Any], what: str) -> Any:
         try:
@@ -228,6 +244,17 @@ def _has_tensor(result: Any) -> bool:
     if isinstance(result, (tuple, list)):
         return any(_has_tensor(part) for part in result)
     return isinstance(result, torch.Tensor)
+
+
+def _takes_dtypes(target: Any) -> bool:
+    """Whether classes among the arguments are dtypes: of a function or method of torch's, not of one of the program's."""
+    return not isinstance(target, FunctionType) or target.__module__.partition(".")[0] == "torch"
+
+
+def _has_class(arguments: Any) -> bool:
+    if isinstance(arguments, (tuple, list)):
+        return any(map(_has_class, arguments))
+    return isinstance(arguments, type)
 
 
 def _has_number(result: Any) -> bool:

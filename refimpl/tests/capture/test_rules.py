@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
+from refimpl.capture.entry_points.decorators import allow_in_graph
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, SQUARES, assert_same_as_eager, captured_with, each_of, same
 
 
@@ -583,3 +584,24 @@ def asks_a_module_that_finds(x: Any) -> Any:
 def test_a_module_may_find_attributes_by_code_of_its_class() -> None:
     captured, _, _ = captured_with(asks_a_module_that_finds)
     assert same(captured(torch.ones(2)), torch.full((2,), 7.0))
+
+
+def test_classes_among_arguments_are_code_that_runs() -> None:
+    zeros: Any = torch.zeros
+
+    def program(x: Any) -> Any:
+        made = zeros(2, dtype=float), x.to("cpu", int), x.sum(dtype=complex)
+        return x.to(bool), x.type(torch.DoubleTensor), allowed(x, int), allowed(x, str), made
+
+    @allow_in_graph
+    def allowed(x: Any, class_: type) -> Any:
+        return x + {int: 1, str: 2}[class_]
+
+    captured, recorder, _ = captured_with(program, fullgraph=True)
+    x = torch.tensor([0.0, 2.0])
+    assert same(captured(x), program(x))
+    (graph,) = recorder.graphs
+    graph.recompile()
+    assert same(graph(x), tuple(leaf for part in program(x) for leaf in (part if isinstance(part, tuple) else (part,))))
+    assert "torch.bool" in graph.code
+    assert "<class" not in graph.code
