@@ -152,6 +152,8 @@ def _by_treatment(
             raise asked
         case Treatment.SKIP:
             raise GraphBreak("call_of_skipped_function", what=target.__qualname__)
+        case Treatment.TRANSFORM:
+            raise GraphBreak("function_transform")
         case Treatment.BREAK:
             return _call_native(domain, frame, function, args, kwargs)
 
