@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import signal
+import socket
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -13,6 +15,8 @@ from oracle.cluster.pool import Handle, Reference, SlotLostError
 from oracle.cluster.resources import Resources
 from oracle.cluster.slot import Slot
 from oracle.errors import InternalError, UsageError
+
+_CONNECT_S = 10.0
 
 
 class RayClient:
@@ -82,19 +86,22 @@ def _import_ray() -> Any:
 
 
 def _connect(ray: Any, address: str | None) -> None:
+    address = address or os.environ.get("RAY_ADDRESS") or "auto"
+    where = "this machine" if address == "auto" else address
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM)
     try:
+        _check_reachable(address)
         ray.init(
-            address=address or os.environ.get("RAY_ADDRESS") or "auto",
+            address=address,
             namespace="torch-oracle",
             log_to_driver=False,
             configure_logging=False,
         )
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:  # an OSError is also what ray raises if it finds no cluster
         first_line = str(error).strip().splitlines()[0]
         raise UsageError(
-            seen=f"no ray cluster at {address or 'this machine'}: {first_line}",
+            seen=f"no ray cluster at {where}: {first_line}",
             expected="a running cluster",
             do="start one with `ray start --head`, add nodes with `ray start --address=HOST:6379`, or name it with --ray-address",
         ) from error
@@ -104,3 +111,10 @@ def _connect(ray: Any, address: str | None) -> None:
     finally:
         if is_main:
             signal.signal(signal.SIGTERM, handler)  # ray sets its own, which would end the run without closing it
+
+
+def _check_reachable(address: str) -> None:
+    """Raises OSError if nothing listens at HOST:PORT, for which ray itself would wait for minutes. Ignores other addresses."""
+    found = re.fullmatch(r"\[?([^/\]]+?)\]?:(\d+)", address)
+    if found is not None:
+        socket.create_connection((found[1], int(found[2])), timeout=_CONNECT_S).close()

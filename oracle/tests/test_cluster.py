@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -221,6 +222,22 @@ def test_a_node_holds_as_many_slots_as_its_scarcest_resource_allows() -> None:
     assert (wanted.processors, str(wanted)) == (2, "CPU=2,GPU=0.25,tpu=1")
     assert wanted.slots_on({"CPU": 64.0, "GPU": 2.0, "tpu": 100.0, "memory": 1e9}) == 8
     assert wanted.slots_on({"CPU": 64.0, "GPU": 2.0}) == 0
+
+
+def test_an_address_without_a_cluster_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ray:
+        def is_initialized(self) -> bool:
+            return False
+
+        def init(self, **options: Any) -> None:
+            raise AssertionError("ray would wait for minutes")
+
+    monkeypatch.setattr("oracle.cluster.ray_client._import_ray", Ray)
+    with socket.socket() as taken:  # bound, but nothing listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(UsageError, match=f"no ray cluster at {address}: .*refused"):
+            RayClient(resources=Resources.parse("CPU=1"), address=address)
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
