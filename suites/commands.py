@@ -21,7 +21,7 @@ from oracle.isolate import Completed, Pool, Task
 from oracle.subjects.registry import check_requirements, known
 from results.store import Store
 from suites.base import Selection
-from suites.execution import LOCAL, PRELOAD, make_execution
+from suites.execution import DEFAULT_TIMEOUT_S, LOCAL, PRELOAD, make_execution
 from suites.registry import SUITES, find_suite
 from suites.request import SweepRequest, make_request
 from suites.run import Sweep
@@ -133,7 +133,7 @@ def sweep(
     ray_resources: _RayResources = None,
     ray_slots: _RaySlots = None,
     on_hang: _OnHang = None,
-    on_hang_timeout: _OnHangTimeout = 60.0,
+    on_hang_timeout: _OnHangTimeout = DEFAULT_TIMEOUT_S,
     db: _Db = DEFAULT_DB,
     resume: _Resume = False,
     show_all: _ShowAll = False,

@@ -41,6 +41,7 @@ class EndReport:
     subjects_are_own: bool  # the user named none
     selection: Sequence[str] = ()  # the options that chose the programs
     internal_errors: Sequence[str] = ()
+    execution: Sequence[str] = ()  # the options that say where it ran, which are not stored with it
 
     @property
     def recorded(self) -> int:
@@ -98,7 +99,7 @@ class EndReport:
             again = f", for {duration_text(self.time_limit_s)} at most" if self.time_limit_s else ""
             left = self.planned - self.recorded
             rest = f"run the other {plural(left, 'case')}{again}" if left else "finish the run"
-            wanted.append((["sweep", "--resume", *db], rest))
+            wanted.append((["sweep", "--resume", *db, *self.execution], rest))
         if self.first_finding:
             wanted.append(
                 (

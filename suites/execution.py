@@ -23,6 +23,7 @@ from suites.request import SweepRequest
 
 LOCAL, RAY = "local", "ray"
 DEFAULT_RESOURCES = "CPU=1"
+DEFAULT_TIMEOUT_S = 60.0
 PRELOAD = ("torch", "oracle.case")
 # What is preloaded is imported once and shared by all workers, which are forked from one process: a worker that takes the place
 # of one that died would import it again, and these two take as long as torch.
@@ -39,12 +40,26 @@ class Execution:
     address: str | None = None
     most_slots: int | None = None  # None: as many as the nodes hold
     on_hang: tuple[str, ...] = ()
-    on_hang_timeout_s: float = 60.0
+    on_hang_timeout_s: float = DEFAULT_TIMEOUT_S
 
     @property
     def default_workers(self) -> int:
         """Workers of the pool, or of each slot."""
         return available_cores() if self.resources is None else self.resources.processors
+
+    def words(self) -> list[str]:
+        """The options that are not at their defaults, for a command that goes on with the run."""
+        words: list[str] = []
+        if self.resources is not None:
+            words += ["--executor", RAY]
+            words += ["--ray-resources", str(self.resources)] if str(self.resources) != DEFAULT_RESOURCES else []
+            words += ["--ray-address", self.address] if self.address else []
+            words += ["--ray-slots", str(self.most_slots)] if self.most_slots else []
+        if self.on_hang:
+            words += ["--on-hang", shlex.join(self.on_hang)]
+            timeout_s = self.on_hang_timeout_s
+            words += ["--on-hang-timeout", f"{timeout_s:g}"] if timeout_s != DEFAULT_TIMEOUT_S else []
+        return words
 
     def place(self, count: int) -> str:
         """ "2 workers", "slots of 2 workers in a cluster"."""

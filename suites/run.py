@@ -225,6 +225,7 @@ class Sweep:
             subjects_are_own=self.request.subjects_are_own,
             selection=self.request.selection_options(),
             internal_errors=summary.internal_errors,
+            execution=self.execution.words(),
         )
 
 

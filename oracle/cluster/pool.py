@@ -43,6 +43,7 @@ _WAIT_S = 0.5
 _ANSWERS_PER_S = 200.0  # of all slots together, about
 _FAILED_STARTS = 3
 _TELL_EVERY_S = 10.0
+_GO_ON = "A sweep that has records goes on with --resume, one that was planning with the same command"
 
 
 class SlotLostError(Exception):
@@ -178,7 +179,7 @@ class ClusterPool:
             raise NodesLostError(
                 seen=f"no node of the cluster has answered for {self._lost_after_s:g} s; {run.left} tasks have no result",
                 expected=f"a node that has {self._client.resources} free",
-                do="start nodes (`ray status` lists them); a sweep goes on with --resume",
+                do=f"start nodes (`ray status` lists them). {_GO_ON}",
             )
 
     def abandon(self) -> None:
@@ -254,7 +255,7 @@ class ClusterPool:
             raise NodesLostError(
                 seen=f"no node of the cluster can run tasks; {slot.node}: {why}",
                 expected="nodes with the same torch, Python and torch-oracle, on which workers start",
-                do="run `torch-oracle env` on a node; a sweep goes on with --resume",
+                do=f"run `torch-oracle env` on a node. {_GO_ON}",
             )
 
     def _lose(self, slot: _SlotState, run: ClusterResults, why: str) -> None:
@@ -267,7 +268,7 @@ class ClusterPool:
                 raise NodesLostError(
                     seen=f"{self._failed_starts} slots in a row ended before they began; the last one said:\n{why}",
                     expected="torch-oracle installed on every node, as here",
-                    do="correct the nodes; a sweep goes on with --resume",
+                    do=f"correct the nodes. {_GO_ON}",
                 )
             return
         self._tell_of(slot.node, f"node {slot.node} was lost, or a slot on it; its tasks run again elsewhere")

@@ -42,7 +42,7 @@ class RayClient:
         return sum(self.resources.slots_on(node["Resources"]) for node in self._ray.nodes() if node["Alive"])
 
     def start(self, settings: str) -> Handle:
-        return self._actor.remote(settings, os.path.dirname(self._ray.__file__))
+        return self._actor.remote(settings, os.path.join(os.path.dirname(self._ray.__file__), ""))
 
     def about(self, slot: Handle) -> Reference:
         return slot.about.remote()

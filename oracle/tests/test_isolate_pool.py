@@ -30,7 +30,6 @@ from oracle.isolate import (
     TimedOut,
 )
 from oracle.isolate.delivery import Delivery
-from oracle.isolate.schedule import Schedule
 from oracle.isolate.worker_handle import QUEUE_DEPTH
 from oracle.tests.isolate_tasks import is_alive, run_one, task, value_of, wait_until
 
@@ -137,7 +136,7 @@ def test_a_bug_of_the_supervisor_is_raised_and_leaves_no_worker(monkeypatch: pyt
     with Pool(workers=1, preload=PRELOAD) as pool:
         pid = value_of(run_one(pool, task("echo")))["pid"]
 
-        def fail(schedule: Schedule) -> None:
+        def fail(*arguments: object, **options: object) -> None:
             raise ZeroDivisionError("a bug")
 
         monkeypatch.setattr(pool._supervisor._assignment, "assign", fail)

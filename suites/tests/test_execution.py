@@ -48,6 +48,17 @@ def test_the_command_after_a_hang_is_split_as_a_shell_does_and_may_be_on_the_nod
     assert execution(executor="ray", on_hang="no-such-program").on_hang == ("no-such-program",)
 
 
+def test_the_options_can_be_said_again_for_a_run_that_goes_on() -> None:
+    options = {"executor": "ray", "ray_resources": "CPU=4,GPU=0.5", "ray_address": "head:6379", "ray_slots": 3}
+    command = "sh -c 'reset $TORCH_ORACLE_DEVICE'"
+    words = execution(**options, on_hang=command, on_hang_timeout=5.0).words()
+    place = ["--executor", "ray", "--ray-resources", "CPU=4,GPU=0.5", "--ray-address", "head:6379", "--ray-slots", "3"]
+    assert words[:8] == place
+    assert words[8:] == ["--on-hang", command, "--on-hang-timeout", "5"]
+    assert execution().words() == []
+    assert execution(executor="ray").words() == ["--executor", "ray"]
+
+
 def test_workers_follow_the_resources_of_a_slot() -> None:
     assert execution(executor="ray").default_workers == 1
     slots = execution(executor="ray", ray_resources="CPU=4,GPU=0.5")
