@@ -50,6 +50,10 @@ class SlotLostError(Exception):
     """The slot or its node is gone, or cannot be reached."""
 
 
+class HeadLostError(Exception):
+    """The cluster itself is gone: nothing can be started on it."""
+
+
 class NodesLostError(UsageError):
     """No node is left that runs tasks."""
 
@@ -193,7 +197,12 @@ class ClusterPool:
         if now - self._looked < _LOOK_EVERY_S:
             return
         self._looked = now
-        possible = self._client.slots_possible()
+        try:
+            possible = self._client.slots_possible()
+        except HeadLostError as error:
+            raise NodesLostError(
+                seen=f"{error}; {run.left} tasks have no result", expected="a running cluster", do=f"start it. {_GO_ON}"
+            ) from error
         wanted = min(possible, run.left) if self._most_slots is None else min(possible, run.left, self._most_slots)
         for _ in range(wanted - len(self._slots)):
             handle = self._client.start(self._settings.to_json())

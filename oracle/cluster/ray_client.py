@@ -8,15 +8,18 @@ import re
 import signal
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from typing import Any
 
-from oracle.cluster.pool import Handle, Reference, SlotLostError
+from oracle.cluster.pool import Handle, HeadLostError, Reference, SlotLostError
 from oracle.cluster.resources import Resources
 from oracle.cluster.slot import Slot
 from oracle.errors import InternalError, UsageError
 
 _CONNECT_S = 10.0
+_HEAD_LOST_S = 20.0
+_STOP_S = 5.0
 
 
 class RayClient:
@@ -29,6 +32,10 @@ class RayClient:
         self._is_own = not ray.is_initialized()
         if self._is_own:
             _connect(ray, address)
+        self._head: str = ray.get_runtime_context().gcs_address
+        self._head_seen = time.monotonic()
+        self._is_head_lost = False
+        self._stopping: list[Reference] = []
         amounts = dict(resources.amounts)
         memory = {"memory": amounts.pop("memory")} if "memory" in amounts else {}
         # A lost slot is not started again by ray: the driver decides what its tasks do next.
@@ -38,7 +45,19 @@ class RayClient:
         )  # fmt: skip
 
     def slots_possible(self) -> int:
-        """How many slots the nodes hold that are there now, whatever else runs on them."""
+        """How many slots the nodes hold that are there now, whatever else runs on them.
+
+        Raises HeadLostError if the head of the cluster cannot be reached. Ray would end this process for that, after a minute
+        and with exit code 1.
+        """
+        try:
+            _check_reachable(self._head)
+        except OSError as error:
+            if time.monotonic() - self._head_seen < _HEAD_LOST_S:
+                return 0  # slots work on without it
+            self._is_head_lost = True
+            raise HeadLostError(f"the head of the cluster at {self._head} cannot be reached: {error}") from error
+        self._head_seen = time.monotonic()
         return sum(self.resources.slots_on(node["Resources"]) for node in self._ray.nodes() if node["Alive"])
 
     def start(self, settings: str) -> Handle:
@@ -67,9 +86,14 @@ class RayClient:
             raise SlotLostError(str(error)) from error
 
     def kill(self, slot: Handle) -> None:
-        self._ray.kill(slot, no_restart=True)
+        if self._is_head_lost:  # only it can end a process; but the slot itself can end its workers
+            self._stopping.append(slot.stop.remote())
+        else:
+            self._ray.kill(slot, no_restart=True)
 
     def close(self) -> None:
+        if self._stopping:
+            self._ray.wait(self._stopping, num_returns=len(self._stopping), timeout=_STOP_S)
         if self._is_own:
             self._ray.shutdown()
 

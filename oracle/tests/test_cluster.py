@@ -15,7 +15,7 @@ import pytest
 
 from oracle.cluster import ClusterPool, NodesLostError, RayClient, Resources, SlotSettings
 from oracle.cluster.messages import end_from_json, end_to_json, task_from_json, task_to_json
-from oracle.cluster.pool import MOST_LOSSES, SlotLostError, batch_size
+from oracle.cluster.pool import MOST_LOSSES, HeadLostError, SlotLostError, batch_size
 from oracle.cluster.slot import Slot
 from oracle.errors import UsageError
 from oracle.isolate import AfterHang, Completed, Failed, Pool, Task, TaskResult
@@ -146,6 +146,20 @@ def test_a_run_without_nodes_ends_with_a_message(cluster: StandInCluster, messag
     with ClusterPool(cluster, SETTINGS, lost_after_s=0.2) as pool:
         with pytest.raises(NodesLostError, match=message):
             list(pool.run(tasks(5)))
+
+
+def test_a_lost_head_ends_the_run_with_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> int:
+        raise HeadLostError("the head of the cluster at head:6379 cannot be reached")
+
+    cluster = StandInCluster(2)
+    with ClusterPool(cluster, SETTINGS) as pool:
+        results = pool.run(tasks(500))
+        next(results)
+        monkeypatch.setattr(cluster, "slots_possible", gone)
+        monkeypatch.setattr("oracle.cluster.pool._LOOK_EVERY_S", 0.0)
+        with pytest.raises(NodesLostError, match=r"head:6379 cannot be reached; [0-9]+ tasks have no result"):
+            list(results)
 
 
 def test_closing_a_run_ends_its_slots_and_the_next_run_has_new_ones() -> None:
