@@ -426,6 +426,7 @@ _GLOBAL_HOOKS = (
     "_global_buffer_registration_hooks",
 )
 
+# Each state has a way of its own to be read and written, which no rule gives; the settings of torch.backends follow from theirs.
 # Order matters to `restore`: modes that intercept torch functions go first, grad mode after inference mode.
 _PROBES: tuple[_Probe, ...] = (
     _Probe(

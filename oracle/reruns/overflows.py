@@ -33,13 +33,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from oracle.dtypes import ARITHMETIC_FLOATS
 
-# Operators that compute sums of elements of an input, or of products of elements of two inputs. No tag says so, and a kernel
-# shows only its own order of additions, while these rules are about other orders.
-LINEAR_SUMS = frozenset(
-    """sum nansum mean cumsum trace mm bmm mv dot addmm baddbmm addmv addbmm addr convolution convolution_backward index_add
-    scatter_add col2im embedding_dense_backward""".split()  # noqa: SIM905
-)
-# Those of them whose results double if all inputs double.
+# Operators that compute sums of elements of an input, whose results double if all inputs double.
 _SUMS_OF_ELEMENTS = frozenset(
     {"sum", "nansum", "mean", "cumsum", "trace", "index_add", "scatter_add", "col2im", "embedding_dense_backward"}
 )
@@ -60,6 +54,8 @@ _SUMS_OF_PRODUCTS = {
     "addmv": 0,
     "addbmm": 0,
 }
+# Both. No tag says so, and a kernel shows only its own order of additions, while these rules are about other orders.
+LINEAR_SUMS = _SUMS_OF_ELEMENTS | _SUMS_OF_PRODUCTS.keys() | {"addr", "convolution_backward"}
 _ROWS = (torch.float32, torch.bfloat16)  # input dtypes whose differences may overflow in a norm's float32
 OF_ROWS = frozenset(["native_layer_norm", "native_group_norm"])
 _IMAGES = ARITHMETIC_FLOATS - {torch.float16}  # no statistic of float16 images overflows in float32

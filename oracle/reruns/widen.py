@@ -376,6 +376,7 @@ _SHORTHANDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 _BIT_CAST = "the program reinterprets bits: view(dtype)"
 _RANDOM_FACTORIES = frozenset({torch.rand, torch.randn, torch.normal})
+# These draw other numbers for other dtypes on the CPU, too. The tag of random operators does not tell them from dropout.
 _RANDOM_LIKE = frozenset(
     {
         "rand_like",

@@ -110,6 +110,7 @@ def _negative(value: Any) -> Any:
     return -value
 
 
+# The names are methods of torch's SymNode, which calls them; each operation is the thing itself.
 UNARY: dict[str, Operation] = {
     "neg": Operation(operator.neg, _negative, f.FloatNeg),
     "pos": Operation(operator.pos, _same, _same),

@@ -68,7 +68,8 @@ def _warn(message: Any, stacklevel: int = 2) -> None:
     warnings.warn(str(message), stacklevel=stacklevel)
 
 
-# Of numbers, strings and containers of these: what Python names or computes otherwise.
+# Of numbers, strings and containers of these: what Python names or computes otherwise. The names are TorchScript's; each meaning
+# is the thing itself, as the others below.
 _NAMED_OTHERWISE: dict[str, Callable[..., Any]] = {
     "aten::add": _add, "aten::sub": _sub, "aten::rsub": lambda a, b: b - a, "aten::div": _div, "aten::pow": _pow,
     "aten::true_divide": operator.truediv, "aten::floor_divide": operator.floordiv, "aten::remainder": operator.mod,
