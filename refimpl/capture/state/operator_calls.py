@@ -165,7 +165,8 @@ class OperatorState:
         node_kwargs = {name: self.argument_of(arg) for name, arg in kwargs.items()}
         if _has_class([*node_args, *node_kwargs.values()]):
             as_printed = functools.partial(self._class_argument, is_dtype=_takes_dtypes(target))
-            node_args, node_kwargs = (map_aggregate(given, as_printed) for given in (node_args, node_kwargs))
+            node_args = map_aggregate(node_args, as_printed)
+            node_kwargs = map_aggregate(node_kwargs, as_printed)
         node = self.graph.call(kind, target, node_args, node_kwargs, result)
         if same is not None:
             return same  # an in-place call returns the argument itself
