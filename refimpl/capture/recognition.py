@@ -187,7 +187,7 @@ def _of_python(function: FunctionType) -> Treatment:
 
 def _is_transform(function: FunctionType) -> bool:
     """Whether the function is one of torch.func that enters a level of functorch. Its module has the functions for that."""
-    is_inside = defined_in(function).startswith("torch._functorch.") and not function.__name__.startswith("_")
+    is_inside = defined_in(function).startswith("torch.") and not function.__name__.startswith("_")
     return is_inside and any(name.endswith("_increment_nesting") for name in function.__globals__)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from refimpl._torch import is_fx_tracing, pytree
+from refimpl._torch import is_fx_tracing, pytree, set_bits
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.errors import InputMismatch, StructureMismatch
 from refimpl.export.graph_signature import InputKind
@@ -274,10 +274,13 @@ def _copied(tensor: torch.Tensor, copied: dict[int, Any]) -> torch.Tensor:
     """A copy of a tensor. copied: the memo of `deepcopy`, by which copies share memory as the tensors do."""
     if not tensor.is_leaf:  # a constant with a history, which only the original has
         return tensor
-    for is_set, flipped in ((torch.is_conj, torch.conj), (torch.is_neg, torch._neg_view)):
-        if is_set(tensor):  # deepcopy would compute the values, in other memory
-            return flipped(_copied(flipped(tensor), copied))
-    return copy.deepcopy(tensor, copied)
+    if not tensor.is_conj() and not tensor.is_neg():
+        return copy.deepcopy(tensor, copied)
+    plain = tensor.detach()
+    set_bits(plain, is_conj=False, is_neg=False)  # deepcopy would compute the values, in other memory
+    made = copy.deepcopy(plain, copied)
+    set_bits(made, is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
+    return made
 
 
 def _within(path: str, call: Call) -> str:
