@@ -18,6 +18,9 @@ from torch._higher_order_ops import scan as hop_scan
 from torch._higher_order_ops import utils as hop_utils
 from torch._higher_order_ops import while_loop as hop_while_loop
 
+# What the wrapper of torch.compiler.nested_compile_region calls.
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder as call_of_region
+
 # Side effects of ops that their schemas do not show.
 from torch._library import simple_registry as _simple_registry
 
@@ -86,6 +89,7 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
+    "call_of_region",
     "enable_python_dispatcher",
     "has_composite_kernel",
     "has_python_kernels",

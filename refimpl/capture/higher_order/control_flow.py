@@ -1,4 +1,5 @@
-"""`torch.cond`, `map`, `while_loop` and `scan`: nodes of torch's operators, with graphs of the functions they take.
+"""`torch.cond`, `map`, `while_loop` and `scan`: nodes of torch's operators, with graphs of the functions they take; and calls of
+nested compile regions.
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py CondHigherOrderVariable, MapHigherOrderVariable,
 WhileLoopHigherOrderVariable, ScanHigherOrderVariable
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from refimpl._torch import HigherOrderOperator
+from refimpl._torch import HigherOrderOperator, call_of_region
 from refimpl._torch import hop_map as map_function
 from refimpl._torch import hop_scan as scan_function
 from refimpl._torch import hop_while_loop as while_loop_function
@@ -291,6 +292,15 @@ def _scan_operator(domain: SymbolicDomain, frame: FrameState, args: list[Any], k
     return SequenceValue(tuple, [item for part in parts for item in domain.elements(part)])
 
 
+# ----------------------------------------------------------------------------------------------------------------- regions
+
+
+def _region(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of a nested compile region, which is interpreted as a part of the caller, as eager runs it."""
+    function, *given = args
+    return domain.call(frame, function, given, kwargs)
+
+
 # ---------------------------------------------------------------------------------------------------------- what they share
 
 
@@ -368,4 +378,5 @@ CONTROL_FLOW_RULES: dict[int, Rule] = {
     id(map_function): _map,
     id(while_loop_function): _while_loop,
     id(scan_function): _scan,
+    id(call_of_region): _region,
 }

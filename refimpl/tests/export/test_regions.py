@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import fx, nn
 
+import refimpl
 from refimpl.export import ExportedProgram, export
 from refimpl.export.region_operators import wrap_with_autocast, wrap_with_set_grad_enabled
 from refimpl.export.regions import with_regions
@@ -231,3 +232,36 @@ def test_a_number_that_is_read_in_a_region_has_its_range() -> None:
         assert made.module()(torch.tensor([2, 3])).shape == (5,)
         with pytest.raises(RuntimeError, match="Runtime assertion failed"):
             made.module()(torch.tensor([2, 8]))
+
+
+region: Any = torch.compiler.nested_compile_region
+
+
+@region
+def inner_region(x: torch.Tensor, linear: nn.Module) -> torch.Tensor:
+    return linear(x).sin()
+
+
+@region
+def outer_region(x: torch.Tensor, linear: nn.Module, count: int) -> torch.Tensor:
+    return outer_region(inner_region(x, linear), linear, count - 1) if count else x * 2
+
+
+class NestedRegions(nn.Module):
+    """Calls a region that calls another one, and itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return outer_region(x, self.linear, 2) + outer_region(x, self.linear, count=1)
+
+
+@STRICT
+def test_nested_compile_regions_are_part_of_their_caller(strict: bool) -> None:
+    module, x = NestedRegions(), torch.randn(2, 3)
+    program = export(module, (x,), strict=strict)
+    assert [node.target for node in program.graph.nodes].count(torch.ops.aten.linear.default) == 3
+    torch.testing.assert_close(program.module()(x), module(x))
+    torch.testing.assert_close(refimpl.compile(module, fullgraph=True)(x), module(x))

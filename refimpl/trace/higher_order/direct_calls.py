@@ -1,5 +1,7 @@
 """Makes torch.cond, while_loop, scan and map call their operator directly while a trace runs, instead of torch.compile.
 
+A nested compile region is traced as a part of the program that calls it.
+
 Counterpart: torch/_higher_order_ops/utils.py _hop_compile_and_call
 Differs: called from eager code, these functions compile themselves to lift closed-over values. refimpl's traces lift these
 themselves (refimpl.trace.higher_order.calls).
@@ -26,6 +28,7 @@ from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
 _SHARED = "_hop_compile_and_call"
 _OPERATORS = hop_utils.__name__.rpartition(".")[0] + "."  # modules of the operators that compile themselves
 _COND = "_cond_op_wrapper"  # the function that torch.cond compiles
+_REGION = "_invoke_subgraph_placeholder_wrapper"  # what a call of a nested compile region compiles: it would call itself again
 TraceFunction = Callable[..., Subgraph]
 _trace_function: contextvars.ContextVar[TraceFunction | None] = contextvars.ContextVar(
     "refimpl_calls_operators_directly", default=None
@@ -75,6 +78,9 @@ class _InstallationState:
 def _called(fn: Callable[..., Any], trace_function: TraceFunction, args: Any, kwargs: Any) -> Any:
     if fn.__name__ == _COND:
         return gradients.cond(fn, trace_function, *args, **kwargs)
+    if fn.__name__ == _REGION:
+        function, given, named = args
+        return function(*given, **named)
     token = WANTS_GRADIENTS.set(torch.is_grad_enabled())
     try:
         return fn(*args, **kwargs)
