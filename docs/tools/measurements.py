@@ -84,6 +84,7 @@ def tables() -> dict[str, Callable[[], str]]:
         "judge.witnesses": _witness_table,
         "speed.verdicts": _speed_table,
         "report.scale": _report_table,
+        "pytest.suite": _pytest_table,
         "judge.campaigns": _campaign_table,
         "judge.wrong": lambda: _battery_table("wrong_found"),
         "judge.right": lambda: _battery_table("right_passed"),
@@ -135,6 +136,19 @@ def _report_table() -> str:
             f"| {_thousands(row['rows'])}{failing}{carried} | {row['file_mb']} MB | {row['build_s']} s | {times} |"
         )
     return "\n".join(lines)
+
+
+def _pytest_table() -> str:
+    """A row for each run of a package's tests: without the plugin, then on each compiler."""
+    lines = [
+        "| compiler | tests that pass | fail | calls judged | left out | agree | differ | not compared | time |",
+        "| --- |" + " ---: |" * 8,
+    ]
+    for row in rows_of("pytest-suite.csv"):
+        counts = [row["calls"], row["calls_left_out"], row["agree"], row["differ"], row["not_compared"]]
+        cells = [row["subject"] or "none", row["passed"], row["failed"], *(counts if row["subject"] else [""] * 5)]
+        lines.append(f"| {' | '.join(cells)} | {float(row['wall_s']):.0f} s |")
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def _thousands(number: str) -> str:
