@@ -9,7 +9,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from oracle.errors import UsageError
-from oracle.program.build import ProgramLoadError, instantiate
+from oracle.program.build import instantiate
 from oracle.program.user_file import program_of_file
 from oracle.recording import Recorder, text_of
 from results.files import write_atomically
@@ -29,7 +29,7 @@ def make_recording(target: str, *, inputs: str, output: Path, seed: int, allow_e
         args, kwargs = instance.inputs(0)
         with recorder:
             _run(instance.target, args, kwargs, backward=program.calls[0].backward)
-    except (ProgramLoadError, Exception) as error:  # the user's code: told to the user
+    except Exception as error:  # the user's code: told to the user
         raise UsageError(
             seen=f"{target} raises while it is recorded: {type(error).__name__}: {error}",
             expected="a program that runs, also a second time",
