@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import torch
 
-from oracle.dtypes import ARITHMETIC_FLOATS, COMPLEX, FLOAT8, SIGNED_FLOAT8
+from oracle.dtypes import ARITHMETIC_FLOATS, COMPLEX, FLOAT8, SIGNED_FLOAT8, in_order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +89,8 @@ def _byte(dtype: torch.dtype) -> ToleranceRow:
 
 _ROWS = {row.name: row for row in (_DOUBLE, _SINGLE, _HALF, _BRAIN)}
 TABLE: dict[torch.dtype, ToleranceRow] = {
-    **{dtype: _ROWS[str(dtype.to_real()).removeprefix("torch.")] for dtype in ARITHMETIC_FLOATS | COMPLEX},
-    **{dtype: _byte(dtype) for dtype in FLOAT8},
+    **{dtype: _ROWS[str(dtype.to_real()).removeprefix("torch.")] for dtype in in_order(ARITHMETIC_FLOATS | COMPLEX)},
+    **{dtype: _byte(dtype) for dtype in in_order(FLOAT8)},
 }
 
 PYTHON_NUMBER = _SINGLE
