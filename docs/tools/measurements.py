@@ -69,6 +69,9 @@ def figures() -> dict[str, Callable[[], str]]:
         "compile.cpp.source": lambda: f"{statistics.geometric_mean(_ratios('source_ratio')):.3f}",
         **_ratio_figures("compile.cpp", "total_ratio"),
         **_ratio_figures("compile.triton", "triton_ratio"),
+        "transformers.listed": lambda: str(len(_transformers_in_eval())),
+        "transformers.eager": lambda: str(_done_with("eager")),
+        "transformers.compared": lambda: str(_done_with("compare")),
         "decompositions.overloads": lambda: _of_decompositions("overloads with a rule"),
         "decompositions.calls": lambda: _of_decompositions("calls judged"),
         "decompositions.agree": lambda: _of_decompositions("calls that agree with eager"),
@@ -76,6 +79,16 @@ def figures() -> dict[str, Callable[[], str]]:
         "decompositions.reasons": lambda: _of_decompositions("calls that differ for a reason given below"),
         "decompositions.differ": lambda: _of_decompositions("calls that differ from eager"),
     }
+
+
+def _transformers_in_eval() -> list[dict[str, str]]:
+    return [row for row in rows_of("transformers.csv") if (row["mode"], row["dtype"]) == ("eval", "float32")]
+
+
+def _done_with(step: str) -> int:
+    """How many architectures of transformers have done this step of the funnel, in eval mode."""
+    steps = ["build", "eager", "capture", "compile", "run", "compare", "agree", ""]
+    return sum(steps.index(row["stops at"]) > steps.index(step) for row in _transformers_in_eval())
 
 
 def tables() -> dict[str, Callable[[], str]]:
