@@ -232,7 +232,7 @@ def test_nothing_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert threading.active_count() == threads
     assert list(tmp_path.iterdir()) == []
     if files is not None:
-        assert len(os.listdir("/proc/self/fd")) == files
+        assert len(os.listdir("/proc/self/fd")) <= files  # fewer, if files of earlier tests were closed meanwhile
 
 
 _PARENT = """

@@ -15,6 +15,7 @@ import torch
 from refimpl._torch import autograd_sequence_number, running_autograd_node
 from refimpl.aot.analysis.trace_needs import NeedsMore
 from refimpl.errors import RefimplError
+from refimpl.functionalize.schemas import effects_of
 from refimpl.trace.notes import note, notes_of
 
 IS_BACKWARD = "is_backward"
@@ -163,3 +164,15 @@ def backward_nodes(graph: torch.fx.Graph) -> set[torch.fx.Node]:
         if is_tangent or is_tagged or not found.isdisjoint(node.all_input_nodes):
             found.add(node)
     return found
+
+
+def writes_in_backward(graph: torch.fx.Graph) -> bool:
+    """Whether any op of the backward writes to memory; mostly that is memory of the backward itself."""
+    return any(map(is_backward_write, graph.nodes))
+
+
+def is_backward_write(node: torch.fx.Node) -> bool:
+    """Whether an op of the backward writes to memory."""
+    if node.op != "call_function" or node.meta.get("partitioner_tag") != IS_BACKWARD:
+        return False
+    return bool(effects_of(node.target).written)

@@ -15,23 +15,18 @@ from typing import Any
 import torch
 from torch.fx.node import map_arg
 
-from refimpl.aot.joint.backward import IS_BACKWARD
+from refimpl.aot.joint.backward import IS_BACKWARD, is_backward_write
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import VIEWED, AliasMap
-from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of
+from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS
 from refimpl.trace.graph_builder import GraphBuilder
 
 Node = torch.fx.Node
 
 
-def writes_in_backward(graph: torch.fx.Graph) -> bool:
-    """Whether any op of the backward writes to memory; mostly that is memory of the backward itself."""
-    return any(map(_is_backward_write, graph.nodes))
-
-
 def inputs_written_in_backward(aliases: AliasMap, placeholders: Sequence[Node]) -> list[int]:
     """The positions of the placeholders whose memory an op of the backward writes to."""
-    written = [any(map(_is_backward_write, aliases.writes_to(node))) for node in placeholders]
+    written = [any(map(is_backward_write, aliases.writes_to(node))) for node in placeholders]
     return [position for position, is_written in enumerate(written) if is_written]
 
 
@@ -81,12 +76,6 @@ def read_when_backward_runs(builder: GraphBuilder, aliases: AliasMap, current: M
 
 
 _MOVES = frozenset((*METADATA_OPS, *RESIZE_OPS, *SET_OPS))
-
-
-def _is_backward_write(node: Node) -> bool:
-    if node.op != "call_function" or node.meta.get("partitioner_tag") != IS_BACKWARD:
-        return False
-    return bool(effects_of(node.target).written)
 
 
 def _backward_meta(node: Node) -> dict[str, Any]:

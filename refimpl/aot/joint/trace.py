@@ -52,8 +52,9 @@ from refimpl.aot.joint.backward import (
     copy_forward_provenance,
     note_autograd_step,
     trace_backward,
+    writes_in_backward,
 )
-from refimpl.aot.joint.backward_writes import inputs_written_in_backward, read_when_backward_runs, writes_in_backward
+from refimpl.aot.joint.backward_writes import inputs_written_in_backward, read_when_backward_runs
 from refimpl.aot.joint.decomposed_calls import DecomposedViewsState, noted_layouts
 from refimpl.aot.joint.eager_results import EagerResultsMode, ScalarMasksMode, eager_gradients, refuse_retained
 from refimpl.aot.joint.gradient_dependences import AnswersState, given_unread, note_constants, note_history

@@ -104,7 +104,7 @@ def test_attributes_without_any_fake_have_no_value() -> None:
     graph = torch.fx.Graph()
     graph.output(graph.get_attr("weight"))
     graph_module = torch.fx.GraphModule(nn.Linear(2, 2), graph)
-    with pytest.raises(AssertionError, match=r"no node of the graph module has a fake tensor\n  seen: \['weight'\]"):
+    with pytest.raises(AssertionError, match=r"no node of the graph module has a fake tensor\n +seen: \['weight'\]"):
         note_values_of_attributes(graph_module)
 
 
