@@ -196,6 +196,18 @@ def test_low_bits_that_all_elements_have_from_one_number_may_be_zero():
     assert systematic_error(rows, with_bits_cleared(rows, 4), None).rule is Rule.EXACTNESS
 
 
+def test_an_error_of_one_number_that_all_elements_have_is_no_bias():
+    generator = torch.Generator().manual_seed(0)
+    values = torch.rand(1000, dtype=torch.float64, generator=generator)
+    ulp = 2.0**-44  # of numbers from 256 to 512
+    noise = [values + (300 + steps * ulp) for steps in (1, -2, 1)]
+    report = systematic_error(values + 300, values + (300 + 11 * ulp), None, noise)
+    assert report.rule is None, report.detail
+    moves = [torch.randint(-2, 3, (1000,), generator=generator) * ulp for _ in range(3)]  # of each element by itself
+    report = systematic_error(values + 300, values + (300 + 11 * ulp), None, [values + 300 + move for move in moves])
+    assert report.rule is Rule.BIAS
+
+
 def test_results_that_are_whole_numbers_in_fp64_may_have_no_low_bits():
     truth = torch.arange(1, 1001, dtype=torch.float64) * 1024
     eager = (truth.float() * (1 + 2**-23)).float()
