@@ -236,7 +236,10 @@ class _RecordsState:
         statuses: dict[str, list[str]] = {key: [] for key in self._failed}
         tasks = [task for task, _ in self._failed.values()]
         for result in run_again(tasks, pool, self._reruns, deadline=deadline) if tasks else ():
-            statuses[result.task.key].append(_status_of(result))
+            if isinstance(result.end, Failed):  # says nothing of the case
+                self._summary.internal_errors.append(f"{result.task.key}, run again\n{result.end.error}")
+            else:
+                statuses[result.task.key].append(_status_of(result))
         for key, words in statuses.items():
             _, record = self._failed.pop(key)
             self._put(replace(record, verdict=replace(record.verdict, reruns=tuple(words))))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oracle.again import VARIABLE
-from oracle.isolate import Completed, End, OutOfMemory, Task
+from oracle.isolate import Completed, End, Failed, OutOfMemory, Task
 from oracle.records import PlannedCase, Record
 from oracle.subjects.spec import SubjectSpec
 from oracle.sweep import Limits, execute
@@ -63,6 +63,11 @@ def test_a_case_that_fails_now_and_then_says_how_often() -> None:
     assert verdicts["c1"].reruns == ()
     assert (verdicts["c2"].status, verdicts["c2"].reruns) == (Status.CRASH, ("crash", "OOM"))
     assert not verdicts["c2"].is_flaky
+
+
+def test_an_error_of_torch_oracle_in_a_rerun_says_nothing_of_the_case() -> None:
+    verdicts, _ = swept(lambda task: WRONG if number_of(task) != "1" else Failed(error="KeyError: 1"))
+    assert verdicts["c0"].reruns == ("fail_accuracy",)
 
 
 @pytest.mark.parametrize(("reruns", "deadline"), [(0, None), (2, 0.0)])

@@ -68,9 +68,11 @@ class TestJudge:
     __test__ = False  # it is no test, whatever pytest thinks of its name
 
     def __init__(
-        self, test: str, subjects: Sequence[Subject], *, calls: int, timeout_s: float, save_to: Path | None, repro: str
+        self, test: str, subjects: Any, *, calls: int, timeout_s: float, save_to: Path | None, repro: str
     ) -> None:
-        self._test, self._subjects, self._repro = test, subjects, repro
+        """`subjects` are as `oracle.check` takes them. Raises UsageError for what is none."""
+        self._test, self._given, self._repro = test, subjects, repro
+        self._subjects = load_subjects(subjects)
         self._limit, self._timeout_s, self._save_to = calls, timeout_s, save_to
         self._place = (os.getpid(), threading.get_ident())
         self._calls: Counter[str] = Counter()  # of each target
@@ -147,15 +149,15 @@ class TestJudge:
         )  # fmt: skip
         save_to = self._save_to if self.difference is None else None
         if torch.cuda.is_initialized() or not hasattr(os, "fork"):
-            return _verdict(judged_here(to_judge, subject, save_to))
+            return verdict_of(judged_here(to_judge, subject, save_to))
         found = ForkedJudgement(to_judge, subject, save_to=save_to, timeout_s=self._timeout_s).result()
-        return _verdict(judged_here(to_judge, subject, save_to) if found.refused else found)
+        return verdict_of(judged_here(to_judge, subject, save_to) if found.refused else found)
 
     def check(self, fn: Callable[..., Any], *inputs: Any, subjects: Any = None, **options: Any) -> dict[str, Verdict]:
         """`oracle.check`, with a row for each subject. Raises DisagreementError unless all agree; comparing nothing is none."""
         __tracebackhide__ = True
         began = time.perf_counter()
-        chosen = [subject.spec.name for subject in self._subjects] if subjects is None else subjects
+        chosen = self._given if subjects is None else subjects
         verdicts = oracle.check(fn, *inputs, subjects=chosen, **{"timeout_s": self._timeout_s, **options})
         for subject, verdict in verdicts.items():
             row = self._row(name_of(fn), subject, fn, inputs, options.get("kwargs") or {})
@@ -196,7 +198,7 @@ def _tensors(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list
     return tensors + (list(target.parameters()) if isinstance(target, torch.nn.Module) else [])
 
 
-def _verdict(found: Judgement) -> Verdict:
+def verdict_of(found: Judgement) -> Verdict:
     """The verdict; where there is none, a row that says why nothing was compared."""
     if found.verdict is not None:
         return found.verdict

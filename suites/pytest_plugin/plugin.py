@@ -6,8 +6,8 @@ With pytest-xdist the tests run in worker processes. Their rows travel in the te
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -150,7 +150,10 @@ class Options:
 
 
 def _prepare(options: Options, *, runs_tests: bool) -> None:
-    """Raise UsageError for a wrong name before the first test, and do once what each judged call would do again."""
+    """Look up all subjects and targets, so that a wrong name ends the run before the first test. Raises UsageError for one.
+
+    With `runs_tests` the compiler is warmed up, too: processes forked from this one need not load it again.
+    """
     import hypothesis  # noqa: PLC0415 - only where calls are judged
 
     from suites.pytest_plugin.judging import load_subjects, warm_up  # noqa: PLC0415 - torch takes seconds
@@ -242,12 +245,12 @@ class RunningTest:
     @property
     def judge(self) -> TestJudge:
         if self._judge is None:
-            from suites.pytest_plugin.judging import TestJudge, load_subjects  # noqa: PLC0415 - torch takes seconds
+            from suites.pytest_plugin.judging import TestJudge  # noqa: PLC0415 - torch takes seconds
 
             given = self._mark.get("subjects") or split_subjects(self._options.subjects) or [_DEFAULT_SUBJECT]
             self._judge = TestJudge(
                 self._item.nodeid,
-                load_subjects(given),
+                given,
                 calls=self._options.calls,
                 timeout_s=self._options.timeout_s,
                 save_to=None
@@ -277,6 +280,15 @@ def _file_name(test: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in test)[-150:]
 
 
+@contextmanager
+def _told() -> Iterator[None]:
+    """An error of the database ends the run of pytest, with the message alone."""
+    try:
+        yield
+    except UsageError as error:
+        pytest.exit(f"torch-oracle: {error}", returncode=pytest.ExitCode.USAGE_ERROR)
+
+
 class _Writing:
     """The hooks of the process that writes the rows."""
 
@@ -286,11 +298,15 @@ class _Writing:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         rows = getattr(report, _ROWS, None)
         if rows:
-            self._recorder.add(rows)
+            with _told():
+                self._recorder.add(rows)
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
-        self._recorder.end(is_complete=exitstatus not in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR))
+        with _told():
+            self._recorder.end(
+                is_complete=exitstatus not in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.INTERNAL_ERROR)
+            )
         if self._options.subjects and exitstatus == pytest.ExitCode.OK and not self._recorder.calls:
             session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 

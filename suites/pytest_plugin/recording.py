@@ -34,9 +34,10 @@ class Recorder:
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write the rows of one test. A test that is run a second time (by a plugin for flaky tests) keeps its first rows."""
-        records = [record for record in map(self._record, rows) if record.case_id not in self._written]
-        if not records:
+        new = [row for row in rows if _case_id(row) not in self._written]
+        if not new:
             return
+        records = [self._record(row) for row in new]
         if self._store is None:
             self._store = self._begin()
         self._written.update(record.case_id for record in records)
@@ -59,13 +60,12 @@ class Recorder:
         self._statuses[verdict.status] += 1
         if not verdict.status.is_finding and verdict.status not in _AGREES:
             self._not_compared[f"{verdict.status.value}: {verdict.symptom}"] += 1
-        name = f"{row['test']}::{row['target']}"
         return Record(
             run_id=self._run_id,
-            case_id=f"{SUITE}/{name}@{row['subject']}",
+            case_id=_case_id(row),
             suite=SUITE,
             group=row["target"],
-            name=name,
+            name=_name(row),
             subject=row["subject"],
             dtype=row["dtype"],
             direction=row["direction"],
@@ -99,6 +99,14 @@ class Recorder:
         lines += [f"  {count} x {reason}" for reason, count in self._not_compared.most_common(_SHOWN)]
         lines.append(f"torch-oracle show --db {self._location} --run {self._run_id}")
         return lines
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"{row['test']}::{row['target']}"
+
+
+def _case_id(row: Mapping[str, Any]) -> str:
+    return f"{SUITE}/{_name(row)}@{row['subject']}"
 
 
 def _planned(record: Record) -> PlannedCase:

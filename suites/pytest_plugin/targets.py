@@ -81,17 +81,24 @@ class Watched:
     """
 
     def __init__(self, targets: Sequence[Any], see: See, *, arguments: dict[str, Any]) -> None:
-        self._targets, self._see, self._arguments = targets, see, arguments
+        self._see = see
+        self._classes = [target for target in targets if isinstance(target, type)]
+        functions = [target for target in targets if not isinstance(target, type)]
+        seers = {id(function): _seen_function(function, see) for function in functions}
+        places = _places(functions, [arguments, *_namespaces()]) if functions else []
+        self._functions = [(space, key, function, seers[id(function)]) for space, key, function in places]
         self._undo: list[Callable[[], None]] = []
 
     def begin(self) -> None:
-        for target in self._targets:
-            if isinstance(target, type):
-                self._undo.append(_watch_class(target, self._see))
-            else:
-                self._undo.append(_watch_function(target, self._see, self._arguments))
+        self._undo = [_watch_class(each, self._see) for each in self._classes]
+        for space, key, function, called in self._functions:
+            if space.get(key) is function:
+                space[key] = called
 
     def end(self) -> None:
+        for space, key, function, called in self._functions:
+            if space.get(key) is called:  # else the test has replaced it, by a mock for example
+                space[key] = function
         while self._undo:
             self._undo.pop()()
 
@@ -112,7 +119,7 @@ def _watch_class(watched_class: type, see: See) -> Callable[[], None]:
     @functools.wraps(original)
     def called(self: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
-        if torch.compiler.is_compiling() or not isinstance(self, watched_class):
+        if torch.compiler.is_compiling():
             return original(self, *args, **kwargs)
         return see(
             Call(
@@ -135,7 +142,9 @@ def _watch_class(watched_class: type, see: See) -> Callable[[], None]:
     return undo
 
 
-def _watch_function(function: Callable[..., Any], see: See, arguments: dict[str, Any]) -> Callable[[], None]:
+def _seen_function(function: Callable[..., Any], see: See) -> Callable[..., Any]:
+    """What stands in for a function while its calls are watched."""
+
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -143,25 +152,23 @@ def _watch_function(function: Callable[..., Any], see: See, arguments: dict[str,
             return function(*args, **kwargs)
         return see(
             Call(
-                of=name_of(function), target=function, args=args, kwargs=kwargs, make=lambda: function(*args, **kwargs)
+                of=name_of(function),
+                target=function,
+                args=args,
+                kwargs=kwargs,
+                make=lambda: function(*args, **kwargs),
             )
         )
 
-    places = [*_places(function), *((arguments, key) for key, value in arguments.items() if value is function)]
-    for namespace, key in places:
-        namespace[key] = called
-
-    def undo() -> None:
-        for namespace, key in places:
-            if namespace.get(key) is called:  # else the test has put something else there
-                namespace[key] = function
-
-    return undo
+    return called
 
 
-def _places(function: Any) -> list[tuple[dict[str, Any], str]]:
-    """The names under which loaded modules hold a function."""
-    spaces = [
-        vars(module) for module in list(sys.modules.values()) if isinstance(getattr(module, "__dict__", None), dict)
-    ]
-    return [(space, key) for space in spaces for key, value in list(space.items()) if value is function]
+def _namespaces() -> list[dict[str, Any]]:
+    modules = list(sys.modules.values())
+    return [vars(module) for module in modules if isinstance(getattr(module, "__dict__", None), dict)]
+
+
+def _places(functions: Sequence[Any], spaces: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], str, Any]]:
+    """The names under which the namespaces hold the functions."""
+    wanted = {id(function) for function in functions}
+    return [(space, key, value) for space in spaces for key, value in list(space.items()) if id(value) in wanted]

@@ -6,15 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from oracle.background import Judgement
 from oracle.errors import UsageError
-from oracle.verdict import Status
+from oracle.verdict import Status, Verdict
 from results.store import Store
+from suites.pytest_plugin.judging import verdict_of
 from suites.pytest_plugin.plugin import Options, RunningTest
+from suites.pytest_plugin.recording import Recorder
 from suites.pytest_plugin.targets import find_target
 
 pytest_plugins = ["pytester"]
 
 LIBRARY = """
+import os
 import torch
 
 def right(gm, inputs):
@@ -24,6 +28,9 @@ def wrong(gm, inputs):
     def run(*args):
         return tuple(out + 1 if out.numel() > 3 else out for out in gm(*args))
     return run
+
+def dies(gm, inputs):
+    os.abort()
 
 def double(x):
     return x * 2
@@ -65,6 +72,10 @@ def test_that_catches(model):
     except AssertionError:
         pass
 
+@pytest.mark.oracle(subjects=["library:dies"])
+def test_that_crashes(model):
+    model(torch.ones(4, 4))
+
 @pytest.mark.oracle
 def test_without_a_call():
     double(torch.ones(3))
@@ -72,10 +83,11 @@ def test_without_a_call():
 def test_unmarked(model):
     model(torch.ones(4, 4))
 
+@pytest.mark.oracle(subjects=[library.right])
 def test_that_checks(oracle_check):
-    assert list(oracle_check(double, torch.ones(9), subjects="eager", calls=1)) == ["eager"]
+    assert list(oracle_check(double, torch.ones(9), calls=1)) == ["library.right"]
 """
-_FAIL = ("test_smallest_that_differs", "test_that_catches", "test_without_a_call")
+_FAIL = ("test_smallest_that_differs", "test_that_catches", "test_that_crashes", "test_without_a_call")
 
 
 @pytest.fixture
@@ -98,19 +110,20 @@ ROWS = {
     f"pytest/test_it.py::test_function_among_the_parameters[double]::{DOUBLE}@library:right": Status.PASS,
     f"pytest/test_it.py::test_smallest_that_differs::{DOUBLE}@library:wrong": Status.FAIL_ACCURACY,
     f"pytest/test_it.py::test_that_catches::{MODEL}@library:wrong": Status.FAIL_ACCURACY,
-    f"pytest/test_it.py::test_that_checks::{DOUBLE}@eager": Status.PASS,
+    f"pytest/test_it.py::test_that_crashes::{MODEL}@library:dies": Status.CRASH,
+    f"pytest/test_it.py::test_that_checks::{DOUBLE}@library.right": Status.PASS,
 }
 
 
 def test_marked_tests_are_judged_and_rows_are_written(suite: pytest.Pytester) -> None:
     options = ("--torch-oracle=library:right", "--torch-oracle-db=rows.db", "--torch-oracle-save=found")
     result = suite.runpytest_subprocess(*options)
-    result.assert_outcomes(passed=4, failed=3)
+    result.assert_outcomes(passed=4, failed=4)
     output = result.stdout.str()
     assert all(f"FAILED test_it.py::{name}" in output for name in _FAIL)
     assert "    n=4,\n" in output  # the smallest example
     assert "nothing was judged" in output
-    result.stdout.fnmatch_lines(["* 3 agree*, 2 differ, 0 not compared*", "2 further calls were not judged*"])
+    result.stdout.fnmatch_lines(["* 3 agree*, 3 differ, 0 not compared*", "2 further calls were not judged*"])
     assert {case: status for case, (status, _) in records_of(suite.path / "rows.db").items()} == ROWS
     assert (suite.path / "found" / "test_it.py__test_that_catches" / "call-0" / "call.json").is_file()
 
@@ -125,9 +138,49 @@ def test_workers_of_xdist_give_the_same_rows(suite: pytest.Pytester) -> None:
 
 def test_without_the_option_only_the_fixture_judges(suite: pytest.Pytester) -> None:
     result = suite.runpytest_subprocess("-k", "not without_a_call")
-    result.assert_outcomes(passed=6)
+    result.assert_outcomes(passed=7)
     assert not list(suite.path.glob("*.db"))
     assert "judged" not in result.stdout.str()
+
+
+def test_a_database_that_cannot_be_written_ends_the_run_with_its_reason(suite: pytest.Pytester) -> None:
+    options = ("--torch-oracle=eager", "--torch-oracle-target=library.double", "--torch-oracle-db=no/folder/rows.db")
+    result = suite.runpytest_subprocess(*options, "-k", "without_a_call")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stdout.fnmatch_lines(["*torch-oracle: *no/folder*"])
+    assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
+
+
+def test_a_subject_that_does_not_end_is_a_finding() -> None:
+    late = Judgement(number=0, error="no end within 1 s, in stage 'subject'", is_late=True)
+    assert verdict_of(late).status is Status.TIMEOUT
+    elsewhere = verdict_of(Judgement(number=0, error="no end within 1 s, in stage 'eager'\nmore"))
+    assert elsewhere.status is Status.PASS_DUE_TO_SKIP
+    assert elsewhere.symptom == "not compared: no end within 1 s, in stage 'eager'"
+
+
+def test_a_test_that_is_run_again_counts_once(tmp_path: Path) -> None:
+    recorder = Recorder(str(tmp_path / "rows.db"), {"subjects": "eager"})
+    row = {
+        "test": "test_it.py::test_it",
+        "target": "library.double",
+        "subject": "eager",
+        "dtype": "float32",
+        "direction": "forward",
+        "device": "cpu",
+        "wall_s": 0.5,
+        "left_out": 2,
+        "calls": 3,
+        "repro": "",
+        "started_at": "",
+        "verdict": Verdict(status=Status.CRASH, symptom="the process died of signal 6").to_json(),
+    }
+    recorder.add([row])
+    recorder.add([{**row, "verdict": Verdict(status=Status.PASS).to_json()}])
+    recorder.end(is_complete=True)
+    assert recorder.summary()[0].startswith("3 calls judged in 1 rows")
+    assert "0 agree, 1 differ" in recorder.summary()[0]
+    assert [status for status, _ in records_of(tmp_path / "rows.db").values()] == [Status.CRASH]
 
 
 def test_every_module_of_an_unmarked_suite(suite: pytest.Pytester) -> None:
