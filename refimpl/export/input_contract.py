@@ -86,7 +86,7 @@ class InputContract:
         return self
 
     def check(self, leaves: Sequence[Any]) -> None:
-        """Raises InputMismatch for the first leaf that does not fit. Of symbolic sizes the conditions become guards."""
+        """Raises InputMismatch for the first leaf that does not fit. If a size is symbolic, its conditions become guards."""
         for name, expected, leaf in zip(self._names, self._values, leaves, strict=True):
             _check_kind(name, expected, leaf)
         for size in self._fixed:

@@ -8,8 +8,6 @@ database; if two have the same case, the later database wins.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,6 +22,7 @@ from results.files import write_atomically
 from results.store import Store
 from suites.exports.suite import EXAMPLE, INSIDE, LARGEST, SMALLEST
 from suites.exports.suite import OUTSIDE as KINDS_OUTSIDE
+from suites.text_tables import csv_text, markdown_table
 
 EQUAL, ATTRIBUTES, DATA, NOT_RUN = "equal", "equal but for attributes", "reads data", "not run"
 REFUSED = "refused"
@@ -130,7 +129,7 @@ def markdown(rows: Sequence[Row], *, environment: str) -> str:
         f"* one export of each model at batch {EXAMPLE}, `Dim('batch', min={SMALLEST}, max={LARGEST})`; eval, float32;",
         f"  then calls at {EXAMPLE}, {SMALLEST} and {LARGEST}, and in programs of their own at {LARGEST + 1} and {SMALLEST - 1}",
         "",
-        *_table(head, counts(rows)),
+        *markdown_table(head, counts(rows)),
         "",
         f"\"{ATTRIBUTES}\": results of all calls are eager's; forward also assigns attributes of modules, which an exported",
         "program does not do.",
@@ -143,25 +142,8 @@ def markdown(rows: Sequence[Row], *, environment: str) -> str:
             lines += ["", text + (f"; not on {', '.join(others)}" if others else "") + "."]
     failing = [row for row in rows if row.symptom]
     lines += ["", "## What is not equal, or not refused", ""]
-    lines += _table(list(COLUMNS), [[_cell(cell) for cell in row.cells()] for row in failing])
+    lines += markdown_table(list(COLUMNS), [row.cells() for row in failing])
     return "\n".join(lines) + "\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)]
-
-
-def csv_text(rows: Sequence[Row]) -> str:
-    """The text of `export-models.csv`."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(row.cells() for row in rows)
-    return file.getvalue()
 
 
 def _newest(paths: Sequence[Path]) -> tuple[list[Record], str]:
@@ -186,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     records, versions = _newest(options.db)
     rows = rows_of(records)
     environment = f"{versions}, {options.date}" if options.date else versions
-    write_atomically(options.output / "export-models.csv", csv_text(rows))
+    write_atomically(options.output / "export-models.csv", csv_text(COLUMNS, [row.cells() for row in rows]))
     write_atomically(options.output / "export-models.md", markdown(rows, environment=environment))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from oracle.errors import UsageError
 from oracle.program import Call, Program
@@ -63,24 +63,49 @@ class ModelsSuite:
             )
         if not _has_tag(architecture, selection):
             return
-        for dtype in selection.dtypes or ("float32",):
-            if dtype not in architecture.dtypes:
+        yield from programs_of_model(
+            group,
+            selection,
+            source=_SOURCE,
+            dtypes=architecture.dtypes,
+            modes=_MODES,
+            tags=architecture.tags,
+            timeout_s=architecture.timeout_s,
+        )
+
+
+def programs_of_model(
+    model: str,
+    selection: Selection,
+    *,
+    source: str,
+    dtypes: Collection[str],
+    modes: Mapping[str, tuple[str, tuple[Call, ...]]],
+    tags: tuple[str, ...],
+    timeout_s: float | None = None,
+) -> Iterator[SuiteProgram]:
+    """One program for each selected dtype and direction of a model.
+
+    `source` has the fields name, mode, dtype and device; `modes` has the mode ("eval", "train") and the calls of each direction.
+    """
+    for dtype in selection.dtypes or ("float32",):
+        if dtype not in dtypes:
+            continue
+        for direction, (mode, calls) in modes.items():
+            name = f"{model}/{dtype}/{direction}/{mode}"
+            if selection.directions and direction not in selection.directions:
                 continue
-            for direction, (mode, calls) in _MODES.items():
-                name = f"{group}/{dtype}/{direction}/{mode}"
-                if selection.directions and direction not in selection.directions:
-                    continue
-                if not selection.wants(group=group, name=name):
-                    continue
-                source = _SOURCE.format(name=group, mode=mode, dtype=dtype, device=selection.device)
-                yield SuiteProgram(
-                    program=Program(name=name, source=source, calls=calls, is_module=True),
-                    group=group,
-                    dtype=dtype,
-                    direction=direction,
-                    tags=architecture.tags,
-                    timeout_s=architecture.timeout_s,
-                )
+            if not selection.wants(group=model, name=name):
+                continue
+            text = source.format(name=model, mode=mode, dtype=dtype, device=selection.device)
+            yield SuiteProgram(
+                program=Program(name=name, source=text, calls=calls, is_module=True),
+                group=model,
+                dtype=dtype,
+                direction=direction,
+                tags=tags,
+                timeout_s=timeout_s,
+            )
 
 
 def _has_tag(architecture: Architecture, selection: Selection) -> bool:

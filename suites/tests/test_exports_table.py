@@ -6,7 +6,8 @@ import pytest
 
 from oracle.records import Measurements, Record
 from oracle.verdict import Status, Verdict
-from suites.exports.table import agreement, counts, csv_text, markdown, rows_of, word_of
+from suites.exports.table import COLUMNS, agreement, counts, markdown, rows_of, word_of
+from suites.text_tables import csv_text
 
 REFUSED = Verdict(status=Status.PASS, explained=("call 1, outside of the sizes, is refused: Guard failed: x <= 8",))
 PASS = Verdict(status=Status.PASS)
@@ -70,6 +71,6 @@ def test_rows_counts_and_agreement() -> None:
         "| b | refimpl.export | fail_accuracy | not run | not run | call 1: output is 1 \\| 2, but should be 3 |"
         in text
     )
-    lines = csv_text(rows).splitlines()
+    lines = csv_text(COLUMNS, [row.cells() for row in rows]).splitlines()
     assert lines[0] == "model,subject,inside,above,below,symptom"
     assert len(lines) == 6

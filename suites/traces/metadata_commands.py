@@ -19,12 +19,12 @@ from oracle.environment import check_supported
 from oracle.isolate import Completed, Pool, Task
 from suites.registry import modules_of
 from suites.request import parse_shard
+from suites.text_tables import markdown_table
 from suites.traces import DIRECTIONS, INTEGER
 from suites.traces.commands import PRELOAD, SUITES, header_of, how_it_ended, split_words
 from suites.traces.metadata_records import AGREES, DIFFERS, FIELDS, NOT_COMPARABLE, MetadataGroup, MetadataRow, grouped
 from suites.traces.planning import TracesRequest, plan_traces
 from suites.traces.records import TraceCase
-from suites.traces.tables import markdown_table
 
 SHAPES = ("static", "symbolic")
 CASE_TIMEOUT_S = 120.0

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from suites.text_tables import markdown_table
 from suites.traces.explanations import EXPLANATIONS
 from suites.traces.records import (
     ASPECTS,
@@ -223,9 +224,3 @@ def _grouped(rows: Iterable[TraceRow]) -> list[tuple[tuple[str, ...], list[Trace
     for row in rows:
         groups.setdefault(_key(row), []).append(row)
     return list(groups.items())
-
-
-def markdown_table(head: Sequence[str], body: Sequence[Sequence[Any]]) -> list[str]:
-    """The lines of a table."""
-    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
-    return lines + [f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in row)} |" for row in body]

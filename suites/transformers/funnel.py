@@ -9,11 +9,9 @@ have the same case, that of the later one.
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +21,7 @@ from oracle.records import Record
 from oracle.verdict import Status
 from results.files import write_atomically
 from results.store import Store
+from suites.text_tables import csv_text, markdown_table
 from suites.transformers import NAME
 from suites.transformers.catalog import architectures, family_of
 
@@ -151,7 +150,7 @@ def markdown(rows: Sequence[Row], *, environment: str) -> str:
         f"* versions: {environment}",
         "* `aot_eager` against eager, two calls on other values; random weights, shrunk configurations",
         "",
-        *_table(
+        *markdown_table(
             head,
             [listed, *([step, text, *(str(funnels[kind][step]) for kind in kinds)] for step, text in STEPS.items())],
         ),
@@ -173,25 +172,12 @@ def _reasons(rows: Sequence[Row]) -> list[str]:
         if key not in seen:
             seen.add(key)
             which = f"{row.mode}, {row.dtype}" if modes[key] == 1 else f"{modes[key]} programs"
-            cells.append([row.architecture, which, row.status, _cell(row.why)])
-    return _table(["architecture", "program", "status", "why"], cells)
+            cells.append([row.architecture, which, row.status, _escaped(row.why)])
+    return markdown_table(["architecture", "program", "status", "why"], cells)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
-
-
-def _table(head: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines)]
-
-
-def csv_text(rows: Sequence[Row]) -> str:
-    """The text of `transformers.csv`."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows(row.cells() for row in rows)
-    return file.getvalue()
+def _escaped(text: str) -> str:
+    return text.replace("<", "&lt;")
 
 
 def owners_text() -> str:
@@ -225,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     records, versions = _newest(options.db)
     rows = [row_of(record) for record in records if not record.verdict.status.is_absent]
     environment = f"{versions}, {options.date}" if options.date else versions
-    write_atomically(options.output / "transformers.csv", csv_text(rows))
+    write_atomically(options.output / "transformers.csv", csv_text(COLUMNS, [row.cells() for row in rows]))
     write_atomically(options.output / "transformers.md", markdown(rows, environment=environment))
     write_atomically(options.output / "transformers-owners.txt", owners_text())
 

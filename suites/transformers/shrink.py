@@ -92,7 +92,7 @@ class _Shrinking:
         if isinstance(value, Mapping):
             return self._mapping_within(value, patch, layers)
         if name == "prediction_length" and value is None:
-            return _FORECAST  # what a forecast needs, and no configuration has by default
+            return _FORECAST  # models of time series need a number of steps, and their configurations name none
         words = frozenset(name.lower().split("_"))
         if isinstance(value, (list, tuple)):
             return self._list(name, words, value, patch, layers)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from oracle.errors import UsageError
-from oracle.program import Call, Program
+from oracle.program import Call
 from suites.base import Selection, SuiteProgram
+from suites.models.suite import programs_of_model
 from suites.transformers import DEFAULT_SUBJECTS, DESCRIPTION, DTYPES, NAME, TAGS
 from suites.transformers.catalog import Named, architectures
 
@@ -58,23 +59,7 @@ class TransformersSuite:
             )
         if not _has_tag(named, selection):
             return
-        for dtype in selection.dtypes or ("float32",):
-            if dtype not in DTYPES:
-                continue
-            for direction, (mode, calls) in _MODES.items():
-                name = f"{group}/{dtype}/{direction}/{mode}"
-                if selection.directions and direction not in selection.directions:
-                    continue
-                if not selection.wants(group=group, name=name):
-                    continue
-                source = _SOURCE.format(name=group, mode=mode, dtype=dtype, device=selection.device)
-                yield SuiteProgram(
-                    program=Program(name=name, source=source, calls=calls, is_module=True),
-                    group=group,
-                    dtype=dtype,
-                    direction=direction,
-                    tags=(named.kind,),
-                )
+        yield from programs_of_model(group, selection, source=_SOURCE, dtypes=DTYPES, modes=_MODES, tags=(named.kind,))
 
 
 def _has_tag(named: Named, selection: Selection) -> bool:

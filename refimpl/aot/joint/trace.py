@@ -329,7 +329,7 @@ class _JointTraceState:
         )
 
     def _read_written_inputs_late(self, before: Sequence[tuple[torch.Tensor, Any]]) -> None:
-        """Give the backward placeholders of its own for the inputs that it writes to.
+        """Let the backward read the inputs that it writes to when it runs: each gets a placeholder in the backward graph.
 
         before: the forward outputs with their nodes before the backward, for whose values the graph returns them."""
         graph = self.builder.graph

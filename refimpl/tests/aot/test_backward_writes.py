@@ -136,7 +136,7 @@ def test_every_backward_writes_to_the_input(function: Any, partition: Any, dynam
 
 
 def test_results_without_gradient_and_shared_memory_are_refused() -> None:
-    """Eager would leave out the writes of backwards that do not run."""
+    """Eager runs only the backwards of results that get a gradient, and with them only their writes."""
     x, log = torch.ones(3, requires_grad=True), torch.ones(2)
     results = compile_aot(lambda x, log: (Logged.apply(x, log).sin(), x * 3))(x, log)
     with pytest.raises(UnsupportedByRefimpl, match="for some of the results"):

@@ -282,7 +282,7 @@ def test_an_exported_module_can_be_exported_again(strict: bool) -> None:
 
 
 class Limited(nn.Module):
-    """Takes a multiple of 4, not less than 8, and any number that is not 3."""
+    """Refuses an x whose first size is no multiple of 4, and an n of 3. Exported with 8 rows, it also needs at least 8."""
 
     def forward(self, x: torch.Tensor, n: int) -> torch.Tensor:
         torch._check(x.shape[0] % 4 == 0)
