@@ -41,7 +41,7 @@ KNOWS_KERNELS: Mapping[str, str] = {
     "refimpl.codegen.decompositions": "programs as kernels of our own, held against eager's",
     "refimpl.codegen.printing.error_bounds": "functions in kernels of our own",
     "refimpl.trace.decompositions": "operators written in others, held against eager's",
-    "refimpl.trace.refusals.operand_numbers": "what kernels make of the numbers they are given",
+    "refimpl.trace.refusals": "what kernels make of the numbers they are given",
 }
 
 

@@ -27,7 +27,7 @@ from refimpl.aot.rng import RandomStates, functionalize_random
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
-from refimpl.trace.notes import note
+from refimpl.trace.metadata import note
 from refimpl.trace.options import TraceOptions
 
 _AS_STRIDED = torch.ops.aten.as_strided.default

@@ -20,7 +20,7 @@ from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_geome
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import Parameter, effects_of, nodes_in
 from refimpl.trace.internal_overlap import updates_overlapping_elements
-from refimpl.trace.notes import note, notes_of
+from refimpl.trace.metadata import note, notes_of
 from refimpl.trace.read_after_write import reads_what_it_writes
 
 _aten = torch.ops.aten

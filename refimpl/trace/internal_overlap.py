@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload, pytree, storage_key, written_arguments
-from refimpl.trace.size_checks import hint_of
+from refimpl.trace.eager_facts import hint_of
 
 _aten = torch.ops.aten
 _EXACT_LIMIT = 1 << 16  # a tensor of more elements is judged by its strides alone

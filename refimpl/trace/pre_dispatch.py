@@ -54,7 +54,7 @@ from refimpl._torch import (
     without_pre_dispatch_modes,
 )
 from refimpl.errors import UnsupportedByRefimpl, user_line
-from refimpl.trace.fakes.kernels import CachingMode, FakeKernelsState
+from refimpl.trace.fake_kernels import CachingMode, FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings

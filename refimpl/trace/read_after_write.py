@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from refimpl._torch import OpOverload, pytree, storage_key, written_arguments
+from refimpl.trace.eager_facts import hint_of
 from refimpl.trace.internal_overlap import has_internal_overlap
-from refimpl.trace.size_checks import hint_of
 
 _aten = torch.ops.aten
 _NAMESPACES = ("aten", "prims")  # kernels of custom ops are not known

@@ -49,27 +49,27 @@ from refimpl.errors import (
 from refimpl.symbolic.dynamic_shapes import DimSpec
 from refimpl.symbolic.fake_inputs import InputFaker
 from refimpl.symbolic.unbacked import fresh_bindings
-from refimpl.trace.composite_aliases import may_share_memory
-from refimpl.trace.constants import ConstantsState
-from refimpl.trace.fakes.kernels import FakeKernelsState, append_tensors
-from refimpl.trace.fakes.known_shapes import known_result
-from refimpl.trace.fakes.zero_tensors import (
+from refimpl.trace.fake_kernels import FakeKernelsState, append_tensors
+from refimpl.trace.graph_builder import LITERALS, GraphBuilder
+from refimpl.trace.higher_order import Subgraph, call_higher_order
+from refimpl.trace.internal_overlap import updates_overlapping_elements
+from refimpl.trace.known_shapes import known_result
+from refimpl.trace.metadata import preserved_meta_writer
+from refimpl.trace.options import TraceOptions
+from refimpl.trace.proxies import PythonKeyTracer
+from refimpl.trace.read_after_write import reads_what_it_writes
+from refimpl.trace.refusals import check_mutations, eager_error
+from refimpl.trace.symbols import SymbolState
+from refimpl.trace.tracker import (
     MAKES_ZEROS,
+    ConstantsState,
+    ObjectTrackerState,
+    TrackerState,
     ZeroTensorsState,
     as_tangent_of_number,
     with_plain_numbers,
     zeros_of_product,
 )
-from refimpl.trace.graph_builder import LITERALS, GraphBuilder
-from refimpl.trace.higher_order import Subgraph, call_higher_order
-from refimpl.trace.internal_overlap import updates_overlapping_elements
-from refimpl.trace.options import TraceOptions
-from refimpl.trace.provenance import preserved_meta_writer
-from refimpl.trace.proxies import PythonKeyTracer
-from refimpl.trace.read_after_write import reads_what_it_writes
-from refimpl.trace.refusals.mutations import check_mutations, eager_error
-from refimpl.trace.symbols import SymbolState
-from refimpl.trace.tracker import ObjectTrackerState, TrackerState
 
 _not_implemented_log = logging.getLogger("refimpl.trace.not_implemented")
 _METADATA_QUERIES = (torch.ops.aten.size.default, torch.ops.aten.stride.default, torch.ops.aten.storage_offset.default)
@@ -554,3 +554,27 @@ def _check_structure(func: OpOverload, rule: object, result: object) -> None:
 @functools.cache
 def _written_arguments(func: Any) -> tuple[tuple[int, str], ...]:
     return written_arguments(func) if isinstance(func, OpOverload) else ()
+
+
+# Composite ops that may alias an argument although their schemas have no alias annotations. Whether they do depends on the call
+# (dropout does if `train` is False), so no single run of a kernel tells.
+_UNANNOTATED = frozenset(
+    {
+        "_batch_norm_impl_index", "alpha_dropout", "alpha_dropout_", "atleast_1d", "atleast_2d", "atleast_3d", "batch_norm",
+        "broadcast_tensors", "cartesian_prod", "combinations", "conj_physical", "dropout", "einsum", "feature_alpha_dropout",
+        "feature_dropout", "instance_norm", "meshgrid", "pad", "type_as", "unsafe_chunk",
+    }
+)  # fmt: skip
+
+
+@functools.cache
+def may_share_memory(func: OpOverload) -> bool:
+    """Whether a result of a composite op may alias an argument, or an argument may be mutated; functionalization decomposes it.
+
+    Counterpart: FunctionalTensor.maybe_aliasing_or_mutating_ops and _should_decompose_because_unsafe_op in torch/_subclasses
+    Differs: knows more ops whose schemas do not say so: einsum, meshgrid, type_as and others.
+    """
+    schema = func._schema
+    if schema.name.removeprefix("aten::") in _UNANNOTATED:
+        return True
+    return schema.is_mutable or any(argument.alias_info is not None for argument in schema.arguments)

@@ -20,7 +20,7 @@ from refimpl.aot.analysis.fake_arguments import with_history
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.geometry import extent_of
 from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS
-from refimpl.trace.notes import note
+from refimpl.trace.metadata import note
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 
 _NO_WRITES = frozenset(op._schema.name.partition("::")[2] for op in (*METADATA_OPS, *SET_OPS, *RESIZE_OPS)) | {

@@ -19,7 +19,7 @@ from refimpl.aot.analysis.replay import replay_steps, whole_view
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.aliases import REINTERPRETING, AliasMap
 from refimpl.functionalize.schemas import SET_OPS
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 from refimpl.trace.tracker import TrackerState
 
 Node = torch.fx.Node

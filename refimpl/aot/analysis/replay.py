@@ -16,7 +16,7 @@ import torch
 from refimpl._torch import OpOverload, set_grad_enabled
 from refimpl.aot.analysis.metadata import ForwardOutput, ReplayStep
 from refimpl.functionalize.aliases import VIEWED, ViewStep
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 Replay = Callable[[torch.Tensor, Sequence[Any]], torch.Tensor]
 SharedReplay = Callable[[torch.Tensor, Sequence[Any]], list[torch.Tensor]]

@@ -16,7 +16,7 @@ from refimpl._torch import autograd_sequence_number, running_autograd_node
 from refimpl.aot.analysis.trace_needs import NeedsMore
 from refimpl.errors import RefimplError
 from refimpl.functionalize.schemas import effects_of
-from refimpl.trace.notes import note, notes_of
+from refimpl.trace.metadata import note, notes_of
 
 IS_BACKWARD = "is_backward"
 

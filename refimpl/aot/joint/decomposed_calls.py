@@ -16,7 +16,7 @@ import torch
 from refimpl._torch import FakeTensor, OpOverload, pytree, storage_key
 from refimpl.functionalize.aliases import DecomposedView, view_of
 from refimpl.trace.eager_facts import gives_new_tensors
-from refimpl.trace.notes import note, notes_of
+from refimpl.trace.metadata import note, notes_of
 from refimpl.trace.recording_mode import RecordingMode
 
 

@@ -28,7 +28,7 @@ from refimpl._torch import (
 from refimpl.aot.analysis.autograd_graph import history_of, steps_behind
 from refimpl.aot.joint.gradient_formulas import eager_layouts
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.function_layouts import is_pooled_without_gradient, laid_out
+from refimpl.trace.decompositions.layouts import is_pooled_without_gradient, laid_out
 from refimpl.trace.tracker import TrackerState
 
 _aten = torch.ops.aten
@@ -85,7 +85,7 @@ class EagerResultsMode(TorchFunctionMode):
     Dropout: with p=0 the result is the argument itself; with p=1 no random numbers are drawn, also inside attention. Recurrent
     layers apply dropout between layers. `stft` with center=False views memory, so that the elements of an expanded tensor share
     one gradient. `tensor_split` reads the numbers in its tensor of indices. Interpolation and margin losses stay one operator.
-    Strides are those of refimpl.trace.function_layouts.
+    Strides are those of refimpl.trace.decompositions.layouts.
 
     on_own: called with results that own their memory in eager and are views in a trace.
     tracker: of the trace; it knows the views of a tensor. `detach_` of a tensor with views raises UnsupportedByRefimpl: whether

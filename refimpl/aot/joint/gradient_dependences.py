@@ -17,7 +17,7 @@ from refimpl.aot.analysis.autograd_graph import has_custom_function, steps_behin
 from refimpl.aot.analysis.subclasses import build, dense_parts, layout_of
 from refimpl.aot.joint.backward import IS_BACKWARD, is_tangent, step_number
 from refimpl.aot.joint.zero_gradients import is_made_as_zeros, zeros_of_zeros
-from refimpl.trace.notes import note, notes_of
+from refimpl.trace.metadata import note, notes_of
 from refimpl.trace.recording_mode import RecordingMode
 from refimpl.trace.tracker import Tracked
 

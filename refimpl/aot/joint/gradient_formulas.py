@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from refimpl._torch import is_functorch_wrapped
-from refimpl.trace.layouts.elementwise import Layout, elementwise_strides, empty_like_strides
-from refimpl.trace.size_checks import is_known
+from refimpl.trace.eager_facts import is_known
+from refimpl.trace.layouts import Layout, elementwise_strides, empty_like_strides
 
 # Under a dispatch mode autograd multiplies the other factors, which stays finite where eager's quotient does not.
 

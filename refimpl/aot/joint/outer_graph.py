@@ -17,7 +17,7 @@ from refimpl._torch import DispatchMode, OpOverload, pytree
 from refimpl.aot.analysis.fake_arguments import unrelated_alias
 from refimpl.aot.analysis.subclasses import Layout, ProgramLayout, build, dense_parts, layout_of
 from refimpl.functionalize.aliases import AliasMap
-from refimpl.trace.notes import note, note_grad_mode, notes_of
+from refimpl.trace.metadata import note, note_grad_mode, notes_of
 from refimpl.trace.recording_mode import RecordingMode
 from refimpl.trace.tracker import TrackerState
 

@@ -31,7 +31,7 @@ from refimpl.functionalize.views import RESHAPES, ViewWriter
 from refimpl.symbolic.errors import NewGuard
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sym_node import SymNode
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 _aten = torch.ops.aten
 # Besides pointwise operators: kernels that accept inputs of any layout, and views of any layout.

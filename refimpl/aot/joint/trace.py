@@ -63,7 +63,7 @@ from refimpl.aot.joint.repeated_draws import mark_draw, start_draws
 from refimpl.errors import DataDependentFakeRead, UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.schemas import SET_OPS
-from refimpl.trace.notes import note_grad_mode
+from refimpl.trace.metadata import note_grad_mode
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
 from refimpl.trace.tracing import Trace, current_trace

@@ -22,7 +22,7 @@ from refimpl.aot.partition.flow_network import INFINITE, FlowNetworkBuilder
 from refimpl.aot.partition.joint_graph import JointGraph
 from refimpl.aot.partition.recomputation import Prices
 from refimpl.aot.partition.recompute_prices import RecomputePrices
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 # Ops of sizes: for them autograd saves the number, not the tensor, whose size may change in place.
 _OF_GEOMETRY = "aten::sym_"

@@ -17,7 +17,7 @@ from refimpl.aot.partition.joint_graph import JointGraph, read_joint
 from refimpl.aot.partition.recomputation import asked_to_recompute, current_options
 from refimpl.aot.partition.split import plan_split, views_on_the_way, write_graphs
 from refimpl.aot.partition.verify import verify_partition
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 
 def split_joint(

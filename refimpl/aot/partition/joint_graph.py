@@ -19,7 +19,7 @@ from refimpl._torch import SYMBOLIC_TYPES, OpOverload, has_composite_kernel, pyt
 from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.joint.backward import is_backward_seed, is_tangent
 from refimpl.aot.op_facts import OpFacts, facts_of, viewed_node
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 SCALAR_TYPES = (*SYMBOLIC_TYPES, int, float, bool)
 NO_MERGES: Mapping[torch.fx.Node, torch.fx.Node] = {}

@@ -20,7 +20,7 @@ from refimpl.aot.partition.joint_graph import read_joint
 from refimpl.aot.partition.recomputation import OpKind, budget_of_graph, current_options, kind_of
 from refimpl.aot.partition.split import plan_split, without_derived_numbers, write_graphs
 from refimpl.aot.partition.verify import verify_partition
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 
 def min_cut_rematerialization_partition(

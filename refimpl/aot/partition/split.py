@@ -21,7 +21,7 @@ from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.joint.backward import is_backward_seed, is_tangent
 from refimpl.aot.op_facts import viewed_node
 from refimpl.aot.partition.joint_graph import JointGraph
-from refimpl.trace.notes import note
+from refimpl.trace.metadata import note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from refimpl.aot.joint.backward import is_backward_seed, is_tangent
 from refimpl.aot.op_facts import facts_of, memory_owners
 from refimpl.aot.partition.common_subexpressions import equivalent_nodes
 from refimpl.aot.partition.joint_graph import SCALAR_TYPES
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 _COPY_SUFFIX = "_saved"
 

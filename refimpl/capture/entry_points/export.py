@@ -37,7 +37,7 @@ from refimpl.capture.segment import Segment
 from refimpl.capture.translate import translate
 from refimpl.errors import BadParameter
 from refimpl.trace.make_fx import make_fx
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 _TRACING_MODES = ("real", "fake", "symbolic")
 

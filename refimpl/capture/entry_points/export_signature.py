@@ -18,7 +18,7 @@ from refimpl.capture.guards.sources import DimensionSource, KeptSource, ReaderBu
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.capture.segment import Segment
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 CONSTANT_TYPES = (
     int, float, complex, bool, str, bytes, type(None), type(...), CodeType, torch.device, torch.dtype, torch.memory_format,

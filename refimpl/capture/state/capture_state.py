@@ -89,7 +89,7 @@ from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolSource
-from refimpl.trace.fakes.kernels import EagerLayoutsMode
+from refimpl.trace.fake_kernels import EagerLayoutsMode
 
 _ITERATORS = tuple(type(iter(found)) for found in ([], (), range(0)))
 _MOST_AHEAD = 1024  # remaining elements of an iterator of the program

@@ -18,7 +18,7 @@ from refimpl.backend_registry import CapturedGraph
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source, placeholder_name
 from refimpl.capture.public.fake_values import set_example_value
-from refimpl.trace.notes import note, notes_of
+from refimpl.trace.metadata import note, notes_of
 
 _NOT_FOUND = upstream_shape_error("PendingUnbackedSymbolNotFound")
 

@@ -19,7 +19,7 @@ from refimpl.capture.guards.static_shapes import is_of_module
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.values import LazyValue, ObjectValue
 from refimpl.capture.values.polyfills import is_polyfill
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 
 class _Module(NamedTuple):

@@ -44,8 +44,8 @@ from refimpl.capture.values.array import IN_PLACE_NAMES
 from refimpl.capture.values.hashing import CONSTANT_TYPES
 from refimpl.capture.values.value import UserRaise
 from refimpl.functionalize.geometry import has_symbols, is_row_major
-from refimpl.trace.fakes.kernels import EagerLayoutsMode
-from refimpl.trace.function_layouts import laid_out
+from refimpl.trace.decompositions.layouts import laid_out
+from refimpl.trace.fake_kernels import EagerLayoutsMode
 from refimpl.trace.internal_overlap import has_internal_overlap, updates_overlapping_elements
 from refimpl.trace.read_after_write import reads_what_it_writes
 from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item

@@ -37,7 +37,7 @@ from refimpl.codegen.sizes import NO_FACTS, SizeFacts, facts_of
 from refimpl.codegen.source_lines import line_of, lines_behind
 from refimpl.codegen.tensors import Computed, Stored
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.refusals.operand_dtypes import operands_fit
+from refimpl.trace.refusals import operands_fit
 
 RULES: dict[Any, Rule] = {
     **attention.RULES,

@@ -21,7 +21,7 @@ from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserEr
 from refimpl.errors import BadParameter
 from refimpl.tests.contracts.contract_backend import breaking
 from refimpl.tests.graphs import targets_of
-from refimpl.trace.notes import notes_of
+from refimpl.trace.metadata import notes_of
 
 Tensor = torch.Tensor
 aten = torch.ops.aten

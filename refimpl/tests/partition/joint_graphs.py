@@ -11,7 +11,7 @@ from torch.fx.graph import CodeGen
 
 from refimpl._torch import pytree
 from refimpl.trace.make_fx import make_fx
-from refimpl.trace.notes import note
+from refimpl.trace.metadata import note
 
 Graphs = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
 

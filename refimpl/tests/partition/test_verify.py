@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from refimpl.aot.errors import IllegalPartition
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, verify_partition
 from refimpl.tests.partition.joint_graphs import Graphs, Joint, calls, joint_of
-from refimpl.trace.notes import note
+from refimpl.trace.metadata import note
 
 aten = torch.ops.aten
 

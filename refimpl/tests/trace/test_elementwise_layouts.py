@@ -15,7 +15,7 @@ from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.pipeline import compile_aot
 from refimpl.trace import eager_facts
 from refimpl.trace.decompositions import decomposition_table
-from refimpl.trace.layouts.elementwise import elementwise_strides
+from refimpl.trace.layouts import elementwise_strides
 from refimpl.trace.make_fx import make_fx
 
 aten = torch.ops.aten

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import refimpl
 from refimpl.pipeline import compile_aot
-from refimpl.trace.fakes.kernels import FakeKernelsState
+from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.tracker import TrackerState
 
 aten = torch.ops.aten

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from refimpl.trace.notes import Notes, note, notes_of
+from refimpl.trace.metadata import Notes, note, notes_of
 
 
 def _node() -> torch.fx.Node:

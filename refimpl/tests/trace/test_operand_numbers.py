@@ -15,7 +15,7 @@ from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
 from refimpl.pipeline import compile_aot
 from refimpl.trace.decompositions import decomposition_table
-from refimpl.trace.refusals.operand_numbers import number_fits
+from refimpl.trace.refusals import number_fits
 
 aten = torch.ops.aten
 HALF = (torch.float16, torch.bfloat16)

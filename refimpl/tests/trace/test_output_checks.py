@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import refimpl
 from refimpl.trace.decompositions import decomposition_table
-from refimpl.trace.refusals.mutations import check_mutations
+from refimpl.trace.refusals import check_mutations
 
 _INDEX = torch.tensor([0, 2])
 

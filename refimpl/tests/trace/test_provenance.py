@@ -12,7 +12,7 @@ from torch.fx import traceback as fx_traceback
 from torch.fx.experimental.proxy_tensor import make_fx as torch_make_fx
 
 import refimpl
-from refimpl.trace.provenance import StackTraceState
+from refimpl.trace.metadata import StackTraceState
 
 aten = torch.ops.aten
 TABLE = {

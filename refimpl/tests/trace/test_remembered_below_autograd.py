@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import refimpl
-from refimpl.trace.fakes import kernels as fake_kernels
+from refimpl.trace import fake_kernels
 
 
 class _Counting(TorchDispatchMode):

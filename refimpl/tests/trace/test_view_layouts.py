@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import refimpl
-from refimpl.trace.layouts.views import viewed_strides
+from refimpl.trace.layouts import viewed_strides
 
 aten = torch.ops.aten
 

@@ -25,7 +25,7 @@ from refimpl.trace.decompositions.promotion import (
 )
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.dtypes import rounded_number
-from refimpl.trace.refusals.operand_numbers import number_fits
+from refimpl.trace.refusals import number_fits
 
 Tensor = torch.Tensor
 

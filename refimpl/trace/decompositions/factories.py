@@ -16,7 +16,7 @@ from refimpl.trace.decompositions.device_numerics import follows_cpu
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, kind_of
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.dtypes import rounded_number
-from refimpl.trace.refusals.operand_numbers import number_fits
+from refimpl.trace.refusals import number_fits
 
 Tensor = torch.Tensor
 

@@ -13,7 +13,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import aten, register
-from refimpl.trace.refusals.mutations import is_expanded
+from refimpl.trace.refusals import is_expanded
 
 Tensor = torch.Tensor
 OnTensors = Callable[..., Tensor]

@@ -17,7 +17,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import aten, decomposition_table, register
-from refimpl.trace.refusals.mutations import is_expanded
+from refimpl.trace.refusals import is_expanded
 
 Tensor = torch.Tensor
 _OPTIONS = ("dtype", "layout", "device", "pin_memory")

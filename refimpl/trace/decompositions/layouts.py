@@ -1,4 +1,4 @@
-"""Gives results of decompositions the strides that eager's kernels choose for them.
+"""Gives results of decompositions, and of torch functions that call other ops on fake tensors, the strides that eager chooses.
 
 Counterpart: torch/_prims_common/__init__.py suggest_memory_format
 Differs: channels last is only suggested for four and five dimensions, as in eager's kernels. Gaps, and strides of dimensions of
@@ -7,16 +7,15 @@ size 1, count as in eager.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from refimpl._torch import OpOverload
 from refimpl.trace.decompositions.registry import aten
-from refimpl.trace.eager_facts import result_strides
-from refimpl.trace.layouts.elementwise import agree_but_for_ones
-from refimpl.trace.size_checks import is_known
+from refimpl.trace.eager_facts import is_known, result_strides
+from refimpl.trace.layouts import agree_but_for_ones, contiguous_strides
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -117,3 +116,48 @@ def _is_like_new(out: torch.Tensor, memory_format: torch.memory_format) -> bool:
 def _is_one(size: int | torch.SymInt) -> bool:
     """Whether the size, or the hint of a symbolic one, is 1; records no guard."""
     return is_known(size) and (size.node.hint if isinstance(size, torch.SymInt) else size) == 1
+
+
+# Torch functions that call different ops on fake tensors than in eager.
+
+
+_FUNCTIONAL = torch.nn.functional
+_ROW_MAJOR = (_FUNCTIONAL.one_hot,)
+_MAX_POOL1D = (_FUNCTIONAL.max_pool1d, torch.max_pool1d)
+_RESAMPLING = (_FUNCTIONAL.interpolate, _FUNCTIONAL.upsample, _FUNCTIONAL.upsample_nearest)
+_ROLLS = (torch.roll, torch.Tensor.roll)
+_MODE = 3  # position of the argument `mode`
+
+
+def laid_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
+    """The function's result, copied to eager's layout if that differs: contiguous, or channels last for `roll`."""
+    if function in _ROW_MAJOR or is_pooled_without_gradient(function, result):
+        return row_major(result)
+    if function in _RESAMPLING and result.dim() == 3 and not _are_means(args, kwargs):
+        # (batch, channels, size): eager is contiguous; with more dimensions the result may be channels last
+        return row_major(result)
+    if function in _ROLLS:
+        return _rolled(result, *args, **kwargs)
+    return result
+
+
+def is_pooled_without_gradient(function: Any, result: Any) -> bool:
+    """Whether the result is of the max_pool1d kernel that eager uses without gradients: contiguous and no view."""
+    return function in _MAX_POOL1D and isinstance(result, torch.Tensor) and _is_without_gradient(result)
+
+
+def _is_without_gradient(result: torch.Tensor) -> bool:
+    return result.device.type == "cpu" and not result.requires_grad
+
+
+def _rolled(result: torch.Tensor, input: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
+    numbers = [[each] if isinstance(each, (int, torch.SymInt)) else each or () for each in (shifts, dims)]
+    strides = result_strides(torch.ops.aten.roll.default, (input, *numbers), {}, result)
+    if strides is None or strides[0] == contiguous_strides(result.shape):
+        return result
+    return in_format(result, torch.channels_last if result.dim() == 4 else torch.channels_last_3d)
+
+
+def _are_means(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the mode is "area", which calls adaptive average pooling and has that op's strides."""
+    return (args[_MODE] if len(args) > _MODE else kwargs.get("mode")) == "area"

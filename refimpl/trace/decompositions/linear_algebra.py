@@ -18,8 +18,8 @@ from refimpl.trace.decompositions.promotion import BOOL, INT, cast, common_dtype
 from refimpl.trace.decompositions.registry import aten, rule
 from refimpl.trace.decompositions.vector_norms import norm_by_powers
 from refimpl.trace.dtypes import rounded_number
-from refimpl.trace.layouts.elementwise import elementwise_strides
-from refimpl.trace.size_checks import is_known
+from refimpl.trace.eager_facts import is_known
+from refimpl.trace.layouts import elementwise_strides
 
 Tensor = torch.Tensor
 

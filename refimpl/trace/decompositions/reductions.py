@@ -24,7 +24,7 @@ from refimpl.trace.decompositions.promotion import (
     statistics_dtype,
 )
 from refimpl.trace.decompositions.registry import aten, rule
-from refimpl.trace.size_checks import is_known
+from refimpl.trace.eager_facts import is_known
 
 Tensor = torch.Tensor
 

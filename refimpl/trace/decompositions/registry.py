@@ -18,7 +18,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.errors import RefimplError
-from refimpl.trace.refusals.operand_dtypes import are_common, operands_fit
+from refimpl.trace.refusals import are_common, operands_fit
 
 Rule = Callable[..., Any]
 RuleT = TypeVar("RuleT", bound=Rule)

@@ -14,8 +14,7 @@ import torch
 
 from refimpl.trace.decompositions.device_numerics import follows_cpu
 from refimpl.trace.decompositions.promotion import cast, statistics_dtype
-from refimpl.trace.eager_facts import row_vector_bytes
-from refimpl.trace.size_checks import is_known
+from refimpl.trace.eager_facts import is_known, row_vector_bytes
 
 Tensor = torch.Tensor
 

@@ -12,7 +12,7 @@ import torch
 
 from refimpl.trace.decompositions.promotion import cast, computation_dtype, real_dtype
 from refimpl.trace.decompositions.registry import aten, rule
-from refimpl.trace.size_checks import is_known
+from refimpl.trace.eager_facts import is_known
 
 Tensor = torch.Tensor
 

@@ -1,25 +1,33 @@
-"""Raises eager's errors about mutated tensors that fake kernels do not check: wrong `out=` dtype, expanded or overlapping memory.
+"""What eager's kernels refuse and fake kernels or decompositions accept: written tensors, operand dtypes, numbers.
 
-Example: `x.expand(3, 4).add_(1)`.
+Written tensors: a wrong `out=` dtype, expanded or overlapping memory, as in `x.expand(3, 4).add_(1)`.
+Operand dtypes: `torch.take` with an int32 index, `torch.polar` of half tensors, the backward of gelu with a tangent of another
+dtype. Numbers: the 300 of `uint8_x.fill_(300)`; operands of arithmetic and comparisons are not checked, since they become 0-dim
+tensors, whose conversion wraps or overflows to inf. A call with operands or numbers that do not fit is not decomposed: the
+operator itself runs, and raises eager's error.
 
-Counterpart: at::assert_no_internal_overlap, at::assert_no_overlap; upstream only checks when the graph runs, if it still mutates
-Differs: only the kernel itself knows what it accepts. So it runs on real tensors of ones and zeros with the same strides and
-shared storages. If it raises, but does not raise when it writes to fresh memory, then the written tensor is what eager refuses.
+Counterpart: at::assert_no_internal_overlap, at::assert_no_overlap; the checks in kernels, aten/src/ATen/native/mixed_data_type.h
+among them; c10/util/TypeCast.h overflows, c10/core/Scalar.h Scalar::to
+Differs: upstream checks written tensors only when the graph runs, if it still mutates. Only the kernel itself knows what it
+accepts, so it runs on real tensors of ones and zeros with the same strides and shared storages. If it raises, but does not raise
+when it writes to fresh memory, then the written tensor is what eager refuses. For dtypes it runs on stand-ins
+(`refimpl.trace.eager_facts`), and the result counts for other devices as well.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from refimpl._torch import FakeTensor, OpOverload, pytree, set_bits, storage_key, without_dispatch, written_arguments
-from refimpl.trace.float8_scalars import without_float8_scalars
-from refimpl.trace.size_checks import hint_of, is_known
+from refimpl.trace.dtypes import FLOAT, INT, common_dtype_of, is_common, kind_of, without_float8_scalars
+from refimpl.trace.eager_facts import hint_of, is_known, refuses_dtypes
 
 _MOST_BYTES = 1 << 26  # a call on more bytes than this is not tried
 _NAMESPACES = ("aten", "prims")  # kernels of custom ops may do anything
@@ -243,3 +251,90 @@ def _random_numbers_kept(value: Any) -> Iterator[None]:
         yield
     for generator, state in zip(generators, states, strict=True):
         generator.set_state(state)
+
+
+# Operand dtypes and numbers.
+
+
+def operands_fit(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether the operator's kernel accepts operands of these dtypes together, and the numbers among the arguments fit."""
+    return not refuses_dtypes(func, args, kwargs) and numbers_fit(func, args, kwargs)
+
+
+def are_common(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether all tensors, in lists as well, and dtype arguments are of dtypes that most kernels implement."""
+    for operand in (*args, *kwargs.values()):
+        for x in operand if isinstance(operand, (list, tuple)) else (operand,):
+            dtype = x if isinstance(x, torch.dtype) else getattr(x, "dtype", None)
+            if isinstance(dtype, torch.dtype) and not is_common(dtype):
+                return False
+    return True
+
+
+# Names of number arguments that are converted to the operands' common dtype.
+_CONVERTED = frozenset(
+    [
+        *("alpha", "beta", "fill_value", "input_scale", "lambd", "lower", "max_val", "min_val"),
+        *("negative_slope", "s", "scale", "threshold", "upper", "value", "weight"),
+    ]
+)
+_PROMOTED = frozenset(["min", "max", "exponent"])  # converted, and operands of type promotion
+_OPERANDS = frozenset(["self", "other"])  # operands of type promotion that are not checked
+_FACTORS = frozenset(["add", "sub", "rsub", "index_add"])  # ops that refuse a bool alpha
+_PLACES = frozenset(["index", "mask"])
+_NUMBERS = (bool, int, float, complex)
+_SMALL = 64  # every dtype holds integers up to this
+
+
+def number_fits(number: complex, dtype: torch.dtype) -> bool:
+    """Whether a number converts to the dtype without an error. Negative ints wrap in unsigned dtypes."""
+    if isinstance(number, complex):
+        return dtype.is_complex
+    if kind_of(dtype) == INT:
+        limits = torch.iinfo(dtype)
+        if isinstance(number, float):
+            return limits.min <= number <= float(limits.max)
+        return (limits.min or -limits.max) <= number <= limits.max
+    if kind_of(dtype) == FLOAT:
+        return abs(number) <= torch.finfo(dtype).max or not math.isfinite(number)
+    return True
+
+
+def numbers_fit(func: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether all numbers that the operator converts fit. Symbolic numbers are not checked."""
+    names = checked_numbers(func)
+    if not names:
+        return True
+    given = {**dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)), **kwargs}
+    numbers = {name: given[name] for name in names if isinstance(given.get(name), _NUMBERS)}
+    if all(type(number) is int and abs(number) <= _SMALL for number in numbers.values()):
+        return True
+    dtype = given.get("dtype") or _common_dtype(given)
+    if dtype is None:
+        return True
+    has_factor = func.overloadpacket.__name__ in _FACTORS and isinstance(numbers.get("alpha"), bool)
+    return not (has_factor and dtype != torch.bool) and all(number_fits(number, dtype) for number in numbers.values())
+
+
+@functools.cache
+def checked_numbers(func: Any) -> tuple[str, ...]:
+    """The names of an operator's number arguments that its kernel converts."""
+    if not isinstance(func, OpOverload) or func.namespace != "aten":
+        return ()
+    numbers = [argument.name for argument in func._schema.arguments if "number" in str(argument.type)]
+    return tuple(name for name in numbers if name in _CONVERTED | _PROMOTED)
+
+
+def _common_dtype(given: Mapping[str, Any]) -> torch.dtype | None:
+    numbers = [value for name, value in given.items() if name in _PROMOTED | _OPERANDS and isinstance(value, _NUMBERS)]
+    operands = [
+        operand
+        for name, operand in given.items()
+        if name not in _PLACES and isinstance(getattr(operand, "dtype", None), torch.dtype)
+    ]
+    if not operands:
+        return None
+    dimensions = [(operand.dtype, len(operand.shape)) for operand in operands]
+    return common_dtype_of(
+        [dtype for dtype, rank in dimensions if rank], [dtype for dtype, rank in dimensions if not rank], numbers
+    )

@@ -1,9 +1,10 @@
-"""Runs ops on fake tensors, corrects strides that differ from eager's, and caches the results.
+"""Runs ops on fake tensors, corrects strides and errors that differ from eager's, and caches the results.
 
 Counterpart: torch/_subclasses/fake_tensor.py FakeTensorMode._cached_dispatch_impl; torch/_decomp/decompositions.py
-  mse_loss_backward, smooth_l1_loss_backward, huber_loss_backward, native_group_norm_backward
-Differs: the key is made of signatures that the tracer computes once per tensor, not once per use. Symbolic sizes are in it by
-their expressions, so that the cache serves symbolic traces as well.
+  mse_loss_backward, smooth_l1_loss_backward, huber_loss_backward, native_group_norm_backward; torch/_meta_registrations.py
+  meta_index_put
+Differs: the key of the cache is made of signatures that the tracer computes once per tensor, not once per use. Symbolic sizes
+are in it by their expressions, so that the cache serves symbolic traces as well.
 
 A cached result is metadata only: whether an output is an argument, a view of one, or a new tensor, and its geometry. The guards
 that the first call recorded cover the second, because its key has the same expressions.
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, cast
 
 import torch
@@ -31,10 +33,9 @@ from refimpl._torch import (
     set_bits,
     storage_key,
 )
-from refimpl.trace.eager_facts import result_strides
-from refimpl.trace.float8_scalars import without_float8_scalars
-from refimpl.trace.layouts.views import expanded_strides, viewed_strides
-from refimpl.trace.size_checks import check_sizes, is_known
+from refimpl.trace.dtypes import without_float8_scalars
+from refimpl.trace.eager_facts import hint_of, is_known, result_strides
+from refimpl.trace.layouts import expanded_strides, viewed_strides
 from refimpl.trace.tracker import TrackerState
 
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
@@ -489,3 +490,54 @@ def _is_about_storage(func: OpOverload) -> bool:
         returned.alias_info is not None and not returned.alias_info.is_write for returned in func._schema.returns
     )
     return name.startswith(("lift", "_resize")) or (not is_view and any(torch.Tag.inplace_view in one for one in tags))
+
+
+# Shape checks of `slice_scatter` and `index_put` that eager makes and fake kernels do not. For symbolic sizes a check is a guard,
+# so that a graph never runs on sizes that do not fit.
+
+
+def check_sizes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises eager's error if the shapes do not fit. Unbacked sizes are not checked."""
+    check = _CHECKS.get(func)
+    if check is not None:
+        check(*args, **kwargs)
+
+
+def _slice_scatter(
+    x: torch.Tensor, source: torch.Tensor, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> None:
+    if not all(map(is_known, (*x.shape, *source.shape, start, end, step))):
+        return
+    shape = torch.ops.aten.slice.Tensor(x, dim, start, end, step).shape
+    if len(source.shape) != len(shape) or any(map(operator.ne, source.shape, shape)):
+        found, expected = list(map(hint_of, source.shape)), list(map(hint_of, shape))
+        raise RuntimeError(
+            f"expected src to have a size equal to the slice of self. src size = {found}, slice size = {expected}"
+        )
+
+
+def _index_put(
+    x: torch.Tensor, indices: Sequence[torch.Tensor | None], values: torch.Tensor, accumulate: bool = False
+) -> None:
+    """Masks are not checked: how many elements they select depends on data."""
+    given = [index for index in indices if index is not None]
+    sizes = [size for tensor in (x, values, *given) for size in tensor.shape]
+    if any(index.dtype in (torch.bool, torch.uint8) for index in given) or not all(map(is_known, sizes)):
+        return
+    shape = torch.ops.aten.index.Tensor(x, indices).shape if given else x.shape
+    own = values.shape
+    pairs = zip(reversed(own), reversed(shape), strict=False)
+    if len(own) > len(shape) or not all(size == 1 or size == place for size, place in pairs):
+        found, expected = list(map(hint_of, own)), list(map(hint_of, shape))
+        raise RuntimeError(
+            f"shape mismatch: value tensor of shape {found} cannot be broadcast to indexing result of shape {expected}"
+        )
+
+
+_CHECKS: Mapping[Any, Callable[..., None]] = MappingProxyType(
+    {
+        torch.ops.aten.slice_scatter.default: _slice_scatter,
+        torch.ops.aten.index_put.default: _index_put,
+        torch.ops.aten.index_put_.default: _index_put,
+    }
+)
