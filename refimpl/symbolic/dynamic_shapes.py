@@ -40,7 +40,7 @@ class DimSpec:
     @staticmethod
     def static() -> DimSpec:
         """A static size: the one of the example input."""
-        return DimSpec("STATIC")
+        return _STATIC
 
     @staticmethod
     def dynamic(
@@ -72,11 +72,19 @@ class DimSpec:
         assert scale > 0, f"{scale} * {self.name}: expected a positive multiple of a dimension"
         return DimSpec("DYNAMIC", self.min, self.max, self.name, scale, offset, self.strict)
 
+    @property
+    def is_plainly_static(self) -> bool:
+        """Whether the size is that of the example input, whatever it is."""
+        return self == _STATIC
+
     def __str__(self) -> str:
         if self.name is None:
             return self.policy.lower()
         scaled = self.name if self.scale == 1 else f"{self.scale}*{self.name}"
         return scaled if not self.offset else f"{scaled} + {self.offset}"
+
+
+_STATIC = DimSpec("STATIC")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,7 @@ from refimpl._torch import (
 )
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy, Policy, dim_spec, marked_policy, policy_of
-from refimpl.symbolic.geometry import symbolic_geometry
-from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.shape_env import ShapeEnv, symbolic_geometry
 from refimpl.symbolic.sources import Source, as_source
 
 Geometry = tuple[tuple[Any, ...], tuple[Any, ...], Any]
@@ -92,6 +91,8 @@ class InputFaker:
     def _geometry(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> Geometry:
         default: Policy = "STATIC" if self.shape_env.settings.assume_static_by_default else "DUCK"
         specs = [dim_spec(policy, d, default) for d in range(tensor.dim())]
+        if all(spec.is_plainly_static for spec in specs):
+            return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
         return symbolic_geometry(
             self.shape_env, tensor.size(), tensor.stride(), int(tensor.storage_offset()), source, specs
         )

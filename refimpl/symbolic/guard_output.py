@@ -15,23 +15,17 @@ import torch
 from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.symbolic.constraints import Promise, constraint_error, violations
 from refimpl.symbolic.facts import FactState
-from refimpl.symbolic.guards import PRINTED_NAMES, RuntimeAssert, ShapeGuard, evaluate, python_source
+from refimpl.symbolic.guards import PRINTED_NAMES, ShapeGuard, evaluate, python_source
 from refimpl.symbolic.ranges import INFINITY, Range
 from refimpl.symbolic.sources import Source, as_source, size_source, storage_offset_source, stride_source
-from refimpl.symbolic.unbacked import UnbackedSymbols
+from refimpl.symbolic.symbols import UnbackedSymbols
 
 
 class GuardOutput(UnbackedSymbols):
-    """The part of ShapeEnv that prints and evaluates guards and runtime asserts."""
+    """The part of ShapeEnv that prints and evaluates guards and promises."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.guards: list[ShapeGuard] = []
-        self.deferred_runtime_asserts: dict[sympy.Symbol | None, list[RuntimeAssert]] = {}
-        self.num_deferred_runtime_asserts = 0
-        # Called with each new runtime assert, before the environment takes its condition as true.
-        self.on_runtime_assert: Callable[[RuntimeAssert], None] | None = None
-        self.promises: list[Promise] = []  # the user's specifications of input dimensions
+    guards: list[ShapeGuard]
+    promises: list[Promise]
 
     def evaluate_with(self, expr: Any, values: dict[Any, Any]) -> Any:
         """The value of an expression for given values of its symbols."""

@@ -8,7 +8,7 @@ validation. FakeTensorMode, torch's meta kernels and C++ call its methods by nam
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -22,15 +22,15 @@ from refimpl.symbolic.constraints import Promise, outside_promise
 from refimpl.symbolic.dynamic_shapes import DimSpec
 from refimpl.symbolic.errors import NewGuard, data_dependent_error
 from refimpl.symbolic.functions import is_condition, is_constant, to_expr, to_number
-from refimpl.symbolic.geometry import symbolic_geometry
 from refimpl.symbolic.guard_output import GuardOutput
 from refimpl.symbolic.guards import RuntimeAssert, ShapeGuard
 from refimpl.symbolic.operations import negate, relation
+from refimpl.symbolic.protocols import SymbolSource
 from refimpl.symbolic.ranges import INFINITY, UNKNOWN, Range
-from refimpl.symbolic.sources import Source, as_source
+from refimpl.symbolic.sources import Source, as_source, size_source, storage_offset_source, stride_source
 from refimpl.symbolic.stacks import Stack
 from refimpl.symbolic.sym_node import SymNode
-from refimpl.symbolic.unbacked import as_bound
+from refimpl.symbolic.symbols import as_bound
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +74,12 @@ class ShapeEnv(GuardOutput):
                 seen="should_record_events=True", supported="no event log", do="leave should_record_events out"
             )
         self.settings = ShapeEnvSettings(duck_shape=duck_shape is not False, **settings)
+        self.guards: list[ShapeGuard] = []
+        self.deferred_runtime_asserts: dict[sympy.Symbol | None, list[RuntimeAssert]] = {}
+        self.num_deferred_runtime_asserts = 0
+        # Called with each new runtime assert, before the environment takes its condition as true.
+        self.on_runtime_assert: Callable[[RuntimeAssert], None] | None = None
+        self.promises: list[Promise] = []  # the user's specifications of input dimensions that may vary
         self.tracked_fakes = tracked_fakes
         self.co_fields = co_fields or {}
         self.records_origins = True  # whether results of operations on SymNodes have an origin
@@ -515,3 +521,55 @@ def spec_of(policy: Any, constraint: Any = None) -> DimSpec:
 
 def _assumption(found: Range) -> dict[str, bool]:
     return {"positive": True} if found.lower > 0 else {"nonnegative": True} if found.lower == 0 else {}
+
+
+def symbolic_geometry(
+    env: SymbolSource,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    offset: int,
+    source: Source,
+    specs: Sequence[DimSpec],
+) -> tuple[tuple[Any, ...], tuple[Any, ...], Any]:
+    """Sizes, strides and offset of an input as ints and SymInts.
+
+    A stride that is the product of a smaller stride and its size (contiguous, channels last, transposed) becomes that product.
+    Strides 0 and 1 remain ints. Other strides, and offsets other than 0, get symbols. If all sizes are static, so is the rest.
+    """
+    exprs = [env.create_dim(size, size_source(source, d), specs[d]) for d, size in enumerate(sizes)]
+    all_static = all(spec.policy == "STATIC" for spec in specs)
+    stride_exprs = _stride_exprs(env, exprs, sizes, strides, source, all_static)
+    offset_policy = "STATIC" if all_static else "DUCK"
+    offset_expr = env.create_symbol(offset, storage_offset_source(source), offset_policy)
+    return (
+        tuple(env.create_symintnode(e, hint=size) for e, size in zip(exprs, sizes, strict=True)),
+        tuple(env.create_symintnode(e, hint=stride) for e, stride in zip(stride_exprs, strides, strict=True)),
+        env.create_symintnode(offset_expr, hint=offset),
+    )
+
+
+def _stride_exprs(
+    env: SymbolSource,
+    exprs: Sequence[Any],
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    source: Source,
+    all_static: bool,
+) -> list[Any]:
+    result: list[Any] = [None] * len(sizes)
+    products: dict[int, Any] = {}  # possible next stride -> its expression
+    # Innermost first: by stride, and of equal strides the last dimension first.
+    for stride, negative_dim in sorted((stride, -d) for d, stride in enumerate(strides)):
+        d = -negative_dim
+        follows = d + 1 < len(sizes) and stride == sizes[d + 1] * strides[d + 1] and result[d + 1] is not None
+        if follows:
+            expr = exprs[d + 1] * result[d + 1]
+        elif stride in (0, 1):
+            expr = sympy.Integer(stride)
+        elif stride in products:
+            expr = products[stride]
+        else:
+            expr = env.create_symbol(stride, stride_source(source, d), "STATIC" if all_static else "DUCK")
+        result[d] = expr
+        products[sizes[d] * stride] = exprs[d] * expr
+    return result

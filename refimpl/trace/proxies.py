@@ -16,7 +16,7 @@ import torch
 
 from refimpl._torch import SYMBOLIC_TYPES, FakeTensorMode, active_fake_mode, is_opaque_object
 from refimpl.errors import NotTracked
-from refimpl.symbolic.unbacked import fresh_bindings
+from refimpl.symbolic.symbols import fresh_bindings
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.metadata import snapshot
 from refimpl.trace.symbols import SymbolState

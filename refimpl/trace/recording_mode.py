@@ -48,7 +48,7 @@ from refimpl.errors import (
 )
 from refimpl.symbolic.dynamic_shapes import DimSpec
 from refimpl.symbolic.fake_inputs import InputFaker
-from refimpl.symbolic.unbacked import fresh_bindings
+from refimpl.symbolic.symbols import fresh_bindings
 from refimpl.trace.fake_kernels import FakeKernelsState, append_tensors
 from refimpl.trace.graph_builder import LITERALS, GraphBuilder
 from refimpl.trace.higher_order import Subgraph, call_higher_order

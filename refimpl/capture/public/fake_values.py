@@ -36,7 +36,7 @@ from refimpl.capture.public.errors import TorchRuntimeError, UserError, UserErro
 from refimpl.symbolic.fake_inputs import fake_input
 from refimpl.symbolic.ranges import EmptyRange
 from refimpl.symbolic.shape_env import ShapeEnv
-from refimpl.symbolic.unbacked import fresh_bindings
+from refimpl.symbolic.symbols import fresh_bindings
 
 EXAMPLE = "example_value"
 

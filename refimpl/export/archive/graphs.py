@@ -31,7 +31,7 @@ from refimpl.export.archive.fakes import FakeReader, FakeWriter
 from refimpl.export.archive.operators import name_of, named, schema_of
 from refimpl.export.archive.symbols import SymbolReader, SymbolWriter
 from refimpl.export.archive.values import ValueReader, ValueWriter
-from refimpl.symbolic.unbacked import AttributeKey, DividedBy, FromBool, MethodKey
+from refimpl.symbolic.symbols import AttributeKey, DividedBy, FromBool, MethodKey
 from refimpl.trace.metadata import describe
 
 _PLAIN_META = ("nn_module_stack", "stack_trace", "torch_fn", "seq_nr", "custom")

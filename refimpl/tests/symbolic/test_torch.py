@@ -25,7 +25,7 @@ from refimpl.symbolic.dynamic_shapes import DimSpec
 from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sym_node import SymNode
-from refimpl.symbolic.unbacked import fresh_bindings
+from refimpl.symbolic.symbols import fresh_bindings
 
 DYNAMIC_TO_NINE = DimSpec.dynamic(max=9)
 ANY = 7  # a size that is neither specialised nor shared with another of the tests

@@ -1,13 +1,23 @@
-"""Fake tensors, the named exception to independence: their modes and errors, and the errors of symbolic sizes."""
+"""Tensors and other values of graphs: fake tensors with their errors, non-public properties, script and opaque objects.
+
+Fake tensors are the named exception to independence.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any
 
 import torch
+
+# Script objects, objects of registered opaque classes, and their fakes.
+from torch._library import fake_class_registry as _fake_classes
+from torch._library import opaque_object as _opaque_objects
+from torch._library.fake_class_registry import FakeScriptObject as FakeScriptObject
 
 # Fake tensors, and the errors that their kernels raise if data is needed. The named exception.
 from torch._subclasses.fake_tensor import DataDependentOutputException as DataDependentOutputException  # noqa: TID251
@@ -25,9 +35,16 @@ from torch._subclasses.fake_tensor import _DispatchCacheBypassEntry as FakeCache
 from torch._subclasses.fake_tensor import in_kernel_invocation_manager as _in_kernel_invocation  # noqa: TID251
 from torch._subclasses.fake_tensor import unset_fake_temporarily as without_fake_mode  # noqa: TID251
 
+# Wrapper subclasses of Tensor.
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
+
 # The class of value ranges that torch's fake kernels (nonzero, masked_select, cond) read from a shape env, and its error.
 from torch.utils._sympy.value_ranges import ValueRangeError as TorchValueRangeError
 from torch.utils._sympy.value_ranges import ValueRanges as TorchValueRanges
+
+# A weak map keyed by tensor identity. A strong reference would change the trace: autograd detaches a gradient that somebody else
+# references, and steals one that nobody does.
+from torch.utils.weak import WeakTensorKeyDictionary as WeakTensorKeyDictionary
 
 from refimpl._torch.dispatch import active_dispatch_modes
 
@@ -68,21 +85,87 @@ def active_fake_mode() -> FakeTensorMode | None:
     return next((mode for mode in reversed(active_dispatch_modes()) if isinstance(mode, FakeTensorMode)), None)
 
 
+SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)
+# Functions on symbolic numbers, such as torch.sym_max, without those that are ops.
+SYMBOLIC_FUNCTIONS = tuple(
+    value for name, value in vars(torch).items() if name.startswith("sym_") and isinstance(value, FunctionType)
+)
+
+
+def set_bits(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> None:
+    """Set the tensor's lazy conjugate and negative bits, which views by `conj` and `imag` have."""
+    if tensor.is_conj() is not is_conj:
+        torch._C._set_conj(tensor, is_conj)
+    if tensor.is_neg() is not is_neg:
+        torch._C._set_neg(tensor, is_neg)
+
+
+def set_wrapped_number(tensor: torch.Tensor, number: complex) -> None:
+    """Set the Python number of a wrapped number tensor. Modes receive this number; the dispatcher itself would read the data."""
+    vars(tensor)["_wrapped_number"] = number
+
+
+def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
+    """Swap two tensor objects. The public function refuses tensors with weak references, which a trace's tracker has."""
+    torch._C._swap_tensor_impl(a, b)
+
+
+def has_no_dispatch_of_its_own(kind: type[torch.Tensor]) -> bool:
+    """Whether a Tensor subclass, like Parameter, has no `__torch_dispatch__` of its own."""
+    return getattr(kind, "__torch_dispatch__") is getattr(torch.Tensor, "__torch_dispatch__")
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """The identity of the tensor's storage. `untyped_storage()` returns a new Python object at each call."""
+    return tensor.untyped_storage()._cdata
+
+
+def is_opaque_object(value: object) -> bool:
+    """Whether the value is a script object, its fake, or an object of a registered opaque class.
+
+    Objects of opaque value types, such as enums, are literals instead.
+    """
+    return isinstance(value, (torch.ScriptObject, FakeScriptObject)) or _is_opaque_type(type(value))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_opaque_type(kind: type) -> bool:
+    is_value_type = getattr(_opaque_objects, "is_opaque_value_type", None)  # torch 2.13
+    return _opaque_objects.is_opaque_type(kind) and not (is_value_type is not None and is_value_type(kind))
+
+
+def fake_object(fake_mode: FakeTensorMode, value: Any) -> Any:
+    """The fake of a script or opaque object; the object itself if its class has no fake."""
+    if isinstance(value, torch.ScriptObject) and not _fake_classes.has_fake_class(value._type().qualified_name()):
+        return value
+    return _fake_classes.maybe_to_fake_obj(fake_mode, value)
+
+
 __all__ = [
     "UPSTREAM_SHAPE_ERRORS",
     "DataDependentOutputException",
     "DynamicOutputShapeException",
     "FakeCacheBypass",
     "FakeCopyMode",
+    "FakeScriptObject",
     "FakeTensor",
     "FakeTensorMode",
     "TorchValueRangeError",
     "TorchValueRanges",
     "UnsupportedFakeTensorException",
     "UnsupportedOperatorException",
+    "WeakTensorKeyDictionary",
     "active_fake_mode",
+    "fake_object",
+    "has_no_dispatch_of_its_own",
     "inside_fake_kernel",
+    "is_opaque_object",
+    "is_traceable_wrapper_subclass",
     "propagate_real_tensors",
+    "set_bits",
+    "set_wrapped_number",
+    "storage_key",
+    "swap_tensor_impl",
     "upstream_shape_error",
     "without_fake_mode",
 ]
