@@ -17,9 +17,8 @@ import torch
 
 from refimpl._torch import FakeTensor, is_any_autocast_enabled, pytree
 from refimpl.aot import options as aot_options
-from refimpl.aot.compiled_calls import memory_guard
+from refimpl.aot.compiled_calls import flattened, leaves_of, memory_guard, unflattener
 from refimpl.aot.errors import GradientNotExpected
-from refimpl.aot.flat_function import flattened, leaves_of, unflattener
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
 from refimpl.aot.functional_program import ProgramRequest
 from refimpl.aot.options import AOTConfig, Compiler

@@ -1,16 +1,23 @@
 """A function that compiles at its first call, and again at calls that differ: call keys, guards, the cache.
 
-Counterpart: torch/_functorch/aot_autograd.py aot_function; the guards of TorchDynamo
-Differs: a call is described by one value, `CallKey`, which is compared with those of earlier calls. Other Python state that the
-function reads, such as a global variable, has no guard.
+What is compiled is a function of the leaves of nested arguments, and the nested result is rebuilt from leaves.
+
+Counterpart: torch/_functorch/aot_autograd.py aot_function; the guards of TorchDynamo;
+torch/_functorch/_aot_autograd/utils.py create_tree_flattened_fn, PytreeThunk; the reconstruction of outputs in torch/_dynamo
+Differs: results may be Python objects without tensors, such as `torch.finfo`. Upstream's AOT autograd refuses these. Also, a
+call is described by one value, `CallKey`, which is compared with those of earlier calls. Other Python state that the function
+reads, such as a global variable, has no guard.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import threading
-from collections.abc import Callable, Hashable, Sequence
+import types
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,10 +28,9 @@ from refimpl._torch import (
     pytree,
     storage_key,
 )
-from refimpl.aot.analysis.input_plan import base_of, storage_groups
+from refimpl.aot.analysis.inputs import base_of, storage_groups
 from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
 from refimpl.aot.compile_program import CompiledProgram
-from refimpl.aot.flat_function import split_plain, unflattener, with_sizes
 from refimpl.aot.functional_call import parameters_and_buffers
 from refimpl.aot.functional_program import FunctionalProgram
 from refimpl.aot.runtime.eager_calls import INSIDE_TRANSFORM
@@ -312,3 +318,91 @@ def compiled_by_call(
         return entry.unflatten(entry.call(leaves))
 
     return compiled
+
+
+# Functions of containers as functions of their leaves, and results rebuilt from leaves.
+
+NOTHING: Mapping[int, Any] = MappingProxyType({})
+
+
+def flattened(
+    fn: Callable[..., Any], in_spec: pytree.TreeSpec
+) -> tuple[Callable[..., list[Any]], Callable[[], pytree.TreeSpec]]:
+    """`fn` as a function of the leaves of (args, kwargs), and a function that returns the structure of its last result."""
+    found: list[pytree.TreeSpec] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        args, kwargs = pytree.tree_unflatten(list(leaves), in_spec)
+        results, spec = pytree.tree_flatten(fn(*args, **kwargs))
+        found[:] = [spec]
+        return results
+
+    return flat, lambda: found[-1]
+
+
+def leaves_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The leaves of a call. If all arguments are tensors, these are the leaves."""
+    if not kwargs and all(map(_is_tensor, args)):
+        return list(args)
+    return pytree.arg_tree_leaves(*args, **kwargs)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def unflattener(spec: pytree.TreeSpec, plain: Mapping[int, Any] = NOTHING) -> Callable[[list[Any]], Any]:
+    """A function that rebuilds a result from leaves, with `plain` objects at their positions. Flat results skip pytree."""
+    if plain:
+        return lambda leaves: pytree.tree_unflatten([plain.get(i, leaf) for i, leaf in enumerate(leaves)], spec)
+    if spec.is_leaf():
+        return _only
+    if spec.type in (tuple, list) and all(child.is_leaf() for child in spec.children()):
+        return spec.type
+    return lambda leaves: pytree.tree_unflatten(leaves, spec)
+
+
+def _only(leaves: list[Any]) -> Any:
+    return leaves[0]
+
+
+# Results that a graph does not return: Python objects without tensors, and torch.Size, which pytree turns into a tuple.
+
+# Types of constants without tensors: every run returns the object that the trace returned.
+_PLAIN = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.NotImplementedType,
+    enum.Enum,
+    range,
+    bytes,
+    torch.finfo,
+    torch.iinfo,
+)
+
+
+class _Size(list[Any]):
+    """Replaces torch.Size in the structure of a result."""
+
+
+pytree.register_pytree_node(_Size, lambda size: (list(size), None), lambda numbers, _: torch.Size(list(numbers)))
+
+
+def split_plain(leaves: Sequence[Any]) -> tuple[list[Any], dict[int, Any]]:
+    """The leaves that the graph returns, with None for plain objects, and the plain objects by position."""
+    plain = {i: leaf for i, leaf in enumerate(leaves) if isinstance(leaf, _PLAIN)}
+    return [None if i in plain else leaf for i, leaf in enumerate(leaves)], plain
+
+
+def with_sizes(spec: pytree.TreeSpec) -> pytree.TreeSpec:
+    """The structure, changed so that it rebuilds a torch.Size as one. The same object if it has none."""
+    if spec.is_leaf():
+        return spec
+    children = spec.children()
+    mended = [with_sizes(child) for child in children]
+    if spec.type is torch.Size:
+        return pytree.TreeSpec(_Size, spec.context, mended)
+    if all(new is old for new, old in zip(mended, children, strict=True)):
+        return spec
+    return pytree.TreeSpec(spec.type, spec.context, mended)

@@ -14,10 +14,9 @@ import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode
 from refimpl.aot.analysis.fake_arguments import fake_mode_for, fake_slots
-from refimpl.aot.analysis.input_plan import InputPlan, alias_groups, base_of, plan_for, storage_groups
-from refimpl.aot.analysis.metadata import ProgramAnalysis
+from refimpl.aot.analysis.inputs import InputPlan, alias_groups, base_of, plan_for, storage_groups
+from refimpl.aot.analysis.metadata import NeedsMore, ProgramAnalysis, TraceNeeds
 from refimpl.aot.analysis.subclasses import dense_count
-from refimpl.aot.analysis.trace_needs import NeedsMore, TraceNeeds
 from refimpl.aot.in_graph_mutations import with_flat_writes
 from refimpl.aot.joint.gradient_dependences import gradient_dependences, gradient_histories
 from refimpl.aot.joint.repeated_draws import merge_repeated_draws

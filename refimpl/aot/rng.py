@@ -17,10 +17,10 @@ import torch
 
 from refimpl._torch import FakeTensorMode, HigherOrderOperator, OpOverload
 from refimpl.aot.joint.backward import backward_nodes
-from refimpl.aot.op_facts import facts_of
 from refimpl.aot.random_ops import default_generator, device_of, functional_random_op
 from refimpl.aot.runtime.graph_call import BoxedCall
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.functionalize.schemas import facts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -349,7 +349,7 @@ class RecordingMode(DispatchMode):
         """Run the decomposition table's rule or the op's composite kernel, recording its ops; NotImplemented if there is none."""
         rule = self.options.decompositions.get(func)
         if rule is not None:
-            if self._kernels is not None and not self._has_values:
+            if self._kernels is not None and not self._has_values and _written_arguments(func):
                 check_mutations(func, args, kwargs)  # a rule has no checks of overlapping memory
             if updates_overlapping_elements(func, args, kwargs) or reads_what_it_writes(func, args, kwargs):
                 result = NotImplemented  # a rule computes all elements before it writes the first
@@ -420,7 +420,8 @@ class RecordingMode(DispatchMode):
         try:
             if self._kernels is None or self._has_values:
                 return func(*args, **kwargs)
-            check_mutations(func, args, kwargs)
+            if _written_arguments(func):
+                check_mutations(func, args, kwargs)
             result = known_result(func, args, kwargs)
             if result is not NotImplemented:
                 return self._kernels.with_eager_strides(func, args, kwargs, result)

@@ -1,5 +1,7 @@
 """Makes fake tensors for the slots of a program: leaves, which share storages as the real tensors do.
 
+Tensors of closures and globals become slots as well, if the program needs it (`CapturedInputsMode`).
+
 Counterpart: torch/_functorch/aot_autograd.py construct_fake_mode, process_inputs
 Differs: fakes have neither the base nor the history of the real tensor. The trace makes both anew (refimpl.aot.joint.trace), so
 that autograd differentiates the program only.
@@ -9,16 +11,25 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch.overrides import TorchFunctionMode
 
-from refimpl._torch import FakeTensor, FakeTensorMode, inside_fake_kernel, is_traceable_wrapper_subclass
+from refimpl._torch import (
+    FakeTensor,
+    FakeTensorMode,
+    inside_fake_kernel,
+    is_traceable_wrapper_subclass,
+    pytree,
+    without_torch_function,
+)
 from refimpl.aot.analysis.subclasses import fake_wrapper, rewrapped
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
 from refimpl.symbolic.fake_inputs import fake_input, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.trace.recording_mode import paused_recordings
 
 
 def fake_mode_for(values: Sequence[Any], *, dynamic: bool) -> FakeTensorMode:
@@ -133,3 +144,64 @@ def _fake(value: torch.Tensor, fake_mode: FakeTensorMode, source: str, *, is_sta
         if not is_static:
             raise
         return fake_mode.from_tensor(value, static_shapes=True)
+
+
+_FIRST_SOURCE = 1_000_000  # names of captured tensors in guards must not be those of arguments
+
+
+class Inputs(Protocol):
+    """What holds the inputs of a trace."""
+
+    def is_known(self, tensor: torch.Tensor) -> bool:
+        """Whether the trace has a node for the tensor."""
+        ...
+
+    def input_at(self, position: int) -> Any:
+        """The tensor that the program gets for a slot."""
+        ...
+
+    def add_captured(self, fake: torch.Tensor, *, is_leaf: bool) -> Any:
+        """Add a placeholder; returns the tensor that the program uses."""
+        ...
+
+
+class CapturedInputsMode(TorchFunctionMode):
+    """Replaces tensors of closures and globals by fake inputs when the program passes one to a torch function.
+
+    This happens before autograd, so that the real tensors get no history.
+    """
+
+    def __init__(self, inputs: Inputs, fake_mode: FakeTensorMode, real_slots: Sequence[Any]) -> None:
+        super().__init__()
+        self.tensors: list[torch.Tensor] = []
+        self._inputs = inputs
+        self._fake_mode = fake_mode
+        self._kept = list(real_slots)  # keeps them alive, so that no id is used twice
+        self._positions = {id(t): i for i, t in enumerate(real_slots) if isinstance(t, torch.Tensor)}
+        self._seen: dict[int, Any] = {}
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        args, kwargs = pytree.tree_map_only(torch.Tensor, self.replaced, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    def known_input(self, value: torch.Tensor) -> Any:
+        """The fake input for a real tensor that is an input already, else None."""
+        if id(value) in self._positions:
+            return self._inputs.input_at(self._positions[id(value)])
+        return self._seen.get(id(value))
+
+    def replaced(self, value: Any) -> Any:
+        """The fake input for a real tensor; any other value unchanged."""
+        if not isinstance(value, torch.Tensor) or isinstance(value, FakeTensor) or is_traceable_wrapper_subclass(value):
+            return value
+        if self._inputs.is_known(value):
+            return value
+        if id(value) in self._positions:
+            return self._inputs.input_at(self._positions[id(value)])
+        if id(value) not in self._seen:
+            with paused_recordings(), without_torch_function():
+                source = _FIRST_SOURCE + len(self.tensors)
+                fake = fake_slots([value], self._fake_mode, num_static=1, dynamic=False, first_source=source)[0]
+                self._seen[id(value)] = self._inputs.add_captured(fake, is_leaf=value.is_leaf)
+            self.tensors.append(value)
+        return self._seen[id(value)]

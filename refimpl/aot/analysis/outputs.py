@@ -13,7 +13,7 @@ import torch
 
 from refimpl._torch import creation_of_view
 from refimpl.aot.analysis.autograd_graph import has_custom_function, has_gradient_of_base, history_of, is_new_leaf
-from refimpl.aot.analysis.input_plan import base_of
+from refimpl.aot.analysis.inputs import base_of
 from refimpl.aot.analysis.metadata import Geometry, OutputInfo, OutputKind
 from refimpl.aot.analysis.replay import replay_steps, whole_view
 from refimpl.errors import UnsupportedByRefimpl

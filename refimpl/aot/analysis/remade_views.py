@@ -22,7 +22,7 @@ from refimpl._torch import (
     storage_key,
     swap_tensor_impl,
 )
-from refimpl.aot.analysis.trace_needs import GEOMETRY_CHANGES
+from refimpl.aot.analysis.metadata import GEOMETRY_CHANGES
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.functionalize.geometry import extent
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import is_traceable_wrapper_subclass
-from refimpl.aot.analysis.input_plan import alias_groups, duplicate_groups
+from refimpl.aot.analysis.inputs import alias_groups, duplicate_groups
 from refimpl.aot.analysis.metadata import InputMutation
 from refimpl.aot.export_errors import (
     AliasedMutatedInput,

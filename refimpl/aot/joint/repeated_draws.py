@@ -15,7 +15,7 @@ import torch
 
 from refimpl._torch import OpOverload, without_dispatch
 from refimpl.aot.errors import RandomStateRestored
-from refimpl.aot.op_facts import facts_of
+from refimpl.functionalize.schemas import facts_of
 from refimpl.trace.metadata import note, notes_of
 
 _FIRST = 0x5EED

@@ -18,10 +18,10 @@ import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, PlainCodeGen, without_saved_tensors_hooks
 from refimpl.aot.analysis.autograd_graph import freed_together, is_new_leaf
-from refimpl.aot.analysis.captured_inputs import CapturedInputsMode
 from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_unseen
-from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
-from refimpl.aot.analysis.input_mutations import (
+from refimpl.aot.analysis.fake_arguments import CapturedInputsMode, unrelated_alias, with_history
+from refimpl.aot.analysis.inputs import (
+    InputPlan,
     Start,
     geometry_change_of,
     is_same,
@@ -29,32 +29,35 @@ from refimpl.aot.analysis.input_mutations import (
     mutation_of,
     name_writes,
     version_of,
+    view_of_base,
     view_of_left_places,
 )
-from refimpl.aot.analysis.input_plan import InputPlan, view_of_base
 from refimpl.aot.analysis.metadata import (
     ForwardOutput,
     Geometry,
     InputInfo,
     InputMutation,
+    NeedsMore,
     OutputInfo,
     ProgramAnalysis,
     TangentInfo,
+    TraceNeeds,
+    with_needs_of,
 )
 from refimpl.aot.analysis.outputs import ForwardOutputsState, OutputAnalysisState, owned_outputs
 from refimpl.aot.analysis.remade_views import RemadeViewsMode, is_read_otherwise
 from refimpl.aot.analysis.subclasses import ProgramLayout, dense_count, dense_parts, layout_of
-from refimpl.aot.analysis.trace_needs import NeedsMore, TraceNeeds, with_needs_of
 from refimpl.aot.errors import GradientInProgram, UnexpectedFake
 from refimpl.aot.joint.backward import (
     IS_BACKWARD,
     Backward,
     copy_forward_provenance,
+    inputs_written_in_backward,
     note_autograd_step,
+    read_when_backward_runs,
     trace_backward,
     writes_in_backward,
 )
-from refimpl.aot.joint.backward_writes import inputs_written_in_backward, read_when_backward_runs
 from refimpl.aot.joint.decomposed_calls import DecomposedViewsState, noted_layouts
 from refimpl.aot.joint.eager_results import EagerResultsMode, ScalarMasksMode, eager_gradients, refuse_retained
 from refimpl.aot.joint.gradient_dependences import AnswersState, given_unread, note_constants, note_history

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from refimpl._torch import FakeTensor, OpOverload, without_fake_mode
-from refimpl.aot.op_facts import facts_of
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.functionalize.schemas import facts_of
 from refimpl.trace.eager_facts import gives_zeros
 from refimpl.trace.recording_mode import paused_recordings
 

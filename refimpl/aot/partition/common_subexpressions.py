@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import SYMBOLIC_TYPES
-from refimpl.aot.op_facts import facts_of, memory_owners
+from refimpl.functionalize.schemas import facts_of, memory_owners
 
 # How the names of ops begin whose values are undefined, and creating them costs nothing.
 _UNINITIALISED = ("aten::empty", "aten::new_empty")

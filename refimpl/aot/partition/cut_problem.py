@@ -17,11 +17,11 @@ import torch
 
 from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.joint.backward import is_tangent
-from refimpl.aot.op_facts import facts_of
 from refimpl.aot.partition.flow_network import INFINITE, FlowNetworkBuilder
 from refimpl.aot.partition.joint_graph import JointGraph
 from refimpl.aot.partition.recomputation import Prices
 from refimpl.aot.partition.recompute_prices import RecomputePrices
+from refimpl.functionalize.schemas import facts_of
 from refimpl.trace.metadata import notes_of
 
 # Ops of sizes: for them autograd saves the number, not the tensor, whose size may change in place.

@@ -18,7 +18,7 @@ import torch
 from refimpl._torch import SYMBOLIC_TYPES, OpOverload, has_composite_kernel, pytree
 from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.joint.backward import is_backward_seed, is_tangent
-from refimpl.aot.op_facts import OpFacts, facts_of, viewed_node
+from refimpl.functionalize.schemas import OpFacts, facts_of, viewed_node
 from refimpl.trace.metadata import notes_of
 
 SCALAR_TYPES = (*SYMBOLIC_TYPES, int, float, bool)

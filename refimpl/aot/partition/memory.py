@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from refimpl._torch import SYMBOLIC_TYPES, pytree
-from refimpl.aot.op_facts import memory_owners
+from refimpl.functionalize.schemas import memory_owners
 
 # Stands for an unbacked size. Any number serves to compare such tensors with each other and with known ones.
 UNKNOWN_SIZE = 4096

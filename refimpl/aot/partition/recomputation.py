@@ -22,10 +22,10 @@ import torch
 from torch.utils.checkpoint import CheckpointPolicy
 
 from refimpl._torch import HigherOrderOperator, OpOverload
-from refimpl.aot.op_facts import facts_of
 from refimpl.aot.partition.joint_graph import JointGraph
 from refimpl.aot.random_ops import RANDOM_LIBRARY
 from refimpl.errors import BadParameter
+from refimpl.functionalize.schemas import facts_of
 
 
 class OpKind(enum.Enum):

@@ -19,8 +19,8 @@ from torch.fx.node import map_arg
 from refimpl._torch import SYMBOLIC_TYPES, LazyGraphModule
 from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.joint.backward import is_backward_seed, is_tangent
-from refimpl.aot.op_facts import viewed_node
 from refimpl.aot.partition.joint_graph import JointGraph
+from refimpl.functionalize.schemas import viewed_node
 from refimpl.trace.metadata import note
 
 

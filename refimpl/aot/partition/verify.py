@@ -19,9 +19,9 @@ import torch
 from refimpl._torch import pytree
 from refimpl.aot.errors import IllegalPartition
 from refimpl.aot.joint.backward import is_backward_seed, is_tangent
-from refimpl.aot.op_facts import facts_of, memory_owners
 from refimpl.aot.partition.common_subexpressions import equivalent_nodes
 from refimpl.aot.partition.joint_graph import SCALAR_TYPES
+from refimpl.functionalize.schemas import facts_of, memory_owners
 from refimpl.trace.metadata import notes_of
 
 _COPY_SUFFIX = "_saved"

@@ -14,7 +14,7 @@ import torch
 from torch.autograd import forward_ad
 
 from refimpl._torch import forward_mode_level, has_saved_tensors_hooks, is_inside_function_transform, storage_key
-from refimpl.aot.analysis.input_plan import InputPlan
+from refimpl.aot.analysis.inputs import InputPlan
 from refimpl.aot.analysis.metadata import Geometry, ProgramAnalysis
 from refimpl.aot.analysis.subclasses import dense_parts
 from refimpl.aot.runtime.graph_call import FlatCall

@@ -16,8 +16,8 @@ from refimpl.aot.analysis.metadata import ProgramAnalysis
 from refimpl.aot.errors import FreedGraph, StaleValue
 from refimpl.aot.joint.backward import is_tangent
 from refimpl.aot.joint.partial_backward import tangents_behind
-from refimpl.aot.op_facts import memory_owners
 from refimpl.functionalize.geometry import has_symbols
+from refimpl.functionalize.schemas import memory_owners
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

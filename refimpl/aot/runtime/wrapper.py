@@ -15,7 +15,7 @@ from torch.autograd.graph import increment_version
 
 from refimpl._torch import is_any_autocast_enabled, set_creation_of_view, set_grad_enabled, without_autocast
 from refimpl.aot.analysis.autograd_graph import history_of
-from refimpl.aot.analysis.input_plan import InputPlan
+from refimpl.aot.analysis.inputs import InputPlan
 from refimpl.aot.analysis.metadata import FlatWrite, InputMutation, OutputInfo, OutputKind, ProgramAnalysis
 from refimpl.aot.analysis.replay import common_call, replayer, shared_replayer
 from refimpl.aot.errors import DuplicatesExpected, GradientNotExpected

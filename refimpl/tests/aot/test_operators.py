@@ -11,7 +11,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from refimpl import decomposition_table
-from refimpl.aot.analysis.input_mutations import make_gradients_plain, name_writes
+from refimpl.aot.analysis.inputs import make_gradients_plain, name_writes
 from refimpl.backends import aot_eager
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
