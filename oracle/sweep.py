@@ -128,29 +128,47 @@ def execute(
         reruns=reruns,
     )  # fmt: skip
     tasks = [_task(case, subjects[case.subject], limits, options, (case_limits or {}).get(case.name)) for case in cases]
-    late: list[tuple[Task, TimedOut]] = []
     processes = options.get("speed_processes", 1) if options.get("speed") else 1
     try:
+        late: list[tuple[Task, TimedOut]] = []
         for batch in [tasks] if processes == 1 else _batches(tasks):
-            judged: list[TaskResult] = []
-            with closed_at(deadline, pool.run(batch)) as results:
-                for result in results:
-                    if isinstance(result.end, TimedOut):
-                        records.note_reset(result.end)
-                        late.append((result.task, result.end))
-                    elif processes > 1 and is_timed(result):
-                        judged.append(result)
-                    else:
-                        records.take(result)
-            if judged and not is_over(deadline):
-                for result in measured_again(judged, pool, processes, cache=speed_cache, deadline=deadline):
-                    records.take(result)
+            late += _run_batch(batch, pool, records, processes=processes, speed_cache=speed_cache, deadline=deadline)
         _confirm(late, pool, records, deadline)
         records.run_failed_again(pool, deadline)
     finally:
         records.close()
     summary.is_complete = summary.done == summary.planned
     return summary
+
+
+def _run_batch(
+    batch: Sequence[Task],
+    pool: TaskPool,
+    records: _RecordsState,
+    *,
+    processes: int,
+    speed_cache: str | None,
+    deadline: float | None,
+) -> list[tuple[Task, TimedOut]]:
+    """Run tasks and record their ends, of timed cases when all `processes` have measured them.
+
+    Returns the tasks that timed out, which are not recorded.
+    """
+    late: list[tuple[Task, TimedOut]] = []
+    judged: list[TaskResult] = []
+    with closed_at(deadline, pool.run(batch)) as results:
+        for result in results:
+            if isinstance(result.end, TimedOut):
+                records.note_reset(result.end)
+                late.append((result.task, result.end))
+            elif processes > 1 and is_timed(result):
+                judged.append(result)
+            else:
+                records.take(result)
+    if judged and not is_over(deadline):
+        for result in measured_again(judged, pool, processes, cache=speed_cache, deadline=deadline):
+            records.take(result)
+    return late
 
 
 def _confirm(
