@@ -89,15 +89,19 @@ _STATIC = DimSpec("STATIC")
 
 @dataclass(frozen=True, slots=True)
 class InputPolicy:
-    """The dimensions of an input; those left out have the shape env's default policy."""
+    """The dimensions of an input; those left out have the default policy: None for that of the shape env."""
 
     dims: Mapping[int, DimSpec] = field(default_factory=dict)
+    default: Policy | None = None
 
 
-def policy_of(spec: InputPolicy | Mapping[int, DimSpec] | Sequence[DimSpec | None] | None) -> InputPolicy | None:
+ALL_STATIC = InputPolicy(default="STATIC")
+
+
+def policy_of(spec: Mapping[int, DimSpec] | Sequence[DimSpec | None] | None) -> InputPolicy | None:
     """Convert a mapping from dimension to DimSpec, or a sequence of DimSpec and None, to an InputPolicy."""
-    if spec is None or isinstance(spec, InputPolicy):
-        return spec
+    if spec is None:
+        return None
     items = spec.items() if isinstance(spec, Mapping) else enumerate(spec)
     return InputPolicy({d: s for d, s in items if s is not None})
 
@@ -120,5 +124,7 @@ def marked_policy(tensor: torch.Tensor) -> InputPolicy | None:
 
 def dim_spec(policy: InputPolicy | None, dim: int, default: Policy) -> DimSpec:
     """The policy of one dimension."""
-    found = policy.dims.get(dim) if policy is not None else None
-    return DimSpec(default) if found is None else found
+    if policy is None:
+        return DimSpec(default)
+    found = policy.dims.get(dim)
+    return DimSpec(policy.default or default) if found is None else found

@@ -25,7 +25,7 @@ from refimpl._torch import (
     storage_key,
 )
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
-from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy, Policy, dim_spec, marked_policy, policy_of
+from refimpl.symbolic.dynamic_shapes import ALL_STATIC, InputPolicy, Policy, dim_spec, marked_policy, policy_of
 from refimpl.symbolic.shape_env import ShapeEnv, symbolic_geometry
 from refimpl.symbolic.sources import Source, as_source
 
@@ -59,15 +59,14 @@ class InputFaker:
         """The fake of a tensor. Raises UnsupportedByRefimpl for unsupported layouts and classes."""
         known = self._fakes.get(tensor)
         if known is None:
-            chosen = policy_of(policy)
+            chosen = policy if isinstance(policy, InputPolicy) else policy_of(policy)
             chosen = marked_policy(tensor) if chosen is None else chosen
             known = self._fakes[tensor] = self._make(tensor, as_source(source), chosen)
         return known
 
     def again(self, tensor: torch.Tensor, source: Any) -> torch.Tensor:
         """A second fake of a tensor, with static sizes, in the storage of the first, whose sizes may have changed since."""
-        static = InputPolicy({dim: DimSpec("STATIC") for dim in range(tensor.dim())})
-        return self._make(tensor, as_source(source), static)
+        return self._make(tensor, as_source(source), ALL_STATIC)
 
     def _make(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> torch.Tensor:
         if isinstance(tensor, FakeTensor):
@@ -90,7 +89,7 @@ class InputFaker:
 
     def _geometry(self, tensor: torch.Tensor, source: Source, policy: InputPolicy | None) -> Geometry:
         default: Policy = "STATIC" if self.shape_env.settings.assume_static_by_default else "DUCK"
-        specs = [dim_spec(policy, d, default) for d in range(tensor.dim())]
+        specs = [] if policy is ALL_STATIC else [dim_spec(policy, d, default) for d in range(tensor.dim())]
         if all(spec.is_plainly_static for spec in specs):
             return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
         return symbolic_geometry(

@@ -46,7 +46,7 @@ from refimpl.errors import (
     NotTracked,
     UnsupportedByRefimpl,
 )
-from refimpl.symbolic.dynamic_shapes import DimSpec
+from refimpl.symbolic.dynamic_shapes import ALL_STATIC
 from refimpl.symbolic.fake_inputs import InputFaker
 from refimpl.symbolic.symbols import fresh_bindings
 from refimpl.trace.fake_kernels import FakeKernelsState, append_tensors
@@ -249,7 +249,7 @@ class RecordingMode(DispatchMode):
         shape_env: Any = self.fake_mode.shape_env
         if self._faker is None:
             self._faker = InputFaker(self.fake_mode, shape_env, takes_fakes=True)
-        own = self._faker.tensor(tensor, "a constant", {dim: DimSpec.static() for dim in range(tensor.dim())})
+        own = self._faker.tensor(tensor, "a constant", ALL_STATIC)
         if self.tracker.find(own) is None:
             node = self.builder.constant(tensor)
             self.builder.describe(node, own)

@@ -26,7 +26,7 @@ from refimpl._torch import (
 )
 from refimpl.aot.analysis.subclasses import fake_wrapper, rewrapped
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
-from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
+from refimpl.symbolic.dynamic_shapes import ALL_STATIC
 from refimpl.symbolic.fake_inputs import fake_input, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.recording_mode import paused_recordings
@@ -137,9 +137,8 @@ def _fake(value: torch.Tensor, fake_mode: FakeTensorMode, source: str, *, is_sta
     shape_env = fake_mode.shape_env
     if not isinstance(shape_env, ShapeEnv):
         return fake_mode.from_tensor(value, static_shapes=is_static or None)
-    policy = InputPolicy({d: DimSpec("STATIC") for d in range(value.dim())}) if is_static else None
     try:
-        return fake_input(value, fake_mode, shape_env, source, policy)
+        return fake_input(value, fake_mode, shape_env, source, ALL_STATIC if is_static else None)
     except UnsupportedByRefimpl:
         if not is_static:
             raise

@@ -30,7 +30,7 @@ from refimpl._torch import (
 )
 from refimpl.aot.analysis.autograd_graph import history_of, steps_behind
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.decompositions.layouts import is_pooled_without_gradient, laid_out
+from refimpl.trace.decompositions.layouts import LAID_OUT, is_pooled_without_gradient, laid_out
 from refimpl.trace.eager_facts import is_known
 from refimpl.trace.layouts import Layout, elementwise_strides, empty_like_strides
 from refimpl.trace.tracker import TrackerState
@@ -76,6 +76,8 @@ _OPERATORS = frozenset(
     }
 )
 _PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
+# Functions whose results may have other strides than in eager, or be views where eager's own their memory.
+_UNLIKE_EAGER = frozenset([*LAID_OUT, *_PRODUCTS, _FUNCTIONAL_ATTENTION])
 _ASSIGN = torch.Tensor.__setitem__
 _GRADIENTS = (torch.autograd.grad, torch.Tensor.backward)
 _DETACHING = (torch.detach_, torch.Tensor.detach_)
@@ -128,7 +130,10 @@ class EagerResultsMode(TorchFunctionMode):
         if func in _GRADIENTS:
             with eager_gradients(_differentiated(*args, **kwargs)):
                 return func(*args, **kwargs)
-        result = laid_out(func, args, kwargs, func(*args, **kwargs))
+        result = func(*args, **kwargs)
+        if func not in _UNLIKE_EAGER:
+            return result
+        result = laid_out(func, args, kwargs, result)
         if _is_computed(func, args, result):
             self._on_own(result)
         return result

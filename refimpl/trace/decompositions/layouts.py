@@ -127,6 +127,7 @@ _MAX_POOL1D = (_FUNCTIONAL.max_pool1d, torch.max_pool1d)
 _RESAMPLING = (_FUNCTIONAL.interpolate, _FUNCTIONAL.upsample, _FUNCTIONAL.upsample_nearest)
 _ROLLS = (torch.roll, torch.Tensor.roll)
 _MODE = 3  # position of the argument `mode`
+LAID_OUT = (*_ROW_MAJOR, *_MAX_POOL1D, *_RESAMPLING, *_ROLLS)  # functions whose results `laid_out` may copy
 
 
 def laid_out(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
