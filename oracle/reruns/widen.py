@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import Any
 
 import torch
-from torch._ops import OpOverloadPacket
+from torch._ops import OpOverload, OpOverloadPacket
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
@@ -243,7 +243,7 @@ class Widened(TorchFunctionMode):
 
     def _run(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         name = getattr(func, "__name__", "")
-        if not args and name in _RANDOM_LIKE and "tensor" in kwargs:  # torch.nn.init passes all arguments by name
+        if not args and "tensor" in kwargs and draws_by_dtype(name):  # torch.nn.init passes all arguments by name
             kwargs = dict(kwargs)
             args = (kwargs.pop("tensor"),)
             with torch.no_grad():  # as torch.nn.init does
@@ -252,7 +252,7 @@ class Widened(TorchFunctionMode):
             return _SHORTHANDS[name](args[0])
         if func in _RANDOM_FACTORIES:
             return self._draw_narrow(func, args, kwargs)
-        if name in _RANDOM_LIKE and args and isinstance(args[0], torch.Tensor) and _is_wide(args[0]):
+        if args and isinstance(args[0], torch.Tensor) and _is_wide(args[0]) and draws_by_dtype(name):
             return self._draw_like(func, name, args, kwargs)
         self._note_epsilons(name, args, kwargs)
         if name in _DOUBLES or any(arg is torch.float64 for arg in (*args, *kwargs.values())):
@@ -376,34 +376,51 @@ _SHORTHANDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 _BIT_CAST = "the program reinterprets bits: view(dtype)"
 _RANDOM_FACTORIES = frozenset({torch.rand, torch.randn, torch.normal})
-# These draw other numbers for other dtypes on the CPU, too. The tag of random operators does not tell them from dropout.
-_RANDOM_LIKE = frozenset(
-    {
-        "rand_like",
-        "randn_like",
-        "normal_",
-        "uniform_",
-        "exponential_",
-        "cauchy_",
-        "log_normal_",
-        "geometric_",
-        "bernoulli",
-        "kaiming_uniform_",  # draws inside a torch function written in Python
-        "kaiming_normal_",
-    }
-)
+# These draw other numbers for other dtypes as well: `bernoulli` reads probabilities, `geometric_` does so on CUDA only, and the
+# others draw inside a torch function written in Python.
+_DRAW_BY_DTYPE = frozenset({"bernoulli", "geometric_", "kaiming_uniform_", "kaiming_normal_"})
+
+
+@functools.cache
+def draws_by_dtype(name: str) -> bool:
+    """Whether a torch function fills a tensor with random numbers that depend on the dtype on the CPU, too.
+
+    The kernel tells: it draws other numbers for float64 than for float32, and the same for zeros as for ones. Dropout, which
+    has the tag of random operators as well, reads its argument.
+    """
+    return name in _DRAW_BY_DTYPE or any(map(_fills_by_dtype, _random_overloads(name)))
+
+
+def _random_overloads(name: str) -> list[OpOverload]:
+    packet = getattr(torch.ops.aten, name, None)
+    overloads = [getattr(packet, one) for one in packet.overloads()] if isinstance(packet, OpOverloadPacket) else []
+    return [overload for overload in overloads if torch.Tag.nondeterministic_seeded in overload.tags]
+
+
+def _fills_by_dtype(overload: OpOverload) -> bool:
+    first, *others = overload._schema.arguments
+    if str(first.type) != "Tensor" or not all(argument.has_default_value() for argument in others):
+        return False
+    zeros, ones, wide = (
+        _drawn(overload, torch.full((64,), number, dtype=dtype, device="cpu"))
+        for number, dtype in ((0, torch.float32), (1, torch.float32), (0, torch.float64))
+    )
+    return torch.equal(zeros, ones) and not torch.equal(zeros.to(torch.float64), wide)
+
+
+def _drawn(overload: OpOverload, like: torch.Tensor) -> torch.Tensor:
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return overload(like)
 
 
 @functools.cache
 def _may_draw_by_dtype_on_cuda(name: str) -> bool:
-    """Whether a torch function draws random numbers, in another way than those of `_RANDOM_LIKE`.
+    """Whether a torch function draws random numbers, in another way than those of `draws_by_dtype`.
 
     CPU kernels draw the same numbers for all dtypes; CUDA kernels do not.
     """
-    packet = getattr(torch.ops.aten, name, None)
-    overloads = [getattr(packet, one) for one in packet.overloads()] if isinstance(packet, OpOverloadPacket) else []
-    is_random = any(torch.Tag.nondeterministic_seeded in overload.tags for overload in overloads)
-    return (is_random and name not in _RANDOM_LIKE) or name == "gumbel_softmax"  # which is written in Python
+    return bool(_random_overloads(name) and not draws_by_dtype(name)) or name == "gumbel_softmax"  # written in Python
 
 
 _MEANS_ITS_DTYPE = {

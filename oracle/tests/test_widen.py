@@ -10,7 +10,15 @@ import torch
 import torch.nn.functional as F
 
 from oracle.program.inputs import clone_tree
-from oracle.reruns.widen import CannotWiden, Widened, narrow_dtype, only_dtype, widen_module, widen_tree
+from oracle.reruns.widen import (
+    CannotWiden,
+    Widened,
+    draws_by_dtype,
+    narrow_dtype,
+    only_dtype,
+    widen_module,
+    widen_tree,
+)
 
 NARROW = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float16, torch.bfloat16, torch.float32]
 
@@ -257,6 +265,9 @@ DRAWS: dict[str, Callable[[], torch.Tensor]] = {
     "normal_": lambda: torch.ones(20).normal_(),
     "uniform_": lambda: torch.ones(20).uniform_(2, 3),
     "exponential_": lambda: torch.ones(20).exponential_(),
+    "cauchy_": lambda: torch.ones(20).cauchy_(),
+    "log_normal_": lambda: torch.ones(20).log_normal_(),
+    "geometric_": lambda: torch.ones(20).geometric_(0.5),
     "normal": lambda: torch.normal(0.0, 1.0, (20,)),
     "dropout": lambda: F.dropout(torch.ones(50)),
     "bernoulli": lambda: torch.bernoulli(torch.full((20,), 0.5)),
@@ -287,6 +298,35 @@ def test_random_numbers_are_those_of_the_narrow_program(name: str) -> None:
         assert wide.double().equal(narrow.double())
     assert torch.get_rng_state().equal(state)
     assert not mode.meaning_changed
+
+
+BY_DTYPE = (
+    "rand_like",
+    "randn_like",
+    "normal_",
+    "uniform_",
+    "exponential_",
+    "cauchy_",
+    "log_normal_",
+    "geometric_",
+    "bernoulli",
+)
+NOT_BY_DTYPE = (
+    "dropout_",
+    "alpha_dropout_",
+    "bernoulli_",
+    "randint_like",
+    "rrelu_",
+    "multinomial",
+    "poisson",
+    "relu_",
+    "fill_",
+)
+
+
+def test_kernels_tell_which_functions_draw_by_the_dtype() -> None:
+    assert all(map(draws_by_dtype, BY_DTYPE))
+    assert not any(map(draws_by_dtype, NOT_BY_DTYPE))
 
 
 def test_a_draw_that_depends_on_an_input_keeps_its_zero_gradient() -> None:
