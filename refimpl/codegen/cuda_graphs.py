@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import sympy
 import torch
 
-from refimpl._torch import OpOverload
+from refimpl._torch import OpOverload, has_composite_kernel
 from refimpl.codegen.loop_ir import Buffer, Extern, Opaque, buffers_made
 from refimpl.codegen.lowering.graph import LoweredGraph
 from refimpl.errors import RefimplError
@@ -26,17 +26,17 @@ WARM_UPS = 2
 
 CAPTURABLE = frozenset(
     {
-        "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution", "aten::convolution_backward",
-        "aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_flash_attention_backward",
-        "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_efficient_attention_backward",
+        "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution",
+        "aten::_scaled_dot_product_flash_attention", "aten::_scaled_dot_product_efficient_attention",
         "aten::sort", "aten::topk", "aten::cumsum", "aten::cumprod", "aten::clone", "aten::copy", "aten::_to_copy",
-        "aten::max_pool2d_with_indices", "aten::max_pool2d_with_indices_backward", "aten::avg_pool2d",
-        "aten::avg_pool2d_backward", "aten::_adaptive_avg_pool2d", "aten::_adaptive_avg_pool2d_backward",
+        "aten::max_pool2d_with_indices", "aten::avg_pool2d", "aten::_adaptive_avg_pool2d",
         "aten::upsample_bilinear2d", "aten::upsample_nearest2d", "aten::embedding_dense_backward",
     }
 )  # fmt: skip
-"""Operators whose kernels neither synchronize with the device nor read host memory. No tag says which do: linear algebra waits
-for a solver's status, and is not tagged. Trying a kernel takes a GPU, and invalidates the recording if it synchronizes."""
+"""Operators whose kernels neither synchronize with the device nor read host memory; neither do those of their backward operators.
+A composite backward is not among these: `cumprod_backward` looks for zeros on the host. No tag says which do: linear algebra
+waits for a solver's status, and is not tagged. Trying a kernel takes a GPU, and invalidates the recording if it
+synchronizes."""
 
 
 class Recorder(Protocol):
@@ -113,7 +113,9 @@ def _of_call(call: Extern, outside: set[str]) -> list[str | None]:
         return [f"random numbers of {call.target}"]
     if call.writes & outside:
         return [f"{call.target} writes into an input: {', '.join(sorted(call.writes & outside))}"]
-    if call.target.name().split(".")[0] not in CAPTURABLE:
+    name = call.target.name().split(".")[0]
+    is_backward = name.removesuffix("_backward") in CAPTURABLE and not has_composite_kernel(call.target)
+    if name not in CAPTURABLE and not is_backward:
         return [f"{call.target} is not known to be capturable"]
     return []
 
