@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.fx.graph import CodeGen
 
 from refimpl._torch import pytree
+from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.trace.make_fx import make_fx
 from refimpl.trace.metadata import note
 
 Graphs = tuple[torch.fx.GraphModule, torch.fx.GraphModule]
+PARTITIONERS = [default_partition, min_cut_rematerialization_partition]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +34,25 @@ class Joint:
 
     def calls(self, op: Any) -> list[Any]:
         return calls(self.module, op)
+
+
+def x(*shape: int) -> torch.Tensor:
+    """Random numbers, a 4x4 matrix of them by default."""
+    return torch.randn(*shape or (4, 4))
+
+
+# Functions of matrices, and arguments.
+PROGRAMS: Any = {
+    "cosines": (lambda a: a.cos().cos().cos(), (x(),)),
+    "sums": (lambda a, b, c, d: (a + b + c + d).cos().cos(), (x(), x(), x(), x())),
+    "layer norm": (lambda a, w, b: F.layer_norm(a, [4], w, b), (x(), x(4), x(4))),
+    "gelu mlp": (lambda a, w, v: F.gelu(a @ w) @ v, (x(), x(), x())),
+    "dropout": (lambda a, w: F.dropout(F.gelu(a @ w), 0.5) @ w, (x(), x())),
+}
+
+
+def split(joint: Joint, partitioner: Any = min_cut_rematerialization_partition, **kwargs: Any) -> Graphs:
+    return partitioner(joint.module, None, num_fwd_outputs=joint.outputs, **kwargs)
 
 
 def calls(module: torch.fx.GraphModule, op: Any) -> list[Any]:

@@ -14,27 +14,19 @@ from torch.utils.checkpoint import CheckpointPolicy
 
 from refimpl.aot.errors import UnsplittableJointGraph
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, partition_options, saved_bytes
-from refimpl.tests.partition.joint_graphs import Joint, assert_same_values, calls, joint_of, saved_names, saved_nodes
+from refimpl.tests.partition.joint_graphs import (
+    PARTITIONERS,
+    PROGRAMS,
+    assert_same_values,
+    calls,
+    joint_of,
+    saved_names,
+    saved_nodes,
+    split,
+    x,
+)
 
 aten = torch.ops.aten
-PARTITIONERS = [default_partition, min_cut_rematerialization_partition]
-
-
-def split(joint: Joint, partitioner: Any = min_cut_rematerialization_partition, **kwargs: Any) -> Any:
-    return partitioner(joint.module, None, num_fwd_outputs=joint.outputs, **kwargs)
-
-
-def x(*shape: int) -> torch.Tensor:
-    return torch.randn(*shape or (4, 4))
-
-
-PROGRAMS: Any = {
-    "cosines": (lambda a: a.cos().cos().cos(), (x(),)),
-    "sums": (lambda a, b, c, d: (a + b + c + d).cos().cos(), (x(), x(), x(), x())),
-    "layer norm": (lambda a, w, b: F.layer_norm(a, [4], w, b), (x(), x(4), x(4))),
-    "gelu mlp": (lambda a, w, v: F.gelu(a @ w) @ v, (x(), x(), x())),
-    "dropout": (lambda a, w: F.dropout(F.gelu(a @ w), 0.5) @ w, (x(), x())),
-}
 
 
 @pytest.mark.parametrize("name", ["default_partition", "min_cut_rematerialization_partition"])

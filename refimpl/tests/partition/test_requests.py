@@ -9,12 +9,19 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import CheckpointPolicy
 
-from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition, partition_options, saved_bytes
+from refimpl.aot.partition import partition_options, saved_bytes
 from refimpl.errors import BadParameter
-from refimpl.tests.partition.joint_graphs import Joint, assert_same_values, calls, joint_of, saved_names
+from refimpl.tests.partition.joint_graphs import (
+    PARTITIONERS,
+    Joint,
+    assert_same_values,
+    calls,
+    joint_of,
+    saved_names,
+    split,
+)
 
 aten = torch.ops.aten
-PARTITIONERS = [default_partition, min_cut_rematerialization_partition]
 
 
 def layers(a, *weights):
@@ -26,10 +33,6 @@ def layers(a, *weights):
 @pytest.fixture(scope="module")
 def deep() -> Joint:
     return joint_of(layers, torch.randn(16, 8), *[torch.randn(8, 8) for _ in range(6)])
-
-
-def split(joint: Joint, partitioner: Any = min_cut_rematerialization_partition, **kwargs: Any) -> Any:
-    return partitioner(joint.module, None, num_fwd_outputs=joint.outputs, **kwargs)
 
 
 def tagged(policy: CheckpointPolicy, *ops: Any, **more: Any) -> Joint:
