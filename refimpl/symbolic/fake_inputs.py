@@ -91,7 +91,7 @@ class InputFaker:
         default: Policy = "STATIC" if self.shape_env.settings.assume_static_by_default else "DUCK"
         specs = [] if policy is ALL_STATIC else [dim_spec(policy, d, default) for d in range(tensor.dim())]
         if all(spec.is_plainly_static for spec in specs):
-            return tuple(tensor.size()), tuple(tensor.stride()), int(tensor.storage_offset())
+            return _static_geometry(tensor, source)
         return symbolic_geometry(
             self.shape_env, tensor.size(), tensor.stride(), int(tensor.storage_offset()), source, specs
         )
@@ -169,6 +169,15 @@ def set_to_storage(
     """
     meta.set_(storage, offset, sizes, strides)
     meta.as_strided_(sizes, strides, offset)
+
+
+def _static_geometry(tensor: torch.Tensor, source: Source) -> Geometry:
+    geometry = tuple(tensor.size()), tuple(tensor.stride()), tensor.storage_offset()
+    if not all(type(number) is int for number in (*geometry[0], *geometry[1], geometry[2])):
+        raise ForeignFakeInput(
+            seen=f"{source.name} is a fake tensor whose sizes are symbols of another mode", do="pass the real tensor"
+        )
+    return geometry
 
 
 def _is_leaf(tensor: torch.Tensor, source: Source) -> bool:

@@ -11,7 +11,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 
 from refimpl._torch import FakeTensor, storage_key
 from refimpl.errors import ForeignFakeInput, UnsupportedByRefimpl
-from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy
+from refimpl.symbolic.dynamic_shapes import ALL_STATIC, DimSpec, InputPolicy
 from refimpl.symbolic.fake_inputs import InputFaker, fake_input, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 
@@ -171,6 +171,22 @@ def test_fakes_of_another_mode_are_refused_and_our_own_kept(faker: InputFaker) -
     other = ShapeEnv()
     with pytest.raises(ForeignFakeInput, match="another mode"):
         InputFaker(symbolic_fake_mode(other), other).tensor(fake, "x")
+
+
+def test_static_sizes_are_those_of_the_input_and_no_symbols_of_another_mode(faker: InputFaker) -> None:
+    other = ShapeEnv()
+    taker = InputFaker(symbolic_fake_mode(other), other, takes_fakes=True)
+    real = torch.randn(6, 10)[2:, ::3]
+    static = taker.tensor(real, "x", ALL_STATIC)
+    assert (static.shape, static.stride(), static.storage_offset()) == (
+        real.shape,
+        real.stride(),
+        real.storage_offset(),
+    )
+    assert all(type(number) is int for number in (*static.shape, *static.stride(), static.storage_offset()))
+    assert not other.promises
+    with pytest.raises(ForeignFakeInput, match="symbols of another mode"):
+        taker.tensor(faker.tensor(torch.randn(3, 4), "y"), "y", ALL_STATIC)
 
 
 def test_making_inputs_adds_no_guards_and_no_origins(faker: InputFaker) -> None:
