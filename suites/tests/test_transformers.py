@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from oracle.errors import UsageError
-from oracle.records import Measurements, Record
+from oracle.records import Measurements, PlannedCase, Record
 from oracle.verdict import Status, Verdict
+from results.store import Store
 from suites.base import Selection
 from suites.registry import load_suite
 from suites.tests.plain_runner import run, same
-from suites.transformers.funnel import funnel, markdown, owners_text, row_of, stop_of
+from suites.transformers.funnel import funnel, main, markdown, owners_text, row_of, stop_of
 from suites.transformers.shrink import Strength, shrunk
 
 pytest.importorskip("transformers", reason="the extra torch-oracle[models] is not installed")
@@ -89,6 +92,16 @@ def _record(
     )  # fmt: skip
 
 
+def _store(path: Path, *records: Record) -> None:
+    with Store.open(path, create=True) as store:
+        cases = [
+            PlannedCase(case_id=one.case_id, suite=one.suite, group=one.group, name=one.name, subject=one.subject)
+            for one in records
+        ]
+        store.begin_planned(run_id="r", environment={}, arguments={}, cases=cases)
+        store.append(records)
+
+
 STOPS = [
     (_record(Status.PASS), ""),
     (_record(Status.PASS, graphs=0), "capture"),
@@ -117,6 +130,28 @@ def test_the_funnel_counts_who_has_done_each_step_and_the_table_says_why_others_
     }  # fmt: skip
     text = markdown([row_of(_record(Status.FAIL_ACCURACY, symptom="output[0] is 1, but <2>"))], environment="here")
     assert "| bert | eval, float32 | fail_accuracy | output[0] is 1, but &lt;2> |" in text
+
+
+def test_an_earlier_table_gives_the_rows_that_no_run_has(tmp_path: Path) -> None:
+    failed = _record(Status.FAIL_ACCURACY, symptom="a, b")
+    _store(
+        tmp_path / "old.db",
+        failed,
+        replace(failed, group="albert", name="albert/float32/forward/eval", case_id="albert"),
+    )
+    _store(tmp_path / "new.db", _record(Status.PASS))
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+    main(["--db", str(tmp_path / "old.db"), "--output", str(tmp_path / "first")])
+    table = tmp_path / "first" / "transformers.csv"
+    main(["--db", str(tmp_path / "new.db"), "--earlier", str(table), "--output", str(tmp_path / "second")])
+    lines = (tmp_path / "second" / "transformers.csv").read_text().splitlines()
+    assert [line.split(",")[0] for line in lines[1:]] == ["albert", "bert"]
+    assert "fail_accuracy" in lines[1]
+    assert "pass" in lines[2]
+    table.write_text("a,b\n")
+    with pytest.raises(UsageError, match="with the columns a, b"):
+        main(["--db", str(tmp_path / "new.db"), "--earlier", str(table), "--output", str(tmp_path / "second")])
 
 
 def test_an_owner_is_the_folder_that_defines_the_architecture() -> None:

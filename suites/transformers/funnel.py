@@ -3,12 +3,14 @@
 It writes `transformers.csv`, a line for each architecture, dtype and mode; `transformers.md`, the funnel (how many architectures
 reach each step) and those that stop, with the reason; and `transformers-owners.txt`, a pattern and an owner for each
 architecture, for `torch-oracle triage --owners`. `--db` may be given several times: it uses the newest run of each, and if two
-have the same case, that of the later one.
+have the same case, that of the later one. `--earlier` adds the rows of an earlier `transformers.csv`
+for programs that no run has.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from oracle.errors import UsageError
 from oracle.records import Record
 from oracle.verdict import Status
 from results.files import write_atomically
@@ -59,6 +62,11 @@ class Row:
     graph_breaks: int | None = None
     seconds: float | None = None
 
+    @property
+    def key(self) -> tuple[bool, bool, str, str]:
+        """What it is a row of; rows are sorted by it."""
+        return self.dtype != "float32", self.mode != "eval", self.architecture, self.dtype
+
     def cells(self) -> list[str]:
         seconds = "" if self.seconds is None else f"{self.seconds:.1f}"
         counts = ["" if count is None else str(count) for count in (self.graphs, self.graph_breaks)]
@@ -72,6 +80,16 @@ class Row:
             self.why,
         ]
         return [*words, *counts, seconds]
+
+
+def row_of_cells(cells: Mapping[str, str]) -> Row:
+    """The row of one line of a table that this command wrote, by column."""
+    counts = [int(cells[name]) if cells[name] else None for name in ("graphs", "graph breaks")]
+    return Row(
+        architecture=cells["architecture"], dtype=cells["dtype"], mode=cells["mode"], stop=cells["stops at"],
+        status=cells["status"], why=cells["why"], graphs=counts[0], graph_breaks=counts[1],
+        seconds=float(cells["seconds"]) if cells["seconds"] else None,
+    )  # fmt: skip
 
 
 def row_of(record: Record) -> Row:
@@ -196,9 +214,19 @@ def _newest(paths: Sequence[Path]) -> tuple[list[Record], str]:
     worker = environment.get("worker", {})
     versions = f"torch {worker.get('torch', '?')}, Python {environment.get('python', '?')}"
     versions += f", transformers {version('transformers')}"
-    return sorted(
-        records.values(), key=lambda one: (one.dtype != "float32", one.direction != "forward", one.name)
-    ), versions
+    return list(records.values()), versions
+
+
+def _earlier(path: Path) -> list[Row]:
+    with path.open(newline="") as file:
+        reader = csv.DictReader(file)
+        if tuple(reader.fieldnames or ()) != COLUMNS:
+            raise UsageError(
+                seen=f"{path} with the columns {', '.join(reader.fieldnames or ['(none)'])}",
+                expected="a transformers.csv that this command wrote",
+                do="name the table of an earlier run, or leave --earlier out",
+            )
+        return [row_of_cells(line) for line in reader]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -207,12 +235,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--db", type=Path, action="append", required=True)
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--date", default="", help="when the runs were made")
+    parser.add_argument("--earlier", type=Path, help="a transformers.csv, for programs that no run has")
     options = parser.parse_args(arguments)
     records, versions = _newest(options.db)
-    rows = [row_of(record) for record in records if not record.verdict.status.is_absent]
+    rows = {row.key: row for row in _earlier(options.earlier)} if options.earlier else {}
+    rows |= {row.key: row for row in (row_of(one) for one in records if not one.verdict.status.is_absent)}
+    rows = dict(sorted(rows.items()))
     environment = f"{versions}, {options.date}" if options.date else versions
-    write_atomically(options.output / "transformers.csv", csv_text(COLUMNS, [row.cells() for row in rows]))
-    write_atomically(options.output / "transformers.md", markdown(rows, environment=environment))
+    write_atomically(options.output / "transformers.csv", csv_text(COLUMNS, [row.cells() for row in rows.values()]))
+    write_atomically(options.output / "transformers.md", markdown(list(rows.values()), environment=environment))
     write_atomically(options.output / "transformers-owners.txt", owners_text())
 
 
