@@ -69,7 +69,6 @@ from refimpl._torch.operators import (
     call_of_region,
     enable_python_dispatcher,
     has_composite_kernel,
-    has_python_kernels,
     hop_map,
     hop_scan,
     hop_utils,
@@ -79,6 +78,7 @@ from refimpl._torch.operators import (
     registered_effect,
     run_composite_kernel,
     with_effects,
+    with_kernels_of_composites,
     written_arguments,
 )
 from refimpl._torch.programs import (
@@ -189,7 +189,6 @@ __all__ = [
     "graph_codegen",
     "has_composite_kernel",
     "has_no_dispatch_of_its_own",
-    "has_python_kernels",
     "has_saved_tensors_hooks",
     "hop_map",
     "hop_scan",
@@ -233,6 +232,7 @@ __all__ = [
     "upstream_shape_error",
     "with_dispatch_keys",
     "with_effects",
+    "with_kernels_of_composites",
     "without_autocast",
     "without_dispatch",
     "without_fake_mode",

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
-# Python kernels of composite ops; the C++ ones would specialize symbolic sizes.
+# Runs Python kernels of ops where there are any.
 from torch._dispatch.python import enable_python_dispatcher as enable_python_dispatcher
 from torch._dispatch.python import no_python_dispatcher as no_python_dispatcher
 
@@ -49,14 +52,61 @@ def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) ->
     return not any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in keys)
 
 
-def has_python_kernels() -> bool:
-    """Whether the dispatcher prefers torch's Python kernels, as in symbolic traces."""
-    return torch._C._dispatch_tls_is_dispatch_key_included(torch._C.DispatchKey.PythonDispatcher)
-
-
 def run_composite_kernel(func: OpOverload, args: Any, kwargs: Any) -> Any:
     """Run the op's composite kernel. `OpOverload.decompose` would prefer torch's Python decompositions."""
     return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+
+
+_COMPOSITE_KEYS = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
+_exchange = threading.RLock()
+_exchanged: list[int] = [0]  # how many blocks of `with_kernels_of_composites` are open
+
+
+@contextlib.contextmanager
+def with_kernels_of_composites(own: Mapping[OpOverload, Callable[..., Any]]) -> Iterator[None]:
+    """Within, the Python kernels of composite ops are `own`, and no others; ops without one run their C++ kernels.
+
+    Blocks may be nested, and run in several threads: the first puts the kernels in, the last takes them out.
+    """
+    with _exchange:
+        if not _exchanged[0]:
+            _taken_out.extend(_exchange_kernels(own))
+        _exchanged[0] += 1
+    try:
+        yield
+    finally:
+        with _exchange:
+            _exchanged[0] -= 1
+            if not _exchanged[0]:
+                for op, kernels in _taken_out:
+                    for key in _COMPOSITE_KEYS:
+                        op.py_kernels.pop(key, None)
+                    op.py_kernels.update(kernels)
+                    op._dispatch_cache.clear()
+                _taken_out.clear()
+
+
+_taken_out: list[tuple[OpOverload, dict[Any, Any]]] = []
+
+
+def _exchange_kernels(own: Mapping[OpOverload, Callable[..., Any]]) -> Iterator[tuple[OpOverload, dict[Any, Any]]]:
+    """Put the kernels in; yields each op with the Python kernels that torch has for it."""
+    for op in {*_ops_with_python_kernels(), *own}:
+        kernels = {key: op.py_kernels.pop(key) for key in _COMPOSITE_KEYS if key in op.py_kernels}
+        if op in own:
+            keys = _COMPOSITE_KEYS[:1] if has_composite_kernel(op) else _COMPOSITE_KEYS
+            op.py_kernels.update(dict.fromkeys(keys, own[op]))
+        op._dispatch_cache.clear()
+        yield op, kernels
+
+
+def _ops_with_python_kernels() -> Iterator[OpOverload]:
+    """Ops of torch for which somebody has registered a Python kernel: only these exist as Python objects already."""
+    for packet in list(vars(torch.ops.aten).values()):
+        if isinstance(packet, OpOverloadPacket):
+            for op in list(vars(packet).values()):
+                if isinstance(op, OpOverload) and any(key in op.py_kernels for key in _COMPOSITE_KEYS):
+                    yield op
 
 
 def registered_effect(func: Any) -> Any:
@@ -92,7 +142,6 @@ __all__ = [
     "call_of_region",
     "enable_python_dispatcher",
     "has_composite_kernel",
-    "has_python_kernels",
     "hop_map",
     "hop_scan",
     "hop_utils",
@@ -102,5 +151,6 @@ __all__ = [
     "registered_effect",
     "run_composite_kernel",
     "with_effects",
+    "with_kernels_of_composites",
     "written_arguments",
 ]

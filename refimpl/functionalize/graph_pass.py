@@ -21,7 +21,6 @@ from refimpl._torch import (
     FakeTensorMode,
     LazyGraphModule,
     below_autograd,
-    enable_python_dispatcher,
     graph_codegen,
     without_autocast,
 )
@@ -35,6 +34,7 @@ from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, eff
 from refimpl.functionalize.verify import verify_functional, verify_reads
 from refimpl.functionalize.views import ViewWriter
 from refimpl.functionalize.writes import CallWriter
+from refimpl.trace.composite_kernels import composite_kernels
 from refimpl.trace.recording_mode import paused_recordings
 
 Node = torch.fx.Node
@@ -125,7 +125,7 @@ def only_metadata(fake_mode: FakeTensorMode | None) -> Any:
         if fake_mode is not None:
             stack.enter_context(fake_mode)
             if fake_mode.shape_env is not None:
-                stack.enter_context(enable_python_dispatcher())
+                stack.enter_context(composite_kernels())
         yield
 
 

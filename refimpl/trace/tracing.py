@@ -25,7 +25,6 @@ from refimpl._torch import (
     FakeScriptObject,
     FakeTensor,
     FakeTensorMode,
-    enable_python_dispatcher,
     fake_object,
     is_opaque_object,
     pytree,
@@ -33,6 +32,7 @@ from refimpl._torch import (
 from refimpl.errors import ForeignFakeInput, UntracedSideEffect
 from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.trace.composite_kernels import composite_kernels
 from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.higher_order import Subgraph
 from refimpl.trace.higher_order.calls import copy_of, in_plain_containers
@@ -132,7 +132,7 @@ class Trace:
             if self.fake_mode is not None:
                 stack.enter_context(self.fake_mode)
             if options.tracing_mode == "symbolic" or options.pre_dispatch or options.uses_python_kernels:
-                stack.enter_context(enable_python_dispatcher())
+                stack.enter_context(composite_kernels())
             stack.enter_context(_without_autocast_cache())
             stack.enter_context(_current(self))
             stack.enter_context(operators_called_directly(self.trace_function))

@@ -1,10 +1,9 @@
-"""A function mode that gives calls of a traced program eager's results where Python or fake kernels give others.
+"""A function mode that gives calls of a traced program eager's results where fake kernels give others.
 
 It also refuses calls that a graph cannot represent: `detach_` of a tensor with views, `retain_grad` of a non-leaf.
 
-Counterpart: none; torch's traces keep the results of the Python kernels (torch/_decomp/decompositions.py dropout, _rnn_helper),
-whose copies, strides, random numbers and gradients differ from eager's, and have products of the other factors as gradients of
-`prod`.
+Counterpart: none; torch's traces keep the results of the fake kernels, whose copies and strides differ from eager's, and have
+products of the other factors as gradients of `prod`.
 """
 
 from __future__ import annotations
@@ -20,11 +19,8 @@ from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import (
     DispatchMode,
-    enable_python_dispatcher,
     function_of,
-    has_python_kernels,
     is_functorch_wrapped,
-    no_python_dispatcher,
     pytree,
     running_autograd_node,
 )
@@ -36,45 +32,8 @@ from refimpl.trace.layouts import Layout, elementwise_strides, empty_like_stride
 from refimpl.trace.tracker import TrackerState
 
 _aten = torch.ops.aten
-_OPERATOR_OF_MODE = MappingProxyType(
-    {
-        ("nearest", 3): _aten.upsample_nearest1d.default,
-        ("nearest", 4): _aten.upsample_nearest2d.default,
-        ("nearest", 5): _aten.upsample_nearest3d.default,
-        ("nearest-exact", 3): _aten._upsample_nearest_exact1d.default,
-        ("nearest-exact", 4): _aten._upsample_nearest_exact2d.default,
-        ("nearest-exact", 5): _aten._upsample_nearest_exact3d.default,
-        ("linear", 3): _aten.upsample_linear1d.default,
-        ("bilinear", 4): _aten.upsample_bilinear2d.default,
-        ("bicubic", 4): _aten.upsample_bicubic2d.default,
-        ("trilinear", 5): _aten.upsample_trilinear3d.default,
-    }
-)
-# The same operators in every form in which a program may call them.
-INTERPOLATIONS = tuple(
-    call
-    for operator in _OPERATOR_OF_MODE.values()
-    for call in (operator, operator.overloadpacket, operator.overloadpacket.vec)
-)
-
-_FUNCTIONAL_DROPOUT = torch.nn.functional.dropout  # its arguments have other names and defaults than the operator's
-_DROPOUTS = (_FUNCTIONAL_DROPOUT, torch.dropout, torch.ops.aten.dropout, torch.ops.aten.dropout.default)
-
-_RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 _FUNCTIONAL_ATTENTION = torch.nn.functional.scaled_dot_product_attention
-_ATTENTION = (_FUNCTIONAL_ATTENTION, torch.nn.functional.multi_head_attention_forward)
 _TENSOR_SPLIT = (torch.tensor_split, torch.Tensor.tensor_split)
-_STFT = (torch.stft, torch.Tensor.stft)
-_CENTER = 5  # position of the argument `center`
-_LOSSES = ("multi_margin_loss", "multilabel_margin_loss", "multilabel_margin_loss_forward")
-_OPERATORS = frozenset(
-    {  # their Python kernels read labels after the end marker, and give gradients other strides
-        *(getattr(torch.nn.functional, name) for name in _LOSSES if hasattr(torch.nn.functional, name)),
-        *(getattr(torch.ops.aten, name) for name in _LOSSES),
-        *(getattr(torch.ops.aten, name).default for name in _LOSSES),
-        *INTERPOLATIONS,
-    }
-)
 _PRODUCTS = (torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__)
 # Functions whose results may have other strides than in eager, or be views where eager's own their memory.
 _UNLIKE_EAGER = frozenset([*LAID_OUT, *_PRODUCTS, _FUNCTIONAL_ATTENTION])
@@ -88,10 +47,7 @@ _STEPS_OF_EXTREMA = ("MaxBackward1", "MinBackward1", "MedianBackward0", "Nanmedi
 class EagerResultsMode(TorchFunctionMode):
     """Gives calls of torch functions eager's results.
 
-    Dropout: with p=0 the result is the argument itself; with p=1 no random numbers are drawn, also inside attention. Recurrent
-    layers apply dropout between layers. `stft` with center=False views memory, so that the elements of an expanded tensor share
-    one gradient. `tensor_split` reads the numbers in its tensor of indices. Interpolation and margin losses stay one operator.
-    Strides are those of refimpl.trace.decompositions.layouts.
+    `tensor_split` reads the numbers in its tensor of indices. Strides are those of refimpl.trace.decompositions.layouts.
 
     on_own: called with results that own their memory in eager and are views in a trace.
     tracker: of the trace; it knows the views of a tensor. `detach_` of a tensor with views raises UnsupportedByRefimpl: whether
@@ -107,26 +63,8 @@ class EagerResultsMode(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in _DETACHING and args:
             _refuse_detached_base(args[0], self._tracker)
-        if func in _DROPOUTS:
-            is_functional = func is _FUNCTIONAL_DROPOUT
-            result = sure_dropout(*args, **kwargs) if is_functional else sure_dropout(*_in_order(args, kwargs))
-            return func(*args, **kwargs) if result is None else result
-        if func in _RECURRENT and not kwargs and has_python_kernels():
-            return by_layers(func, args)
-        if func in _ATTENTION and _has_one(args, kwargs) and has_python_kernels():
-            with SureDropoutMode():
-                return func(*args, **kwargs)
-        if func is torch.nn.functional.interpolate and has_python_kernels():
-            result = interpolation_by_operator(*args, **kwargs)
-            if result is not None:
-                return laid_out(func, args, kwargs, result)
-        if func in _OPERATORS and has_python_kernels():
-            with no_python_dispatcher(), PythonKernelsBelowAutogradMode():
-                return func(*args, **kwargs)
         if func in _TENSOR_SPLIT and any(isinstance(value, torch.Tensor) for value in (*args[1:2], *kwargs.values())):
             args, kwargs = _with_numbers(*args, **kwargs)
-        if func in _STFT and args and not (args[_CENTER] if len(args) > _CENTER else kwargs.get("center", True)):
-            args = (_by_places(args[0]), *args[1:])
         if func in _GRADIENTS:
             with eager_gradients(_differentiated(*args, **kwargs)):
                 return func(*args, **kwargs)
@@ -140,7 +78,7 @@ class EagerResultsMode(TorchFunctionMode):
 
 
 def _is_computed(func: Any, args: Any, result: Any) -> bool:
-    """Whether eager's kernel returns a new tensor where the Python or fake kernel returns a view."""
+    """Whether eager's kernel returns a new tensor where the fake kernel returns a view."""
     if func is _FUNCTIONAL_ATTENTION and isinstance(result, torch.Tensor):
         return result.device.type == "cpu"
     if func in _PRODUCTS and len(args) == 2:
@@ -153,16 +91,6 @@ def _differentiated(outputs: Any = (), *_: Any, **named: Any) -> list[torch.Tens
     return [value for value in pytree.tree_leaves(outputs) if isinstance(value, torch.Tensor)]
 
 
-def _has_one(args: Any, kwargs: Any) -> bool:
-    """Whether some argument, perhaps the dropout probability, is 1."""
-    return any(type(value) in (int, float) and value == 1 for value in (*args, *kwargs.values()))
-
-
-def _in_order(args: Any, kwargs: Any) -> tuple[Any, ...]:
-    """The arguments of torch.dropout by position."""
-    return (*args, *(kwargs[name] for name in ("input", "p", "train")[len(args) :]))
-
-
 def _with_numbers(
     input: Any, places: Any = None, *others: Any, tensor_indices_or_sections: Any = None, **named: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -171,16 +99,6 @@ def _with_numbers(
     if isinstance(given, torch.Tensor) and given.dtype is torch.int64 and given.dim() < 2:
         given = given.item() if given.dim() == 0 else [place.item() for place in given.unbind()]
     return (input, given, *others), named
-
-
-def _by_places(value: Any) -> Any:
-    """An `as_strided` view of the tensor, so that elements in one place share one gradient, with the tensor's strides.
-
-    A contiguous tensor is returned unchanged.
-    """
-    if not isinstance(value, torch.Tensor) or value.is_contiguous():
-        return value
-    return value.as_strided(value.shape, value.stride(), value.storage_offset())
 
 
 @contextlib.contextmanager
@@ -209,111 +127,6 @@ def _is_masked_gradient(mask: Any, gradient: Any) -> bool:
     running = running_autograd_node()
     is_mask = isinstance(mask, torch.Tensor) and mask.dtype is torch.bool and mask.device.type != "cuda"
     return is_mask and running is not None and running.name() in _STEPS_OF_EXTREMA
-
-
-# Interpolation stays one operator, as in eager. torch's Python kernels, which traces with symbolic sizes use, compute differences
-# of neighbours, which overflow where eager's weighted sums do not.
-
-
-class PythonKernelsBelowAutogradMode(DispatchMode):
-    """Runs an operator without its Python kernel for autograd, but with the Python kernel that is its fake kernel."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        with enable_python_dispatcher():
-            return func(*args, **(kwargs or {}))
-
-
-def interpolation_by_operator(
-    input: Any,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    align_corners: bool | None = None,
-    recompute_scale_factor: bool | None = None,
-    antialias: bool = False,
-) -> Any:
-    """The result of torch.nn.functional.interpolate as one operator; None for other modes, and for arguments that do not fit.
-
-    Counterpart: none; takes the place of torch/_decomp/decompositions.py _upsample_linear_vec, upsample_bicubic2d_default,
-    _upsample_nearest
-    """
-    operator = _OPERATOR_OF_MODE.get((mode, input.dim())) if isinstance(input, torch.Tensor) else None
-    is_nearest = mode.startswith("nearest")
-    if (
-        operator is None
-        or antialias
-        or (size is None) is (scale_factor is None)
-        or (is_nearest and align_corners is not None)
-    ):
-        return None
-    count = input.dim() - 2
-    given = scale_factor if size is None else size
-    given = list(given) if isinstance(given, (tuple, list)) else [given] * count
-    if len(given) != count or (size is not None and recompute_scale_factor):
-        return None
-    factors = [] if size is not None or recompute_scale_factor else given
-    sizes = given
-    if size is None:
-        sizes = [torch.sym_int(extent * factor) for extent, factor in zip(input.shape[2:], given, strict=True)]
-    with no_python_dispatcher(), PythonKernelsBelowAutogradMode():
-        return operator(input, sizes, *([] if is_nearest else [bool(align_corners)]), *factors)
-
-
-# Dropout as in eager. torch's Python kernels, which traces with symbolic sizes use, differ.
-
-
-def sure_dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-    """The result of dropout where it is deterministic (p is 0 or 1, not training, an empty input), else None."""
-    if not isinstance(input, torch.Tensor) or not 0 <= p <= 1:
-        return None
-    if not training or p == 0 or _is_empty(input):
-        return input
-    if p < 1:
-        return None
-    zero = torch.zeros([], dtype=input.dtype, device=input.device)
-    return input.mul_(zero) if inplace else input.mul(zero)
-
-
-def _is_empty(tensor: torch.Tensor) -> bool:
-    answer = tensor.numel() == 0
-    return answer if isinstance(answer, bool) else answer.node.guard_or_false("", 0)
-
-
-class SureDropoutMode(DispatchMode):
-    """Lets dropout with p=1 draw no random numbers, inside functions that call its kernel themselves."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.ops.aten.native_dropout.default and args[1] == 1 and args[2]:
-            return sure_dropout(*args), torch.zeros_like(args[0], dtype=torch.bool)
-        return func(*args, **(kwargs or {}))
-
-
-def by_layers(func: Any, args: Sequence[Any]) -> Any:
-    """The result of torch.lstm and its like, one layer at a time: the Python kernels apply no dropout between layers.
-
-    args: (input, hidden, params, has_biases, layers, p, training, is_two_way, by_batch), as torch.nn.LSTM gives them. Hidden
-    states are (layers * directions, batch, size). A packed sequence is left to the kernel: its sizes are data.
-    """
-    if not isinstance(args[3], bool):
-        return func(*args)
-    values, hidden, params, has_biases, layers, p, training, is_two_way, is_by_batch = args
-    if not training or p == 0 or layers < 2:
-        return func(*args)
-    directions, per_layer = 1 + is_two_way, len(params) // layers
-    values, last = values.transpose(0, 1) if is_by_batch else values, []
-    for layer in range(layers):
-        first = layer * directions
-        if isinstance(hidden, torch.Tensor):
-            own: Any = hidden.narrow(0, first, directions)
-        else:
-            own = [state.narrow(0, first, directions) for state in hidden]
-        given = params[layer * per_layer : (layer + 1) * per_layer]
-        values, *after = func(values, own, given, has_biases, 1, 0.0, training, is_two_way, False)
-        last.append(after)
-        if layer < layers - 1:
-            sure = sure_dropout(values, p)
-            values = torch.dropout(values, p, True) if sure is None else sure
-    return (values.transpose(0, 1) if is_by_batch else values, *(torch.cat(parts) for parts in zip(*last, strict=True)))
 
 
 class ScalarMasksMode(TorchFunctionMode):

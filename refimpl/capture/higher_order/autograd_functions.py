@@ -15,7 +15,7 @@ import torch
 from torch import fx
 from torch.autograd.function import once_differentiable
 
-from refimpl._torch import enable_python_dispatcher, without_autocast
+from refimpl._torch import without_autocast
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, Source
@@ -35,6 +35,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.classes import in_mro, is_a
 from refimpl.capture.values.value import unsupported
+from refimpl.trace.composite_kernels import composite_kernels
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -322,7 +323,7 @@ def _node(state: Any, forward: Any, backwards: list[Any], operands: list[Any], s
     try:
         with (
             state.fake_mode,
-            enable_python_dispatcher(),
+            composite_kernels(),
         ):  # autograd decides which outputs are views and which require grad
             results = autograd_function_apply(forward, backwards, given, lifted, **settings)
     except Exception as error:

@@ -27,7 +27,6 @@ from refimpl._torch import (
     TorchValueRangeError,
     UnsupportedFakeTensorException,
     UnsupportedOperatorException,
-    enable_python_dispatcher,
     pytree,
     upstream_shape_error,
 )
@@ -37,6 +36,7 @@ from refimpl.symbolic.fake_inputs import fake_input
 from refimpl.symbolic.ranges import EmptyRange
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.symbols import fresh_bindings
+from refimpl.trace.composite_kernels import composite_kernels
 
 EXAMPLE = "example_value"
 
@@ -163,7 +163,7 @@ def get_fake_value(node: fx.Node, tx: Tracer, allow_non_graph_fake: bool = False
             module._infer_parameters(module, args)
         module = deepcopy_to_fake_tensor(module, tx.fake_mode)
     try:
-        with tx.fake_mode, enable_python_dispatcher():
+        with tx.fake_mode, composite_kernels():
             value = wrap_fake_exception(lambda: run_node(tx, node, args, kwargs, module))
     except GraphBreak:
         raise

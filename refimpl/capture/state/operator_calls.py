@@ -24,7 +24,6 @@ from refimpl._torch import (
     FakeTensorMode,
     OpOverload,
     OpOverloadPacket,
-    enable_python_dispatcher,
     is_functorch_wrapped,
     storage_key,
     upstream_shape_error,
@@ -44,6 +43,7 @@ from refimpl.capture.values.array import IN_PLACE_NAMES
 from refimpl.capture.values.hashing import CONSTANT_TYPES
 from refimpl.capture.values.value import UserRaise
 from refimpl.functionalize.geometry import has_symbols, is_row_major
+from refimpl.trace.composite_kernels import composite_kernels
 from refimpl.trace.decompositions.layouts import laid_out
 from refimpl.trace.fake_kernels import EagerLayoutsMode
 from refimpl.trace.internal_overlap import has_internal_overlap, updates_overlapping_elements
@@ -188,7 +188,7 @@ class OperatorState:
             with (
                 self.fake_mode,
                 self.layouts,
-                enable_python_dispatcher(),
+                composite_kernels(),
                 _watched_updates([args, *kwargs.values()], what),
             ):
                 if target in _INDEXING and has_symbolic_integer(args[1]) and isinstance(args[0], torch.Tensor):
