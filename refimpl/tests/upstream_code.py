@@ -1,0 +1,190 @@
+"""Which Python code of torch runs while refimpl works, and which of it decides what a graph computes.
+
+    python -m refimpl.tests.upstream_code --write
+
+writes `independence.csv`: the functions of torch that ran, with the number of their calls, and the operators that were recorded
+in a graph while one of torch's Python kernels ran. A mistake in such a kernel would be a mistake of refimpl. `--write` needs some
+minutes, because every call of Python is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from unittest import mock
+
+import torch
+
+import refimpl
+from refimpl._torch import pytree
+from refimpl.pipeline import compile_aot
+from refimpl.tests.corpus import Program, programs_of
+from refimpl.trace.graph_builder import GraphBuilder
+
+ROOT = Path(torch.__file__).parent
+TABLE = Path(refimpl.__file__).parents[1] / "results" / "data" / "cpu-torch-2.13.0" / "independence.csv"
+# Part of torch -> its files. What a part does for refimpl is said in docs/tools/independence.py.
+KERNELS = {
+    "Python decompositions": ("_decomp/",),
+    "Python references": ("_refs/", "_prims/", "_prims_common/"),
+    "meta kernels": ("_meta_registrations.py",),
+}
+PARTS = {
+    **KERNELS,
+    "fake tensors": ("_subclasses/",),
+    "symbolic numbers": ("fx/experimental/",),
+    "higher-order operators": ("_higher_order_ops/",),
+    "function transforms": ("_functorch/",),
+    "compilers": ("_dynamo/", "_inductor/", "_export/", "export/", "compiler/"),
+}
+COLUMNS = ("part", "function", "calls", "recorded operators")
+
+
+def part_of(file: str, parts: dict[str, tuple[str, ...]] = PARTS) -> str | None:
+    """The part of torch that a file belongs to."""
+    with suppress(ValueError):
+        relative = str(Path(file).relative_to(ROOT))
+        return next((part for part, prefixes in parts.items() if relative.startswith(prefixes)), None)
+    return None
+
+
+@dataclass
+class SeenCode:
+    """What ran, by part and `file:function`."""
+
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    recorded: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Operators that entered a graph while one of torch's Python kernels ran, by the innermost such kernel."""
+
+    def rows(self) -> list[tuple[str, str, int, int]]:
+        order = list(PARTS)
+        keys = sorted({*self.calls, *self.recorded}, key=lambda key: (order.index(key[0]), key[1]))
+        return [(*key, self.calls[key], self.recorded[key]) for key in keys]
+
+
+@contextmanager
+def watched(*, counts_calls: bool) -> Iterator[SeenCode]:
+    """Watches refimpl within the block. To count calls is slow; recorded operators are always seen."""
+    seen = SeenCode()
+    parts: dict[str, str | None] = {}
+
+    def key_of(frame: FrameType, known: dict[str, str | None]) -> tuple[str, str] | None:
+        file = frame.f_code.co_filename
+        if file not in known:
+            known[file] = part_of(file)
+        part = known[file]
+        return None if part is None else (part, f"{Path(file).relative_to(ROOT)}:{frame.f_code.co_name}")
+
+    def profile(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and (key := key_of(frame, parts)) is not None:
+            seen.calls[key] += 1
+
+    original = GraphBuilder.call
+
+    def call(self: GraphBuilder, *args: Any, **kwargs: Any) -> torch.fx.Node:
+        frame = sys._getframe(1)
+        while frame is not None:
+            key = key_of(frame, parts)
+            if key is not None and key[0] in KERNELS:
+                seen.recorded[key] += 1
+                break
+            frame = frame.f_back
+        return original(self, *args, **kwargs)
+
+    with mock.patch.object(GraphBuilder, "call", call):
+        if counts_calls:
+            sys.setprofile(profile)
+        try:
+            yield seen
+        finally:
+            sys.setprofile(None)
+
+
+# ------------------------------------------------------------------------------------------------------------- what is run
+
+
+def trace_of(program: Program) -> None:
+    """A symbolic trace of a program of the corpus."""
+    requires_grad = program.with_gradients == (True,)
+    refimpl.make_fx(program.build(), tracing_mode="symbolic")(*program.make(requires_grad).arguments)
+
+
+def compiled_call_of(program: Program) -> None:
+    """Compiles a program of the corpus for sizes that vary, with its backward, and calls it."""
+    requires_grad = True in program.with_gradients
+    compile_aot(program.build(), dynamic=True)(*program.make(requires_grad).arguments)
+
+
+def trace_of_operator(info: Any) -> None:
+    """A symbolic trace of an operator's first float32 sample: all its tensors are arguments, with gradients if it has them."""
+    sample = next(iter(info.sample_inputs("cpu", torch.float32, requires_grad=False)))
+    leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+
+    def run(*tensors: torch.Tensor) -> Any:
+        given = list(leaves)
+        for place, tensor in zip(places, tensors, strict=True):
+            given[place] = tensor
+        first, args, kwargs = pytree.tree_unflatten(given, spec)
+        result = info.op(first, *args, **kwargs)
+        ends = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor) and leaf.requires_grad]
+        sources = [tensor for tensor in tensors if tensor.requires_grad]
+        if not ends:
+            return result
+        return result, torch.autograd.grad([end.abs().sum() for end in ends], sources, allow_unused=True)
+
+    tensors = [leaves[place].detach().clone() for place in places]
+    if info.supports_autograd:
+        tensors = [tensor.requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+    refimpl.make_fx(run, tracing_mode="symbolic")(*tensors)
+
+
+def works() -> Iterator[tuple[str, Callable[[], None]]]:
+    """What the table is made of: programs of the corpus, and each operator of OpInfo."""
+    from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415  takes seconds to import
+
+    for program in programs_of("trace"):
+        yield f"trace {program}", lambda program=program: trace_of(program)
+    for program in programs_of("aot"):
+        yield f"compile {program}", lambda program=program: compiled_call_of(program)
+    for info in op_db:
+        if torch.float32 in info.dtypes:
+            yield f"operator {info.name}", lambda info=info: trace_of_operator(info)
+
+
+def main() -> None:
+    """Entry point of `python -m`."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    done = refused = 0
+    with watched(counts_calls=True) as seen:
+        for _, work in works():
+            try:
+                work()
+                done += 1
+            except Exception:  # refused programs and operators: what ran until then counts as well
+                refused += 1
+    rows = [("", f"{done} programs, {refused} refused", 0, 0), *seen.rows()]
+    for part in PARTS:
+        of_part = [row for row in rows if row[0] == part]
+        print(
+            f"{part}: {len(of_part)} functions, {sum(r[2] for r in of_part)} calls, {sum(r[3] for r in of_part)} operators"
+        )
+    if options.write:
+        with TABLE.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+
+
+if __name__ == "__main__":
+    main()
