@@ -10,6 +10,7 @@ import difflib
 import json
 import math
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,19 +18,17 @@ from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Annotated, Any
 
+import sqlalchemy as sa
 import typer
 from rich.console import Console
 
 from oracle.errors import UsageError
-from oracle.records import Record
 from oracle.verdict import Status
 from results import compare as comparing
 from results import gate as gating
 from results.baseline import baseline_text, is_acceptable, read_baseline, updated_baseline, write_baseline
-from results.bias import find_bias
 from results.engine import Location
-from results.export import FORMATS, format_of
-from results.export import export as write_export
+from results.formats import FORMATS, format_of
 from results.groups import group_findings
 from results.history import (
     case_history,
@@ -45,14 +44,12 @@ from results.history import (
     speed_history,
 )
 from results.merge import merge as merge_runs
-from results.queries import case_filter, status_counts
+from results.queries import bias_findings, case_filter, count_statuses, notable_columns
 from results.render import markdown, one_line
 from results.render import show as show_tables
-from results.report import GROUPS_SHOWN, case_text, is_match, show_run
-from results.schema import DATABASE_VERSION
+from results.schema import CASES, DATABASE_VERSION
 from results.spool import Spool, is_spool
 from results.store import LATEST, RunInfo, Store, place_of
-from results.tables import frame
 from results.transfer import Copied, copy_runs
 from results.triage import Owners, read_owners, triage_text
 
@@ -77,6 +74,8 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show a run: what passed, new findings in groups, known issues, speed. Or everything on single cases."""
+    from results.report import GROUPS_SHOWN, case_text, show_run  # noqa: PLC0415  pandas is slow to import
+
     with Store.open(db, create=False, read_only=True) as store:
         if runs:
             _show_runs(store, as_json)
@@ -86,7 +85,7 @@ def show(
             show_run(store, info.run_id, console=Console(), limit=None if all_rows else GROUPS_SHOWN, with_speed=speed)
             return
         glob = cases if cases is not None else "*"
-        found = int(status_counts(store, info, glob)["cases"].sum())
+        found = sum(cases for *_, cases in count_statuses(store, info, glob))
         if cases is not None and not found:
             raise UsageError(
                 seen=f"{cases!r}, which matches no case of run {info.run_id}",
@@ -96,19 +95,25 @@ def show(
         if not as_json and found > _CASES_IN_FULL and not all_rows:
             show_run(store, info.run_id, console=Console(), match=glob, with_speed=speed)
             return
-        records = store.records(info.run_id, with_missing=True, where=case_filter(glob))
         if as_json:
-            _write_json_of_run(info, list(records))
+            _write_json_of_run(store, info, glob)
             return
-        for record in records:
+        for record in store.records(info.run_id, with_missing=True, where=case_filter(glob)):
             sys.stdout.write(case_text(record, store.program(record.case_id, info.run_id)) + "\n")
 
 
-def _write_json_of_run(info: RunInfo, records: list[Record]) -> None:
-    groups = [group.to_json() for group in group_findings(frame(records))]
-    errors = [one.to_json() for one in find_bias(records)]
-    found = [record.to_json() for record in records]
-    _write_json({"run": _run_json(info), "new_findings": groups, "systematic_errors": errors, "records": found})
+def _write_json_of_run(store: Store, info: RunInfo, glob: str) -> None:
+    """The run as JSON, record by record: a large run does not fit into memory."""
+    groups = [group.to_json() for group in group_findings(notable_columns(store, info, glob))]
+    errors = [one.to_json() for one in bias_findings(store, info, glob)]
+    data = {"run": _run_json(info), "new_findings": groups, "systematic_errors": errors, "records": []}
+    head, tail = json.dumps(data, indent=2).rsplit("[]", 1)
+    separator = "[\n"
+    sys.stdout.write(head)
+    for record in store.records(info.run_id, with_missing=True, where=case_filter(glob)):
+        sys.stdout.write(separator + textwrap.indent(json.dumps(record.to_json(), indent=2), "    "))
+        separator = ",\n"
+    sys.stdout.write(("[]" if separator == "[\n" else "\n  ]") + tail + "\n")
 
 
 def _show_runs(store: Store, as_json: bool) -> None:
@@ -228,20 +233,20 @@ def gate(
     comparison = None
     with Store.open(db, create=False, read_only=True) as store:
         info = store.run(run)
-        records = list(store.records(info.run_id, with_missing=True))
+        if suggest or update:
+            failing = gating.failing(gating.Cases.read(store, info, {}))
+            if suggest:
+                sys.stdout.write(_suggested(baseline, info, failing, expires=expires))
+                return
+            _update_baseline(baseline, info, failing, expires=expires)
+        accepted = read_baseline(baseline)
         if base is not None:
             with _opened(base) as (base_store, base_run):
                 comparison = comparing.compare_runs(
                     base_store, store, base_run=base_run, head_run=info, history=speed_history(base_store, base_run)
                 )
-    if suggest:
-        sys.stdout.write(_suggested(baseline, info, records, expires=expires))
-        return
-    if update:
-        _update_baseline(baseline, info, records, expires=expires)
-    report = gating.gate(
-        records, read_baseline(baseline), run=info, today=today, comparison=comparison, budgets=budgets
-    )
+        cases = gating.Cases.read(store, info, accepted)
+        report = gating.gate(cases, accepted, run=info, today=today, comparison=comparison, budgets=budgets)
     if as_json:
         _write_json(report.to_json())
     else:
@@ -299,11 +304,11 @@ def _check_budgets(base: str | None, slower: float | None, compile_slower: float
         )
 
 
-def _suggested(path: Path, run: RunInfo, records: list[Record], *, expires: date) -> str:
+def _suggested(path: Path, run: RunInfo, failing: Mapping[str, Status], *, expires: date) -> str:
     """The patch that `--update` would make; "" if the baseline is right."""
-    _check_updatable(run, gating.failing(records), "--suggest")
+    _check_updatable(run, failing, "--suggest")
     accepted = read_baseline(path) if path.exists() else {}
-    new = baseline_text(path, updated_baseline(accepted, gating.failing(records), expires=expires))
+    new = baseline_text(path, updated_baseline(accepted, failing, expires=expires))
     old = path.read_text(encoding="utf-8") if path.exists() else ""
     name = path.as_posix()
     lines = difflib.unified_diff(
@@ -315,8 +320,7 @@ def _suggested(path: Path, run: RunInfo, records: list[Record], *, expires: date
     return "".join(lines)
 
 
-def _update_baseline(path: Path, run: RunInfo, records: list[Record], *, expires: date) -> None:
-    failing = gating.failing(records)
+def _update_baseline(path: Path, run: RunInfo, failing: Mapping[str, Status], *, expires: date) -> None:
     _check_updatable(run, failing, "--update")
     accepted = read_baseline(path) if path.exists() else {}
     write_baseline(path, updated_baseline(accepted, failing, expires=expires))
@@ -342,22 +346,22 @@ def export(
     match: Annotated[str, typer.Option(help="Only case ids that match this glob.")] = "*",
 ) -> None:
     """Write a run to a file: JSON lines, CSV, the CSVs of PyTorch's dynamo benchmarks, Parquet, Markdown, JUnit XML."""
+    from results.export import export_run  # noqa: PLC0415  pyarrow is slow to import
+
     chosen = format_of(output, format)
+    named = {CASES.c.suite: suite, CASES.c.subject: subject}
+    wanted = sa.and_(case_filter(match), *(column == value for column, value in named.items() if value is not None))
     with Store.open(db, create=False, read_only=True) as store:
         info = store.run(run)
-        records = [
-            record
-            for record in store.records(info.run_id, with_missing=True)
-            if suite in (None, record.suite) and subject in (None, record.subject) and is_match(record.case_id, match)
-        ]
-    if not records and info.planned:
-        raise UsageError(
-            seen=f"a selection that none of the {info.planned} cases of run {info.run_id} matches",
-            expected="at least one case",
-            do="correct --suite, --subject or --match",
-        )
-    write_export(records, run=info, path=output, format=chosen)
-    sys.stderr.write(one_line(f"{len(records)} records of run {info.run_id} written to {output} ({chosen})") + "\n")
+        found = sum(cases for *_, cases in count_statuses(store, info, wanted))
+        if not found and info.planned:
+            raise UsageError(
+                seen=f"a selection that none of the {info.planned} cases of run {info.run_id} matches",
+                expected="at least one case",
+                do="correct --suite, --subject or --match",
+            )
+        export_run(store, info, wanted, path=output, format=chosen)
+    sys.stderr.write(one_line(f"{found} records of run {info.run_id} written to {output} ({chosen})") + "\n")
 
 
 def import_(

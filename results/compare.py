@@ -1,8 +1,7 @@
 """Compare two runs case by case: new failures, fixed cases, missing cases, changes of speed.
 
 Cases are matched by id over the *planned* cases of both runs, so a case that crashed the run, or that was not planned again, is
-a row of the comparison too. Both runs are read in the order of their case ids, side by side, so that only what differs is kept:
-the runs may be in two databases, which no query can join.
+a row of the comparison too. Only what differs is read of the runs, and what was measured (`results.pairs`).
 """
 
 from __future__ import annotations
@@ -11,27 +10,26 @@ import math
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
-
-import pandas as pd
 
 from oracle.records import Measurements, Record
 from oracle.verdict import Status
 from results.bias import BiasFinding, find_bias
 from results.bias import tables_of as bias_tables_of
-from results.groups import FindingGroup, group_findings
+from results.groups import FindingGroup, columns_of, group_findings, groups_table
 from results.history import machine_of
-from results.queries import ComparedRow, bias_findings, compared_rows, measured_rows, notable_rows
+from results.outcomes import NOT_COMPARABLE
+from results.pairs import ComparedRow, Pair, Pairs, may_have_moved, measured_rows, pairs_of, read_pairs
+from results.queries import bias_findings, notable_columns
 from results.render import TextTable, number, ratio, seconds, shorten
-from results.report import groups_table
 from results.speed import Judgement, SpeedVerdict, Word
-from results.speed.of_records import COUNTS, LEAST_SECONDS, Judgements, Measured, judge_measurements
+from results.speed.of_records import COUNTS, Judgements, Measured, judge_measurements
 from results.statistics import Estimate, geomean, sign_test
 from results.store import RunInfo, Store
-from results.tables import NOT_COMPARABLE, frame
 
 
 class ChangeKind(str, Enum):
@@ -189,14 +187,17 @@ def compare(
     `history`: the records of runs before base on a machine like base's, oldest first; they tell the noise of each case.
     """
     base, head = list(base), list(head)
-    known = {finding.key for finding in find_bias(base)}
+
+    def new_bias() -> tuple[BiasFinding, ...]:
+        known = {finding.key for finding in find_bias(base)}
+        return tuple(finding for finding in find_bias(head) if finding.key not in known)
+
     return _comparison(
-        _rows(base),
-        _rows(head),
+        pairs_of(_rows(base), _rows(head)),
         base_run=base_run,
         head_run=head_run,
-        head_table=lambda: frame(head),
-        new_bias=tuple(finding for finding in find_bias(head) if finding.key not in known),
+        head_table=lambda: columns_of(head),
+        new_bias=new_bias,
         measured=lambda _: (_measured(base), _measured(head), [_measured(run) for run in history]),
     )
 
@@ -205,22 +206,26 @@ def compare_runs(
     base: Store, head: Store, *, base_run: RunInfo, head_run: RunInfo, history: Sequence[RunInfo] = ()
 ) -> Comparison:
     """Compare two runs of one or two databases, without reading either as a whole. `history`: runs of base's database."""
-    found = bias_findings(head, head_run)
-    known = {finding.key for finding in bias_findings(base, base_run)} if found else set()
+
+    def new_bias() -> tuple[BiasFinding, ...]:
+        found = bias_findings(head, head_run)
+        known = {finding.key for finding in bias_findings(base, base_run)} if found else set()
+        return tuple(finding for finding in found if finding.key not in known)
 
     def measured(case_ids: Sequence[str]) -> _AllMeasured:
         past: list[Measured] = [measured_rows(base, run, case_ids) for run in history]
         return measured_rows(base, base_run, case_ids), measured_rows(head, head_run, case_ids), past
 
-    return _comparison(
-        compared_rows(base, base_run),
-        compared_rows(head, head_run),
-        base_run=base_run,
-        head_run=head_run,
-        head_table=lambda: notable_rows(head, head_run),
-        new_bias=tuple(finding for finding in found if finding.key not in known),
-        measured=measured,
-    )
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        bias = thread.submit(new_bias)  # the database adds sums of all records meanwhile, on another processor
+        return _comparison(
+            read_pairs(base, base_run, head, head_run),
+            base_run=base_run,
+            head_run=head_run,
+            head_table=lambda: notable_columns(head, head_run),
+            new_bias=bias.result,
+            measured=measured,
+        )
 
 
 def _measured(records: Iterable[Record]) -> Measured:
@@ -249,26 +254,7 @@ def _case_id(row: ComparedRow) -> str:
     return row.case_id
 
 
-_Pair: TypeAlias = tuple[ComparedRow | None, ComparedRow | None]  # one case in base and in head
-
-
-def _side_by_side(base: Iterable[ComparedRow], head: Iterable[ComparedRow]) -> Iterator[_Pair]:
-    """Every case of either run. Both are in the order of their case ids."""
-    olds, news = iter(base), iter(head)
-    old, new = next(olds, None), next(news, None)
-    while old is not None or new is not None:
-        if new is None or (old is not None and old.case_id < new.case_id):
-            yield old, None
-            old = next(olds, None)
-        elif old is None or new.case_id < old.case_id:
-            yield None, new
-            new = next(news, None)
-        else:
-            yield old, new
-            old, new = next(olds, None), next(news, None)
-
-
-def _planned_order(pair: _Pair) -> tuple[bool, int]:
+def _planned_order(pair: Pair) -> tuple[bool, int]:
     """Base's planned order, then the cases that only head has."""
     old, new = pair
     if old is not None:
@@ -278,60 +264,57 @@ def _planned_order(pair: _Pair) -> tuple[bool, int]:
 
 
 def _comparison(
-    base: Iterable[ComparedRow],
-    head: Iterable[ComparedRow],
+    pairs: Pairs,
     *,
     base_run: RunInfo,
     head_run: RunInfo,
-    head_table: Callable[[], pd.DataFrame],
-    new_bias: tuple[BiasFinding, ...],
+    head_table: Callable[[], dict[str, list[Any]]],
+    new_bias: Callable[[], tuple[BiasFinding, ...]],
     measured: Callable[[Sequence[str]], _AllMeasured],
 ) -> Comparison:
-    counts: Counter[ChangeKind] = Counter()
-    changed: list[_Pair] = []
-    both: list[tuple[int, str]] = []  # planned order and id of passing cases whose measurements may differ
-    redefined: list[tuple[int, str]] = []
-    for old, new in _side_by_side(base, head):
+    counts: Counter[ChangeKind] = Counter({ChangeKind.UNCHANGED: pairs.alike})
+    changes: list[CaseChange] = []
+    case_ids: list[str] = []  # passing cases whose measurements may differ
+    redefined: list[str] = []
+    for old, new in sorted(pairs.differing, key=_planned_order):
         if old is not None and new is not None and old.program_hash != new.program_hash:
-            redefined.append((old.ordinal, old.case_id))
+            redefined.append(old.case_id)
         if old is not None and new is not None and old.status == new.status == _PASS:
             counts[ChangeKind.UNCHANGED] += 1
-            if (old.is_timed and new.is_timed) or old.counts != new.counts or _may_differ(old, new):
-                both.append((old.ordinal, old.case_id))
+            if may_have_moved(old, new):
+                case_ids.append(old.case_id)
             continue
-        kind = _kind(old, new)
-        counts[kind] += 1
-        if kind is not ChangeKind.UNCHANGED:
-            changed.append((old, new))
-    changes = [_case_change(old, new) for old, new in sorted(changed, key=_planned_order)]
-    case_ids = [case_id for _, case_id in sorted(both)]
+        change = _case_change(old, new)
+        counts[change.kind] += 1
+        if change.kind is not ChangeKind.UNCHANGED:
+            changes.append(change)
     olds, news, past = measured(case_ids) if case_ids else ({}, {}, [])
     olds, news = ({case_id: run[case_id] for case_id in case_ids} for run in (olds, news))
     judged = judge_measurements(olds, news, past)
     speed = judged.quantities["speed"]
     moved = _moved(base_run, head_run)
-    pairs = [(case_id, olds[case_id], news[case_id]) for case_id in case_ids]
-    timed = [pair for pair in pairs if _is_timed(pair[1]) and _is_timed(pair[2])]
+    timed = [case_id for case_id in case_ids if _is_timed(olds[case_id]) and _is_timed(news[case_id])]
+    ratios = [(news[case_id].speedup or 0.0) / (olds[case_id].speedup or 1.0) for case_id in timed]
     return Comparison(
         base=base_run,
         head=head_run,
         cases=tuple(changes),
         totals={kind.value: counts[kind] for kind in ChangeKind},
-        speed=() if moved else _speed_changes(timed, speed),
-        compile_time=() if moved else _compile_changes(pairs, judged.quantities["compile time"]),
+        speed=() if moved else _speed_changes(olds, news, speed, timed),
+        compile_time=() if moved else _compile_changes(olds, news, judged.quantities["compile time"]),
         timed_in_both=len(timed),
-        speed_change=geomean([_estimate(new).value / _estimate(old).value for _, old, new in timed]),
-        speed_change_p=sign_test([_estimate(new).value / _estimate(old).value for _, old, new in timed]),
+        speed_change=geomean(ratios),
+        speed_change_p=sign_test(ratios),
         speed_words={
-            word.value: len(timed) * (word is Word.RUN_INVALID) if moved else len(speed.of(word)) for word in Word
+            word.value: len(timed) * (word is Word.RUN_INVALID) if moved else speed.count(word) for word in Word
         },
         compile_invalid=moved,
         speed_invalid=moved or ("" if speed.is_valid else f"{speed.drift}: measure both runs again"),
-        other=_other_changes(pairs, judged),
+        other=_other_changes(olds, news, judged),
         new_failures=_new_failures(changes, head_table),
         environment=_environment_changes(base_run.environment, head_run.environment),
-        new_bias=new_bias,
-        definitions=tuple(case_id for _, case_id in sorted(redefined)),
+        new_bias=new_bias(),
+        definitions=tuple(redefined),
         subjects=_subjects_apart(base_run, head_run),
     )
 
@@ -347,24 +330,20 @@ def _moved(base: RunInfo, head: RunInfo) -> str:
     return f"base ran on {places[0]}, head on {places[1]}: measure both on one machine"
 
 
-def _may_differ(old: ComparedRow, new: ComparedRow) -> bool:
-    """Whether the compile times differ by as much as a verdict needs: reading all measurements of a large run takes long."""
-    seconds = old.compile_cold_s, new.compile_cold_s
-    return seconds[0] is not None and seconds[1] is not None and abs(seconds[1] - seconds[0]) >= LEAST_SECONDS
-
-
 def _subjects_apart(base: RunInfo, head: RunInfo) -> tuple[tuple[str, ...], tuple[str, ...]]:
     old, new = base.subjects, head.subjects
     return tuple(one for one in old if one not in new), tuple(one for one in new if one not in old)
 
 
-def _new_failures(changes: Iterable[CaseChange], head_table: Callable[[], pd.DataFrame]) -> tuple[FindingGroup, ...]:
+def _new_failures(
+    changes: Iterable[CaseChange], head_table: Callable[[], dict[str, list[Any]]]
+) -> tuple[FindingGroup, ...]:
     new = {change.case_id for change in changes if change.kind is ChangeKind.NEW_FAILURE}
     if not new:
         return ()
     table = head_table()
-    table["is_finding"] &= table["case_id"].isin(new)
-    return tuple(group_findings(table))
+    flags = zip(table["is_finding"], table["case_id"], strict=True)
+    return tuple(group_findings({**table, "is_finding": [flag and case_id in new for flag, case_id in flags]}))
 
 
 def _case_change(base: ComparedRow | None, head: ComparedRow | None) -> CaseChange:
@@ -431,9 +410,6 @@ def symptom_key(symptom: str) -> str:
     return _MEASURED.sub("#", symptom)
 
 
-_MeasuredPair: TypeAlias = tuple[str, Measurements, Measurements]  # case id, base, head
-
-
 def _is_timed(measured: Measurements) -> bool:
     return measured.speedup is not None and 0 < measured.speedup < math.inf
 
@@ -443,25 +419,22 @@ def _estimate(measured: Measurements) -> Estimate:
     return Estimate(value=measured.speedup, low=measured.speedup_low, high=measured.speedup_high)
 
 
-def _speed_changes(timed: Iterable[_MeasuredPair], judged: Judgement) -> tuple[SpeedChange, ...]:
+def _speed_changes(olds: Measured, news: Measured, judged: Judgement, timed: Iterable[str]) -> tuple[SpeedChange, ...]:
+    words = judged.verdicts.words
     found = [
-        SpeedChange(case_id=case_id, base=_estimate(old), head=_estimate(new), verdict=verdict)
-        for case_id, old, new in timed
-        if (verdict := judged.verdicts[case_id]).word.is_change
+        SpeedChange(case_id=name, base=_estimate(olds[name]), head=_estimate(news[name]), verdict=judged.verdicts[name])
+        for name in timed
+        if words[name].is_change
     ]
     return tuple(sorted(found, key=lambda change: change.change))
 
 
-def _compile_changes(pairs: Iterable[_MeasuredPair], judged: Judgement) -> tuple[CompileTimeChange, ...]:
+def _compile_changes(olds: Measured, news: Measured, judged: Judgement) -> tuple[CompileTimeChange, ...]:
     found = [
         CompileTimeChange(
-            case_id=case_id,
-            base_s=_compile_seconds(old),
-            head_s=_compile_seconds(new),
-            verdict=judged.verdicts[case_id],
+            case_id=name, base_s=_compile_seconds(olds[name]), head_s=_compile_seconds(news[name]), verdict=verdict
         )
-        for case_id, old, new in pairs
-        if case_id in judged.verdicts and judged.verdicts[case_id].word.is_change
+        for name, verdict in judged.verdicts.changes().items()
     ]
     return tuple(sorted(found, key=lambda change: change.base_s - change.head_s))
 
@@ -473,21 +446,15 @@ def _compile_seconds(measured: Measurements) -> float:
     return measured.compile_cold_s
 
 
-def _other_changes(pairs: Iterable[_MeasuredPair], judged: Judgements) -> tuple[OtherChange, ...]:
+def _other_changes(olds: Measured, news: Measured, judged: Judgements) -> tuple[OtherChange, ...]:
     found: list[OtherChange] = []
-    memory = judged.quantities["peak memory"].verdicts
-    for name, old, new in pairs:
-        if name in memory and memory[name].word.is_change:
-            peaks = [round(statistics.median(one.peak_memories)) for one in (old, new)]
-            found.append(
-                OtherChange(case_id=name, what="peak memory", base=peaks[0], head=peaks[1], verdict=memory[name])
-            )
-        for count, verdicts in judged.counts.items():
-            if name in verdicts and verdicts[name].word.is_change:
-                values = [getattr(one, COUNTS[count]) for one in (old, new)]
-                found.append(
-                    OtherChange(case_id=name, what=count, base=values[0], head=values[1], verdict=verdicts[name])
-                )
+    for name, verdict in judged.quantities["peak memory"].verdicts.changes().items():
+        peaks = [round(statistics.median(run[name].peak_memories)) for run in (olds, news)]
+        found.append(OtherChange(case_id=name, what="peak memory", base=peaks[0], head=peaks[1], verdict=verdict))
+    for count, verdicts in judged.counts.items():
+        for name, verdict in verdicts.changes().items():
+            values = [getattr(run[name], COUNTS[count]) for run in (olds, news)]
+            found.append(OtherChange(case_id=name, what=count, base=values[0], head=values[1], verdict=verdict))
     return tuple(sorted(found, key=lambda change: (change.verdict.word is not Word.WORSE, change.what, change.case_id)))
 
 

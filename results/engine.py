@@ -155,14 +155,33 @@ def _open_sqlite(location: Location, path: Path, *, create: bool, read_only: boo
     return engine
 
 
-def _sqlite_engine(path: Path, *, read_only: bool) -> sa.Engine:
+@contextmanager
+def attached(path: Path, other: Path, *, name: str) -> Iterator[sa.Engine]:
+    """An engine that reads one SQLite file of ours, and the tables of another one under a name, as "name.runs"."""
+    engine = _sqlite_engine(path, read_only=True)
+
+    def attach(connection: Any, _: object) -> None:
+        connection.execute(f"ATTACH DATABASE ? AS {name}", (_sqlite_uri(other, read_only=True),))
+
+    event.listen(engine, "connect", attach)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+def _sqlite_uri(path: Path, *, read_only: bool) -> str:
     mode = "rwc" if not read_only else "rw" if _is_writable(path) else "ro"
     wal = path.with_name(path.name + "-wal")
     # Reading a WAL database needs a shared-memory file beside it. With write permission, the database is opened for writing in
     # query_only mode, so that SQLite removes that file at the end. Without it, and if no writer has left a log, the database
     # file alone is complete, and "immutable" reads it without the shared-memory file.
     is_immutable = mode == "ro" and not wal.exists()
-    uri = f"file:{quote(str(path.absolute()))}?mode={mode}{'&immutable=1' if is_immutable else ''}"
+    return f"file:{quote(str(path.absolute()))}?mode={mode}{'&immutable=1' if is_immutable else ''}"
+
+
+def _sqlite_engine(path: Path, *, read_only: bool) -> sa.Engine:
+    uri = _sqlite_uri(path, read_only=read_only)
 
     def connect() -> sqlite3.Connection:
         # isolation_level None: only the listener below begins transactions.

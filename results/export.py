@@ -1,10 +1,16 @@
-"""Export a run: JSON lines, CSV, PyTorch's benchmark CSVs, Parquet, Markdown, JUnit XML. Files are replaced atomically."""
+"""Export a run: JSON lines, CSV, PyTorch's benchmark CSVs, Parquet, Markdown, JUnit XML. Files are replaced atomically.
+
+Each format is written as the records arrive, since a large run does not fit into memory. Markdown and JUnit XML begin with counts
+and groups of findings, which the database makes (`export_run`), or which are made of a list of records (`export`).
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,16 +23,17 @@ from oracle.verdict import Status
 from results import bias
 from results.files import write_atomically
 from results.groups import group_findings
-from results.junit import junit_xml
+from results.junit import junit_of_records, junit_of_run
+from results.queries import Cases, case_filter
 from results.render import escape_markdown, markdown, markdown_body
-from results.report import details_of, run_line, selected, summary_of
+from results.report import Selected, details_of, queried, run_line, selected, summary_of
 from results.schema import FLAT_COLUMNS, FLAT_NAMES, flatten
-from results.store import RunInfo
+from results.store import RunInfo, Store
 
 
-def to_json_lines(records: Iterable[Record]) -> str:
+def json_lines(records: Iterable[Record]) -> Iterator[str]:
     """One `Record.to_json()` per line; `from_json_lines` reads it back."""
-    return "".join(json.dumps(record.to_json()) + "\n" for record in records)
+    return (json.dumps(record.to_json()) + "\n" for record in records)
 
 
 def from_json_lines(text: str) -> list[Record]:
@@ -49,18 +56,21 @@ def from_json_lines(text: str) -> list[Record]:
     return records
 
 
-def to_csv(records: Iterable[Record]) -> str:
+def csv_lines(records: Iterable[Record]) -> Iterator[str]:
     """One row per record with the columns of results.schema.FLAT_COLUMNS, then `run_id`.
 
     Lists are JSON; unknown values are empty. Text that a spreadsheet would take for a formula starts with an apostrophe (see
     `_csv`); JSON lines and Parquet have all text unchanged.
     """
-    rows = []
-    for record in records:
-        row = flatten(record)
-        cells = [json.dumps(row[name]) if isinstance(row[name], tuple) else row[name] for name in FLAT_NAMES]
-        rows.append([*cells, record.run_id])
-    return _csv((*FLAT_NAMES, "run_id"), rows)
+    return _csv((*FLAT_NAMES, "run_id"), map(_cells, records))
+
+
+def _cells(record: Record) -> list[Any]:
+    row = flatten(record)
+    return [
+        *(json.dumps(row[name]) if isinstance(row[name], tuple) else row[name] for name in FLAT_NAMES),
+        record.run_id,
+    ]
 
 
 # Columns of PyTorch's benchmarks from Dynamo's counters. Those that records do not have are empty.
@@ -84,43 +94,41 @@ _SPEEDUP_COLUMNS: Final = (
 _NO_BATCH_SIZE: Final = 0  # PyTorch's benchmarks write this for a model without a batch size
 
 
-def to_dynamo_accuracy(records: Iterable[Record]) -> str:
+def dynamo_accuracy_lines(records: Iterable[Record]) -> Iterator[str]:
     """The accuracy CSV of PyTorch's benchmarks/dynamo, one row per record. `accuracy` is our status word.
 
     `compilation_latency` is in seconds. Such a file is for one compiler: raises UsageError for several subjects.
     """
-    rows = []
-    for record in _one_subject(records):
-        m = record.measurements
-        rows.append(
-            [
-                *(record.device, record.name, _NO_BATCH_SIZE, record.verdict.status.value, *_stats(record)),
-                *(m.compile_cold_s, record.run_id, record.case_id),
-            ]
-        )
-    return _csv(_ACCURACY_COLUMNS, rows)
+    return _csv(_ACCURACY_COLUMNS, map(_accuracy_row, _one_subject(records)))
 
 
-def to_dynamo_speedup(records: Iterable[Record]) -> str:
+def _accuracy_row(record: Record) -> list[Any]:
+    return [
+        *(record.device, record.name, _NO_BATCH_SIZE, record.verdict.status.value, *_stats(record)),
+        *(record.measurements.compile_cold_s, record.run_id, record.case_id),
+    ]
+
+
+def dynamo_speedup_lines(records: Iterable[Record]) -> Iterator[str]:
     """The performance CSV of PyTorch's benchmarks/dynamo, one row per timed or failing record.
 
     `abs_latency` is in milliseconds, `compilation_latency` in seconds, memory in 1e9 bytes. As in PyTorch, a failing record has
     speedup and latency 0. Passing records that were not timed have no row. Raises UsageError for several subjects.
     """
-    rows = []
-    for record in _one_subject(records):
-        m = record.measurements
-        ids = (record.run_id, record.case_id)
-        start = [record.device, record.name, _NO_BATCH_SIZE]
-        if record.verdict.status.is_finding:
-            rows.append([*start, 0.0, 0.0, None, None, None, None, *_stats(record), *ids])
-        elif record.verdict.status is Status.PASS and m.speedup is not None and m.subject_s is not None:
-            ratio = m.eager_peak_memory / m.peak_memory if m.eager_peak_memory and m.peak_memory else None
-            memory = [None if size is None else size / 1e9 for size in (m.eager_peak_memory, m.peak_memory)]
-            rows.append(
-                [*start, m.speedup, m.subject_s * 1000, m.compile_cold_s, ratio, *memory, *_stats(record), *ids]
-            )
-    return _csv(_SPEEDUP_COLUMNS, rows)
+    return _csv(_SPEEDUP_COLUMNS, (row for one in _one_subject(records) if (row := _speedup_row(one)) is not None))
+
+
+def _speedup_row(record: Record) -> list[Any] | None:
+    m = record.measurements
+    ids = (record.run_id, record.case_id)
+    start = [record.device, record.name, _NO_BATCH_SIZE]
+    if record.verdict.status.is_finding:
+        return [*start, 0.0, 0.0, None, None, None, None, *_stats(record), *ids]
+    if record.verdict.status is not Status.PASS or m.speedup is None or m.subject_s is None:
+        return None
+    ratio = m.eager_peak_memory / m.peak_memory if m.eager_peak_memory and m.peak_memory else None
+    memory = [None if size is None else size / 1e9 for size in (m.eager_peak_memory, m.peak_memory)]
+    return [*start, m.speedup, m.subject_s * 1000, m.compile_cold_s, ratio, *memory, *_stats(record), *ids]
 
 
 def _stats(record: Record) -> list[Any]:
@@ -128,19 +136,18 @@ def _stats(record: Record) -> list[Any]:
     return [known.get(name) for name in _DYNAMO_STATS]
 
 
-def _one_subject(records: Iterable[Record]) -> list[Record]:
-    records = list(records)
-    for what, values in (
-        ("subject", {record.subject: None for record in records}),
-        ("suite", {record.suite: None for record in records}),
-    ):
-        if len(values) > 1:
-            raise UsageError(
-                seen=f"a run with the {what}s {', '.join(values)}",
-                expected=f"one {what}: a CSV of PyTorch's benchmarks has no column for it",
-                do=f"choose one with --{what}",
-            )
-    return records
+def _one_subject(records: Iterable[Record]) -> Iterator[Record]:
+    first: Record | None = None
+    for record in records:
+        first = first or record
+        for what, old, new in (("subject", first.subject, record.subject), ("suite", first.suite, record.suite)):
+            if old != new:
+                raise UsageError(
+                    seen=f"a run with the {what}s {old}, {new}",
+                    expected=f"one {what}: a CSV of PyTorch's benchmarks has no column for it",
+                    do=f"choose one with --{what}",
+                )
+        yield record
 
 
 # Spreadsheets evaluate a cell that starts like this, also after white space. East Asian versions accept the last four.
@@ -148,14 +155,14 @@ _FORMULA: Final = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 _QUOTED: Final = re.compile(r'[",]|[^\x20-\x7e]|^ | $')
 
 
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """CSV text with "\\n" between rows. Text with special characters is quoted: many readers take a lone "\\r" for a line end.
+def _csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Iterator[str]:
+    """The lines of a CSV, each with its "\\n".
 
-    Names, symptoms and tracebacks come from programs. One that a spreadsheet would evaluate as a formula is prefixed by an
-    apostrophe, which makes it text there. Numbers ("-1.5", "-inf", "-1+2j") are not changed.
+    Text with special characters is quoted: many readers take a lone "\\r" for a line end. Names, symptoms and tracebacks come
+    from programs. One that a spreadsheet would evaluate as a formula is prefixed by an apostrophe, which makes it text there.
+    Numbers ("-1.5", "-inf", "-1+2j") are not changed.
     """
-    lines = (",".join(map(_csv_cell, row)) for row in (columns, *rows))
-    return "".join(f"{line}\n" for line in lines)
+    return (",".join(map(_csv_cell, row)) + "\n" for row in chain([columns], rows))
 
 
 def _csv_cell(value: Any) -> str:
@@ -175,6 +182,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
+_ROWS_IN_GROUP: Final = 10_000
 _ARROW_TYPES: Final = {
     "text": pa.string(),
     "int": pa.int64(),
@@ -184,12 +192,8 @@ _ARROW_TYPES: Final = {
 }
 
 
-def to_arrow(records: Iterable[Record], *, run: RunInfo) -> pa.Table:
-    """An Arrow table with the columns of results.schema.FLAT_COLUMNS, `extra` and `run_id`. None is null, NaN stays NaN.
-
-    The metadata are the run id, its environment (JSON) and the schema version.
-    """
-    schema = pa.schema(
+def _arrow_schema(run: RunInfo) -> pa.Schema:
+    return pa.schema(
         [pa.field(c.name, _ARROW_TYPES[c.kind], metadata={"meaning": c.meaning}) for c in FLAT_COLUMNS]
         + [pa.field("extra", pa.string()), pa.field("run_id", pa.string())],
         metadata={
@@ -198,61 +202,64 @@ def to_arrow(records: Iterable[Record], *, run: RunInfo) -> pa.Table:
             "torch_oracle_schema_version": str(SCHEMA_VERSION),
         },
     )
-    rows = []
-    for record in records:
-        row = flatten(record) | {"run_id": record.run_id}
-        for name, value in row.items():
-            if isinstance(value, str) and not value.isascii():
-                row[name] = value.encode("utf-8", "backslashreplace").decode("utf-8")  # escapes lone surrogates
-        rows.append(row)
-    return pa.Table.from_pylist(rows, schema=schema)
 
 
-def to_markdown(records: Iterable[Record], *, run: RunInfo) -> str:
+def _arrow_row(record: Record) -> dict[str, Any]:
+    row = flatten(record) | {"run_id": record.run_id}
+    for name, value in row.items():
+        if isinstance(value, str) and not value.isascii():
+            row[name] = value.encode("utf-8", "backslashreplace").decode("utf-8")  # escapes lone surrogates
+    return row
+
+
+def write_parquet(records: Iterable[Record], path: Path, *, run: RunInfo) -> None:
+    """A table with the columns of results.schema.FLAT_COLUMNS, `extra` and `run_id`. None is null, NaN stays NaN.
+
+    The metadata are the run id, its environment (JSON) and the schema version.
+    """
+    schema = _arrow_schema(run)
+    rows = map(_arrow_row, records)
+    with pq.ParquetWriter(path, schema) as writer:
+        while block := list(islice(rows, _ROWS_IN_GROUP)):
+            writer.write_table(pa.Table.from_pylist(block, schema=schema))
+
+
+def markdown_of(of: Selected, *, run: RunInfo) -> Iterator[str]:
     """The summary as Markdown, for a job summary or a comment: grouped findings, and each finding in a collapsed section."""
-    of = selected(list(records))
+    yield f"## torch-oracle: {escape_markdown(run.run_id)}\n\n{escape_markdown(run_line(run))}\n\n"
     shown = [*summary_of(of, group_findings(of.notable), limit=None), *bias.tables_of(of.bias)]
-    body = "\n".join(markdown(part, level=3) for part in shown)
-    folded = "".join(
-        f"\n<details><summary>{escape_markdown(part.title)}</summary>\n\n{markdown_body(part)}\n</details>\n"
-        for part in details_of(of)
-    )
-    head = f"## torch-oracle: {escape_markdown(run.run_id)}\n\n{escape_markdown(run_line(run))}\n\n"
-    return head + body + folded
+    yield "\n".join(markdown(part, level=3) for part in shown)
+    for part in details_of(of):
+        yield f"\n<details><summary>{escape_markdown(part.title)}</summary>\n\n{markdown_body(part)}\n</details>\n"
 
 
-def to_junit(records: Iterable[Record], *, run: RunInfo) -> str:
-    return junit_xml(records, run_id=run.run_id, environment=run.environment)
-
-
-_TEXT_FORMATS: Final[Mapping[str, Callable[[list[Record], RunInfo], str]]] = {
-    "jsonl": lambda records, run: to_json_lines(records),
-    "csv": lambda records, run: to_csv(records),
-    "dynamo-accuracy": lambda records, run: to_dynamo_accuracy(records),
-    "dynamo-speedup": lambda records, run: to_dynamo_speedup(records),
-    "markdown": lambda records, run: to_markdown(records, run=run),
-    "junit": lambda records, run: to_junit(records, run=run),
+_LINES: Final[Mapping[str, Callable[[Iterable[Record]], Iterator[str]]]] = {
+    "jsonl": json_lines,
+    "csv": csv_lines,
+    "dynamo-accuracy": dynamo_accuracy_lines,
+    "dynamo-speedup": dynamo_speedup_lines,
 }
-FORMATS: Final = (*_TEXT_FORMATS, "parquet")
-_SUFFIXES: Final = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".md": "markdown", ".xml": "junit"}
-
-
-def format_of(path: Path, given: str | None) -> str:
-    """The given format, or the one of the file's suffix. Raises UsageError if there is neither."""
-    chosen = given or _SUFFIXES.get(path.suffix)
-    if chosen is None or chosen not in FORMATS:
-        raise UsageError(
-            seen=f"--format {given}" if given else f"{path}, whose suffix names no format",
-            expected=f"--format one of {', '.join(FORMATS)}, or a suffix of {', '.join(_SUFFIXES)}",
-            do="name the format",
-        )
-    return chosen
 
 
 def export(records: Iterable[Record], *, run: RunInfo, path: Path, format: str) -> None:
     """Write `records` to `path` in one of FORMATS. Raises UsageError if the path cannot be written."""
     if format == "parquet":
-        table = to_arrow(records, run=run)
-        write_atomically(path, lambda temporary: pq.write_table(table, temporary))
+        write_atomically(path, lambda temporary: write_parquet(records, temporary, run=run))
+    elif format == "markdown":
+        write_atomically(path, markdown_of(selected(list(records)), run=run))
+    elif format == "junit":
+        write_atomically(path, junit_of_records(list(records), run_id=run.run_id, environment=run.environment))
     else:
-        write_atomically(path, _TEXT_FORMATS[format](list(records), run))
+        write_atomically(path, _LINES[format](records))
+
+
+def export_run(store: Store, run: RunInfo, cases: Cases, *, path: Path, format: str) -> None:
+    """Write these cases of a run to `path` in one of FORMATS, without holding them all in memory."""
+    if format == "markdown":
+        write_atomically(path, markdown_of(queried(store, run, cases, limit=None), run=run))
+    elif format == "junit":
+        write_atomically(path, junit_of_run(store, run, cases))
+    else:
+        # Closed at once if the export fails, for SQLite leaves files behind that are read when they are closed.
+        with closing(store.records(run.run_id, with_missing=True, where=case_filter(cases))) as records:
+            export(records, run=run, path=path, format=format)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from oracle.errors import UsageError
 
 
-def write_atomically(path: Path, content: str | Callable[[Path], None]) -> None:
-    """Write text (UTF-8, "\\n" line ends), or let `content` write a temporary file at the path it gets.
+def write_atomically(path: Path, content: str | Iterable[str] | Callable[[Path], None]) -> None:
+    """Write text or its pieces (UTF-8, "\\n" line ends), or let `content` write a temporary file at the path it gets.
 
     An existing file is replaced atomically, or not changed. Raises UsageError if the path cannot be written.
     """
@@ -38,12 +38,12 @@ def write_atomically(path: Path, content: str | Callable[[Path], None]) -> None:
             temporary.unlink(missing_ok=True)
 
 
-def _fill(path: Path, content: str | Callable[[Path], None]) -> None:
+def _fill(path: Path, content: str | Iterable[str] | Callable[[Path], None]) -> None:
     if callable(content):
         content(path)
         return
     with path.open("w", encoding="utf-8", newline="\n", errors="backslashreplace") as file:
-        file.write(content)
+        file.writelines([content] if isinstance(content, str) else content)
 
 
 def _umask() -> int:

@@ -15,18 +15,21 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
 from enum import Enum
+from itertools import chain
 from typing import Any, Final
 
 from oracle.records import Record
-from oracle.verdict import Status
+from oracle.verdict import Status, Verdict
 from results.baseline import UNREVIEWED, AcceptedFailure
 from results.compare import Comparison
+from results.outcomes import NOT_COMPARABLE
+from results.queries import count_statuses, notable_verdicts, passing_of
 from results.render import TextTable, seconds, shorten
 from results.speed import Word
-from results.store import RunInfo
-from results.tables import NOT_COMPARABLE
+from results.store import RunInfo, Store
 
 MEASURED_NOTHING: Final = 4  # exit code
+PROBLEMS_SHOWN: Final = 1000
 
 
 class ProblemKind(str, Enum):
@@ -111,8 +114,35 @@ class GateReport:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cases:
+    """What the gate needs of a run's planned cases."""
+
+    statuses: Mapping[Status, int]  # how many cases have each
+    notable: Iterable[
+        tuple[str, Verdict]
+    ]  # case id and verdict of those that do not pass, or are accepted; in planned order
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> Cases:
+        """Of records, which come from `Store.records(run, with_missing=True)`."""
+        records = list(records)
+        statuses = Counter(record.verdict.status for record in records)
+        return cls(statuses=statuses, notable=[(record.case_id, record.verdict) for record in records])
+
+    @classmethod
+    def read(cls, store: Store, run: RunInfo, accepted: Mapping[str, AcceptedFailure]) -> Cases:
+        """Of a run, counted by the database; passing cases are read only if the baseline accepts their failure."""
+        statuses: Counter[Status] = Counter()
+        for *_, status, count in count_statuses(store, run):
+            statuses[Status(status)] += count
+        return cls(
+            statuses=statuses, notable=chain(notable_verdicts(store, run), passing_of(store, run, list(accepted)))
+        )
+
+
 def gate(
-    records: Iterable[Record],
+    cases: Cases,
     accepted: Mapping[str, AcceptedFailure],
     *,
     run: RunInfo,
@@ -120,33 +150,21 @@ def gate(
     comparison: Comparison | None = None,
     budgets: Budgets = Budgets(),
 ) -> GateReport:
-    """Compare a run with the baseline. `records` come from `Store.records(run, with_missing=True)`.
-
-    comparison: of the run with a base run, for `budgets`.
-    """
-    problems: list[Problem] = []
-    if run.state == "planning":
-        # Its records do not matter, since it is unknown which cases it would have had.
-        message = "the run died while its cases were planned"
-        problems.append(Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message))
-    elif run.planned == 0:
-        message = "no case was planned, and nothing compared is not agreement"
-        problems.append(Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message))
-    records = list(records)
-    statuses = Counter(record.verdict.status for record in records)
-    if statuses[Status.NOT_RUN] and run.state != "planning":
-        message = f"the run was stopped before {statuses[Status.NOT_RUN]} of its {len(records)} cases had run; "
-        message += "finish it with `torch-oracle sweep --resume`"
-        problems.append(Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message))
+    """Compare a run with the baseline. `comparison`: of the run with a base run, for `budgets`."""
+    problems = list(_incomplete(run, cases.statuses))
     holding: list[AcceptedFailure] = []
-    planned: set[str] = set()
-    for record in records:
-        planned.add(record.case_id)
-        entry = accepted.get(record.case_id)
-        problem = _problem(record, entry, today)
+    gone: list[str] = []
+    planned: set[str] = set()  # those that the baseline names
+    for case_id, verdict in cases.notable:
+        entry = accepted.get(case_id)
+        if entry is not None:
+            planned.add(case_id)
+        if verdict.status is Status.XPASS:
+            gone.append(case_id)
+        problem = _problem(case_id, verdict, entry, today)
         if problem is not None:
             problems.append(problem)
-        elif entry is not None and record.verdict.status is not Status.NOT_RUN:
+        elif entry is not None and verdict.status is not Status.NOT_RUN:
             holding.append(entry)
     for entry in accepted.values():
         if entry.case_id not in planned:
@@ -160,12 +178,27 @@ def gate(
         problems=tuple(sorted(problems, key=lambda problem: order.index(problem.kind))),
         accepted=len(holding),
         unreviewed=sum(entry.reason == UNREVIEWED for entry in holding),
-        known=statuses[Status.KNOWN],
-        gone=tuple(record.case_id for record in records if record.verdict.status is Status.XPASS),
-        compared=sum(count for status, count in statuses.items() if status not in _NOTHING_SEEN),
+        known=cases.statuses.get(Status.KNOWN, 0),
+        gone=tuple(gone),
+        compared=sum(count for status, count in cases.statuses.items() if status not in _NOTHING_SEEN),
         timed=None if comparison is None else comparison.timed_in_both,
         undecided=0 if comparison is None else comparison.speed_words[Word.NOT_ENOUGH_DATA.value],
     )
+
+
+def _incomplete(run: RunInfo, statuses: Mapping[Status, int]) -> Iterator[Problem]:
+    if run.state == "planning":
+        # Its records do not matter, since it is unknown which cases it would have had.
+        message = "the run died while its cases were planned"
+        yield Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message)
+        return
+    if run.planned == 0:
+        message = "no case was planned, and nothing compared is not agreement"
+        yield Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message)
+    if left := statuses.get(Status.NOT_RUN, 0):
+        message = f"the run was stopped before {left} of its {sum(statuses.values())} cases had run; "
+        message += "finish it with `torch-oracle sweep --resume`"
+        yield Problem(kind=ProblemKind.INCOMPLETE, case_id="", message=message)
 
 
 _NOTHING_SEEN: Final = NOT_COMPARABLE | {Status.MISSING}
@@ -191,8 +224,8 @@ def _over_budget(comparison: Comparison, budgets: Budgets) -> Iterator[Problem]:
             yield Problem(kind=ProblemKind.COMPILES_SLOWER, case_id=change.case_id, message=message)
 
 
-def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Problem | None:
-    status, symptom = record.verdict.status, record.verdict.symptom
+def _problem(case_id: str, verdict: Verdict, entry: AcceptedFailure | None, today: date) -> Problem | None:
+    status, symptom = verdict.status, verdict.symptom
     if status is Status.NOT_RUN:
         return None  # reported once for the whole run
     if status is Status.MISSING:
@@ -200,12 +233,12 @@ def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Prob
     elif entry is None:
         if not status.is_finding:
             return None
-        frequency = f", {record.verdict.frequency}" if record.verdict.reruns else ""
+        frequency = f", {verdict.frequency}" if verdict.reruns else ""
         kind, message = ProblemKind.NEW, f"{status.value}{frequency}: {symptom}"
     elif status in (Status.PASS, Status.XPASS):
         kind, message = ProblemKind.XPASS, f"accepted as {entry.status.value} ({entry.reason}): remove the line"
     elif status is Status.KNOWN:
-        issue = record.verdict.issue or "an issue of the ledger"
+        issue = verdict.issue or "an issue of the ledger"
         kind, message = ProblemKind.KNOWN, f"known as {issue}: the line can go (accepted as {entry.status.value})"
     elif not status.is_finding:
         kind, message = ProblemKind.NOT_COMPARED, f"accepted as {entry.status.value}, is {status.value}: {symptom}"
@@ -215,17 +248,18 @@ def _problem(record: Record, entry: AcceptedFailure | None, today: date) -> Prob
         kind, message = ProblemKind.EXPIRED, f"on {entry.expires}, still {status.value} ({entry.reason}) {entry.link}"
     else:
         return None
-    return Problem(kind=kind, case_id=record.case_id, message=message.strip(), line=entry.line if entry else 0)
+    return Problem(kind=kind, case_id=case_id, message=message.strip(), line=entry.line if entry else 0)
 
 
-def failing(records: Iterable[Record]) -> dict[str, Status]:
+def failing(cases: Cases) -> dict[str, Status]:
     """The findings by case id, missing rows included."""
-    return {r.case_id: r.verdict.status for r in records if r.verdict.status.is_finding}
+    return {case_id: verdict.status for case_id, verdict in cases.notable if verdict.status.is_finding}
 
 
 def tables_of(report: GateReport) -> list[TextTable]:
-    """The report as one table, with the counts below."""
-    rows = [(p.kind.value, p.case_id or "-", str(p.line or "-"), shorten(p.message)) for p in report.problems]
+    """The report as one table, with the counts below. Of very many problems the first ones are shown."""
+    shown = report.problems[:PROBLEMS_SHOWN]
+    rows = [(p.kind.value, p.case_id or "-", str(p.line or "-"), shorten(p.message)) for p in shown]
     note = f"{report.run.recorded} of {report.run.planned} cases recorded; {report.accepted} accepted failures hold"
     if report.unreviewed:
         note += f", {report.unreviewed} of them unreviewed"
@@ -240,7 +274,9 @@ def tables_of(report: GateReport) -> list[TextTable]:
         note += f"\nnothing was {what}, so this run says nothing (exit code {MEASURED_NOTHING})"
     if report.gone:
         note += f"\nagree although a known issue says that they differ, so its entry can go: {', '.join(report.gone)}"
-    title = "gate: open" if report.is_open else f"gate: closed ({len(rows)})"
+    title = "gate: open" if report.is_open else f"gate: closed ({len(report.problems)})"
+    if len(shown) < len(report.problems):
+        note = f"and {len(report.problems) - len(shown)} more (--json has all)\n{note}"
     columns = ("why", "case", "line", "what")
     right, prose = frozenset({2}), frozenset({3})
     return [TextTable(title=title, columns=columns, rows=tuple(rows), right=right, prose=prose, note=note)]

@@ -8,18 +8,18 @@ in one group, whose first wrong rung is the lowest of them on the ladder.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any, Final
-
-import pandas as pd
+from typing import Any, Final, Protocol
 
 from oracle.known.severity import Severity
+from oracle.records import Record
 from oracle.symptom import symptom_of
 from oracle.verdict import Status, Verdict
-from results.tables import ladder_of, rung_of
+from results.ladder import ladder_of, rung_of
+from results.render import TextTable, shorten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,13 +51,32 @@ class FindingGroup:
         return {**asdict(self), "severity": self.severity.value if self.severity else None, "cases": self.cases}
 
 
-def group_findings(table: pd.DataFrame) -> list[FindingGroup]:
-    """The findings of a frame (results.tables.frame) in groups: most severe first, then most cases, then planned order.
+class Columns(Protocol):
+    """Cases as columns by name: a data frame (results.tables.frame), or a dictionary of lists."""
 
-    Takes linear time. The frame's other rows show on which rungs a program agrees.
+    def __getitem__(self, key: str, /) -> Iterable[Any]: ...
+
+
+def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
+    """What grouping needs of records, as `results.queries.notable_columns`."""
+    names = ("case_id", "suite", "group", "name", "subject", "dtype", "direction")
+    columns = {name: [getattr(record, name) for record in records] for name in names}
+    verdicts = [record.verdict for record in records]
+    return {
+        **columns,
+        "status": [verdict.status.value for verdict in verdicts],
+        "symptom": [verdict.symptom for verdict in verdicts],
+        "is_finding": [verdict.status.is_finding for verdict in verdicts],
+    }
+
+
+def group_findings(table: Columns) -> list[FindingGroup]:
+    """The findings of a table in groups: most severe first, then most cases, then planned order.
+
+    Takes linear time. The table's other rows show on which rungs a program agrees.
     """
-    columns = [table[name].tolist() for name in ("suite", "group", "name", "subject", "dtype", "direction")]
-    columns += [table[name].tolist() for name in ("status", "symptom", "case_id", "is_finding")]
+    columns = [list(table[name]) for name in ("suite", "group", "name", "subject", "dtype", "direction")]
+    columns += [list(table[name]) for name in ("status", "symptom", "case_id", "is_finding")]
     findings: list[_Finding] = []
     passes: list[tuple[str, str, int]] = []
     for position, (*facts, case_id, is_finding) in enumerate(zip(*columns, strict=True)):
@@ -244,3 +263,73 @@ def severity_of(status: str, kind: str) -> Severity | None:
     if re.match(r"[a-z]+\.\w", kind):  # "output.dtype", "grad.requires_grad is False": an attribute
         return Severity.METADATA
     return Severity.GRADIENT if kind.startswith("grad") or status == Status.FAIL_GRAD.value else Severity.VALUE
+
+
+# ------------------------------------------------------------------------------------------------------------ tables
+
+SHOW_ALL: Final = "`torch-oracle show --all`"
+_OTHERS_SHOWN: Final = 3  # number of further subjects named in one line
+
+
+def groups_table(
+    groups: Sequence[FindingGroup], limit: int | None, *, title: str = "new findings", more: str = SHOW_ALL
+) -> TextTable:
+    """One line per group. `more` is the command that shows the groups left out."""
+    shown = groups if limit is None else groups[:limit]
+    rows = [
+        (
+            str(group.cases),
+            group.status,
+            _others(group.subjects[1:], None if limit is None else _OTHERS_SHOWN),
+            group.example,
+            shorten(group.symptom),
+        )
+        for group in shown
+    ]
+    left = groups[len(shown) :]
+    notes = [
+        "one line for each operator (or program) and symptom; the example is on the first stage that is wrong "
+        "(dynamo comes before aot_eager, aot_eager before inductor)",
+        "; ".join(
+            f"{status.value}: {_MEANINGS[status]}" for status in _MEANINGS if any(g.status == status for g in shown)
+        ),
+    ]
+    if left:
+        frequent, count = Counter(f"{g.status} {g.kind}".strip() for g in left).most_common(1)[0]
+        often = f", {count} of them {shorten(frequent, 100)}" if count > 1 else ""
+        notes.append(f"and {len(left)} more with {cases_text(sum(g.cases for g in left))}{often}; {more} prints them")
+    return TextTable(
+        title=f"{title}: {len(groups)} in {cases_text(sum(group.cases for group in groups))}",
+        columns=("cases", "status", "also wrong", "example", "symptom"),
+        rows=tuple(rows),
+        right=frozenset({0}),
+        prose=frozenset({4}),
+        is_cut=True,
+        note="\n".join(filter(None, notes)),
+    )
+
+
+# Explanations of status words that are not clear by themselves.
+_MEANINGS: Final = {
+    Status.FAIL_ACCURACY: "wrong values",
+    Status.FAIL_GRAD: "wrong gradients",
+    Status.FAIL_MUTATION: "arguments are not changed as eager changes them",
+    Status.FAIL_ALIAS: "results share memory and eager's do not, or the reverse",
+    Status.FAIL_STATE: "the state of a module or of the process is not as eager leaves it",
+    Status.FAIL_RNG: "the random generator is not as eager leaves it",
+    Status.FAIL_GUARD: "right on the first call, wrong on a later one",
+    Status.FAIL_EXCEPTION: "eager raises, the subject returns or raises another error",
+    Status.FAIL_TO_RUN: "eager returns, the subject raises",
+    Status.FAIL_METADATA: "dtype, shape, requires_grad or another property is not eager's",
+    Status.MISSING: "no record, although the run is complete",
+}
+
+
+def _others(subjects: Sequence[str], limit: int | None) -> str:
+    shown = list(subjects[:limit])
+    more = len(subjects) - len(shown)
+    return ", ".join(shown + [f"{more} more"] * bool(more)) or "-"
+
+
+def cases_text(count: int) -> str:
+    return f"{count} case{'s' if count != 1 else ''}"

@@ -8,26 +8,21 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import math
 import re
-import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
-import pandas as pd
 import sqlalchemy as sa
 
-from oracle.records import Measurements
 from oracle.verdict import BiasSum, Status, Verdict
 from results.bias import BiasFinding, BiasKey, add_sum, findings_of_sums
-from results.schema import CASES, FLAT_COLUMNS, RECORD_COLUMNS, RECORDS, RUNS
+from results.schema import CASES, RECORDS, RUNS
 from results.store import COMPLETE, SAME_CASE, RunInfo, Store, absent_verdict
-from results.tables import DTYPES
 
 FINDINGS: Final = tuple(status.value for status in Status if status.is_finding)
-_KINDS: Final = {column.name: column.kind for column in FLAT_COLUMNS}
-_BLOCK: Final = 5000  # rows that are fetched at once
-_MOST_PARAMETERS: Final = 500  # case ids in one query: databases limit the number of parameters
+BLOCK: Final = 5000  # rows that are fetched at once
+MOST_PARAMETERS: Final = 500  # case ids in one query: databases limit the number of parameters
 
 # Columns by which findings are grouped and listed.
 NARROW: Final = (
@@ -40,16 +35,16 @@ DETAILED: Final = (
     *("stage", "worst_where", "worst_index", "worst_eager", "worst_subject", "worst_truth", "worst_eager_error"),
     *("worst_subject_error", "worst_allowed_error", "worst_ulp", "repro"),
 )
-# Columns of speed.
-TIMED: Final = (
-    *("suite", "subject", "status", "speedup", "speedup_low", "speedup_high", "compile_cold_s", "compile_warm_s"),
-    *("peak_memory", "eager_peak_memory", "graph_breaks", "recompiles"),
-)
-TIMED_BY_CASE: Final = ("case_id", "eager_s", "subject_s", *TIMED)
 
 
-def case_filter(glob: str) -> sa.ColumnElement[bool]:
-    """Whether a case id equals the glob or matches it, as `results.report.is_match`."""
+Cases: TypeAlias = str | sa.ColumnElement[bool]
+"""Which cases of a run: a glob of case ids, or a condition on CASES."""
+
+
+def case_filter(glob: Cases) -> sa.ColumnElement[bool]:
+    """Whether a case id equals the glob or matches it. Ids have brackets ("inductor[mode=...]"), which a glob takes for a set."""
+    if not isinstance(glob, str):
+        return glob
     if glob == "*":
         return sa.true()
     return sa.or_(CASES.c.case_id == glob, CASES.c.case_id.regexp_match(_regex(glob)))
@@ -68,7 +63,8 @@ def _regex_of_piece(piece: str) -> str:
     return {"*": ".*", "?": "."}.get(piece) or re.escape(piece)
 
 
-def _planned(run: RunInfo, glob: str = "*") -> tuple[sa.ColumnElement[bool], ...]:
+def planned_in(run: RunInfo, glob: Cases = "*") -> tuple[sa.ColumnElement[bool], ...]:
+    """Whether a row of CASES is of this run and its id matches the glob."""
     return (
         CASES.c.run == sa.select(RUNS.c.run).where(RUNS.c.run_id == run.run_id).scalar_subquery(),
         case_filter(glob),
@@ -80,24 +76,27 @@ def _is_finding(run: RunInfo) -> sa.ColumnElement[bool]:
     return sa.or_(is_finding, RECORDS.c.status.is_(None)) if run.state == COMPLETE else is_finding
 
 
-def status_counts(store: Store, run: RunInfo, glob: str = "*") -> pd.DataFrame:
-    """One row per suite, subject and status that occurs, with the number of `cases`, as `results.tables.status_counts`."""
+def count_statuses(store: Store, run: RunInfo, glob: Cases = "*") -> list[tuple[str, str, str, int]]:
+    """Suite, subject, status and the number of cases with it, sorted, for each status that occurs."""
     keys = (CASES.c.suite, CASES.c.subject, RECORDS.c.status)
     query = (
         sa.select(*keys, sa.func.count())
         .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
-        .where(*_planned(run, glob))
+        .where(*planned_in(run, glob))
         .group_by(*keys)
     )
     absent = absent_verdict(run.state).status.value
     with store.reading() as connection:
-        rows = [
-            (suite, subject, status or absent, cases) for suite, subject, status, cases in connection.execute(query)
-        ]
-    return pd.DataFrame(sorted(rows), columns=["suite", "subject", "status", "cases"])
+        rows = connection.execute(query).all()
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for suite, subject, status, cases in rows:  # a case may have the status that one without a record has
+        counts[suite, subject, status or absent] += cases
+    return sorted((*key, cases) for key, cases in counts.items())
 
 
-def notable_rows(store: Store, run: RunInfo, glob: str = "*", *, columns: Sequence[str] = NARROW) -> pd.DataFrame:
+def notable_columns(
+    store: Store, run: RunInfo, glob: Cases = "*", *, columns: Sequence[str] = NARROW
+) -> dict[str, list[Any]]:
     """The cases that do not just pass, and all cases of programs with a finding, in planned order.
 
     Columns: `columns`, and `is_finding` and `is_silent` of the status. It is all that grouping of findings, the first wrong rungs
@@ -106,48 +105,37 @@ def notable_rows(store: Store, run: RunInfo, glob: str = "*", *, columns: Sequen
     wrong = (
         sa.select(CASES.c.suite, CASES.c.name)
         .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
-        .where(*_planned(run, glob), _is_finding(run))
+        .where(*planned_in(run, glob), _is_finding(run))
     )
     is_notable = sa.or_(
         RECORDS.c.status.is_(None),
         RECORDS.c.status != Status.PASS.value,
         sa.tuple_(CASES.c.suite, CASES.c.name).in_(wrong),
     )
-    table = _frame(store, run, columns, _planned(run, glob), is_notable)
+    found = read_columns(store, run, columns, *planned_in(run, glob), is_notable)
     by_word = {status.value: status for status in Status}
-    statuses = [by_word[word] for word in table["status"]]
-    table["is_finding"] = pd.Series([status.is_finding for status in statuses], dtype="bool")
-    table["is_silent"] = pd.Series([status.is_silent for status in statuses], dtype="bool")
-    return table
+    statuses = [by_word[word] for word in found["status"]]
+    found["is_finding"] = [status.is_finding for status in statuses]
+    found["is_silent"] = [status.is_silent for status in statuses]
+    return found
 
 
-def passing_rows(store: Store, run: RunInfo, glob: str = "*", *, columns: Sequence[str] = TIMED) -> pd.DataFrame:
-    """The passing cases that have a speed or a compile time, or broke the graph or were compiled again, in planned order."""
-    is_measured = sa.or_(
-        RECORDS.c.speedup.is_not(None),
-        RECORDS.c.compile_cold_s.is_not(None),
-        RECORDS.c.graph_breaks > 0,
-        RECORDS.c.recompiles > 0,
-    )
-    return _frame(store, run, columns, _planned(run, glob), RECORDS.c.status == Status.PASS.value, is_measured)
+def read_columns(
+    store: Store, run: RunInfo, columns: Sequence[str], *conditions: sa.ColumnElement[bool]
+) -> dict[str, list[Any]]:
+    """These columns of the planned cases that meet the conditions, in planned order.
 
-
-def _frame(
-    store: Store,
-    run: RunInfo,
-    columns: Sequence[str],
-    planned: Sequence[sa.ColumnElement[bool]],
-    *conditions: sa.ColumnElement[bool],
-) -> pd.DataFrame:
+    A case without a record has the status and symptom of `Store.records`.
+    """
     query = (
         sa.select(*(_column(name) for name in columns), RECORDS.c.nan_columns)
         .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
-        .where(*planned, *conditions)
+        .where(*conditions)
         .order_by(CASES.c.ordinal)
     )
     found: dict[str, list[Any]] = {name: [] for name in (*columns, "nan_columns")}
     with store.reading() as connection:
-        for block in connection.execution_options(yield_per=_BLOCK).execute(query).partitions():
+        for block in connection.execution_options(yield_per=BLOCK).execute(query).partitions():
             for values, block_values in zip(found.values(), zip(*block, strict=True), strict=True):
                 values.extend(block_values)
     for row, nans in enumerate(found.pop("nan_columns")):
@@ -161,7 +149,7 @@ def _frame(
             for name, value in (("symptom", absent.symptom), ("issue", ""), ("observed", ""), ("repro", "")):
                 if name in found:
                     found[name][row] = value
-    return pd.DataFrame({name: pd.Series(values, dtype=DTYPES[_KINDS[name]]) for name, values in found.items()})
+    return found
 
 
 def _column(name: str) -> sa.ColumnElement[Any]:
@@ -190,7 +178,7 @@ _IS_CLEAN: Final = " AND ".join(f"{{find}}(records.extra, '{word}') = 0" for wor
 _FIND: Final = {"sqlite": "instr", "postgresql": "strpos"}
 
 
-def bias_findings(store: Store, run: RunInfo, glob: str = "*") -> list[BiasFinding]:
+def bias_findings(store: Store, run: RunInfo, glob: Cases = "*") -> list[BiasFinding]:
     """The systematic errors of a run, as `results.bias.find_bias`.
 
     The database adds the sums of the records that have one; the few with several, or with a NaN, are read.
@@ -199,7 +187,7 @@ def bias_findings(store: Store, run: RunInfo, glob: str = "*") -> list[BiasFindi
     cases: dict[BiasKey, int] = {}
     labels = (CASES.c.suite, CASES.c.group, CASES.c.subject, CASES.c.device)
     joined = sa.join(CASES, RECORDS, SAME_CASE)
-    conditions = (*_planned(run, glob), RECORDS.c.status.not_in(FINDINGS))
+    conditions = (*planned_in(run, glob), RECORDS.c.status.not_in(FINDINGS))
     with store.reading() as connection:
         field, has_second = _FIRST_SUM[connection.dialect.name]
         find = _FIND[connection.dialect.name]
@@ -238,106 +226,38 @@ def bias_findings(store: Store, run: RunInfo, glob: str = "*") -> list[BiasFindi
     return findings_of_sums(sums, cases)
 
 
-def rerun_findings(store: Store, run: RunInfo, match: str = "*") -> list[tuple[str, Verdict]]:
-    """Case id and verdict (status, symptom and reruns) of the findings that were run again, in planned order."""
-    query = (
-        sa.select(CASES.c.case_id, RECORDS.c.status, RECORDS.c.symptom, RECORDS.c.extra)
-        .join_from(CASES, RECORDS, SAME_CASE)
-        .where(*_planned(run, match), RECORDS.c.status.in_(FINDINGS), RECORDS.c.extra.contains('"reruns"'))
-        .order_by(CASES.c.ordinal)
-    )
-    with store.reading() as connection:
-        rows = connection.execute(query).all()
-    found = [
-        (
-            case_id,
-            Verdict(
-                status=Status(status),
-                symptom=symptom,
-                reruns=tuple(json.loads(extra).get("verdict", {}).get("reruns", ())),
-            ),
-        )
-        for case_id, status, symptom, extra in rows
-    ]
+def notable_verdicts(store: Store, run: RunInfo) -> Iterator[tuple[str, Verdict]]:
+    """Case id and verdict (status, symptom, issue and reruns) of the cases that do not just pass, in planned order."""
+    return _verdicts(store, run, sa.or_(RECORDS.c.status.is_(None), RECORDS.c.status != Status.PASS.value))
+
+
+def passing_of(store: Store, run: RunInfo, case_ids: Sequence[str]) -> Iterator[tuple[str, Verdict]]:
+    """The same of those of these cases that pass."""
+    for first in range(0, len(case_ids), MOST_PARAMETERS):
+        some = CASES.c.case_id.in_(case_ids[first : first + MOST_PARAMETERS])
+        yield from _verdicts(store, run, sa.and_(some, RECORDS.c.status == Status.PASS.value))
+
+
+def rerun_findings(store: Store, run: RunInfo, match: Cases = "*") -> list[tuple[str, Verdict]]:
+    """Case id and verdict of the findings that were run again, in planned order."""
+    is_rerun = sa.and_(RECORDS.c.status.in_(FINDINGS), RECORDS.c.extra.contains('"reruns"'))
+    found = _verdicts(store, run, sa.and_(case_filter(match), is_rerun))
     return [(case_id, verdict) for case_id, verdict in found if verdict.reruns]
 
 
-# ------------------------------------------------------------------------------------------------------- comparison
-
-
-class ComparedRow(NamedTuple):
-    """What a comparison reads of one planned case."""
-
-    case_id: str
-    ordinal: int  # planned order
-    status: str
-    symptom: str
-    is_timed: bool = False
-    compile_cold_s: float | None = None
-    graph_breaks: int | None = None
-    recompiles: int | None = None
-    program_hash: str = ""  # "" where records alone are compared
-
-    @property
-    def counts(self) -> tuple[int | None, int | None]:
-        """The counts of which every difference is looked at."""
-        return self.graph_breaks, self.recompiles
-
-
-# Whether a speedup is a positive number. NaN is NULL in SQLite, and larger than every number in PostgreSQL.
-_IS_TIMED: Final = sa.and_(RECORDS.c.speedup > 0, RECORDS.c.speedup < sys.float_info.max)
-
-
-def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
-    """All planned cases of a run by case id, in the order of their code points, as rows arrive from the database."""
+def _verdicts(store: Store, run: RunInfo, condition: sa.ColumnElement[bool]) -> Iterator[tuple[str, Verdict]]:
+    query = (
+        sa.select(CASES.c.case_id, RECORDS.c.status, RECORDS.c.symptom, RECORDS.c.issue, RECORDS.c.extra)
+        .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
+        .where(*planned_in(run), condition)
+        .order_by(CASES.c.ordinal)
+    )
     absent = absent_verdict(run.state)
     with store.reading() as connection:
-        case_id = CASES.c.case_id if connection.dialect.name == "sqlite" else sa.collate(CASES.c.case_id, "C")
-        query = (
-            sa.select(
-                CASES.c.case_id,
-                CASES.c.ordinal,
-                sa.func.coalesce(RECORDS.c.status, absent.status.value),
-                sa.case((RECORDS.c.status.is_(None), absent.symptom), else_=RECORDS.c.symptom),
-                sa.case((_IS_TIMED, True), else_=False),
-                RECORDS.c.compile_cold_s,
-                RECORDS.c.graph_breaks,
-                RECORDS.c.recompiles,
-                CASES.c.program_hash,
-            )
-            .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
-            .where(*_planned(run))
-            .order_by(case_id)
-        )
-        for block in connection.execution_options(yield_per=_BLOCK).execute(query).partitions():
-            yield from map(ComparedRow._make, block)
-
-
-_MEASURED: Final = tuple(column for column in RECORD_COLUMNS if column.section == "measurements")
-
-
-def measured_rows(store: Store, run: RunInfo, others: Sequence[str] = ()) -> dict[str, Measurements]:
-    """What was measured of the passing cases that were timed, and of `others` among the passing ones, by case id."""
-    found = _measured_rows(store, run, _IS_TIMED)
-    left = [case_id for case_id in others if case_id not in found]
-    for first in range(0, len(left), _MOST_PARAMETERS):
-        found |= _measured_rows(store, run, CASES.c.case_id.in_(left[first : first + _MOST_PARAMETERS]))
-    return found
-
-
-def _measured_rows(store: Store, run: RunInfo, condition: sa.ColumnElement[bool]) -> dict[str, Measurements]:
-    query = (
-        sa.select(CASES.c.case_id, RECORDS.c.extra, RECORDS.c.nan_columns, *(RECORDS.c[c.name] for c in _MEASURED))
-        .join_from(CASES, RECORDS, SAME_CASE)
-        .where(*_planned(run), RECORDS.c.status == Status.PASS.value, condition)
-    )
-    found: dict[str, Measurements] = {}
-    with store.reading() as connection:
-        for row in connection.execution_options(yield_per=_BLOCK).execute(query):
-            case_id, extra, nans, *numbers = tuple(row)
-            fields = {column.field: value for column, value in zip(_MEASURED, numbers, strict=True)}
-            fields.update((column.field, math.nan) for column in _MEASURED if column.name in nans)
-            if extra:
-                fields.update(json.loads(extra).get("measurements", {}))
-            found[case_id] = Measurements(**fields)
-    return found
+        for block in connection.execution_options(yield_per=BLOCK).execute(query).partitions():
+            for case_id, status, symptom, issue, extra in block:
+                if status is None:
+                    yield case_id, absent
+                    continue
+                reruns = json.loads(extra).get("verdict", {}).get("reruns", ()) if '"reruns"' in extra else ()
+                yield case_id, Verdict(status=Status(status), symptom=symptom, issue=issue, reruns=tuple(reruns))

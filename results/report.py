@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, Final
 
 import pandas as pd
@@ -16,9 +15,10 @@ from oracle.known.ledger import load_ledger
 from oracle.known.severity import Severity
 from oracle.records import Record
 from oracle.verdict import Status, Verdict
-from results import bias, queries, tables
-from results.groups import FindingGroup, group_findings
+from results import bias, frames, queries, tables
+from results.groups import SHOW_ALL, FindingGroup, cases_text, group_findings, groups_table
 from results.junit import details
+from results.outcomes import outcome_of
 from results.render import (
     Part,
     TextTable,
@@ -37,8 +37,6 @@ from results.store import LATEST, RunInfo, Store
 
 GROUPS_SHOWN: Final = 20
 FAILURES_SHOWN: Final = 30
-_SHOW_ALL: Final = "`torch-oracle show --all`"
-_OTHERS_SHOWN: Final = 3  # number of further subjects named in one line
 # A run with at most so many cases and groups of findings is shown in detail.
 _SMALL_RUN: Final = 100
 _FEW_GROUPS: Final = 10
@@ -69,11 +67,6 @@ def run_line(run: RunInfo) -> str:
     )
 
 
-def is_match(case_id: str, glob: str) -> bool:
-    """Whether the glob matches or equals the case id. Ids have brackets ("inductor[mode=...]"), which a glob takes for a set."""
-    return case_id == glob or fnmatchcase(case_id, glob)
-
-
 def show_run(
     store: Store,
     run_id: str = LATEST,
@@ -92,8 +85,8 @@ def show_run(
     show_lines(console, [""])
     shown = summary(queried(store, run, match, limit=limit), limit=limit)
     if with_speed:
-        timed = queries.passing_rows(store, run, match, columns=queries.TIMED_BY_CASE)
-        shown.append(_speed_of_cases(timed, FAILURES_SHOWN if limit is not None else None))
+        timed = frames.passing_rows(store, run, match, columns=frames.TIMED_BY_CASE)
+        shown.append(_speed_ofcases_text(timed, FAILURES_SHOWN if limit is not None else None))
     show(console, shown)
 
 
@@ -112,15 +105,15 @@ class Selected:
         return int(self.counts["cases"].sum())
 
 
-def queried(store: Store, run: RunInfo, match: str = "*", *, limit: int | None = GROUPS_SHOWN) -> Selected:
+def queried(store: Store, run: RunInfo, match: queries.Cases = "*", *, limit: int | None = GROUPS_SHOWN) -> Selected:
     """The cases of a run whose ids match the glob, counted and filtered by the database, for a summary with this limit."""
-    counts = queries.status_counts(store, run, match)
+    counts = frames.status_counts(store, run, match)
     is_in_detail = limit is None or counts["cases"].sum() <= _SMALL_RUN
     columns = queries.DETAILED if is_in_detail else queries.NARROW
     return Selected(
         counts=counts,
-        notable=queries.notable_rows(store, run, match, columns=columns),
-        passing=queries.passing_rows(store, run, match),
+        notable=frames.notable_rows(store, run, match, columns=columns),
+        passing=frames.passing_rows(store, run, match),
         bias=queries.bias_findings(store, run, match),
         rerun=queries.rerun_findings(store, run, match),
     )
@@ -170,13 +163,15 @@ def _rerun(rerun: Sequence[tuple[str, Verdict]], limit: int | None) -> list[Part
     flaky = [(case_id, verdict) for case_id, verdict in rerun if verdict.is_flaky]
     if not flaky:
         return [
-            f"run again, each time in a fresh process: {_cases(len(rerun))} of the findings, and all differ each time"
+            f"run again, each time in a fresh process: {cases_text(len(rerun))} of the findings, and all differ each time"
         ]
     rows = [
         (case_id, verdict.status.value, verdict.frequency.removeprefix("in "), ", ".join(verdict.reruns))
         for case_id, verdict in flaky
     ]
-    note = f"{_cases(len(rerun))} run again, each time in a fresh process: {len(rerun) - len(flaky)} differ each time"
+    note = (
+        f"{cases_text(len(rerun))} run again, each time in a fresh process: {len(rerun) - len(flaky)} differ each time"
+    )
     columns = ("case", "status", "differs in", "run again")
     return [_limited("flaky findings", columns, rows, limit, note=note)]
 
@@ -207,70 +202,6 @@ def details_of(of: Selected, limit: int | None = None) -> list[TextTable]:
     return shown
 
 
-def groups_table(
-    groups: Sequence[FindingGroup], limit: int | None, *, title: str = "new findings", more: str = _SHOW_ALL
-) -> TextTable:
-    """One line per group. `more` is the command that shows the groups left out."""
-    shown = groups if limit is None else groups[:limit]
-    rows = [
-        (
-            str(group.cases),
-            group.status,
-            _others(group.subjects[1:], None if limit is None else _OTHERS_SHOWN),
-            group.example,
-            shorten(group.symptom),
-        )
-        for group in shown
-    ]
-    left = groups[len(shown) :]
-    notes = [
-        "one line for each operator (or program) and symptom; the example is on the first stage that is wrong "
-        "(dynamo comes before aot_eager, aot_eager before inductor)",
-        "; ".join(
-            f"{status.value}: {_MEANINGS[status]}" for status in _MEANINGS if any(g.status == status for g in shown)
-        ),
-    ]
-    if left:
-        frequent, count = Counter(f"{g.status} {g.kind}".strip() for g in left).most_common(1)[0]
-        often = f", {count} of them {shorten(frequent, 100)}" if count > 1 else ""
-        notes.append(f"and {len(left)} more with {_cases(sum(g.cases for g in left))}{often}; {more} prints them")
-    return TextTable(
-        title=f"{title}: {len(groups)} in {_cases(sum(group.cases for group in groups))}",
-        columns=("cases", "status", "also wrong", "example", "symptom"),
-        rows=tuple(rows),
-        right=frozenset({0}),
-        prose=frozenset({4}),
-        is_cut=True,
-        note="\n".join(filter(None, notes)),
-    )
-
-
-# Explanations of status words that are not clear by themselves.
-_MEANINGS: Final = {
-    Status.FAIL_ACCURACY: "wrong values",
-    Status.FAIL_GRAD: "wrong gradients",
-    Status.FAIL_MUTATION: "arguments are not changed as eager changes them",
-    Status.FAIL_ALIAS: "results share memory and eager's do not, or the reverse",
-    Status.FAIL_STATE: "the state of a module or of the process is not as eager leaves it",
-    Status.FAIL_RNG: "the random generator is not as eager leaves it",
-    Status.FAIL_GUARD: "right on the first call, wrong on a later one",
-    Status.FAIL_EXCEPTION: "eager raises, the subject returns or raises another error",
-    Status.FAIL_TO_RUN: "eager returns, the subject raises",
-    Status.FAIL_METADATA: "dtype, shape, requires_grad or another property is not eager's",
-    Status.MISSING: "no record, although the run is complete",
-}
-
-
-def _others(subjects: Sequence[str], limit: int | None) -> str:
-    shown = list(subjects[:limit])
-    more = len(subjects) - len(shown)
-    return ", ".join(shown + [f"{more} more"] * bool(more)) or "-"
-
-
-def _cases(count: int) -> str:
-    return f"{count} case{'s' if count != 1 else ''}"
-
-
 # Column of the matrix -> column of tables.pass_rates, and an explanation.
 _MATRIX: Final = {
     "pass": ("passed", ""),
@@ -294,7 +225,7 @@ def _matrix(counts: pd.DataFrame) -> TextTable:
     notes = [f"{name}: {_MATRIX[name][1]}" for name in columns if _MATRIX[name][1] and rates[_MATRIX[name][0]].any()]
     notes.append(f"pass %: of the cases that were compared ({' + '.join(c for c in columns if c in _COMPARED)})")
     return TextTable(
-        title=f"{_cases(rates['cases'].sum())}: {', '.join(totals)}",
+        title=f"{cases_text(rates['cases'].sum())}: {', '.join(totals)}",
         columns=("suite", "subject", "cases", *columns, "pass %"),
         rows=tuple(rows),
         right=frozenset(range(2, 4 + len(columns))),
@@ -329,7 +260,7 @@ def _known(table: pd.DataFrame) -> list[Part]:
     # Issues of the user's own ledger are only counted.
     which = f"{len(ids)} known issue{'s' if len(ids) != 1 else ''}" if ids else "known issues"
     severities = f" ({', '.join(words)})" if words else ""
-    return [f"known: {_cases(len(known))} of {which}{severities}; `torch-oracle issues` lists them"]
+    return [f"known: {cases_text(len(known))} of {which}{severities}; `torch-oracle issues` lists them"]
 
 
 def _unexpected_passes(table: pd.DataFrame, limit: int | None) -> list[Part]:
@@ -347,7 +278,7 @@ def _rest_of(of: Selected) -> list[Part]:
     """Further tables: statuses, known cases, and cases that were not compared, each with its reason."""
     table = of.notable
     known = table.loc[table["status"] == Status.KNOWN.value].to_dict("records")
-    words = [status.value for status in Status if tables.outcome_of(status) == "not_compared"]
+    words = [status.value for status in Status if outcome_of(status) == "not_compared"]
     skipped = table.loc[table["status"].isin(words)].to_dict("records")
     rows_of_known = [(r["case_id"], r["issue"] or "-", r["observed"] or "-", shorten(r["symptom"])) for r in known]
     rows_of_skipped = [(r["case_id"], r["status"], shorten(r["symptom"] or "-")) for r in skipped]
@@ -414,7 +345,7 @@ def _speed(speed: pd.DataFrame) -> TextTable:
     )
 
 
-def _speed_of_cases(table: pd.DataFrame, limit: int | None) -> TextTable:
+def _speed_ofcases_text(table: pd.DataFrame, limit: int | None) -> TextTable:
     rows = [
         (
             row["case_id"],
@@ -439,7 +370,7 @@ def _limited(
 ) -> TextTable:
     shown = rows if limit is None else rows[:limit]
     if len(shown) < len(rows):
-        note = "\n".join(filter(None, (note, f"and {len(rows) - len(shown)} more; {_SHOW_ALL} prints them")))
+        note = "\n".join(filter(None, (note, f"and {len(rows) - len(shown)} more; {SHOW_ALL} prints them")))
     title = f"{title} ({len(rows)})"
     return TextTable(title=title, columns=columns, rows=tuple(shown), right=right, prose=prose, note=note)
 

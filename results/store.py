@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -274,7 +274,7 @@ class Store:
         *,
         with_missing: bool = False,
         where: sa.ColumnElement[bool] | None = None,
-    ) -> Iterator[Record]:
+    ) -> Generator[Record]:
         """Records in planned order. `with_missing` adds one for each planned case that has none.
 
         Its status is `missing` in a complete run, and `not_run` in any other. `where` is a condition on CASES and RECORDS.

@@ -15,27 +15,10 @@ import pandas as pd
 
 from oracle.records import Record
 from oracle.verdict import Status
+from results.ladder import LADDER, ladder_of, rung_of
+from results.outcomes import AGREES, NOT_COMPARABLE, OUTCOMES, outcome_of
 from results.schema import FLAT_COLUMNS, flatten
 from results.statistics import Estimate, geomean, geomean_estimate
-
-# The ladder from eager to kernels, as names of subjects without options ("inductor[mode=...]" is "inductor"). Repeated here,
-# since `results` must not import oracle.subjects.
-LADDER: Final = ("eager", "dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
-
-# Subjects with their own ladder: the exported program, and above it its transformations by these options.
-EXPORTERS: Final = ("export", "refimpl.export")
-STAGES: Final = ("decomposed", "through")
-
-# Statuses without a result of the subject to judge.
-NOT_COMPARABLE: Final = frozenset(
-    {
-        Status.PASS_DUE_TO_SKIP,
-        Status.EAGER_FAIL_TO_RUN,
-        Status.EAGER_TWO_RUNS_DIFFER,
-        Status.MODEL_FAIL_TO_LOAD,
-        Status.NOT_RUN,
-    }
-)
 
 DTYPES: Final = {"text": "object", "int": "Int64", "float": "float64", "texts": "object", "ints": "object"}
 
@@ -92,21 +75,6 @@ def rates_of(status_counts: pd.DataFrame) -> pd.DataFrame:
     for status in occurring:
         rates[status.value] = counts[status.value]
     return rates.reset_index().rename_axis(columns=None)
-
-
-_AGREES: Final = frozenset({Status.PASS, Status.XPASS})
-OUTCOMES: Final = ("passed", "known", "new", "not_compared", "not_run")
-
-
-def outcome_of(status: Status) -> str:
-    """The outcome, one of OUTCOMES, of a case with this status."""
-    if status in _AGREES:
-        return "passed"
-    if status.is_finding:
-        return "new"
-    if status in (Status.KNOWN, Status.NOT_RUN):
-        return status.value
-    return "not_compared"
 
 
 _FAILURE_COLUMNS: Final = (
@@ -217,31 +185,6 @@ def _compression_ratio(rows: pd.DataFrame) -> pd.Series:
     return (eager / subject).where((eager > 0) & (subject > 0))
 
 
-def rung_of(subject: str) -> int | None:
-    """Position of a subject on its ladder; None for a subject that is on no ladder.
-
-    On LADDER options are ignored. An exported program has 1, and one more for each transformation.
-    """
-    base, options = _parts(subject)
-    if base in EXPORTERS:
-        return 1 + sum(option.partition("=")[0] in STAGES for option in options)
-    return LADDER.index(base) if base in LADDER else None
-
-
-def ladder_of(subject: str) -> str:
-    """The ladder of a subject: "" for LADDER; for an exported program, the subject without its transformations."""
-    base, options = _parts(subject)
-    if base not in EXPORTERS:
-        return ""
-    kept = sorted(option for option in options if option.partition("=")[0] not in STAGES)
-    return f"{base}[{','.join(kept)}]" if kept else base
-
-
-def _parts(subject: str) -> tuple[str, list[str]]:
-    base, _, options = subject.partition("[")
-    return base, [option.strip() for option in options.rstrip("]").split(",") if option.strip()]
-
-
 def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
     """For each program that fails on the ladder, the lowest rung that fails, which is the stage to debug first.
 
@@ -267,7 +210,7 @@ def first_wrong_rung(table: pd.DataFrame) -> pd.DataFrame:
         first = wrong.iloc[0]
         below = _where(by_rung, by_rung["rung"] < first["rung"])
         ran_below = {int(rung) for rung in below["rung"]}
-        below = _where(below, below["status"].isin([status.value for status in _AGREES]))
+        below = _where(below, below["status"].isin([status.value for status in AGREES]))
         rows.append(
             {
                 "suite": suite,

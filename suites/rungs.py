@@ -16,7 +16,8 @@ from dataclasses import replace
 
 from oracle.records import PlannedCase, Record
 from oracle.verdict import Status
-from results.tables import LADDER, NOT_COMPARABLE, ladder_of, rung_of
+from results.ladder import LADDER, ladder_of, rung_of
+from results.outcomes import NOT_COMPARABLE
 
 LOWER_RUNGS = LADDER[1:-1]  # without eager, which is the ground truth, and without the highest
 _SAYS_NOTHING = NOT_COMPARABLE | {Status.MISSING}  # these statuses do not depend on the subject

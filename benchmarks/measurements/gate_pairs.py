@@ -24,7 +24,7 @@ from oracle.records import Measurements, Record
 from oracle.verdict import Status, Verdict
 from results.baseline import AcceptedFailure
 from results.compare import compare_runs
-from results.gate import Budgets, ProblemKind, gate
+from results.gate import Budgets, Cases, ProblemKind, gate
 from results.history import speed_history
 from results.store import Store
 from results.tests.fabricate import cases_of
@@ -157,7 +157,7 @@ def _judged(
             for case_id in accepted
         }
         report = gate(
-            store.records(head.run_id, with_missing=True), baseline, run=head, today=today, comparison=comparison,
+            Cases.read(store, head, baseline), baseline, run=head, today=today, comparison=comparison,
             budgets=_BUDGETS,
         )  # fmt: skip
     told: _Told = Counter((problem.kind, problem.case_id) for problem in report.problems)

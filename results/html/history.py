@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from oracle.verdict import Status
 from results.engine import Location, open_engine, reading
 from results.history import COMPARED_FACTS, switches
+from results.outcomes import outcome_of
 from results.schema import CASES, RECORDS, RUNS, run_facts
 from results.store import COMPLETE, RunInfo, Store
-from results.tables import outcome_of
 
 RUNS_SHOWN: Final = 14
 

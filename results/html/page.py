@@ -27,8 +27,9 @@ from results.html.contents import Contents, columns_of, details_of
 from results.html.payload import blocks, pack
 from results.html.summary import summary_of
 from results.html.words import CHANGE_SENTENCES, NOT_PLANNED, STATUS_SENTENCES, WITNESS_SENTENCES
+from results.ladder import rung_of
+from results.outcomes import outcome_of
 from results.render import one_line
-from results.tables import outcome_of, rung_of
 
 _SCRIPTS: Final = ("payload.js", "charts.js", "table.js", "case.js", "speed.js", "app.js")
 

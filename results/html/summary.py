@@ -12,10 +12,11 @@ from oracle.verdict import Status
 from results.compare import ChangeKind
 from results.engine import Location
 from results.html.contents import FASTER, FLAKY, SLOWER, Contents, Group
+from results.ladder import rung_of
+from results.outcomes import outcome_of
 from results.render import number, one_line, ratio, seconds, shorten
 from results.report import run_line
 from results.store import PLANNING, RunInfo
-from results.tables import outcome_of, rung_of
 
 _STEPS_SHOWN: Final = 8
 _BIAS_SHOWN: Final = 20

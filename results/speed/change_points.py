@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 import ruptures
 
+from results.speed.costs import CostTable
 from results.speed.noise import learn_noise
 from results.speed.samples import Run, SpeedCase, centres
 from results.speed.verdicts import LEAST
@@ -76,15 +77,14 @@ class CaseHistory:
 
 def histories(cases: Mapping[str, Sequence[Run]], *, least: float = LEAST) -> dict[str, CaseHistory]:
     """The histories of all cases of one quantity. Each case has one `Run` for each run, oldest first; empty: not measured."""
-    noise = learn_noise(
-        {name: SpeedCase(history=runs[:-1], base=runs[-1] if runs else (), head=()) for name, runs in cases.items()}
-    )
+    past = {name: SpeedCase(history=runs[:-1], base=runs[-1] if runs else (), head=()) for name, runs in cases.items()}
+    variances = learn_noise(CostTable.of(past)).by_case.value.tolist()
     found = {}
-    for name, runs in cases.items():
+    for (name, runs), variance in zip(cases.items(), variances, strict=True):
         measured = [(number, costs) for number, run in enumerate(runs) if (costs := centres(run))]
         costs = tuple(statistics.fmean(costs) for _, costs in measured)
         processes = statistics.median([len(costs) for _, costs in measured]) if measured else 1
-        spread = math.sqrt(noise.by_case[name].value / processes)
+        spread = math.sqrt(variance / processes)
         found[name] = CaseHistory(
             runs=tuple(number for number, _ in measured),
             costs=costs,

@@ -15,18 +15,15 @@ much as the cases' variances agree (Smyth 2004, "Linear models and empirical Bay
 
 from __future__ import annotations
 
-import itertools
 import math
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import scipy.optimize
 import scipy.special
 
-from results.speed.samples import SpeedCase, centres
+from results.speed.costs import CostTable
 
 SMALLEST: Final = 1e-6  # variance: 0.1 % of a cost; clocks and rounded figures make smaller ones
 _MOST_FREEDOM: Final = 40.0  # of a prior: classes are never trusted as if they were infinitely many measurements
@@ -49,153 +46,163 @@ class Variance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Variances:
+    """Estimates for many cases: arrays with one number a case."""
+
+    value: np.ndarray
+    freedom: np.ndarray
+
+    def moderated(self, own: Variances) -> Variances:
+        """These estimates, with what the cases' own tell: weighted by their degrees of freedom."""
+        freedom = self.freedom + own.freedom
+        return Variances(value=(self.value * self.freedom + own.value * own.freedom) / freedom, freedom=freedom)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
     """What is known of the noise of each case: the variance of one process's cost, as differences of runs show it."""
 
-    by_case: Mapping[str, Variance]
+    by_case: Variances  # in the order of the table's cases
     excess: float  # factor by which the variance between runs exceeds what their processes make expected; at least 1
 
 
 ASSUMED: Final = Variance(value=0.05**2, freedom=2.0)  # where few cases tell any: 5 %, and hardly trusted
 
 
-def learn_noise(cases: Mapping[str, SpeedCase], assumed: Variance = ASSUMED) -> Noise:
+def learn_noise(table: CostTable, assumed: Variance = ASSUMED) -> Noise:
     """The noise of all cases. `assumed` is the prior where fewer than _FEW_CASES cases tell theirs."""
-    within = {name: within_runs(case) for name, case in cases.items()}
-    if all(variance.freedom == 0 for variance in within.values()):
-        return _from_differences(cases, assumed)
-    classes = {name: case.noise_class for name, case in cases.items()}
-    priors = _priors(within, classes, assumed)
-    moderated = {name: _moderate(priors[classes[name]], within[name]) for name in cases}
-    excess = _excess(cases, moderated)
-    by_case = {}
-    for name, case in cases.items():
-        known = Variance(value=moderated[name].value * excess, freedom=moderated[name].freedom)
-        by_case[name] = _with_past(known, past_changes(case))
-    return Noise(by_case=by_case, excess=excess)
+    within = _within_runs(table)
+    changes = table.past_changes()
+    if not within.freedom.any():
+        return _from_differences(table, changes, assumed)
+    moderated = _priors(within, table.classes, assumed).moderated(within)
+    excess = _excess(table, changes, moderated)
+    known = Variances(value=moderated.value * excess, freedom=moderated.freedom)
+    return Noise(by_case=_with_past(known, _past(changes)), excess=excess)
 
 
-def _with_past(known: Variance, past: Variance) -> Variance:
-    """What is known of a case's noise, with what its past changes show.
+def _with_past(known: Variances, past: Variances) -> Variances:
+    """What is known of the cases' noise, with what their past changes show.
 
     Processes of one run cannot show what differs between runs. So the more the past exceeds what chance would make of what is
     known, the less that counts.
     """
-    if past.freedom == 0:
+    has_past = past.freedom > 0
+    if not has_past.any():
         return known
-    by_chance = known.value * float(scipy.special.fdtri(past.freedom, known.freedom, 0.95))
-    return _moderate(Variance(value=known.value, freedom=known.freedom / max(1.0, past.value / by_chance)), past)
+    by_chance = known.value[has_past] * scipy.special.fdtri(past.freedom[has_past], known.freedom[has_past], 0.95)
+    freedom = known.freedom.copy()
+    freedom[has_past] /= np.maximum(1.0, past.value[has_past] / by_chance)
+    with_past = Variances(value=known.value, freedom=freedom).moderated(past)
+    return Variances(
+        value=np.where(has_past, with_past.value, known.value), freedom=np.where(has_past, with_past.freedom, freedom)
+    )
 
 
-def within_runs(case: SpeedCase) -> Variance:
-    """The variance of processes around the mean of their run, pooled over the runs of the case."""
-    squares, freedom = 0.0, 0
-    for run in (*case.history, case.base, case.head):
-        costs = centres(run)
-        if len(costs) > 1:
-            mean = statistics.fmean(costs)
-            squares += sum((cost - mean) ** 2 for cost in costs)
-            freedom += len(costs) - 1
-    return Variance(value=max(SMALLEST, squares / freedom) if freedom else 0.0, freedom=float(freedom))
+def _within_runs(table: CostTable) -> Variances:
+    """The variance of processes around the mean of their run, pooled over the runs of each case."""
+    is_spread = table.count > 1
+    squares = np.where(is_spread, table.squares, 0.0).sum(axis=1)
+    freedom = np.where(is_spread, table.count - 1, 0).sum(axis=1).astype(np.float64)
+    value = np.divide(squares, freedom, out=np.zeros_like(squares), where=freedom > 0)
+    return Variances(value=np.where(freedom > 0, np.maximum(SMALLEST, value), 0.0), freedom=freedom)
 
 
-def past_changes(case: SpeedCase) -> Variance:
-    """The variance that changes between successive earlier runs show, base being the last; unknown with fewer than two."""
-    units = _change_units(case)
-    if len(units) < 2:
-        return Variance(value=0.0, freedom=0.0)
-    value = max(SMALLEST, statistics.median(units) / _MEDIAN_SQUARE)
-    return Variance(value=value, freedom=len(units) * _MEDIAN_EFFICIENCY)
+def _past(changes: np.ndarray) -> Variances:
+    """The variance that changes between successive earlier runs show; unknown, without freedom, with fewer than two."""
+    known = (~np.isnan(changes)).sum(axis=1)
+    is_known = known >= 2
+    value = np.zeros(len(changes))
+    if is_known.any():
+        value[is_known] = np.maximum(SMALLEST, np.nanmedian(changes[is_known], axis=1) / _MEDIAN_SQUARE)
+    return Variances(value=value, freedom=np.where(is_known, known * _MEDIAN_EFFICIENCY, 0.0))
 
 
-def _change_units(case: SpeedCase) -> list[float]:
-    """The square of each past change, divided by what it would be on average if a process had variance 1."""
-    runs = [costs for run in (*case.history, case.base) if (costs := centres(run))]
-    return [_unit(old, new) for old, new in itertools.pairwise(runs)]
-
-
-def _unit(old: Sequence[float], new: Sequence[float], shift: float = 0.0) -> float:
-    return (statistics.fmean(new) - statistics.fmean(old) - shift) ** 2 / (1 / len(old) + 1 / len(new))
-
-
-def _from_differences(cases: Mapping[str, SpeedCase], assumed: Variance) -> Noise:
+def _from_differences(table: CostTable, changes: np.ndarray, assumed: Variance) -> Noise:
     """The noise where every run measured one process: from past changes, or from the present differences of all cases."""
-    past = {name: past_changes(case) for name, case in cases.items()}
-    known = [variance for variance in past.values() if variance.freedom > 0]
-    if len(known) < _FEW_CASES:
-        units = _present_units(cases)
+    past = _past(changes)
+    has_past = past.freedom > 0
+    value, freedom = past.value[has_past], past.freedom[has_past]
+    if len(value) < _FEW_CASES:
+        units = _present_units(table)
+        units = units[~np.isnan(units)]
         if len(units) >= _FEW_DIFFERENCES:
-            known += [Variance(value=max(SMALLEST, unit), freedom=1.0) for unit in units]
-    prior = fit_prior(known, assumed)
-    return Noise(by_case={name: _moderate(prior, variance) for name, variance in past.items()}, excess=1.0)
+            value = np.concatenate([value, np.maximum(SMALLEST, units)])
+            freedom = np.concatenate([freedom, np.ones(len(units))])
+    prior = _fit_prior(value, freedom, assumed)
+    shape = len(table.names)
+    known = Variances(value=np.full(shape, prior.value), freedom=np.full(shape, prior.freedom))
+    return Noise(by_case=known.moderated(past), excess=1.0)
 
 
-def _present_units(cases: Mapping[str, SpeedCase]) -> list[float]:
-    pairs = [(base, head) for case in cases.values() if (base := centres(case.base)) and (head := centres(case.head))]
-    if not pairs:
-        return []
-    shift = statistics.median(statistics.fmean(head) - statistics.fmean(base) for base, head in pairs)
-    return [_unit(base, head, shift) for base, head in pairs]
+def _present_units(table: CostTable) -> np.ndarray:
+    """The square of each present difference, without what all have in common, divided by its `units`; NaN for none."""
+    difference = table.difference
+    if np.isnan(difference).all():
+        return difference
+    return (difference - np.nanmedian(difference)) ** 2 / table.units
 
 
-def _excess(cases: Mapping[str, SpeedCase], moderated: Mapping[str, Variance]) -> float:
-    past = [
-        unit / moderated[name].value for name, case in cases.items() for unit in _change_units(case)
-    ]  # squares of t statistics
+def _excess(table: CostTable, changes: np.ndarray, moderated: Variances) -> float:
+    squares = changes / moderated.value[:, None]  # squares of t statistics
+    past = squares[~np.isnan(squares)]
     if len(past) < _FEW_CHANGES:
-        names = [name for name, case in cases.items() if centres(case.base) and centres(case.head)]
-        units = _present_units(cases)
-        past += [unit / moderated[name].value for name, unit in zip(names, units, strict=True)]
+        present = _present_units(table) / moderated.value
+        past = np.concatenate([past, present[~np.isnan(present)]])
     if len(past) < _FEW_DIFFERENCES:
         return 1.0
-    freedom = statistics.median(variance.freedom for variance in moderated.values())
-    expected = float(scipy.special.fdtri(1, max(1.0, freedom), 0.5))
-    factor = max(1.0, statistics.median(past) / expected)
+    expected = float(scipy.special.fdtri(1, max(1.0, float(np.median(moderated.freedom))), 0.5))
+    factor = max(1.0, float(np.median(past)) / expected)
     for _ in range(_ROUNDS):  # cases that did change are left out, or they would hide themselves and others
-        near = [square for square in past if square <= _FAR * factor]
-        factor = max(1.0, statistics.median(near) / expected)
+        factor = max(1.0, float(np.median(past[past <= _FAR * factor])) / expected)
     return factor
 
 
-def _moderate(prior: Variance, own: Variance) -> Variance:
-    freedom = prior.freedom + own.freedom
-    value = (prior.value * prior.freedom + own.value * own.freedom) / freedom
-    return Variance(value=value, freedom=freedom)
-
-
-def _priors(within: Mapping[str, Variance], classes: Mapping[str, str], assumed: Variance) -> dict[str, Variance]:
+def _priors(within: Variances, classes: Sequence[str], assumed: Variance) -> Variances:
     """The prior of each class; that of all cases for a class with few, and the assumed one if all are few."""
-    known = {name: variance for name, variance in within.items() if variance.freedom > 0}
-    general = fit_prior(list(known.values()), assumed)
-    priors = {}
-    for noise_class in set(classes.values()):
-        own = [variance for name, variance in known.items() if classes[name] == noise_class]
-        priors[noise_class] = fit_prior(own, assumed) if len(own) >= _FEW_CASES else general
-    return priors
+    is_known = within.freedom > 0
+    general = _fit_prior(within.value[is_known], within.freedom[is_known], assumed)
+    value, freedom = np.full(len(classes), general.value), np.full(len(classes), general.freedom)
+    names = np.array(classes)
+    for noise_class in dict.fromkeys(classes):
+        of_class = names == noise_class
+        own = of_class & is_known
+        if own.sum() >= _FEW_CASES:
+            prior = _fit_prior(within.value[own], within.freedom[own], assumed)
+            value[of_class], freedom[of_class] = prior.value, prior.freedom
+    return Variances(value=value, freedom=freedom)
 
 
-def fit_prior(variances: Sequence[Variance], assumed: Variance = ASSUMED) -> Variance:
+def _fit_prior(value: np.ndarray, freedom: np.ndarray, assumed: Variance) -> Variance:
     """The scaled inverse chi-square distribution from which the true variances of these cases come, by moments of logarithms.
 
     Logarithms are winsorised, a tenth at each end, so that a few wild cases do not make all others look wild.
     """
-    if len(variances) < _FEW_CASES:
+    if len(value) < _FEW_CASES:
         return assumed
-    halves = np.array([variance.freedom / 2 for variance in variances])
-    logs = np.log([variance.value for variance in variances]) - scipy.special.digamma(halves) + np.log(halves)
+    halves = freedom / 2
+    logs = np.log(value) - scipy.special.digamma(halves) + np.log(halves)
     logs = np.clip(logs, *np.quantile(logs, [0.1, 0.9]))
-    spread = float(np.var(logs, ddof=1) / _WINSORISED - np.mean(scipy.special.polygamma(1, halves)))
+    spread = float(np.var(logs, ddof=1) / _WINSORISED - np.mean(_trigamma(halves)))
     half = _MOST_FREEDOM / 2
-    if spread > scipy.special.polygamma(1, half):
+    if spread > _trigamma(half):
         half = _inverse_trigamma(spread)
-    value = math.exp(float(logs.mean()) + float(scipy.special.digamma(half)) - math.log(half))
-    return Variance(value=max(SMALLEST, value), freedom=2 * half)
+    scale = math.exp(float(logs.mean()) + float(scipy.special.digamma(half)) - math.log(half))
+    return Variance(value=max(SMALLEST, scale), freedom=2 * half)
 
 
 def _inverse_trigamma(value: float) -> float:
-    """The x with trigamma(x) = value, between 0.5, one degree of freedom, and _MOST_FREEDOM / 2."""
+    """The x with trigamma(x) = value, between 0.5, one degree of freedom, and _MOST_FREEDOM / 2.
+
+    By bisection, as trigamma falls: the import of scipy.optimize takes longer than a comparison.
+    """
     low, high = 0.5, _MOST_FREEDOM / 2
-    if scipy.special.polygamma(1, low) <= value:
+    if _trigamma(low) <= value:
         return low
-    root: Any = scipy.optimize.brentq(lambda x: scipy.special.polygamma(1, x) - value, low, high)
-    return float(root)
+    while (middle := (low + high) / 2) not in (low, high):
+        low, high = (middle, high) if _trigamma(middle) > value else (low, middle)
+    return low
+
+
+def _trigamma(x: np.ndarray | float) -> np.ndarray:
+    return scipy.special.zeta(2, x)  # which is what polygamma(1, x) computes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from statistics import fmean
 from typing import Final, Literal, TypeAlias
 
@@ -12,7 +13,7 @@ from oracle.records import Measurements
 from results.speed.counts import judge_count
 from results.speed.noise import ASSUMED, Variance
 from results.speed.samples import Run, SpeedCase, centres, duration_class, log_costs
-from results.speed.verdicts import Judgement, SpeedVerdict, Word, judge_speed
+from results.speed.verdicts import Judgement, SpeedVerdict, Verdicts, Word, judge_speed
 
 Quantity: TypeAlias = Literal["speed", "compile time", "peak memory"]
 Count: TypeAlias = Literal["graph breaks", "recompiles", "kernels"]
@@ -42,7 +43,7 @@ class Judgements:
     """All verdicts of a comparison: of each quantity and of each count, by case id. Cases measured in neither run have none."""
 
     quantities: Mapping[Quantity, Judgement]
-    counts: Mapping[Count, Mapping[str, SpeedVerdict]]
+    counts: Mapping[Count, Verdicts]
 
 
 def judge_measurements(base: Measured, head: Measured, history: Sequence[Measured] = ()) -> Judgements:
@@ -50,48 +51,60 @@ def judge_measurements(base: Measured, head: Measured, history: Sequence[Measure
     names = [name for name in base if name in head]
     quantities: dict[Quantity, Judgement] = {}
     for quantity, least in LEAST.items():
-        cases = {name: _case(quantity, name, base, head, history) for name in names}
-        cases = {name: case for name, case in cases.items() if case.base or case.head}
+        cases = {name: case for name in names if (case := _case(quantity, name, base, head, history)) is not None}
         judged = judge_speed(
             cases, least=least, resolution=RESOLUTION[quantity], assumed=_ASSUMED.get(quantity, ASSUMED)
         )
         if quantity == "compile time":
-            verdicts = {name: _with_least_seconds(verdict, cases[name]) for name, verdict in judged.verdicts.items()}
-            judged = replace(judged, verdicts=verdicts)
+            judged = judged.with_changed(lambda name, verdict, of=cases: _with_least_seconds(verdict, of[name]))
         quantities[quantity] = judged
-    counts: dict[Count, Mapping[str, SpeedVerdict]] = {}
-    for count, field in COUNTS.items():
-        counts[count] = {
-            name: judge_count(
-                getattr(base[name], field),
-                getattr(head[name], field),
-                [getattr(run[name], field) for run in history if name in run],
-            )
-            for name in names
-            if getattr(base[name], field) is not None or getattr(head[name], field) is not None
-        }
+    counts: dict[Count, Verdicts] = {count: _count_verdicts(count, names, base, head, history) for count in COUNTS}
     return Judgements(quantities=quantities, counts=counts)
 
 
-def _case(quantity: Quantity, name: str, base: Measured, head: Measured, history: Sequence[Measured]) -> SpeedCase:
+def _count_verdicts(
+    count: Count, names: Sequence[str], base: Measured, head: Measured, history: Sequence[Measured]
+) -> Verdicts:
+    counted = attrgetter(COUNTS[count])
+
+    def judged(name: str) -> SpeedVerdict:
+        past = [counted(run[name]) for run in history if name in run]
+        return judge_count(counted(base[name]), counted(head[name]), past)
+
+    words: dict[str, Word] = {}
+    for name in names:
+        old, new = counted(base[name]), counted(head[name])
+        if old is not None or new is not None:
+            words[name] = Word.SAME if old == new else judged(name).word
+    return Verdicts(words, lambda name, _: judged(name))
+
+
+def _case(
+    quantity: Quantity, name: str, base: Measured, head: Measured, history: Sequence[Measured]
+) -> SpeedCase | None:
+    """What was measured of a quantity of one case; None if neither run measured it."""
     old, new = base[name], head[name]
     past = [run[name] for run in history if name in run]
     match quantity:
         case "speed":
-            return SpeedCase(
-                base=_speed(old),
-                head=_speed(new),
-                history=tuple(map(_speed, past)),
-                noise_class=duration_class(old.subject_s),
-                base_code=old.code,
-                head_code=new.code,
-            )
+            costs = _speed
         case "compile time":
             # Seconds of one clock only: runs with one process have measured wall time.
             costs = _compilation if old.compile_cpu_s and new.compile_cpu_s else _old_compilation
-            return SpeedCase(base=costs(old), head=costs(new), history=tuple(map(costs, past)))
         case "peak memory":
-            return SpeedCase(base=_memory(old), head=_memory(new), history=tuple(map(_memory, past)))
+            costs = _memory
+    base_costs, head_costs = costs(old), costs(new)
+    if not base_costs and not head_costs:
+        return None
+    is_speed = quantity == "speed"
+    return SpeedCase(
+        base=base_costs,
+        head=head_costs,
+        history=tuple(map(costs, past)),
+        noise_class=duration_class(old.subject_s) if is_speed else "",
+        base_code=old.code if is_speed else None,
+        head_code=new.code if is_speed else None,
+    )
 
 
 def _speed(measured: Measurements) -> Run:
@@ -108,6 +121,8 @@ def _old_compilation(measured: Measurements) -> Run:
 
 
 def _memory(measured: Measurements) -> Run:
+    if not measured.peak_memories:
+        return ()
     return log_costs([peak if peak >= _LEAST_BYTES else None for peak in measured.peak_memories])
 
 

@@ -42,10 +42,16 @@ class SpeedCase:
         return self.is_control or (self.base_code is not None and self.base_code == self.head_code)
 
 
+def centre(process: Process) -> float:
+    """The median cost of a process; NaN for one without costs."""
+    if len(process) == 1:
+        return process[0]
+    return statistics.median(process) if process else math.nan
+
+
 def centres(run: Run) -> list[float]:
     """The median cost of each process that has finite ones."""
-    medians = [process[0] if len(process) == 1 else statistics.median(process) for process in run if process]
-    return [median for median in medians if math.isfinite(median)]
+    return [median for process in run if math.isfinite(median := centre(process))]
 
 
 def log_costs(values: Sequence[float | None]) -> Run:

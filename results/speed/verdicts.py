@@ -12,16 +12,16 @@ cannot have changed moved in one direction together, something else did, so that
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
 import numpy as np
 import scipy.special
 
-from results.speed.noise import ASSUMED, Noise, Variance, learn_noise
+from results.speed.costs import CostTable
+from results.speed.noise import ASSUMED, Variance, learn_noise
 from results.speed.samples import SpeedCase, centres
 from results.statistics import sign_test
 
@@ -89,11 +89,38 @@ class Drift:
         return f"{self.cases} untouched cases became {direction} together, by {_percent(self.shift)} (p = {self.p:.1g})"
 
 
+class Verdicts(Mapping[str, SpeedVerdict]):
+    """The verdicts on many cases, by name. A verdict with its numbers and its reason is made when it is asked for."""
+
+    def __init__(self, words: Mapping[str, Word], make: Callable[[str, Word], SpeedVerdict]) -> None:
+        self.words = words
+        self._make = make
+
+    def __getitem__(self, name: str) -> SpeedVerdict:
+        return self._make(name, self.words[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.words)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def changes(self) -> dict[str, SpeedVerdict]:
+        """Those that say better or worse."""
+        return {name: self[name] for name, word in self.words.items() if word.is_change}
+
+    def with_changed(self, change: Callable[[str, SpeedVerdict], SpeedVerdict]) -> Verdicts:
+        """The same, of which those that say better or worse went through `change`."""
+        changed = {name: change(name, verdict) for name, verdict in self.changes().items()}
+        words = {**self.words, **{name: verdict.word for name, verdict in changed.items()}}
+        return Verdicts(words, lambda name, word: changed[name] if name in changed else self[name])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """The verdicts of one comparison, keyed by case, with the drift and the noise that all of them share."""
 
-    verdicts: Mapping[str, SpeedVerdict]
+    verdicts: Verdicts
     drift: Drift | None  # None without untouched cases that were measured
     excess: float  # `noise.Noise.excess`
 
@@ -103,33 +130,58 @@ class Judgement:
 
     def of(self, word: Word) -> list[str]:
         """Names of the cases with this verdict, the largest effect first."""
-        names = [name for name, verdict in self.verdicts.items() if verdict.word is word]
+        names = [name for name, own in self.verdicts.words.items() if own is word]
         return sorted(names, key=lambda name: -abs(math.log(self.verdicts[name].effect or 1.0)))
+
+    def count(self, word: Word) -> int:
+        """How many cases have this verdict."""
+        return sum(own is word for own in self.verdicts.words.values())
+
+    def with_changed(self, change: Callable[[str, SpeedVerdict], SpeedVerdict]) -> Judgement:
+        return replace(self, verdicts=self.verdicts.with_changed(change))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Difference:
-    """A measured difference, in logarithms."""
+class _Differences:
+    """The measured differences of all cases, in logarithms: arrays, NaN for a case that was not measured in both runs."""
 
-    value: float
-    error: float  # standard error
-    freedom: float
-    unit: float  # variance of one process
-    processes: int  # of the run with fewer
+    value: np.ndarray
+    error: np.ndarray  # standard error
+    freedom: np.ndarray
+    unit: np.ndarray  # variance of one process
+    processes: np.ndarray  # of the run with fewer
+
+    @classmethod
+    def of(cls, table: CostTable, variance: np.ndarray, freedom: np.ndarray) -> _Differences:
+        return cls(
+            value=table.difference,
+            error=np.sqrt(variance * table.units),
+            freedom=np.maximum(1.0, freedom),
+            unit=variance,
+            processes=np.minimum(table.count[:, -2], table.count[:, -1]),
+        )
 
     @property
-    def p(self) -> float:
-        """P-value of the hypothesis that the true difference is at most NEGLIGIBLE, in either direction."""
-        size = abs(self.value)
+    def is_measured(self) -> np.ndarray:
+        return ~np.isnan(self.value)
+
+    def p(self) -> np.ndarray:
+        """P-values of the hypothesis that the true difference is at most NEGLIGIBLE, in either direction."""
+        size = np.abs(self.value)
         tails = [scipy.special.stdtr(self.freedom, (shift - size) / self.error) for shift in (NEGLIGIBLE, -NEGLIGIBLE)]
-        return float(min(1.0, sum(tails)))
+        return np.minimum(1.0, tails[0] + tails[1])
 
-    def half_width(self, confidence: float = CONFIDENCE) -> float:
-        return -float(scipy.special.stdtrit(self.freedom, (1 - confidence) / 2)) * self.error
+    def half_width(self, confidence: float = CONFIDENCE) -> np.ndarray:
+        return -self._quantile((1 - confidence) / 2) * self.error
 
-    def threshold(self, p: float) -> float:
-        """The smallest difference with a p-value of at most `p`."""
-        return max(LEAST, NEGLIGIBLE - float(scipy.special.stdtrit(self.freedom, p)) * self.error)
+    def threshold(self, p: float) -> np.ndarray:
+        """The smallest differences with a p-value of at most `p`."""
+        return np.maximum(LEAST, NEGLIGIBLE - self._quantile(p) * self.error)
+
+    def _quantile(self, p: float) -> np.ndarray:
+        """Of Student's distribution. Many cases share their degrees of freedom, and each quantile is a search."""
+        freedom, place = np.unique(self.freedom, return_inverse=True)
+        return scipy.special.stdtrit(freedom, p)[place]
 
 
 def judge_speed(
@@ -145,89 +197,116 @@ def judge_speed(
     `least` and `resolution` are logarithms of ratios, as the defaults; `assumed` is the variance of a process's cost where the
     cases are too few to tell it. The same cases get the same verdicts: nothing is drawn.
     """
-    noise = learn_noise(cases, assumed)
-    differences = {name: found for name, case in cases.items() if (found := _difference(name, case, noise)) is not None}
-    drift = _drift(cases)
-    if drift is not None and drift.is_real:
-        verdicts = {name: _invalid(case, drift, differences.get(name)) for name, case in cases.items()}
-        return Judgement(verdicts=verdicts, drift=drift, excess=noise.excess)
-    tested = [name for name in differences if not cases[name].is_untouched]
-    adjusted = _adjusted([differences[name].p for name in tested])
-    largest_p = _largest_accepted([differences[name].p for name in tested], adjusted, false_discoveries)
-    by_name = dict(zip(tested, adjusted, strict=True))
-    verdicts = {}
-    for name, case in cases.items():
-        found = differences.get(name)
-        if case.is_untouched:
-            verdicts[name] = _with_numbers(Word.SAME, _why_same(case), found, threshold=None)
-        elif found is None:
-            verdicts[name] = SpeedVerdict(word=Word.NOT_ENOUGH_DATA, reason=_why_unknown(case))
-        else:
-            threshold = max(least, found.threshold(largest_p))
-            word, reason = _word(found, by_name[name], threshold, false_discoveries, least, resolution)
-            verdicts[name] = _with_numbers(word, reason, found, adjusted_p=by_name[name], threshold=threshold)
-    return Judgement(verdicts=verdicts, drift=drift, excess=noise.excess)
-
-
-def _difference(name: str, case: SpeedCase, noise: Noise) -> _Difference | None:
-    base, head = centres(case.base), centres(case.head)
-    if not base or not head:
-        return None
-    variance = noise.by_case[name]
-    return _Difference(
-        value=statistics.fmean(head) - statistics.fmean(base),
-        error=math.sqrt(variance.value * (1 / len(base) + 1 / len(head))),
-        freedom=max(1.0, variance.freedom),
-        unit=variance.value,
-        processes=min(len(base), len(head)),
+    table = CostTable.of(cases)
+    noise = learn_noise(table, assumed)
+    found = _Differences.of(table, noise.by_case.value, noise.by_case.freedom)
+    untouched = np.fromiter((case.is_untouched for case in cases.values()), dtype=bool, count=len(cases))
+    tested = found.is_measured & ~untouched
+    p, half_width = found.p(), found.half_width()
+    adjusted = np.full(len(cases), math.nan)
+    adjusted[tested] = _adjusted(p[tested])
+    is_accepted = tested & (adjusted <= false_discoveries)
+    # The p-value up to which cases are reported; with none reported, that which a single one would need.
+    largest_p = max([false_discoveries / max(1, int(tested.sum())), *p[is_accepted].tolist()])
+    size = np.abs(found.value)
+    judged = _Judged(
+        cases=cases,
+        row_of={name: row for row, name in enumerate(table.names)},
+        found=found,
+        tested=tested,
+        p=p,
+        adjusted=adjusted,
+        half_width=half_width,
+        threshold=np.maximum(least, found.threshold(largest_p)),
+        resolution=resolution,
+        drift=_drift(found.value[untouched & found.is_measured]),
     )
+    words = judged.words(
+        is_change=is_accepted & (size >= least), is_same=untouched | (tested & (size + half_width <= resolution))
+    )
+    return Judgement(verdicts=Verdicts(words, judged.verdict), drift=judged.drift, excess=noise.excess)
 
 
-def _drift(cases: Mapping[str, SpeedCase]) -> Drift | None:
-    shifts = [
-        statistics.fmean(head) - statistics.fmean(base)
-        for case in cases.values()
-        if case.is_untouched and (base := centres(case.base)) and (head := centres(case.head))
-    ]
-    if not shifts:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judged:
+    """What was computed of all cases of a comparison: arrays with one number a case."""
+
+    cases: Mapping[str, SpeedCase]
+    row_of: Mapping[str, int]
+    found: _Differences
+    tested: np.ndarray  # whether it was measured in both runs, and may have changed
+    p: np.ndarray
+    adjusted: np.ndarray
+    half_width: np.ndarray
+    threshold: np.ndarray
+    resolution: float
+    drift: Drift | None
+
+    def words(self, *, is_change: np.ndarray, is_same: np.ndarray) -> dict[str, Word]:
+        if self.drift is not None and self.drift.is_real:
+            return {name: Word.SAME if case.is_untouched else Word.RUN_INVALID for name, case in self.cases.items()}
+        rows = zip(self.cases, self.found.value.tolist(), is_change.tolist(), is_same.tolist(), strict=True)
+        return {
+            name: (Word.WORSE if value > 0 else Word.BETTER) if change else Word.SAME if same else Word.NOT_ENOUGH_DATA
+            for name, value, change, same in rows
+        }
+
+    def verdict(self, name: str, word: Word) -> SpeedVerdict:
+        """The verdict on a case, whose word is known."""
+        row, case = self.row_of[name], self.cases[name]
+        is_tested = bool(self.tested[row]) and word is not Word.RUN_INVALID
+        if word is Word.RUN_INVALID:
+            reason = f"{self.drift}: measure both runs again"
+        elif case.is_untouched:
+            reason = _why_same(case)
+        else:
+            reason = self._reason(word, row) if is_tested else _why_unknown(case)
+        if not self.found.is_measured[row]:
+            return SpeedVerdict(word=word, reason=reason)
+        value, width = float(self.found.value[row]), float(self.half_width[row])
+        return SpeedVerdict(
+            word=word,
+            reason=reason,
+            effect=math.exp(value),
+            low=math.exp(value - width),
+            high=math.exp(value + width),
+            p=float(self.p[row]),
+            adjusted_p=float(self.adjusted[row]) if is_tested else None,
+            threshold=math.exp(self.threshold[row]) if is_tested else None,
+        )
+
+    def _reason(self, word: Word, row: int) -> str:
+        """Why a tested case has its verdict."""
+        threshold = _percent(math.exp(self.threshold[row]))
+        if word.is_change:
+            return f"{_percent(math.exp(self.found.value[row]))}, more than {threshold} that noise explains"
+        if word is Word.SAME:
+            return f"a change of more than {_percent(math.exp(self.resolution))} is excluded"
+        text = f"a change of up to {threshold} would not be told from noise"
+        quantile = self.half_width[row] / self.found.error[row]
+        wanted = math.ceil(2 * self.found.unit[row] * (quantile / self.resolution) ** 2)  # processes
+        if self.found.processes[row] < wanted <= _MOST_PROCESSES:
+            text += f"; about {wanted} processes instead of {self.found.processes[row]} would do"
+        return text
+
+
+def _drift(shifts: np.ndarray) -> Drift | None:
+    if not len(shifts):
         return None
-    p = sign_test([math.exp(shift) for shift in shifts])
-    return Drift(cases=len(shifts), shift=math.exp(statistics.median(shifts)), p=p)
+    p = sign_test([math.exp(shift) for shift in shifts.tolist()])
+    return Drift(cases=len(shifts), shift=math.exp(float(np.median(shifts))), p=p)
 
 
-def _adjusted(p_values: Sequence[float]) -> list[float]:
-    if not p_values:
-        return []
-    import scipy.stats  # noqa: PLC0415  takes longer to load than everything else that `torch-oracle compare --help` needs
-
-    return [float(p) for p in scipy.stats.false_discovery_control(np.array(p_values))]
-
-
-def _largest_accepted(p_values: Sequence[float], adjusted: Sequence[float], false_discoveries: float) -> float:
-    """The p-value up to which cases are reported; with none reported, that which a single one would need."""
-    accepted = [p for p, q in zip(p_values, adjusted, strict=True) if q <= false_discoveries]
-    return max([false_discoveries / max(1, len(p_values)), *accepted])
-
-
-def _word(
-    found: _Difference, adjusted_p: float, threshold: float, false_discoveries: float, least: float, resolution: float
-) -> tuple[Word, str]:
-    size = abs(found.value)
-    if adjusted_p <= false_discoveries and size >= least:
-        told = f"{_percent(math.exp(found.value))}, more than {_percent(math.exp(threshold))} that noise explains"
-        return (Word.WORSE if found.value > 0 else Word.BETTER), told
-    if size + found.half_width() <= resolution:
-        return Word.SAME, f"a change of more than {_percent(math.exp(resolution))} is excluded"
-    return Word.NOT_ENOUGH_DATA, _how_much_more(found, threshold, resolution)
-
-
-def _how_much_more(found: _Difference, threshold: float, resolution: float) -> str:
-    """Why the data do not decide, and about how many processes would."""
-    text = f"a change of up to {_percent(math.exp(threshold))} would not be told from noise"
-    wanted = math.ceil(2 * found.unit * (found.half_width() / found.error / resolution) ** 2)
-    if found.processes < wanted <= _MOST_PROCESSES:
-        text += f"; about {wanted} processes instead of {found.processes} would do"
-    return text
+def _adjusted(p_values: np.ndarray) -> np.ndarray:
+    """Benjamini and Hochberg's adjusted p-values, as scipy.stats.false_discovery_control, whose import takes long."""
+    if not len(p_values):
+        return p_values
+    order = np.argsort(p_values)
+    ranks = np.arange(1, len(p_values) + 1)
+    raised = p_values[order] * (len(p_values) / ranks)
+    adjusted = np.empty_like(raised)
+    adjusted[order] = np.minimum.accumulate(raised[::-1])[::-1]
+    return np.clip(adjusted, 0, 1)
 
 
 def _why_unknown(case: SpeedCase) -> str:
@@ -236,25 +315,6 @@ def _why_unknown(case: SpeedCase) -> str:
 
 def _why_same(case: SpeedCase) -> str:
     return "cannot have changed: it is compared with itself" if case.is_control else "the generated code is the same"
-
-
-def _invalid(case: SpeedCase, drift: Drift, found: _Difference | None) -> SpeedVerdict:
-    if case.is_untouched:
-        return _with_numbers(Word.SAME, _why_same(case), found, threshold=None)
-    return _with_numbers(Word.RUN_INVALID, f"{drift}: measure both runs again", found, threshold=None)
-
-
-def _with_numbers(
-    word: Word, reason: str, found: _Difference | None, *, threshold: float | None, adjusted_p: float | None = None
-) -> SpeedVerdict:
-    if found is None:
-        return SpeedVerdict(word=word, reason=reason)
-    width = found.half_width()
-    return SpeedVerdict(
-        word=word, reason=reason, effect=math.exp(found.value),
-        low=math.exp(found.value - width), high=math.exp(found.value + width), p=found.p, adjusted_p=adjusted_p,
-        threshold=None if threshold is None else math.exp(threshold),
-    )  # fmt: skip
 
 
 def _percent(ratio: float) -> str:

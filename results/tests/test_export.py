@@ -22,6 +22,9 @@ from oracle.records import SCHEMA_VERSION, Record
 from oracle.verdict import Status
 from results import export
 from results.files import write_atomically
+from results.formats import FORMATS, format_of
+from results.junit import junit_of_records
+from results.report import selected
 from results.schema import FLAT_NAMES, flatten, unflatten
 from results.store import RunInfo
 from results.tests import fabricate
@@ -45,13 +48,21 @@ def some_records() -> list[Record]:
     return [timed, slow, *fabricate.record_of_every_status()]
 
 
+def markdown_of(records: list[Record]) -> str:
+    return "".join(export.markdown_of(selected(records), run=RUN))
+
+
+def junit_of(records: list[Record]) -> str:
+    return "".join(junit_of_records(records, run_id=RUN.run_id, environment=RUN.environment))
+
+
 def test_json_lines_come_back_as_the_same_records():
     records = some_records()
-    assert export.from_json_lines(export.to_json_lines(records)) == records
+    assert export.from_json_lines("".join(export.json_lines(records))) == records
 
 
 def test_json_lines_of_a_newer_schema_or_of_nonsense_are_refused_with_the_line():
-    good = export.to_json_lines([fabricate.record(fabricate.case())])
+    good = "".join(export.json_lines([fabricate.record(fabricate.case())]))
     newer = json.dumps({**json.loads(good), "schema_version": SCHEMA_VERSION + 1})
     with pytest.raises(UsageError, match="schema_version"):
         export.from_json_lines(newer)
@@ -61,14 +72,14 @@ def test_json_lines_of_a_newer_schema_or_of_nonsense_are_refused_with_the_line()
 
 
 def test_csv_has_the_documented_columns_and_layout(golden: Callable[[str, str], None]):
-    golden("records.csv", export.to_csv(some_records()))
+    golden("records.csv", "".join(export.csv_lines(some_records())))
 
 
 def test_csv_reads_back_with_nan_and_unknown_apart():
     record = fabricate.record(fabricate.case('a,b\n"c"/f'), Status.FAIL_ACCURACY)
     worst = replace(fabricate.WORST, subject_error=math.nan, allowed_error=None)
     record = replace(record, verdict=replace(record.verdict, worst=worst))
-    (row,) = csv.DictReader(io.StringIO(export.to_csv([record])))
+    (row,) = csv.DictReader(io.StringIO("".join(export.csv_lines([record]))))
     assert tuple(row) == (*FLAT_NAMES, "run_id")
     assert (row["worst_subject_error"], row["worst_allowed_error"]) == ("nan", "")
     assert (row["name"], row["worst_index"]) == ('a,b\n"c"/f', "[0, 3]")
@@ -88,7 +99,7 @@ def test_csv_reads_back_whatever_text_a_subject_produced():
         "\x1b[2J",
     ]
     for text in texts:
-        written = export.to_csv([fabricate.record(fabricate.case(), Status.FAIL_ALIAS, symptom=text)] * 2)
+        written = "".join(export.csv_lines([fabricate.record(fabricate.case(), Status.FAIL_ALIAS, symptom=text)] * 2))
         for newline in ("", None):  # None also takes "\r" for the end of a line, as many readers do
             rows = list(csv.DictReader(io.StringIO(written, newline=newline)))
             assert [row["status"] for row in rows] == ["fail_alias"] * 2, text
@@ -102,9 +113,9 @@ def test_csv_reads_back_whatever_text_a_subject_produced():
 )
 def test_csv_has_no_text_that_a_spreadsheet_would_run(text: str):
     record = fabricate.record(fabricate.case(name=text), Status.FAIL_ALIAS, symptom=text)
-    (row,) = csv.DictReader(io.StringIO(export.to_csv([record]), newline=""))
+    (row,) = csv.DictReader(io.StringIO("".join(export.csv_lines([record])), newline=""))
     assert row["symptom"] == row["name"] == "'" + text
-    (row,) = csv.DictReader(io.StringIO(export.to_dynamo_accuracy([record]), newline=""))
+    (row,) = csv.DictReader(io.StringIO("".join(export.dynamo_accuracy_lines([record])), newline=""))
     assert row["name"] == "'" + text
 
 
@@ -113,23 +124,23 @@ def test_csv_keeps_numbers_as_they_are(text: str):
     record = fabricate.record(fabricate.case(), Status.FAIL_ACCURACY)
     worst = replace(fabricate.WORST, eager=text, subject_error=-1.5)
     record = replace(record, verdict=replace(record.verdict, worst=worst))
-    (row,) = csv.DictReader(io.StringIO(export.to_csv([record])))
+    (row,) = csv.DictReader(io.StringIO("".join(export.csv_lines([record]))))
     assert (row["worst_eager"], row["worst_subject_error"]) == (text, "-1.5")
 
 
 def test_the_accuracy_csv_has_the_layout_of_pytorch_s_benchmarks(golden: Callable[[str, str], None]):
-    golden("dynamo_accuracy.csv", export.to_dynamo_accuracy(some_records()))
+    golden("dynamo_accuracy.csv", "".join(export.dynamo_accuracy_lines(some_records())))
 
 
 def test_the_speedup_csv_has_the_layout_of_pytorch_s_benchmarks(golden: Callable[[str, str], None]):
-    golden("dynamo_speedup.csv", export.to_dynamo_speedup(some_records()))
+    golden("dynamo_speedup.csv", "".join(export.dynamo_speedup_lines(some_records())))
 
 
 def test_the_benchmark_csvs_use_milliseconds_and_gigabytes_and_zero_for_failures():
     timed = fabricate.record(fabricate.case("a/f"), speedup=2.0)
     failed = fabricate.record(fabricate.case("b/f"), Status.CRASH)
     untimed = fabricate.record(fabricate.case("c/f"))
-    rows = list(csv.DictReader(io.StringIO(export.to_dynamo_speedup([timed, failed, untimed]))))
+    rows = list(csv.DictReader(io.StringIO("".join(export.dynamo_speedup_lines([timed, failed, untimed])))))
     assert [row["name"] for row in rows] == ["a/f", "b/f"]
     assert (float(rows[0]["speedup"]), float(rows[0]["abs_latency"])) == (2.0, 1.0)
     assert (float(rows[0]["eager_peak_mem"]), float(rows[0]["compression_ratio"])) == (0.0015, 1.5)
@@ -138,9 +149,9 @@ def test_the_benchmark_csvs_use_milliseconds_and_gigabytes_and_zero_for_failures
 
 def test_a_benchmark_csv_of_two_subjects_is_refused():
     records = [fabricate.record(fabricate.case(subject=subject)) for subject in ("dynamo", "inductor")]
-    for write in (export.to_dynamo_accuracy, export.to_dynamo_speedup):
+    for write in (export.dynamo_accuracy_lines, export.dynamo_speedup_lines):
         with pytest.raises(UsageError, match=r"dynamo, inductor(.|\n)*--subject"):
-            write(records)
+            list(write(records))
 
 
 def test_parquet_comes_back_as_the_same_records_with_run_and_environment(tmp_path: Path):
@@ -151,26 +162,29 @@ def test_parquet_comes_back_as_the_same_records_with_run_and_environment(tmp_pat
     export.export(records, run=RUN, path=path, format="parquet")
     table = pq.read_table(path)
     read = [unflatten(row, run_id="run-1") for row in table.to_pylist()]
-    assert [export.to_json_lines([record]) for record in read] == [export.to_json_lines([r]) for r in records]
+    assert ["".join(export.json_lines([record])) for record in read] == [
+        "".join(export.json_lines([r])) for r in records
+    ]
     assert table.schema.metadata[b"torch_oracle_run_id"] == b"run-1"
     assert json.loads(table.schema.metadata[b"torch_oracle_environment"]) == fabricate.ENVIRONMENT
     frame = pd.read_parquet(path)
     assert list(frame["status"]) == [record.verdict.status.value for record in records]
 
 
-def test_parquet_of_no_records_keeps_its_columns():
-    assert export.to_arrow([], run=RUN).column_names == [*FLAT_NAMES, "extra", "run_id"]
+def test_parquet_of_no_records_keeps_its_columns(tmp_path: Path):
+    export.export([], run=RUN, path=tmp_path / "run.parquet", format="parquet")
+    assert pq.read_table(tmp_path / "run.parquet").column_names == [*FLAT_NAMES, "extra", "run_id"]
 
 
 def test_markdown_of_a_run(golden: Callable[[str, str], None]):
-    golden("run.md", export.to_markdown(some_records(), run=RUN))
+    golden("run.md", markdown_of(some_records()))
 
 
 # ------------------------------------------------------------------------------------------------------------- JUnit
 
 
 def test_junit_has_one_case_per_record_and_counts_that_add_up(golden: Callable[[str, str], None]):
-    text = export.to_junit(some_records(), run=RUN)
+    text = junit_of(some_records())
     golden("run.xml", text)
     root = ET.fromstring(text)
     (suite,) = root.findall("testsuite")
@@ -198,7 +212,7 @@ def test_junit_messages_of_one_bug_begin_alike_and_its_cases_are_counted():
     records.append(
         fabricate.record(fabricate.case("add/float32/forward/sample-9"), Status.CRASH, symptom="died: signal 11")
     )
-    root = ET.fromstring(export.to_junit(records, run=RUN))
+    root = ET.fromstring(junit_of(records))
     prefixes = [
         (found.get("message") or "").partition("] ")[0] for found in root.iter() if found.tag in ("failure", "error")
     ]
@@ -216,7 +230,7 @@ def test_junit_messages_of_one_bug_begin_alike_and_its_cases_are_counted():
 
 def test_junit_skips_a_known_issue_with_its_id_and_tells_of_one_that_is_gone():
     records = [fabricate.record(fabricate.case(f"{s.value}/f"), s) for s in (Status.KNOWN, Status.XPASS)]
-    known, gone = ET.fromstring(export.to_junit(records, run=RUN)).iter("testcase")
+    known, gone = ET.fromstring(junit_of(records)).iter("testcase")
     skipped = known.find("skipped")
     assert skipped is not None
     assert skipped.get("message") == "known issue made-up-issue (fail_accuracy): accepted: see the link"
@@ -226,7 +240,7 @@ def test_junit_skips_a_known_issue_with_its_id_and_tells_of_one_that_is_gone():
 
 def test_markdown_shows_groups_first_and_unfolds_to_every_case():
     cases = [fabricate.case(f"add/float32/forward/sample-{i}") for i in range(50)]
-    text = export.to_markdown([fabricate.record(case, Status.CRASH) for case in cases], run=RUN)
+    text = markdown_of([fabricate.record(case, Status.CRASH) for case in cases])
     head, _, folded = text.partition("<details>")
     assert "### new findings: 1 in 50 cases" in head
     assert sum(case.case_id in head for case in cases) == 1
@@ -237,7 +251,7 @@ def test_markdown_shows_groups_first_and_unfolds_to_every_case():
 
 def test_junit_groups_by_suite_and_subject():
     records = [fabricate.record(fabricate.case(suite=s, subject=j)) for s in ("a", "b") for j in ("x", "y")]
-    names = [suite.get("name") for suite in ET.fromstring(export.to_junit(records, run=RUN))]
+    names = [suite.get("name") for suite in ET.fromstring(junit_of(records))]
     assert names == ["a@x", "a@y", "b@x", "b@y"]
 
 
@@ -245,8 +259,8 @@ def test_junit_is_well_formed_whatever_text_a_subject_produced():
     nasty = "".join(map(chr, range(0x100))) + "\ud800 \udfff \ufffe \uffff ]]> <a & \"b\" 'c' ∞ 😀"
     record = fabricate.record(fabricate.case("a/" + nasty), Status.FAIL_TO_RUN, symptom=nasty)
     record = replace(record, traceback=nasty, repro=nasty)
-    run = replace(RUN, environment={nasty: nasty})
-    root = ET.fromstring(export.to_junit([record], run=run).encode("utf-8"))
+    text = "".join(junit_of_records([record], run_id="run-1", environment={nasty: nasty}))
+    root = ET.fromstring(text.encode("utf-8"))
     failure = root.find("testsuite/testcase/failure")
     assert failure is not None
     message = failure.get("message") or ""
@@ -271,16 +285,16 @@ def test_junit_is_well_formed_whatever_text_a_subject_produced():
     ],
 )
 def test_the_format_is_the_one_given_or_the_suffix_s(name: str, given: str | None, expected: str):
-    assert export.format_of(Path(name), given) == expected
+    assert format_of(Path(name), given) == expected
 
 
 @pytest.mark.parametrize(("name", "given"), [("a.txt", None), ("a", None), ("a.csv", "xlsx")])
 def test_an_unknown_format_is_refused_with_the_known_ones(name: str, given: str | None):
     with pytest.raises(UsageError, match="parquet"):
-        export.format_of(Path(name), given)
+        format_of(Path(name), given)
 
 
-@pytest.mark.parametrize("format", export.FORMATS)
+@pytest.mark.parametrize("format", FORMATS)
 def test_every_format_replaces_an_existing_file_and_leaves_nothing_else(tmp_path: Path, format: str):
     path = tmp_path / "out"
     path.write_text("old")

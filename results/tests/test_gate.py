@@ -13,7 +13,7 @@ from oracle.errors import UsageError
 from oracle.records import Record
 from oracle.verdict import Status
 from results.baseline import AcceptedFailure, read_baseline, updated_baseline, write_baseline
-from results.gate import GateReport, ProblemKind, failing, gate, tables_of
+from results.gate import Cases, GateReport, ProblemKind, failing, gate, tables_of
 from results.render import plain
 from results.store import RunInfo
 from results.tests import fabricate
@@ -49,7 +49,7 @@ def accepted(status: Status = Status.FAIL_ACCURACY, **changes) -> AcceptedFailur
 
 def gated(records: list[Record], *entries: AcceptedFailure, state: str = "complete") -> GateReport:
     baseline = {entry.case_id: entry for entry in entries}
-    return gate(records, baseline, run=run_info(records, state), today=TODAY)
+    return gate(Cases.of(records), baseline, run=run_info(records, state), today=TODAY)
 
 
 def kinds(report: GateReport) -> list[ProblemKind]:
@@ -228,12 +228,14 @@ def test_update_keeps_what_holds_and_adds_the_rest_as_unreviewed(tmp_path: Path)
         cases[name].case_id: accepted(case_id=cases[name].case_id, expires=None)
         for name in ("holds", "changed", "fixed")
     }
-    updated = {entry.case_id: entry for entry in updated_baseline(old, failing(records), expires=date(2026, 7, 15))}
+    updated = {
+        entry.case_id: entry for entry in updated_baseline(old, failing(Cases.of(records)), expires=date(2026, 7, 15))
+    }
     assert list(updated) == [cases[name].case_id for name in ("holds", "changed", "new")]
     assert updated[cases["holds"].case_id] == old[cases["holds"].case_id]
     changed, new = updated[cases["changed"].case_id], updated[cases["new"].case_id]
     assert (changed.status, changed.reason, changed.link) == (Status.CRASH, "unreviewed", "https://example.org/1")
     assert (new.status, new.reason, new.expires) == (Status.FAIL_ALIAS, "unreviewed", date(2026, 7, 15))
-    report = gate(records, updated, run=run_info(records), today=TODAY)
+    report = gate(Cases.of(records), updated, run=run_info(records), today=TODAY)
     assert report.is_open
     assert (report.accepted, report.unreviewed) == (3, 2)

@@ -7,6 +7,8 @@ import random
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,13 @@ import sqlalchemy as sa
 
 from oracle.records import Record
 from oracle.verdict import BiasSum, Status
-from results import compare, queries, report
+from results import compare, export, gate, queries, report
+from results.baseline import AcceptedFailure
+from results.pairs import compared_rows, pairs_of, read_pairs
 from results.render import plain
 from results.store import Store
 from results.tests import fabricate
+from results.transfer import copy_runs
 
 # What programs and users may write into a field.
 HOSTILE = (
@@ -78,7 +83,7 @@ def shown(selected: report.Selected, limit: int | None) -> str:
 @pytest.mark.parametrize("glob", GLOBS)
 def test_a_summary_by_queries_is_that_of_the_records(store: Store, run_id: str, glob: str):
     run = store.run(run_id)
-    records = [r for r in store.records(run_id, with_missing=True) if report.is_match(r.case_id, glob)]
+    records = [r for r in store.records(run_id, with_missing=True) if r.case_id == glob or fnmatchcase(r.case_id, glob)]
     for limit in (None, 20):
         assert shown(report.queried(store, run, glob, limit=limit), limit) == shown(report.selected(records), limit)
     found = [record.case_id for record in store.records(run_id, with_missing=True, where=queries.case_filter(glob))]
@@ -91,6 +96,55 @@ def test_a_comparison_by_queries_is_that_of_the_records(store: Store):
         records = [list(store.records(run.run_id, with_missing=True)) for run in (base, head)]
         expected = compare.compare(*records, base_run=base, head_run=head)
         assert compare.compare_runs(store, store, base_run=base, head_run=head).to_json() == expected.to_json()
+
+
+@pytest.mark.parametrize("name", ["same.db", "other #1?.db"])
+def test_runs_of_two_databases_compare_as_those_of_one(store: Store, tmp_path: Path, name: str):
+    """The second file is attached to the first, whatever its name."""
+    copy_runs(str(store.location), str(tmp_path / name))
+    base, head = store.run("run-1"), store.run("run-2")
+    with Store.open(tmp_path / name, create=False, read_only=True) as other:
+        for old, new in ((store, other), (other, store)):
+            found = compare.compare_runs(old, new, base_run=base, head_run=head)
+            assert found.to_json() == compare.compare_runs(store, store, base_run=base, head_run=head).to_json()
+    rows = [compared_rows(store, run) for run in (base, head)]
+    pairs, apart = read_pairs(store, base, store, head), pairs_of(*rows)
+    assert (sorted(map(repr, pairs.differing)), pairs.alike) == (sorted(map(repr, apart.differing)), apart.alike)
+
+
+def test_the_gate_by_queries_is_that_of_the_records(store: Store):
+    for run_id in ("run-1", "run-2"):
+        run = store.run(run_id)
+        records = list(store.records(run_id, with_missing=True))
+        accepted = {
+            record.case_id: AcceptedFailure(
+                case_id=record.case_id,
+                status=Status.FAIL_ACCURACY,
+                expires=date(2026, 12, 31),
+                reason="",
+                link="",
+                line=i,
+            )
+            for i, record in enumerate(records[::3])
+        }
+        reports = [
+            gate.gate(cases, accepted, run=run, today=date(2026, 6, 15)).to_json()
+            for cases in (gate.Cases.of(records), gate.Cases.read(store, run, accepted))
+        ]
+        for one in reports:
+            one["problems"] = sorted(map(str, one["problems"]))
+        assert reports[0] == reports[1]
+        assert gate.failing(gate.Cases.of(records)) == gate.failing(gate.Cases.read(store, run, {}))
+
+
+@pytest.mark.parametrize("format", ["markdown", "junit", "jsonl", "csv"])
+def test_an_export_by_queries_is_that_of_the_records(store: Store, tmp_path: Path, format: str):
+    run = store.run("run-2")
+    for glob in ("*", "*@inductor"):
+        records = [r for r in store.records("run-2", with_missing=True) if fnmatchcase(r.case_id, glob)]
+        export.export(records, run=run, path=tmp_path / "records", format=format)
+        export.export_run(store, run, glob, path=tmp_path / "run", format=format)
+        assert (tmp_path / "run").read_text(encoding="utf-8") == (tmp_path / "records").read_text(encoding="utf-8")
 
 
 def test_the_queries_of_the_documentation_run(store: Store):

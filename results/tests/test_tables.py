@@ -9,6 +9,7 @@ import pytest
 
 from oracle.verdict import Status
 from results import tables
+from results.ladder import ladder_of, rung_of
 from results.schema import FLAT_NAMES
 from results.store import Store
 from results.tests import fabricate
@@ -108,8 +109,8 @@ def test_a_rung_that_is_known_to_differ_does_not_agree():
 
 
 def test_a_subject_with_options_stands_on_its_rung_and_others_beside_the_ladder():
-    assert tables.rung_of("inductor[mode=max-autotune]") == tables.rung_of("inductor") == 4
-    assert tables.rung_of("refimpl.make_fx") is None
+    assert rung_of("inductor[mode=max-autotune]") == rung_of("inductor") == 4
+    assert rung_of("refimpl.make_fx") is None
     records = [
         fabricate.record(fabricate.case("add/f", subject="refimpl.make_fx"), Status.FAIL_ACCURACY),
         fabricate.record(fabricate.case("add/f", subject="inductor"), Status.PASS),
@@ -119,9 +120,9 @@ def test_a_subject_with_options_stands_on_its_rung_and_others_beside_the_ladder(
 
 def test_an_exported_program_stands_on_a_ladder_of_its_own_below_what_it_was_put_through():
     decomposed, saved = "refimpl.export[decomposed=all]", "refimpl.export[decomposed=all,through=saved]"
-    assert [tables.rung_of(name) for name in ("refimpl.export[strict=false]", decomposed, saved)] == [1, 2, 3]
-    assert tables.ladder_of("export[through=saved,strict=false]") == "export[strict=false]"
-    assert tables.ladder_of("inductor[dynamic=true]") == ""
+    assert [rung_of(name) for name in ("refimpl.export[strict=false]", decomposed, saved)] == [1, 2, 3]
+    assert ladder_of("export[through=saved,strict=false]") == "export[strict=false]"
+    assert ladder_of("inductor[dynamic=true]") == ""
     statuses = {
         "refimpl.export": Status.PASS, decomposed: Status.FAIL_ACCURACY, saved: Status.FAIL_ACCURACY, "dynamo": Status.FAIL_GRAD,
         "export[strict=false,through=saved]": Status.CRASH,
