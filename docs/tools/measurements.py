@@ -69,6 +69,10 @@ def figures() -> dict[str, Callable[[], str]]:
         "compile.cpp.source": lambda: f"{statistics.geometric_mean(_ratios('source_ratio')):.3f}",
         **_ratio_figures("compile.cpp", "total_ratio"),
         **_ratio_figures("compile.triton", "triton_ratio"),
+        "documentation.examples": lambda: _of_documentation("examples"),
+        "documentation.pages": lambda: _of_documentation("pages"),
+        "documentation.right": lambda: _of_documentation("right"),
+        "documentation.percent": lambda: _of_documentation("right_percent"),
         "transformers.listed": lambda: str(len(_transformers_in_eval())),
         "transformers.eager": lambda: str(_done_with("eager")),
         "transformers.compared": lambda: str(_done_with("compare")),
@@ -79,6 +83,10 @@ def figures() -> dict[str, Callable[[], str]]:
         "decompositions.reasons": lambda: _of_decompositions("calls that differ for a reason given below"),
         "decompositions.differ": lambda: _of_decompositions("calls that differ from eager"),
     }
+
+
+def _of_documentation(column: str) -> str:
+    return next(row[column] for row in rows_of("documentation.csv") if row["area"] == "all")
 
 
 def _transformers_in_eval() -> list[dict[str, str]]:

@@ -1,0 +1,1 @@
+"""Programs that follow the code examples of PyTorch's public documentation, run with refimpl's entry points."""
