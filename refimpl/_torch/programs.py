@@ -58,6 +58,11 @@ def exporting_flags() -> Iterator[None]:
             setattr(flags, name, value)
 
 
+def is_exporting() -> bool:
+    """Whether a program is being exported: torch's flag, which `exporting_flags` sets."""
+    return bool(getattr(getattr(torch, "compiler"), "_is_exporting_flag", False))
+
+
 _NOT_THERE = object()
 
 
@@ -107,6 +112,7 @@ __all__ = [
     "call_slot",
     "children_replaced",
     "exporting_flags",
+    "is_exporting",
     "is_jit_tracing",
     "is_native_operator",
     "jit_get_trace_graph",

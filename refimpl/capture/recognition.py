@@ -122,6 +122,9 @@ _ON_SYMBOLS = _by_id({*SYMBOLIC_FUNCTIONS} - {torch.sym_ite, torch.sym_fresh_siz
 ROUNDING = _by_id({math.floor, math.ceil})
 
 
+_COMPILING = ("is_compiling", "is_dynamo_compiling")
+
+
 def treatment(function: Any) -> Treatment:
     """What a call of this function becomes. Classes and instances are decided elsewhere."""
     kind = type(function)  # the type is inspected and not `__class__`, which may be code of the user's
@@ -131,6 +134,8 @@ def treatment(function: Any) -> Treatment:
         return Treatment.NODE
     if function is running.is_compiling:
         return Treatment.COMPILING
+    if function is running.is_exporting:
+        return Treatment.STATE
     if id(function) in _ON_SYMBOLS:
         return Treatment.NODE
     if id(function) in STATE_READERS:
@@ -165,7 +170,7 @@ def _of_python(function: FunctionType) -> Treatment:
         ("._dynamo.decorators", ".public.decorators")
     ):
         return Treatment.ASKED
-    if function.__name__ in ("is_compiling", "is_dynamo_compiling") and defined_in(function).startswith("torch."):
+    if function.__name__ in _COMPILING and defined_in(function).startswith("torch."):
         return Treatment.COMPILING  # defined in a module of torch that may not be loaded
     if getattr(function, "_torchdynamo_disable", False):
         return Treatment.SKIP

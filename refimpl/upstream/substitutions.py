@@ -96,11 +96,25 @@ _CAPTURE_COMPANIONS = {
         f"{_DYNAMO}.utils.{name}": f"{_PUBLIC}.cloning.{name}"
         for name in ("checkpoint_params", "clone_input", "clone_inputs", "clone_tensor", "defake", "preserve_rng_state")
     },
+    f"{_DYNAMO}.list_backends": "refimpl.list_backends",
+    **{
+        f"{where}.{name}": f"{_UPSTREAM}.backends.{name}"
+        for where in (_DYNAMO, f"{_DYNAMO}.backends.registry")
+        for name in ("lookup_backend", "register_backend")
+    },
+    f"{_DYNAMO}.backends.common.aot_autograd": f"{_UPSTREAM}.backends.aot_autograd",
     **{f"{_DYNAMO}.utils.{name}": f"{_UPSTREAM}.measuring.{name}" for name in ("timed", "torchscript")},
     f"{_DYNAMO}.OptimizedModule": f"{_ENTRY_POINTS}.optimized_module.OptimizedModule",
     f"{_DYNAMO}.is_compiling": f"{_PUBLIC}.running.is_compiling",
     f"{_COMPILER}.is_compiling": f"{_PUBLIC}.running.is_compiling",
     f"{_COMPILER}.is_dynamo_compiling": f"{_PUBLIC}.running.is_compiling",
+    f"{_COMPILER}.is_exporting": f"{_PUBLIC}.running.is_exporting",
+    f"{_COMPILER}.wrap_numpy": "refimpl.capture.higher_order.nonstrict.wrap_numpy",
+    **{f"{where}.nonstrict_trace": "refimpl.capture.higher_order.nonstrict.nonstrict_trace" for where in (_DYNAMO, _COMPILER)},
+    **{
+        f"{where}.substitute_in_graph": f"{_ENTRY_POINTS}.decorators.substitute_in_graph"
+        for where in (_DYNAMO, f"{_DYNAMO}.decorators", _COMPILER)
+    },
     f"{_COMPILER}.reset": f"{_ENTRY_POINTS}.reset.reset",
     f"{_DYNAMO}.reset": f"{_ENTRY_POINTS}.reset.reset",
     f"{_DYNAMO}.reset_code_caches": f"{_ENTRY_POINTS}.reset.reset",

@@ -6,7 +6,9 @@ Differs: marks are attributes of the objects, under upstream's names where it ha
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
+from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -21,12 +23,14 @@ from refimpl.capture.public.marks import (
     LEFT_OUT_ALONE,
     RANGES,
     STATIC,
+    SUBSTITUTED,
     UNBACKED,
     WEAKLY_DYNAMIC,
 )
 from refimpl.errors import BadParameter
 
 Indices = int | Iterable[int]
+_FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, MethodDescriptorType, WrapperDescriptorType)
 
 
 def disable(fn: Any = None, recursive: bool = True, *, reason: str | None = None, wrapping: bool = True) -> Any:
@@ -86,6 +90,58 @@ def disallow_in_graph(fn: Any) -> Any:
 def forbid_in_graph(fn: Any) -> Any:
     """Makes capturing a call of `fn` an error."""
     return _marked(fn, FORBIDDEN, "a function")
+
+
+def substitute_in_graph(
+    original_fn: Callable[..., Any], *, can_constant_fold_through: bool = False, skip_signature_check: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A decorator: where `original_fn` is called, capture interprets the decorated function. Both are called as they are.
+
+    skip_signature_check: the parameters may have other names and defaults. can_constant_fold_through has no effect: a function of
+    constants has a constant result.
+    Raises TypeError for what is no function and for other parameters, ValueError if the function has been substituted before.
+    """
+    _check_is_function("substitute_in_graph", original_fn)
+
+    def note(traceable_fn: Callable[..., Any]) -> Callable[..., Any]:
+        _check_is_function("@substitute_in_graph(...)", traceable_fn)
+        if not skip_signature_check:
+            _check_signatures(original_fn, traceable_fn)
+        if id(original_fn) in SUBSTITUTED:
+            raise ValueError(f"{original_fn!r} is substituted already by {SUBSTITUTED[id(original_fn)][1]!r}")
+        SUBSTITUTED[id(original_fn)] = (original_fn, traceable_fn)
+        return traceable_fn
+
+    return note
+
+
+def _check_is_function(what: str, function: Any) -> None:
+    if not isinstance(function, _FUNCTIONS):
+        raise TypeError(f"{what} expects a function but got {type(function)!r}")
+
+
+def _check_signatures(original: Callable[..., Any], substitute: Callable[..., Any]) -> None:
+    """Raises TypeError if the two have other parameters. A function that takes anything fits any other."""
+    try:
+        expected = _parameters(inspect.signature(original))
+    except ValueError:  # a C function without a text signature
+        return
+    found, anything = _parameters(inspect.signature(substitute)), ([], set(), {})
+    if found != expected and anything not in (found, expected):
+        raise TypeError(
+            f"{substitute!r} has the parameters {inspect.signature(substitute)}, but should have those of {original!r}: "
+            f"{inspect.signature(original)}"
+        )
+
+
+def _parameters(signature: inspect.Signature) -> tuple[list[str], set[str], dict[str, Any]]:
+    """Names by position, names by keyword only, and defaults; without `*args` and `**kwargs`."""
+    named = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return (
+        [p.name for p in named if p.kind is not p.KEYWORD_ONLY],
+        {p.name for p in named if p.kind is p.KEYWORD_ONLY},
+        {p.name: p.default for p in named},
+    )
 
 
 def assume_constant_result(fn: Any) -> Any:

@@ -12,6 +12,7 @@ from typing import Any
 ALLOWED: dict[int, Any] = {}  # a call is one node
 BREAKING: dict[int, Any] = {}  # the graph breaks before a call
 FORBIDDEN: dict[int, Any] = {}  # capturing a call is an error
+SUBSTITUTED: dict[int, Any] = {}  # (the function, what is captured in its place)
 
 _FORBIDDEN_BY_TORCH = "_dynamo_forbidden"  # attribute of a function that torch's own decorator marked
 

@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
+from refimpl._torch import is_exporting as is_exporting
 from refimpl._torch import saved_tensors_hooks_off
 
 CAPTURE, RUN_ONLY, DISABLED = 0, 1, 2

@@ -21,6 +21,7 @@ from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSour
 from refimpl.capture.higher_order.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.higher_order.checkpoints import CHECKPOINT_RULES
 from refimpl.capture.higher_order.control_flow import CONTROL_FLOW_RULES
+from refimpl.capture.higher_order.nonstrict import NONSTRICT_RULES, call_as_it_is, is_run_as_it_is
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import marks
 from refimpl.capture.public.fake_values import get_real_value
@@ -30,6 +31,7 @@ from refimpl.capture.rules.class_calls import CLASS_RULES, begin_module, instant
 from refimpl.capture.rules.constant_calls import CACHED, CONSTANT_RULES, call_cached, member_of
 from refimpl.capture.rules.iterable_calls import ITERABLE_RULES, eaten
 from refimpl.capture.rules.lazy_iterators import ITERATOR_RULES
+from refimpl.capture.rules.symbol_questions import symbol_rule
 from refimpl.capture.rules.torch_calls import TORCH_RULES, call_numpy, is_array_call
 from refimpl.capture.values import (
     ConstantValue,
@@ -59,6 +61,7 @@ _RULES = {
     **CHECKPOINT_RULES,
     **CLASS_RULES,
     **CONTROL_FLOW_RULES,
+    **NONSTRICT_RULES,
 }
 _ANSWERED = (Treatment.NODE, Treatment.STATE, Treatment.FOLD, Treatment.COMPILING)
 _MODULE_CALL = torch.nn.Module.__call__
@@ -93,6 +96,9 @@ def _by_rule(
     rule = _RULES.get(id(target))
     if rule is not None:
         return rule(domain, frame, args, kwargs)
+    asked = symbol_rule(target)
+    if asked is not None:
+        return asked(domain, args, kwargs)
     if is_module_init(target):
         return begin_module(domain, frame, args, kwargs)
     if marks.is_forbidden(target):
@@ -100,6 +106,8 @@ def _by_rule(
             f"Attempt to trace forbidden callable {target}\n  expected: a function that may be called while it is captured\n"
             "  what to do: call it outside of what is captured"
         )
+    if id(target) in marks.SUBSTITUTED:
+        return domain.call(frame, ObjectValue(marks.SUBSTITUTED[id(target)][1]), args, kwargs)
     return domain.state.operator(target, args, kwargs) if id(target) in marks.ALLOWED else _UNKNOWN
 
 
@@ -119,6 +127,8 @@ def _by_kind(
         return instantiate(domain, target, args, kwargs)
     if is_a(target, FunctionType) and CAPTURES in target.__dict__:
         return _call_captured(domain, frame, function, args, kwargs)
+    if is_run_as_it_is(target):
+        return call_as_it_is(domain, function, args, kwargs)
     if is_a(target, FunctionType) and target.__dict__.get(marks.CONSTANT_RESULT):
         return _assumed_result(domain, target, args, kwargs)
     return call_numpy(domain, target, args, kwargs) if is_array_call(target) else _UNKNOWN
@@ -173,7 +183,9 @@ def _call_native(
 
 def _is_answered(target: Any) -> bool:
     """Whether the object alone determines what a call becomes, so that no interpreted code guards it."""
-    return id(target) in _RULES or is_array_call(target) or treatment(target) in _ANSWERED
+    if id(target) in _RULES or is_array_call(target) or symbol_rule(target) is not None:
+        return True
+    return treatment(target) in _ANSWERED
 
 
 def _has_rules(domain: SymbolicDomain, method: Any, receiver: Any) -> bool:

@@ -152,9 +152,11 @@ def array_operator(domain: SymbolicDomain, function: Callable[..., Any], operand
     return numpy_node(domain, interop.numpy_operator_wrapper(function), function, operands, {})
 
 
-def array_of_tensor(tensor: TensorValue) -> ArrayValue:
-    """`tensor.numpy()`, which shares memory."""
+def array_of_tensor(tensor: TensorValue, *, is_wrapped: bool = False) -> ArrayValue:
+    """`tensor.numpy()`, which shares memory. is_wrapped: the array becomes a tensor again, so that it may have a gradient."""
     fake = tensor.fake
+    if is_wrapped and fake.layout is torch.strided:
+        return ArrayValue(tensor.node, fake)
     if (
         fake.requires_grad
         or fake.is_conj()

@@ -31,27 +31,17 @@ _REASONS: dict[str, tuple[str, ...]] = {
         "recompilation and dynamic sizes/eager_first",
     ),
     "calls of reorderable_logging_functions end a graph": ("graph breaks/printing_is_moved_to_the_end",),
-    "refimpl has no nonstrict_trace": (
-        "graph breaks/nonstrict_trace_is_a_way_out",
-        "graph breaks/a_decorated_function_without_arguments",
-        "graph breaks/a_function_marked_inside",
-    ),
     "refimpl has no regions in which a break is an error": (
         "graph breaks/a_break_is_allowed_in_one_function",
         "graph breaks/a_break_is_allowed_in_a_block",
         "graph breaks/a_method_of_a_library_is_wrapped",
         "graph breaks/a_break_is_forbidden_in_one_function",
+        "graph breaks/a_setting_holds_for_nested_calls",
         "graph breaks/fullgraph_is_stronger",
     ),
     "a break ends the graph before the outermost call that it is in": (
-        "graph breaks/a_setting_holds_for_nested_calls",
         "graph breaks/nested_breaks_make_two_graphs",
         "graph breaks/nested_breaks_are_turned_off",
-    ),
-    "refimpl's backends are registered and made in a way of their own": (
-        "torch.compile/a_registered_backend",
-        "torch.compile/backends_in_a_row",
-        "torch.compile/a_backend_after_aot_autograd",
     ),
     "capture has no transforms of torch.func": (
         "torch.compile/a_gradient_inside",
@@ -92,11 +82,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "guards cannot be left out by a filter": ("recompilation and dynamic sizes/guards_on_modules_are_left_out",),
     "install_free_tensors has no effect": ("recompilation and dynamic sizes/free_tensors_are_attributes",),
     "sources cannot be named dynamic": ("recompilation and dynamic sizes/sources_named_dynamic",),
-    "capture has no questions about symbols that may stay open": (
-        "recompilation and dynamic sizes/a_size_known_statically",
-        "recompilation and dynamic sizes/a_guard_or_false",
-        "recompilation and dynamic sizes/conditions_are_joined",
-    ),
     "refimpl has no minifier": ("make_fx and AOT autograd/a_graph_is_made_small",),
 }
 FAILING = MappingProxyType({name: reason for reason, names in _REASONS.items() for name in names})
