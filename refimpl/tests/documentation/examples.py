@@ -82,6 +82,5 @@ _REASONS: dict[str, tuple[str, ...]] = {
     "guards cannot be left out by a filter": ("recompilation and dynamic sizes/guards_on_modules_are_left_out",),
     "install_free_tensors has no effect": ("recompilation and dynamic sizes/free_tensors_are_attributes",),
     "sources cannot be named dynamic": ("recompilation and dynamic sizes/sources_named_dynamic",),
-    "refimpl has no minifier": ("make_fx and AOT autograd/a_graph_is_made_small",),
 }
 FAILING = MappingProxyType({name: reason for reason, names in _REASONS.items() for name in names})
