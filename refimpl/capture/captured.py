@@ -23,7 +23,9 @@ from refimpl._torch import (
     is_fx_tracing,
     is_inside_function_transform,
     is_jit_tracing,
+    restore_transforms,
     set_grad_enabled,
+    transform_state,
 )
 from refimpl.aot.runtime.autograd_function import is_of_graph
 from refimpl.capture.breaks import GraphBreak
@@ -486,11 +488,13 @@ def _handles(segment: Segment) -> bool:
 
 
 def _computed(segment: Segment, kept: tuple[Any, ...]) -> Any:
-    """Runs the graph. If it raises after it changed grad mode, autocast or inference mode, these are restored, as `with` does."""
+    """Runs the graph. If it raises after it changed grad mode, autocast or inference mode, or within a transform of torch.func,
+    these are restored, as `with` does.
+    """
     assert segment.call is not None
     if not segment.sets_state:
         return segment.call(*kept[: segment.inputs])
-    mode, autocast = torch.is_grad_enabled(), autocast_state()
+    mode, autocast, transforms = torch.is_grad_enabled(), autocast_state(), transform_state()
     try:
         return segment.call(*kept[: segment.inputs])
     except BaseException as error:
@@ -499,6 +503,7 @@ def _computed(segment: Segment, kept: tuple[Any, ...]) -> Any:
         )  # inference mode ends when the guard object that a frame holds is freed
         set_grad_enabled(mode)
         restore_autocast(autocast)
+        restore_transforms(transforms)
         raise
 
 

@@ -45,7 +45,6 @@ class Treatment(Enum):
     BREAK = "a graph break: nothing is known of it"
     ASKED = "a graph break: that is all that it is for"
     SKIP = "a graph break: it is marked to be left out"
-    TRANSFORM = "a graph break: it transforms a function"
 
 
 # A Python function of these modules is one node: its rule works on tensors only, and it has no state.
@@ -182,18 +181,10 @@ def _of_python(function: FunctionType) -> Treatment:
         id(function.__dict__.get("__wrapped__")) in _BREAKING
     ):  # torch.manual_seed, which torch's own capture wraps when it is loaded
         return Treatment.BREAK
-    if _is_transform(function):
-        return Treatment.TRANSFORM
     module = function.__module__ or ""
     if module in _OPERATOR_MODULES and f"{module}.{function.__qualname__}" not in _INTERPRETED:
         return Treatment.NODE
     return Treatment.ENTER
-
-
-def _is_transform(function: FunctionType) -> bool:
-    """Whether the function is one of torch.func that enters a level of functorch. Its module has the functions for that."""
-    is_inside = defined_in(function).startswith("torch.") and not function.__name__.startswith("_")
-    return is_inside and any(name.endswith("_increment_nesting") for name in function.__globals__)
 
 
 def _is_torch_native(function: Any) -> bool:

@@ -198,6 +198,7 @@ def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: b
             raise
         reason.__traceback__ = None  # its frames keep the program's objects alive
         at = reason.restart_at if reason.restart_at is not None else attempt.machine.restart_at
+        at = attempt.before_transforms(at)
         if at is None and len(attempt.machine.frames) > 1:
             at = attempt.machine.at
         if at is not None:
@@ -250,6 +251,11 @@ class _Attempt:
         self.state.release()
         self.base.slots.clear()
         self.base.stack.clear()
+
+    def before_transforms(self, at: int | None) -> int | None:
+        """The offset where a segment that should end at `at` has to end, so that it ends outside of a transform of torch.func."""
+        entered = self.state.transforms_at
+        return at if entered is None or (at is not None and at < entered) else entered
 
     def returned(self, value: Any) -> _Ended:
         """The function has returned."""

@@ -131,3 +131,30 @@ def activation_checkpoint(
         body, *operands, use_reentrant=False, preserve_rng_state=preserve_rng_state, determinism_check=determinism_check,
         early_stop=early_stop,
     )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------------ torch.func
+
+
+def with_gradient(wrapper: torch.Tensor) -> torch.Tensor:
+    """The wrapper that a level of torch.func.grad differentiates with respect to; it requires grad from now on."""
+    return wrapper.requires_grad_()
+
+
+def gradients_within(
+    outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], grad_outputs: Sequence[torch.Tensor] | None = None,
+    retain_graph: bool = False, create_graph: bool = True,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """Gradients at a level of torch.func.grad. A gradient is zero for an input that no output depends on."""
+    tangents = [None] * len(outputs) if grad_outputs is None else grad_outputs
+    used = [(output, tangent) for output, tangent in zip(outputs, tangents, strict=True) if output.requires_grad]
+    if not used:
+        return tuple(torch.zeros_like(each) for each in inputs)
+    differentiated, given = zip(*used, strict=True)
+    found = torch.autograd.grad(
+        differentiated, inputs, None if grad_outputs is None else given, retain_graph=retain_graph,
+        create_graph=create_graph, allow_unused=True,
+    )  # fmt: skip
+    return tuple(
+        torch.zeros_like(each) if gradient is None else gradient for gradient, each in zip(found, inputs, strict=True)
+    )

@@ -11,13 +11,12 @@ import functools
 import operator
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
-from types import FunctionType
+from types import BuiltinFunctionType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.interpreter.signals import Enter
@@ -311,14 +310,26 @@ def _update_wrapper(domain: SymbolicDomain, frame: FrameState, args: list[Any], 
 
 
 def _wrapped_attributes(domain: SymbolicDomain, wrapped: Value) -> dict[str, Value]:
-    """The attributes that a wrapper copies from a function without attributes of its own."""
+    """The attributes that a wrapper copies from what it wraps; for a module only its documentation."""
     if isinstance(wrapped, FunctionValue):
         return {name: domain.load_attr(wrapped, name) for name in _TAKEN} | wrapped.attributes
-    if not isinstance(wrapped, ObjectValue) or not is_a(wrapped.object, FunctionType) or wrapped.object.__dict__:
-        raise GraphBreak("call_of_native_code", what="update_wrapper")
+    if not isinstance(wrapped, ObjectValue):
+        found = {name: domain.has_attribute(wrapped, name) for name in _TAKEN}
+        return {name: domain.load_attr(wrapped, name) for name, is_there in found.items() if is_there}
     source = KeptSource(wrapped.object, "wrapped") if wrapped.source is None else wrapped.source
-    domain.state.guard(GuardKind.EMPTY, AttributeSource(source, "__dict__"))
-    return {name: domain.load_attr(wrapped, name) for name in _TAKEN}
+    if is_a(wrapped.object, torch.nn.Module):
+        kind = type(wrapped.object)
+        return {"__module__": ConstantValue(kind.__module__), "__doc__": ConstantValue(kind.__doc__)}
+    if not is_a(wrapped.object, FunctionType):
+        if not is_a(wrapped.object, BuiltinFunctionType):
+            raise GraphBreak("call_of_native_code", what="update_wrapper")
+        found = {name: getattr(wrapped.object, name, None) for name in _TAKEN}
+        return {name: ConstantValue(text) for name, text in found.items() if text is not None}
+    own = domain.state.wrap(wrapped.object.__dict__, AttributeSource(source, "__dict__"))
+    if not isinstance(own, DictValue):
+        raise GraphBreak("call_of_native_code", what="update_wrapper")
+    copied = {domain.constant_of(key, "a name"): item for key, item in own.items.values()}
+    return {name: domain.load_attr(wrapped, name) for name in _TAKEN} | copied
 
 
 _TAKEN = ("__module__", "__name__", "__qualname__", "__doc__")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import (
     BuiltinFunctionType,
@@ -30,10 +30,13 @@ from refimpl._torch import (
     FakeTensor,
     FakeTensorMode,
     is_any_autocast_enabled,
+    outside_of_transforms,
+    restore_transforms,
     set_grad_enabled,
+    transform_state,
 )
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
-from refimpl.capture.breaks import UserLine
+from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.config import config
 from refimpl.capture.guards.guard_list import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts
 from refimpl.capture.guards.size_history import SizeHistory
@@ -137,6 +140,8 @@ class CaptureState(OperatorState):
         self.backward_of: tuple[type, ...] = ()  # classes of the autograd Functions whose backward is interpreted now
         self.passes_breaks = False  # whether `torch._dynamo.graph_break` is ignored
         self.open_regions: list[tuple[RegionValue, int]] = []  # with the offset where each was entered
+        self.transforms = transform_state()  # at the entry; none of torch.func is active
+        self.transforms_at: int | None = None  # the offset where the outermost active transform was entered
         self.offset = lambda: 0
         self.written_at = 0
         self.writes = {}
@@ -152,6 +157,8 @@ class CaptureState(OperatorState):
         for region, _ in reversed(self.open_regions):
             region.exit(region.context)
         self.open_regions.clear()
+        if self.transforms_at is not None:
+            restore_transforms(self.transforms)
         self.graph.fake_inputs = lambda sources, examples: None
         self.graph.examples.clear()
         self._known.clear()
@@ -307,6 +314,8 @@ class CaptureState(OperatorState):
             if torch.is_inference_mode_enabled() is not self.inference_mode:
                 stack.enter_context(torch.inference_mode(self.inference_mode))
             stack.enter_context(torch.set_grad_enabled(self.grad_mode))
+            if self.transforms_at is not None:
+                stack.enter_context(outside_of_transforms())
             yield
 
     def note_key(self, value: ObjectValue) -> None:
@@ -479,6 +488,24 @@ class CaptureState(OperatorState):
         context, region.context = region.context, None
         region.exit(context)
         self.graph.set_state(region.exit, region.node)
+
+    def change_transforms(
+        self, name: str, setter: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> ConstantValue:
+        """Calls a function that enters or leaves a transform of torch.func, and adds a node for the call."""
+        given = [self.fake_of(arg, name) for arg in args]
+        named = {key: self.fake_of(arg, name) for key, arg in kwargs.items()}
+        if self.transforms_at is None:
+            self.transforms_at = self.offset()
+        try:
+            result = setter(*given, **named)
+        except RuntimeError as error:
+            raise GraphBreak("op_raises_on_fake", what=name, error=type(error).__name__) from error
+        nodes = {key: self.argument_of(arg) for key, arg in kwargs.items()}
+        self.graph.set_state(setter, *map(self.argument_of, args), **nodes)
+        if transform_state() == self.transforms:
+            self.transforms_at = None
+        return ConstantValue(result)
 
     def leave_modes(self) -> bool | None:
         """Restores grad mode at the end of the graph. Returns the mode that the segment ends with, if it differs from the

@@ -84,9 +84,9 @@ class SegmentGraph:
         self.notes.note(node)
         return node
 
-    def set_state(self, setter: Any, *state: Any) -> fx.Node:
+    def set_state(self, setter: Any, *state: Any, **named: Any) -> fx.Node:
         """A node that changes a mode of torch. A graph of such nodes alone is not compiled."""
-        node = self.graph.create_node("call_function", setter, state, {})
+        node = self.graph.create_node("call_function", setter, state, named)
         self._setters.append(node)
         self.sets_state = True
         return node

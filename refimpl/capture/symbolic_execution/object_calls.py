@@ -21,6 +21,7 @@ from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSour
 from refimpl.capture.higher_order.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.higher_order.checkpoints import CHECKPOINT_RULES
 from refimpl.capture.higher_order.control_flow import CONTROL_FLOW_RULES
+from refimpl.capture.higher_order.function_transforms import TRANSFORM_RULES
 from refimpl.capture.higher_order.nonstrict import NONSTRICT_RULES, call_as_it_is, is_run_as_it_is
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import marks
@@ -62,6 +63,7 @@ _RULES = {
     **CLASS_RULES,
     **CONTROL_FLOW_RULES,
     **NONSTRICT_RULES,
+    **TRANSFORM_RULES,
 }
 _ANSWERED = (Treatment.NODE, Treatment.STATE, Treatment.FOLD, Treatment.COMPILING)
 _MODULE_CALL = torch.nn.Module.__call__
@@ -162,8 +164,6 @@ def _by_treatment(
             raise asked
         case Treatment.SKIP:
             raise GraphBreak("call_of_skipped_function", what=target.__qualname__)
-        case Treatment.TRANSFORM:
-            raise GraphBreak("function_transform")
         case Treatment.BREAK:
             return _call_native(domain, frame, function, args, kwargs)
 

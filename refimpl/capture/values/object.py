@@ -6,14 +6,17 @@ Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable.v
 from __future__ import annotations
 
 import inspect
+import sys
 from collections import OrderedDict, defaultdict, deque
 from enum import Enum, EnumMeta
 from types import (
     FunctionType,
+    GenericAlias,
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
     ModuleType,
+    UnionType,
     WrapperDescriptorType,
 )
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -126,8 +129,8 @@ class ObjectValue(ProgramObject):
         return True if self.is_class else super().truth(domain)
 
     def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
-        if sign == "|" and not self.is_object and isinstance(left, ObjectValue) and is_plain_class(left.object):
-            if isinstance(right, ObjectValue) and is_plain_class(right.object):
+        if sign == "|" and isinstance(left, ObjectValue) and _is_annotation(left.object):
+            if isinstance(right, ObjectValue) and _is_annotation(right.object):
                 return ObjectValue(left.object | right.object)
             if isinstance(right, (ObjectValue, ConstantValue)):
                 return ObjectValue(left.object | None) if domain.is_none(right) else unsupported("`|`", left)
@@ -430,7 +433,7 @@ class ObjectValue(ProgramObject):
             if member is None:
                 raise UserRaise(KeyError, [key])
             return ObjectValue(member)
-        if any(class_ is known for known in _GENERIC):
+        if any(class_ is known for known in _GENERIC) or defining_package(class_) in sys.stdlib_module_names:
             return ObjectValue(class_[_annotation(domain, key)])
         found = in_mro(class_, "__class_getitem__")
         if not is_a(found, classmethod) and not is_a(found, FunctionType):
@@ -500,6 +503,16 @@ class FunctionObjectValue(Value):
 
     def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         return domain.load_attr(ObjectValue(self.class_), name) if name == "apply" else super().load_attr(domain, name)
+
+
+def defining_package(class_: type) -> str:
+    """The top-level package of the module that defines the class."""
+    return str(class_.__module__).partition(".")[0]
+
+
+def _is_annotation(object_: Any) -> bool:
+    """Whether `|` of this object makes a union type: a class, `list[int]` or a union."""
+    return is_a(object_, (GenericAlias, UnionType)) or is_plain_class(object_)
 
 
 def _annotation(domain: SymbolicDomain, value: Any) -> Any:
