@@ -131,6 +131,7 @@ from refimpl._torch.tensors import (
 )
 from refimpl._torch.transforms import (
     autograd_grad_of_transforms,
+    leaving_transforms,
     load_forward_derivatives,
     outside_of_transforms,
     restore_transforms,
@@ -228,6 +229,7 @@ __all__ = [
     "jit_get_trace_graph",
     "keeps_autograd_graph",
     "keeps_sequence_number_of_meta",
+    "leaving_transforms",
     "load_forward_derivatives",
     "log_torch_api_usage_once",
     "no_python_dispatcher",

@@ -105,6 +105,17 @@ def restore_transforms(state: tuple[Any, ...]) -> None:
 
 
 @contextlib.contextmanager
+def leaving_transforms() -> Iterator[None]:
+    """A block from which an exception leaves the transforms that were entered in it: a graph has no `finally`."""
+    before = transform_state()
+    try:
+        yield
+    except BaseException:
+        restore_transforms(before)
+        raise
+
+
+@contextlib.contextmanager
 def outside_of_transforms() -> Iterator[None]:
     """A block in which no transform is active. They are active again afterwards."""
     inner = []
@@ -128,6 +139,7 @@ def _leave_dual_level() -> None:
 
 __all__ = [
     "autograd_grad_of_transforms",
+    "leaving_transforms",
     "load_forward_derivatives",
     "outside_of_transforms",
     "restore_transforms",

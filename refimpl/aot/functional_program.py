@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode
+from refimpl._torch import FakeTensor, FakeTensorMode, leaving_transforms
 from refimpl.aot.analysis.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.analysis.inputs import InputPlan, alias_groups, base_of, plan_for, storage_groups
 from refimpl.aot.analysis.metadata import NeedsMore, ProgramAnalysis, TraceNeeds
@@ -183,8 +183,8 @@ def _trace_with_plan(request: ProgramRequest, plan: InputPlan, fake_mode: FakeTe
     while True:
         fakes = fake_slots(values, fake_mode, num_static=config.num_params_buffers, dynamic=config.dynamic_shapes)
         inputs = TraceInputs(plan=plan, values=tuple(values), fakes=tuple(fakes), fake_mode=fake_mode)
-        try:  # an interrupted trace may leave other grad modes set
-            with torch.inference_mode(is_inference), torch.set_grad_enabled(has_gradients):
+        try:  # an interrupted trace may leave other grad modes set, and be within a transform of torch.func
+            with torch.inference_mode(is_inference), torch.set_grad_enabled(has_gradients), leaving_transforms():
                 return trace_program(request.function, inputs, options, needs)
         except NeedsMore as more:
             needs = more.needs

@@ -142,12 +142,6 @@ REGISTRY = _kinds(
         "{what} was captured {kind} times for different inputs",
         "Use mark_dynamic, or raise recompile_limit.",
     ),
-    _kind(
-        "RC0033",
-        "function_transform",
-        "a transform of torch.func, such as vmap or grad, runs its function at a level of its own, which no graph contains",
-        "Call it outside of the captured function, or use refimpl.pipeline.compile_aot, which traces through it.",
-    ),
 )
 
 

@@ -32,6 +32,7 @@ from refimpl.capture.public import marks, running
 
 # Attribute of a function that `compile` returned: (original function, receiver). A captured function calls the original.
 CAPTURES = "_refimpl_captures"
+_MAKES_CAPTURED = "refimpl.capture.entry_points.contexts"  # the module of the functions that `compile` returns
 
 
 class Treatment(Enum):
@@ -162,6 +163,13 @@ def names_of(module: ModuleType, name: str) -> dict[str, Any]:
 def defined_in(function: FunctionType) -> str:
     """The module of a function's code. The `__module__` of a wrapper is often that of the function it wraps."""
     return str(function.__globals__.get("__name__", ""))
+
+
+def captured_original(function: FunctionType) -> tuple[FunctionType, Any] | None:
+    """For a function that `compile` returned: the original and its receiver. None for others, also for a wrapper to which
+    `functools.wraps` has copied the attributes of such a function."""
+    found = function.__dict__.get(CAPTURES)
+    return found if found is not None and defined_in(function) == _MAKES_CAPTURED else None
 
 
 def _of_python(function: FunctionType) -> Treatment:

@@ -23,10 +23,11 @@ from refimpl.capture.entry_points.optimized_module import OptimizedModule
 from refimpl.capture.entry_points.options_table import hold, live_options, options_for
 from refimpl.capture.entry_points.torch_patcher import TorchPatcher
 from refimpl.capture.public.running import DISABLED, RUN_ONLY, in_mode
-from refimpl.capture.recognition import CAPTURES
+from refimpl.capture.recognition import CAPTURES, captured_original
 from refimpl.errors import BadParameter
 
 ORIGINAL = "_torchdynamo_orig_callable"  # upstream's name, which users of the wrappers read
+_WRAPPER_ID = "_torchdynamo_wrapper_id"  # upstream's name
 
 
 class Hooks(NamedTuple):
@@ -44,7 +45,8 @@ def innermost_fn(fn: Any) -> Any:
     """The function inside nested wrappers of optimize, run and disable. Raises AssertionError where that is not callable."""
     while True:
         inner = getattr(fn, ORIGINAL, None)
-        if inner is None or isinstance(fn, MethodType):
+        is_copied = getattr(fn, _WRAPPER_ID, id(fn)) != id(fn)  # functools.wraps has copied the attributes of a wrapper
+        if inner is None or is_copied or isinstance(fn, MethodType):
             return fn
         assert callable(inner), f"{ORIGINAL} of {fn!r} is {inner!r}\n  expected: what it wraps, a callable"
         fn = inner
@@ -150,6 +152,7 @@ class CaptureContext:
 
     def _marked(self, call: Any, fn: Any) -> Any:
         setattr(call, ORIGINAL, fn)
+        setattr(call, _WRAPPER_ID, id(call))
         call._torchdynamo_inline = fn
         call.get_compiler_config = lambda: self.compiler_config
         return call
@@ -255,7 +258,7 @@ class RunOnlyContext(CaptureContext):
 
 def _captured_form(fn: Any) -> Callable[..., Any] | None:
     """The wrapper that holds the segments of a function: `fn` itself, or one that is still alive."""
-    if isinstance(fn, FunctionType) and CAPTURES in fn.__dict__:
+    if isinstance(fn, FunctionType) and captured_original(fn) is not None:
         return fn
     for options in live_options():
         if isinstance(fn, FunctionType) and any(

@@ -35,7 +35,7 @@ from refimpl.capture.values import (
     Value,
     polyfills,
 )
-from refimpl.capture.values.classes import finds_plainly, in_mro, is_a, is_named_tuple
+from refimpl.capture.values.classes import finds_plainly, in_mro, is_a, is_named_tuple, is_struct_sequence
 from refimpl.capture.values.error import make_error
 from refimpl.capture.values.function import BUILD_CLASS
 from refimpl.capture.values.instance import has_instance_dict, is_plain_module
@@ -61,6 +61,8 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
     """A call of a class."""
     if is_named_tuple(class_):
         return _named_tuple(domain, class_, args, kwargs)
+    if is_struct_sequence(class_):
+        return _struct_sequence(domain, class_, args, kwargs)
     region = region_of(domain, class_, args, kwargs)
     if region is not None:
         return region
@@ -104,6 +106,14 @@ def _named_tuple(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: d
             items.append(ConstantValue(defaults[name]))
         else:
             raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="TypeError")
+    return SequenceValue(class_, items)
+
+
+def _struct_sequence(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """A call such as `torch.return_types.max([values, indices])`."""
+    items = domain.elements(args[0]) if len(args) == 1 and not kwargs else []
+    if len(items) != class_.n_fields:
+        raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="TypeError")
     return SequenceValue(class_, items)
 
 

@@ -554,6 +554,11 @@ class CaptureState(OperatorState):
                     unsupported("a call whose result is assumed to be constant", value)
                 return self._objects[value]
 
+    def changed_dict(self, found: Any) -> DictValue | None:
+        """The value of one of the program's dicts, if the segment has changed the dict."""
+        known = self._known.get(id(found))
+        return known if isinstance(known, DictValue) and self.effects.is_changed(known) else None
+
     def content_of(self, cell: CellValue, object_: Any) -> Value:
         """The content of one of the program's closure cells."""
         assert cell.source is not None

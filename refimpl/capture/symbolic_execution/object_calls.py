@@ -26,7 +26,7 @@ from refimpl.capture.higher_order.nonstrict import NONSTRICT_RULES, call_as_it_i
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import marks
 from refimpl.capture.public.fake_values import get_real_value
-from refimpl.capture.recognition import CAPTURES, ROUNDING, Treatment, treatment
+from refimpl.capture.recognition import CAPTURES, ROUNDING, Treatment, captured_original, treatment
 from refimpl.capture.rules.builtin_calls import BUILTIN_RULES
 from refimpl.capture.rules.class_calls import CLASS_RULES, begin_module, instantiate, is_module_init
 from refimpl.capture.rules.constant_calls import CACHED, CONSTANT_RULES, call_cached, member_of
@@ -127,7 +127,7 @@ def _by_kind(
         return member_of(domain, function, args, kwargs)
     if is_a(target, type):
         return instantiate(domain, target, args, kwargs)
-    if is_a(target, FunctionType) and CAPTURES in target.__dict__:
+    if is_a(target, FunctionType) and captured_original(target) is not None:
         return _call_captured(domain, frame, function, args, kwargs)
     if is_run_as_it_is(target):
         return call_as_it_is(domain, function, args, kwargs)

@@ -63,6 +63,11 @@ def is_named_tuple(class_: type) -> bool:
     )
 
 
+def is_struct_sequence(class_: type) -> bool:
+    """Whether this is a class of results of torch's operators, such as torch.return_types.max."""
+    return class_.__base__ is tuple and class_.__module__ == "torch.return_types" and hasattr(class_, "n_fields")
+
+
 def _says_what_it_is(class_: type) -> bool:
     """Whether the class adds special methods to those of every named tuple."""
     return any(

@@ -82,6 +82,12 @@ class ErrorValue(InstanceValue):
             case _:
                 unsupported(f"method {name}", self)
 
+    def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
+        """An assignment to `__traceback__` of the traceback that `__exit__` was given changes nothing that is known here."""
+        if name == "__traceback__" and isinstance(domain.state.realize(attribute), TracebackValue):
+            return None
+        return super().store_attr(domain, name, attribute)
+
     def text(self, domain: SymbolicDomain, kind: str) -> Any:
         return self._message(domain) if kind == "s" else super().text(domain, kind)
 

@@ -148,6 +148,10 @@ class PartialValue(Value):
             case _:
                 return super().load_attr(domain, name)
 
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool:
+        """A partial function with attributes of its own has no value of this kind."""
+        return hasattr(functools.partial(len), name)
+
     def rebuilt(self, emitter: Any) -> str:
         pairs = ", ".join(f"{name!r}: {emitter.expression(item)}" for name, item in self.keywords.items())
         named = f", **{{{pairs}}}" if pairs else ""

@@ -402,7 +402,9 @@ def _set_default(domain: SymbolicDomain, receiver: DictValue, args: list[Any], k
     return receiver.items[key][1]
 
 
-def _update(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _update(domain: SymbolicDomain, receiver: DictValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if args and domain.runs_code(args[0]):
+        return domain.enter_polyfill(polyfills.updated, [receiver, args[0], domain.named(kwargs)])
     pairs = domain.pairs_of(args[0]) if args else []
     receiver.update(domain, [*pairs, *((ConstantValue(name), value) for name, value in kwargs.items())])
     return nothing()

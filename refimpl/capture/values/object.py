@@ -10,6 +10,7 @@ import sys
 from collections import OrderedDict, defaultdict, deque
 from enum import Enum, EnumMeta
 from types import (
+    BuiltinFunctionType,
     FunctionType,
     GenericAlias,
     GetSetDescriptorType,
@@ -61,6 +62,8 @@ _GIVEN_AS_THEY_ARE = (
 _PLAIN_GETTERS = (object.__getattribute__, type.__getattribute__, ModuleType.__getattribute__)
 _MODULE_GETATTR = torch.nn.Module.__dict__["__getattr__"]
 _PLAIN = (FunctionType, ModuleType, type)
+_NATIVE = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+_NAMES = ("__name__", "__qualname__")
 _PLAIN_EQUALITY = (object.__eq__, type.__eq__)
 # classes for which `list[int]` is supported
 _GENERIC = (list, dict, tuple, set, frozenset, type, deque, OrderedDict, defaultdict)
@@ -153,6 +156,8 @@ class ObjectValue(ProgramObject):
         object_, source = self.object, self.source
         if source is None:
             source = KeptSource(object_, getattr(object_, "__name__", type(object_).__name__))
+        if is_a(object_, _NATIVE) and name in _NAMES:
+            return ConstantValue(getattr(object_, name))
         if is_a(object_, ModuleType):
             return self._of_namespace(domain, names_of(object_, name), source, name)
         if is_a(object_, type):
@@ -294,7 +299,11 @@ class ObjectValue(ProgramObject):
             unsupported(f"attribute {name}", self)
         for table in _MODULE_TABLES:
             names = module.__dict__.get(table)
-            if names is not None and name in names:
+            changed = domain.state.changed_dict(names)
+            if changed is not None:
+                if name in changed.items:
+                    return changed.items[name][1]
+            elif names is not None and name in names:
                 domain.state.guard(GuardKind.LACKS, AttributeSource(source, "__dict__"), name)
                 return domain.state.wrap(names[name], ItemSource(OwnAttributeSource(source, table), name))
         if in_mro(type(module), "__getattr__") is not _MODULE_GETATTR:
@@ -320,8 +329,13 @@ class ObjectValue(ProgramObject):
             return False  # an empty slot
         if found is not MISSING:
             return None if is_a(found, property) else True
-        if is_a(object_, torch.nn.Module) and any(name in object_.__dict__.get(table, ()) for table in _MODULE_TABLES):
-            return True
+        if is_a(object_, torch.nn.Module):
+            tables = [object_.__dict__.get(table, {}) for table in _MODULE_TABLES]
+            changed = [domain.state.changed_dict(table) for table in tables]
+            if any(name in (now.items if now else table) for now, table in zip(changed, tables, strict=True)):
+                return True
+            if any(name in table for table in tables):
+                return False  # deleted in the segment
         domain.state.guard(GuardKind.WITHOUT, self.source, name)
         return False
 

@@ -257,6 +257,13 @@ def added(target: Any, iterable: Any) -> None:
         target.add(item)
 
 
+def updated(target: Any, pairs: Any, named: Any) -> None:
+    """`target.update(pairs, **named)` of a dict, for pairs that an iterator gives."""
+    for key, value in pairs:
+        target[key] = value
+    target.update(named)
+
+
 def removed(items: Any, sought: Any) -> None:
     """`items.remove(sought)`."""
     for index, item in enumerate(items):

@@ -18,7 +18,7 @@ from refimpl.capture.guards.sources import AttributeSource, KeptSource, Source
 from refimpl.capture.interpreter.concrete import BINARY
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
-from refimpl.capture.values.classes import in_mro, is_named_tuple
+from refimpl.capture.values.classes import in_mro, is_named_tuple, is_struct_sequence
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.value import UserRaise, Value, advanced_by_steps, raising, unsupported
 
@@ -126,6 +126,8 @@ class SequenceValue(Value):
         found = in_mro(self.class_, name)
         if isinstance(found, _FIELD):
             return self.items[getattr(self.class_, "_fields").index(name)]
+        if is_struct_sequence(self.class_) and name in self.class_.__match_args__:
+            return self.items[self.class_.__match_args__.index(name)]
         way = KeptSource(self.class_, self.class_.__qualname__)
         if isinstance(found, FunctionType):
             return MethodValue(domain.state.wrap(found, AttributeSource(way, name)), self)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch.fx import Node
 
-from refimpl._torch import storage_key
+from refimpl._torch import is_functorch_wrapped, storage_key
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, Source
@@ -211,6 +211,8 @@ class TensorValue(Value):
         return domain.state.operator(name, [self, *args], kwargs, kind="call_method")
 
     def rebuilt(self, emitter: Any) -> str:
+        if is_functorch_wrapped(self.fake):  # it belongs to a transform that the program has left
+            raise GraphBreak("cannot_rebuild", kind="tensor of a torch.func transform").restarting_at(self.made_at)
         return emitter.named(self, emitter.output(self.node))
 
     def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:

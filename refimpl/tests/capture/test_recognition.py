@@ -49,7 +49,7 @@ _NATIVE: Any = torch._C
         (operator.countOf, Treatment.FOLD),
         (operator.setitem, Treatment.BREAK),
         (torch.compile(math.sqrt), Treatment.BREAK),
-        (torch.func.jacrev, Treatment.TRANSFORM),
+        (torch.func.jacrev, Treatment.ENTER),
         (torch.func.functional_call, Treatment.ENTER),
         (print, Treatment.BREAK),
         (id, Treatment.BREAK),
@@ -176,17 +176,3 @@ def test_an_array_over_the_memory_of_an_input_needs_no_graph(read: Callable[[tor
         assert [type(leaf) for leaf in found] == [type(leaf) for leaf in expected]
         assert [leaf.tolist() for leaf in found] == [leaf.tolist() for leaf in expected]
         x += 1
-
-
-def test_the_break_of_a_transform_says_so() -> None:
-    """It does not tell of the lock that torch takes when a process uses a transform for the first time."""
-    x = torch.ones(2, 3)
-    for transformed in (torch.vmap(torch.sin), torch.func.grad(torch.sum), torch.func.jacrev(torch.sin)):
-        program = functools.partial(_transforming, transformed)
-        captured, _, made = captured_with(lambda x, program=program: program(x))
-        assert same(captured(x), program(x))
-        assert [reason.kind.name for reason in made.breaks][:1] == ["function_transform"]
-
-
-def _transforming(transformed: Callable[[Any], Any], x: torch.Tensor) -> Any:
-    return transformed(x + 1) * 2
