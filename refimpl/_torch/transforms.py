@@ -83,6 +83,27 @@ def transform_depth() -> int:
     return _C.get_dynamic_layer_stack_depth()
 
 
+def transform_kinds() -> tuple[str, ...]:
+    """The active transforms, outermost first: "Vmap", "Grad" (also of vjp), "Jvp" and others."""
+    return tuple(layer.key().name for layer in _C.get_interpreter_stack() or ())
+
+
+def without_wrappers(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor inside the wrappers of transforms; of a mapped tensor, all slices."""
+    while _C.is_functorch_wrapped_tensor(tensor):
+        tensor = _C.get_unwrapped(tensor)
+    return tensor
+
+
+def is_mapped(tensor: torch.Tensor) -> bool:
+    """Whether a vmap runs over the tensor, so that it stands for many slices."""
+    while _C.is_functorch_wrapped_tensor(tensor):
+        if _C.is_batchedtensor(tensor):
+            return True
+        tensor = _C.get_unwrapped(tensor)
+    return False
+
+
 def transform_state() -> tuple[Any, ...]:
     """The state that `transform_setters` change, as far as torch can tell: all but the level of forward-mode AD."""
     return (
@@ -139,16 +160,19 @@ def _leave_dual_level() -> None:
 
 __all__ = [
     "autograd_grad_of_transforms",
+    "is_mapped",
     "leaving_transforms",
     "load_forward_derivatives",
     "outside_of_transforms",
     "restore_transforms",
     "set_tensor_requires_grad",
     "transform_depth",
+    "transform_kinds",
     "transform_loaders",
     "transform_operators",
     "transform_questions",
     "transform_setters",
     "transform_state",
+    "without_wrappers",
     "wraps_transformed",
 ]

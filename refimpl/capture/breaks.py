@@ -142,6 +142,19 @@ REGISTRY = _kinds(
         "{what} was captured {kind} times for different inputs",
         "Use mark_dynamic, or raise recompile_limit.",
     ),
+    _kind(
+        "RC0034",
+        "operator_aliases",
+        "Encountered aliasing during higher order op tracing: {which} of a function given to {what} share memory",
+        "Clone the tensor before it is returned, or before it is given to the operator.",
+    ),
+    _kind(
+        "RC0035",
+        "operator_mutates",
+        "Encountered input mutation during higher order op tracing: a function given to {what} writes to a tensor that it did "
+        "not make",
+        "Write to a clone of it, and return the clone.",
+    ),
 )
 
 
@@ -165,6 +178,8 @@ class GraphBreak(Exception):
         self.details = details
         self.stack: tuple[UserLine, ...] = ()  # innermost last; filled in by the function that catches the break
         self.is_done = False  # whether the instruction has no effect but the break, so that it need not run again
+        self.operator: str | None = None  # the higher-order operator whose call broke the graph
+        self.is_of_body = False  # whether a function given to such an operator broke it
         self.restart_at: int | None = None  # offset in the segment's first frame: the segment has to end before it
         super().__init__(name)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from refimpl._torch import storage_key
+from refimpl._torch import storage_key, without_wrappers
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.higher_order.subgraphs import SubGraph, run_body
 from refimpl.capture.values import ConstantValue, DictValue, NumberValue, SequenceValue, TensorValue, Value, polyfills
@@ -46,8 +46,11 @@ class Body:
             result = run_body(domain, self.graph, polyfills.called, given, what=what)
         self.leaves, self.tree = flatten(result, domain.state.realize)
 
-    def check(self, *, may_have_ints: bool = False) -> None:
-        """Breaks the graph if a leaf is no tensor, or shares memory with an input or another leaf."""
+    def check(self, *, may_have_ints: bool = False, checks_inputs: bool = False) -> None:
+        """Breaks the graph if a leaf is no tensor, or shares memory with an input or another leaf.
+
+        checks_inputs: also if two inputs share memory.
+        """
         nodes = []
         for leaf in self.leaves:
             is_tensor = isinstance(leaf, TensorValue) and leaf.fake.layout is torch.strided
@@ -58,12 +61,16 @@ class Body:
                     self.graph.local(leaf.node)
                 )  # makes the node an input of this graph, if it is from the outer graph
         inputs = [node.meta.get("example_value") for node in self.graph.graph.nodes if node.op == "placeholder"]
-        taken = {storage_key(fake) for fake in inputs if isinstance(fake, torch.Tensor)}
+        memories = [
+            _memory_of(fake) for fake in inputs if isinstance(fake, torch.Tensor) and fake.layout is torch.strided
+        ]
+        taken = {*memories}
+        if checks_inputs and len(taken) < len(memories):
+            raise GraphBreak("operator_aliases", what=self.what, which="two inputs")
         for node in nodes:
-            memory = storage_key(node.meta["example_value"])
+            memory = _memory_of(node.meta["example_value"])
             if memory in taken:
-                what = f"{self.what}, whose function gives a view of another tensor of its,"
-                raise GraphBreak("op_raises_on_fake", what=what, error="RuntimeError")
+                raise GraphBreak("operator_aliases", what=self.what, which="a result and an input, or two results,")
             taken.add(memory)
 
     def fakes(self) -> list[torch.Tensor]:
@@ -79,6 +86,10 @@ class Body:
         self.graph.hand_on()
         outputs = [self._state.argument_of(leaf) for leaf in (self.leaves if leaves is None else leaves)]
         return self.graph.module(outputs[0] if gives_one else outputs)
+
+
+def _memory_of(fake: torch.Tensor) -> int:
+    return storage_key(without_wrappers(fake))
 
 
 def has_unknown_size(fake: torch.Tensor) -> bool:

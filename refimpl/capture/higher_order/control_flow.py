@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from refimpl._torch import HigherOrderOperator, call_of_region
+from refimpl._torch import HigherOrderOperator, call_of_region, is_mapped, transform_kinds
 from refimpl._torch import hop_map as map_function
 from refimpl._torch import hop_scan as scan_function
 from refimpl._torch import hop_while_loop as while_loop_function
@@ -32,7 +32,7 @@ from refimpl.capture.higher_order.bodies import (
     unflatten,
     unknown_int,
 )
-from refimpl.capture.higher_order.graph_functions import differentiable_scan
+from refimpl.capture.higher_order.graph_functions import differentiable_scan, mapped_cond
 from refimpl.capture.higher_order.subgraphs import SubGraph, one_instruction
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.rules.rule_table import Rule
@@ -79,7 +79,9 @@ def _cond(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
         ways = [Body(domain, "torch.cond", function, given, may_not_run=True) for function in (true_fn, false_fn)]
         tree = _one_tree("torch.cond", [way.tree for way in ways])
         for way in ways:
-            way.check(may_have_ints=True)
+            way.check(may_have_ints=True, checks_inputs=True)
+        if transform_kinds():
+            return unflatten(iter(_cond_within_vmap(domain, pred, ways)), tree, domain.put)
         either = [_either(domain, *pair) for pair in zip(*(way.leaves for way in ways), strict=True)]
         is_known = [isinstance(leaf, ConstantValue) for leaf in either]
         outputs = [[leaf for leaf, known in zip(way.leaves, is_known, strict=True) if not known] for way in ways]
@@ -95,6 +97,23 @@ def _cond(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
         return unflatten(
             (leaf if known else next(made) for leaf, known in zip(either, is_known, strict=True)), tree, domain.put
         )
+
+
+def _cond_within_vmap(domain: SymbolicDomain, pred: Any, ways: Sequence[Body]) -> list[Value]:
+    """The results of torch.cond in a function that vmap maps. The predicate may be another for each slice."""
+    state, around = domain.state, domain.state.graph
+    if {*transform_kinds()} != {"Vmap"} or not isinstance(pred, TensorValue):
+        unsupported("torch.cond within torch.func.grad or jvp", pred)
+    fakes = [way.fakes() for way in ways]
+    for one, other in zip(*fakes, strict=True):
+        check_same("torch.cond", one, other)
+    nodes = _share(way.graph for way in ways)
+    names = ("cond_true", "cond_false")
+    bodies = [around.attach(name, way.module()) for name, way in zip(names, ways, strict=True)]
+    with state.fake_mode:
+        found = [torch.where(pred.fake.reshape(()), one, other) for one, other in zip(*fakes, strict=True)]
+    operator = mapped_cond if is_mapped(pred.fake) else _COND
+    return _node(domain, operator, (around.local(pred.node), *bodies, tuple(nodes)), found)
 
 
 def _either(domain: SymbolicDomain, one: Any, other: Any) -> Any:
@@ -121,6 +140,7 @@ def _map(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dic
         graph = SubGraph(domain.state.graph)
         slices = [_argument(domain, graph, x, _slice_of(domain, x)) for x in xs]
         body = Body(domain, "map", args[0], [unflatten(iter(slices), tree, domain.put), *args[2:]], graph)
+        body.check(checks_inputs=True)
         fakes = body.fakes()
         nodes = graph.lifted
         around = domain.state.graph
@@ -368,15 +388,32 @@ def _node(domain: SymbolicDomain, operator: Any, args: tuple[Any, ...], parts: l
     return [domain.state.part_of(node, index, part) for index, part in enumerate(parts)]
 
 
+def _whole(name: str, rule: Rule) -> Rule:
+    """The rule, with breaks that say which operator they are of: where the operator is not captured, eager cannot run it."""
+
+    def ruled(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            if transform_kinds() and rule is not _cond:
+                unsupported(f"{name} within a transform of torch.func", ConstantValue(None))
+            return rule(domain, frame, args, kwargs)
+        except GraphBreak as reason:
+            raises_by_itself = reason.kind.name == "op_raises_on_fake" and reason.is_of_body
+            if reason.operator is None and not raises_by_itself:
+                reason.operator = f"torch.ops.higher_order.{name}"
+            raise
+
+    return ruled
+
+
 CONTROL_FLOW_RULES: dict[int, Rule] = {
-    id(torch.cond): _cond,
-    id(_COND): _cond,
-    id(_MAP): _map_operator,
-    id(_WHILE_LOOP): _while_loop_operator,
-    id(_SCAN): _scan_operator,
-    id(differentiable_scan): _scan_operator,
-    id(map_function): _map,
-    id(while_loop_function): _while_loop,
-    id(scan_function): _scan,
+    id(torch.cond): _whole("cond", _cond),
+    id(_COND): _whole("cond", _cond),
+    id(_MAP): _whole("map_impl", _map_operator),
+    id(_WHILE_LOOP): _whole("while_loop", _while_loop_operator),
+    id(_SCAN): _whole("scan", _scan_operator),
+    id(differentiable_scan): _whole("scan", _scan_operator),
+    id(map_function): _whole("map_impl", _map),
+    id(while_loop_function): _whole("while_loop", _while_loop),
+    id(scan_function): _whole("scan", _scan),
     id(call_of_region): _region,
 }

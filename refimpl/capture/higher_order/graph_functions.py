@@ -136,6 +136,17 @@ def activation_checkpoint(
 # ------------------------------------------------------------------------------------------------------------ torch.func
 
 
+def mapped_cond(
+    pred: torch.Tensor, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: Sequence[Any]
+) -> tuple[torch.Tensor, ...]:
+    """torch.cond within vmap, with a predicate that differs between the slices: both branches run, and each slice takes the
+    results of one.
+    """
+    chosen = pred.reshape(())
+    pairs = zip(true_fn(*operands), false_fn(*operands), strict=True)
+    return tuple(torch.where(chosen, one, other) for one, other in pairs)
+
+
 def with_gradient(wrapper: torch.Tensor) -> torch.Tensor:
     """The wrapper that a level of torch.func.grad differentiates with respect to; it requires grad from now on."""
     return wrapper.requires_grad_()

@@ -217,6 +217,7 @@ def run_body(
         machine.check_generators()
     except GraphBreak as reason:
         reason.stack = reason.stack or _lines(state.notes.frames)
+        reason.is_of_body = True
         raise
     finally:
         state.graph, state.notes.frames = around, frames
@@ -224,7 +225,7 @@ def run_body(
     allowed = {id(value.fake) for value in may_write()}
     written = [fake for fake, version in (*versions, *graph.seen) if version_of(fake) != version]
     if changed is None and any(id(fake) not in allowed for fake in written):
-        changed = "a tensor that was there before"
+        raise GraphBreak("operator_mutates", what=what)
     if changed is None and (len(state.open_regions), torch.is_grad_enabled()) != (regions, grad_mode):
         changed = "the state of torch"
     if changed is not None:

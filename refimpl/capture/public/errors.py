@@ -26,8 +26,9 @@ class Unsupported(GraphBreak, CaptureError):
     @classmethod
     def of(cls, reason: GraphBreak) -> Unsupported:
         """The graph break as an error."""
-        made = cls(reason.kind.name, **reason.details)
-        made.stack = reason.stack
+        kind = cls if reason.operator is None else UncapturedHigherOrderOpError
+        made = kind(reason.kind.name, **reason.details)
+        made.stack, made.operator = reason.stack, reason.operator
         return made
 
     @property
@@ -73,7 +74,16 @@ class InternalTorchDynamoError(CaptureError):
 
 
 class UncapturedHigherOrderOpError(Unsupported):
-    """A function given to a higher-order operator cannot be captured."""
+    """A call of a higher-order operator cannot be captured, and eager has no other way to run it.
+
+    The first sentence is upstream's, because its tests match it.
+    """
+
+    def __str__(self) -> str:
+        return (
+            "This higher order operator doesn't work unless it is captured completely with torch.compile. Got graph "
+            f"break/error:\n\n{super().__str__()}\n  Higher Order Operator: {self.operator}"
+        )
 
 
 class UserErrorType(Enum):

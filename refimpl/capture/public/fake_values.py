@@ -198,6 +198,8 @@ def fake_error(error: BaseException, what: str) -> GraphBreak:
 def as_raised(reason: GraphBreak) -> Exception:
     """The user's error for a graph break that is not allowed; the break itself if it is a limit of capture."""
     match reason.kind.name:
+        case _ if reason.operator is not None:
+            return reason
         case "op_raises_on_fake":
             return TorchRuntimeError(str(reason))
         case "outside_of_range":

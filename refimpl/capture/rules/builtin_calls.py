@@ -32,13 +32,15 @@ from refimpl.capture.values import (
     NativeMethodValue,
     NumberValue,
     ObjectValue,
+    PartialValue,
     SequenceValue,
     TensorValue,
+    UnmadeClassValue,
     Value,
     polyfills,
 )
 from refimpl.capture.values.array import array_operator
-from refimpl.capture.values.classes import finds_plainly, is_a
+from refimpl.capture.values.classes import MISSING, finds_plainly, in_mro, is_a
 from refimpl.capture.values.super import super_value
 from refimpl.capture.values.value import raising, unsupported
 
@@ -126,8 +128,10 @@ def _type(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
 @BUILTIN_RULES.of(builtins.callable)
 def _callable(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = domain.state.realize(args[0])
-    if isinstance(value, (FunctionValue, MethodValue, NativeMethodValue)):
+    if isinstance(value, (FunctionValue, MethodValue, NativeMethodValue, PartialValue, UnmadeClassValue)):
         return ConstantValue(True)
+    if isinstance(value, InstanceValue):
+        return ConstantValue(in_mro(value.class_, "__call__") is not MISSING)
     return ConstantValue(callable(value.object) if isinstance(value, ObjectValue) else False)
 
 

@@ -230,7 +230,7 @@ def with_contexts(x: Any) -> Any:
         (reentrant, "call_of_native_code"),
         (with_contexts, "call_of_native_code"),
         (appending, "effect_in_branch"),
-        (writing, "effect_in_branch"),
+        (writing, "operator_mutates"),
         (normalizing, "effect_in_branch"),
         (drawing_others, "effect_in_branch"),
     ],
