@@ -63,6 +63,7 @@ from refimpl._torch.graphs import (
     pytree,
 )
 from refimpl._torch.operators import (
+    BaseHOP,
     HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
@@ -158,6 +159,7 @@ __all__ = [
     "SYMBOLIC_FUNCTIONS",
     "SYMBOLIC_TYPES",
     "UPSTREAM_SHAPE_ERRORS",
+    "BaseHOP",
     "DataDependentOutputException",
     "DispatchMode",
     "DynamicOutputShapeException",

@@ -21,6 +21,9 @@ from torch._higher_order_ops import scan as hop_scan
 from torch._higher_order_ops import utils as hop_utils
 from torch._higher_order_ops import while_loop as hop_while_loop
 
+# The class of operators that run one function on operands, and keep their keyword arguments.
+from torch._higher_order_ops.base_hop import BaseHOP as BaseHOP
+
 # What the wrapper of torch.compiler.nested_compile_region calls.
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder as call_of_region
 
@@ -136,6 +139,7 @@ def written_arguments(func: OpOverload) -> tuple[tuple[int, str], ...]:
 
 
 __all__ = [
+    "BaseHOP",
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",

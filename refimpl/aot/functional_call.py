@@ -68,7 +68,9 @@ def _policy_of(body: torch.fx.GraphModule) -> Callable[..., Any] | None:
 
 
 class _MarkingState(DispatchMode):
-    """Marks each recorded node with the policy's answer and the number of the region."""
+    """Marks each recorded node with the policy's answer and the number of the region; a higher-order operator is saved."""
+
+    supports_higher_order_operators = True
 
     def __init__(self, policy: Callable[..., Any]) -> None:
         super().__init__()
@@ -78,6 +80,8 @@ class _MarkingState(DispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            return func(*args, **(kwargs or {}))
         answer = self._policy(_context(), func, *args, **(kwargs or {}))
         if isinstance(answer, bool):
             answer = CheckpointPolicy.MUST_SAVE if answer else CheckpointPolicy.PREFER_RECOMPUTE

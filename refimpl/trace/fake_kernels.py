@@ -26,6 +26,7 @@ from refimpl._torch import (
     DispatchMode,
     FakeTensor,
     FakeTensorMode,
+    HigherOrderOperator,
     OpOverload,
     WeakTensorKeyDictionary,
     inside_fake_kernel,
@@ -371,13 +372,20 @@ class CachingMode(DispatchMode):
 
 
 class EagerLayoutsMode(DispatchMode):
-    """Gives the results of ops on fake tensors, below autograd, the strides of eager's kernels."""
+    """Gives the results of ops on fake tensors, below autograd, the strides of eager's kernels.
+
+    A higher-order operator runs as it does without this mode: its own fake implementation knows its results.
+    """
+
+    supports_higher_order_operators = True
 
     def __init__(self, fake_mode: FakeTensorMode) -> None:
         super().__init__()
         self._kernels = FakeKernelsState(fake_mode, is_caching=False)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if isinstance(func, HigherOrderOperator):
+            return func(*args, **(kwargs or {}))
         return self._kernels.run_uncached(func, args, kwargs or {})
 
 

@@ -99,8 +99,12 @@ class SegmentGraph:
 
     def attach_class(self, class_: type) -> fx.Node:
         """A node for a class, which becomes an attribute of the graph module: the code of a graph has no name for it."""
-        name = self._free_name(class_.__name__)
-        setattr(self.attributes, name, class_)
+        return self.attach_object(class_.__name__, class_)
+
+    def attach_object(self, prefix: str, found: Any) -> fx.Node:
+        """A node for another object that the code of a graph has no name for."""
+        name = self._free_name(prefix)
+        setattr(self.attributes, name, found)
         return self.graph.get_attr(name)
 
     def _free_name(self, prefix: str) -> str:

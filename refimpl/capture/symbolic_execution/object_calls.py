@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import LazyGraphModule, pytree
+from refimpl._torch import HigherOrderOperator, LazyGraphModule, pytree
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.guards.guard_list import GuardKind
@@ -23,6 +23,7 @@ from refimpl.capture.higher_order.checkpoints import CHECKPOINT_RULES
 from refimpl.capture.higher_order.control_flow import CONTROL_FLOW_RULES
 from refimpl.capture.higher_order.function_transforms import TRANSFORM_RULES
 from refimpl.capture.higher_order.nonstrict import NONSTRICT_RULES, call_as_it_is, is_run_as_it_is
+from refimpl.capture.higher_order.operators import call_operator
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import marks
 from refimpl.capture.public.fake_values import get_real_value
@@ -119,6 +120,8 @@ def _by_kind(
     target: Any = function.object
     if is_a(target, torch.nn.Module):
         return _call_module(domain, frame, function, args, kwargs)
+    if is_a(target, HigherOrderOperator):
+        return call_operator(domain, frame, function, args, kwargs)
     if is_a(target, CACHED):
         return call_cached(domain, function, args, kwargs)
     if type(function.object) is weakref.ref and function.source is not None and not args and not kwargs:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -75,6 +75,11 @@ def under_no_grad(x: Any) -> Any:
 PROGRAMS: list[Callable[..., Any]] = [one, several, closing_over, nested, random, viewing, under_no_grad]
 
 
+def has_checkpoints(targets: Iterable[str]) -> bool:
+    """torch's operator, or refimpl's function for bodies that draw random numbers."""
+    return any("activation_checkpoint" in target for target in targets)
+
+
 def inputs() -> list[torch.Tensor]:
     return [torch.linspace(-1, 1, 16).view(4, 4), torch.linspace(-2, 1, 16).view(4, 4)]
 
@@ -87,7 +92,7 @@ def test_values_gradients_and_random_numbers_are_those_of_eager(program: Callabl
     if MODES[mode] is None:
         assert not options.breaks
         assert len(recorder.graphs) == 1
-        assert ("activation_checkpoint" in recorder.targets) is (program is not under_no_grad)
+        assert has_checkpoints(recorder.targets) is (program is not under_no_grad)
 
 
 @each_of(*PROGRAMS)
@@ -104,7 +109,7 @@ def test_a_graph_that_has_them_is_captured_again(program: Callable[..., Any]) ->
     rest = [WEIGHT for node in graph.graph.nodes if node.op == "placeholder"][1:]
     again, recorder, _ = captured_with(lambda x: graph(x, *rest)[0], fullgraph=True)
     assert_agrees_at(program, again, *inputs(), others=[WEIGHT])
-    assert "activation_checkpoint" in recorder.targets
+    assert has_checkpoints(recorder.targets)
 
 
 def kept_by(function: Callable[..., Any], x: torch.Tensor) -> int:
@@ -189,8 +194,8 @@ def test_modules_and_what_they_close_over_are_guarded() -> None:
 LOG: list[int] = []
 
 
-def reentrant(x: Any) -> Any:
-    return checkpoint(block, x * 1, use_reentrant=True)
+def reentrant_of_constants(x: Any) -> Any:
+    return checkpoint(lambda y: block(y) * x, torch.ones(4, 4), use_reentrant=True) + x
 
 
 def appending(x: Any) -> Any:
@@ -227,7 +232,7 @@ def with_contexts(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("program", "reason"),
     [
-        (reentrant, "call_of_native_code"),
+        (reentrant_of_constants, "call_of_native_code"),
         (with_contexts, "call_of_native_code"),
         (appending, "effect_in_branch"),
         (writing, "operator_mutates"),

@@ -120,6 +120,10 @@ class HigherOrderCall:
             nodes.append(graph.get_attr(f"{stem}{number}"))
         return nodes
 
+    def constant(self, value: object) -> torch.fx.Node:
+        """The node of an object that is not traced, as an attribute of the graph module."""
+        return self.recording.builder.constant(value)
+
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operator itself, on real tensors or by its own fake implementation."""
         return self.operator(*args, **kwargs)

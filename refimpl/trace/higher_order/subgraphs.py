@@ -8,14 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from refimpl._torch import pytree
+import torch
+
+from refimpl._torch import SYMBOLIC_TYPES, pytree
+from refimpl.trace.graph_builder import LITERALS
 from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Rule
 
 Function = Callable[..., Any]
 
 
 def function_first(stem: str) -> Rule:
-    """The rule of `operator(function, *operands, **keywords)`; the graph is called `<stem>0`."""
+    """The rule of `operator(function, *operands, **keywords)`; the graph is called `<stem>0`. A keyword's object that graph code
+    has no literal for is an attribute of the graph module.
+    """
 
     def rule(call: HigherOrderCall, function: Function, *operands: Any, **kwargs: Any) -> Recorded:
         subgraph = call.trace(function, operands)
@@ -25,9 +30,14 @@ def function_first(stem: str) -> Rule:
             result = call.run(subgraph.graph_module, *operands, **kwargs)
         else:
             result = call.fresh(subgraph.result)
-        return Recorded(args=(node, *operands), kwargs=kwargs, result=result)
+        settings = {name: value if _is_printed(value) else call.constant(value) for name, value in kwargs.items()}
+        return Recorded(args=(node, *operands), kwargs=settings, result=result)
 
     return rule
+
+
+def _is_printed(value: Any) -> bool:
+    return isinstance(value, (torch.Tensor, tuple, list, dict, *SYMBOLIC_TYPES, *LITERALS))
 
 
 def operands_second(stem: str) -> Rule:
