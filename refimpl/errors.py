@@ -131,6 +131,20 @@ class MismatchedBranches(RefimplError, RuntimeError):
         )
 
 
+class MutatedRegionInput(RefimplError, RuntimeError):
+    """A nested compile region writes to an operand while gradients are recorded.
+
+    Counterpart: the RuntimeError of torch/_higher_order_ops/invoke_subgraph.py
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"invoke_subgraph does not currently support training with in-place input or buffer mutations: {name} writes to an "
+            f"operand{user_line()}\n  expected: a region that computes new tensors\n"
+            "  what to do: return the new value, or call the region under torch.no_grad()"
+        )
+
+
 class ForeignFakeInput(RefimplError, AssertionError):
     """Fake inputs that belong to two fake modes, or to a mode that cannot trace them (without a shape env, for symbols)."""
 

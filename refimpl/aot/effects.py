@@ -8,6 +8,7 @@ tokens of its own, even if the forward has none.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ from refimpl.aot.joint.backward import backward_nodes
 TOKEN = "tokens_"
 BACKWARD_TOKEN = "tangents_token"  # as upstream names it; partitioners take it for an incoming gradient
 _MAKE = torch.ops.prims._make_token.default
+_REGION: Any = torch.ops.higher_order.invoke_subgraph
 _SINK = torch.ops.prims._sink_tokens.default
 
 
@@ -34,20 +36,72 @@ class EffectTokens:
 
 
 def thread_tokens(graph_module: torch.fx.GraphModule, fake_mode: FakeTensorMode) -> EffectTokens:
-    """Change every op with a registered effect into `with_effects(token, op, ...)`, in place."""
+    """Change every op with a registered effect into `with_effects(token, op, ...)`, in place.
+
+    A region with such ops takes and returns their tokens before its own operands and results.
+    """
     graph = graph_module.graph
-    effectful = [(node, effect) for node in graph.nodes if (effect := effect_of(node)) is not None]
-    if not effectful:
+    if not _kinds_in(graph_module):
         return EffectTokens()
     is_backward = backward_nodes(graph)
     forward, backward = _Chains(graph, fake_mode, TOKEN), _Chains(graph, fake_mode, BACKWARD_TOKEN)
-    for node, effect in effectful:
-        (backward if node in is_backward else forward).append(node, effect)
+    threaded: dict[int, tuple[Any, ...]] = {}
+    _thread(graph_module, lambda node: backward if node in is_backward else forward, threaded)
     output = next(node for node in reversed(graph.nodes) if node.op == "output")
     output.args = ([*forward.tokens.values(), *output.args[0], *backward.tokens.values()],)
     graph.lint()
     graph_module.recompile()
     return EffectTokens(forward=tuple(forward.examples), backward=tuple(backward.examples))
+
+
+def _thread(
+    module: torch.fx.GraphModule, chain_of: Callable[[torch.fx.Node], _Chains], threaded: dict[int, tuple[Any, ...]]
+) -> None:
+    for node in list(module.graph.nodes):
+        effect = effect_of(node)
+        if effect is not None:
+            chain_of(node).append(node, effect)
+        elif (body := _region_of(module, node)) is not None:
+            kinds = _thread_region(body, chain_of(node), threaded)
+            if kinds:
+                chain_of(node).append_region(node, kinds)
+
+
+def _thread_region(
+    body: torch.fx.GraphModule, around: _Chains, threaded: dict[int, tuple[Any, ...]]
+) -> tuple[Any, ...]:
+    """Give a region's graph, which several calls may share, tokens as its first inputs and outputs. Returns their kinds."""
+    known = threaded.get(id(body))
+    if known is not None:
+        return known
+    if _kinds_in(body):
+        chains = _Chains(body.graph, around.fake_mode, TOKEN)
+        _thread(body, lambda _: chains, threaded)
+        output = body.graph.output_node()
+        returned: Any = output.args[0]
+        output.args = (type(returned)([*chains.tokens.values(), *returned]),)
+        body.recompile()
+        known = tuple(chains.tokens)
+    threaded[id(body)] = known = known or ()
+    return known
+
+
+def _kinds_in(module: torch.fx.GraphModule) -> set[Any]:
+    """The kinds of effects of the graph's ops and of regions that it calls."""
+    found = {effect for node in module.graph.nodes if (effect := effect_of(node)) is not None}
+    for node in module.graph.nodes:
+        body = _region_of(module, node)
+        found |= set() if body is None else _kinds_in(body)
+    return found
+
+
+def _region_of(module: torch.fx.GraphModule, node: torch.fx.Node) -> torch.fx.GraphModule | None:
+    """The graph that a call of `invoke_subgraph` runs; None for another node."""
+    if node.target is not _REGION:
+        return None
+    attribute: Any = node.args[0]
+    body = getattr(module, attribute.target, None)
+    return body if isinstance(body, torch.fx.GraphModule) else None
 
 
 def unlift_tokens(graph_module: torch.fx.GraphModule, *, first_outputs: int = 0, last_outputs: int = 0) -> None:
@@ -89,7 +143,7 @@ class _Chains:
 
     def __init__(self, graph: torch.fx.Graph, fake_mode: FakeTensorMode, name: str) -> None:
         self._graph = graph
-        self._fake_mode = fake_mode
+        self.fake_mode = fake_mode
         self._name = name
         self.tokens: dict[Any, torch.fx.Node] = {}
         self.examples: list[torch.Tensor] = []
@@ -117,8 +171,24 @@ class _Chains:
         graph.erase_node(node)
         self.tokens[effect] = new_token
 
+    def append_region(self, node: torch.fx.Node, kinds: Sequence[Any]) -> None:
+        """Give a call of a region the last tokens of these kinds, and take its tokens from there on."""
+        graph, count = self._graph, len(kinds)
+        tokens = [self.tokens[kind] if kind in self.tokens else self._placeholder() for kind in kinds]
+        for element in list(node.users):
+            element.args = (node, element.args[1] + count)  # type: ignore[operator]
+        node.args = (*node.args[:2], *tokens, *node.args[2:])
+        values = node.meta.get("val")
+        if isinstance(values, (tuple, list)):
+            node.meta["val"] = (*(token.meta["val"] for token in tokens), *values)
+        for position, kind in reversed([*enumerate(kinds)]):
+            with graph.inserting_after(node):
+                made = graph.call_function(operator.getitem, (node, position))
+            made.meta = {**node.meta, "val": tokens[position].meta["val"]}
+            self.tokens[kind] = made
+
     def _placeholder(self) -> torch.fx.Node:
-        with self._fake_mode:
+        with self.fake_mode:
             value = torch.empty(0)
         graph = self._graph
         placeholders = [n for n in graph.nodes if n.op == "placeholder"]

@@ -25,6 +25,7 @@ from torch.fx import traceback as fx_traceback
 from torch.utils.checkpoint import CheckpointPolicy, SelectiveCheckpointContext, checkpoint, noop_context_fn
 
 from refimpl._torch import SYMBOLIC_TYPES, DispatchMode, HigherOrderOperator, is_opaque_object, pytree
+from refimpl.aot.compile_regions import call_region
 from refimpl.aot.export_errors import OutputNotSequence, UnknownOutput
 from refimpl.trace.graph_builder import LITERALS
 
@@ -41,8 +42,13 @@ class RegionInterpreter(torch.fx.Interpreter):
         self.extra_traceback = False
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Overrides Interpreter: the body of a checkpointed region is traced inline."""
-        if not isinstance(target, HigherOrderOperator) or target.name() != "tag_activation_checkpoint":
+        """Overrides Interpreter: the body of a checkpointed region is traced inline, a compile region as one of its own."""
+        if not isinstance(target, HigherOrderOperator):
+            return super().call_function(target, args, kwargs)
+        if target.name() == "invoke_subgraph" and isinstance(args[0], torch.fx.GraphModule):
+            results = call_region(RegionInterpreter(args[0]).run, args[1], args[2:])
+            return super().call_function(target, args, kwargs) if results is NotImplemented else results
+        if target.name() != "tag_activation_checkpoint":
             return super().call_function(target, args, kwargs)
         body, *operands = args
         policy = _policy_of(body)

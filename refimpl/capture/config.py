@@ -34,6 +34,8 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "fail_on_recompile_limit_hit": (False, "reaching the limit raises"),
     "force_nn_module_property_static_shapes": (True, "tensors of modules have sizes that are numbers"),
     "force_parameter_static_shapes": (True, "parameters have sizes that are numbers"),
+    "inline_invoke_subgraph": (False, "nested compile regions are parts of the graph that calls them"),
+    "inline_single_use_invoke_subgraph": (True, "and such as are called once"),
     "install_free_tensors": (False, "accepted: tensors that are no arguments are inputs of graphs"),
     "install_free_tensors_for_export": (True, "tensors that are no arguments become attributes of what is exported"),
     "log_compilation_metrics": (True, "records of what is compiled go to the log refimpl.capture, at level DEBUG"),

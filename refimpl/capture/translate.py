@@ -20,6 +20,7 @@ from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.guards.guard_list import GuardKind, InputFacts
 from refimpl.capture.guards.size_history import SizeHistory
 from refimpl.capture.guards.sources import AttributeSource, KeptSource, SlotSource, StackSource
+from refimpl.capture.higher_order.compile_regions import inline_regions
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
@@ -319,6 +320,7 @@ class _Ended:
         module, compiled = graph.finish(emitter.outputs, is_followed=is_followed), None
         emitter.settle(graph.sources)
         if module is not None:
+            inline_regions(module)
             has_gradients = self.state.grad_mode or graph.sets_state
             if not is_followed and has_gradients and any(map(_keeps_its_memory, graph.examples)):
                 self.state.guard(GuardKind.ID, AttributeSource(KeptSource(running, "running"), "is_called"), False)

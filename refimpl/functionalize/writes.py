@@ -2,8 +2,8 @@
 
 Counterpart: the functionalization kernels of torchgen/gen_functionalization_type.py, and
 torch/_higher_order_ops/auto_functionalize.py
-Differs: one rule for all ops, by schema. An op without a functional overload is called on clones, by torch's higher-order op
-`auto_functionalized`, which backends can lower.
+Differs: one rule for all ops, by schema. An op without a functional overload is called on clones, by torch's higher-order ops
+`auto_functionalized_v2` and `auto_functionalized`, which backends can lower.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from refimpl.functionalize.functional_forms import FunctionalForm, functional_fo
 from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_geometry, is_same_shape
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import Parameter, effects_of, nodes_in
+from refimpl.functionalize.written_bases import WrittenBases
 from refimpl.trace.internal_overlap import updates_overlapping_elements
 from refimpl.trace.metadata import note, notes_of
 from refimpl.trace.read_after_write import reads_what_it_writes
@@ -62,7 +63,10 @@ class CallWriter:
         self._check_order(node)
         effects = effects_of(node.target)
         lists = [parameter.of(node.args, node.kwargs) for parameter in effects.written]
-        if not effects.results and any(isinstance(given, (list, tuple)) for given in lists):
+        is_foreach = str(getattr(node.target, "_opname", "")).startswith(
+            "_foreach"
+        )  # no other op's lists are independent
+        if is_foreach and not effects.results and any(isinstance(given, (list, tuple)) for given in lists):
             count = max(len(given) for given in lists if isinstance(given, (list, tuple)))
             if count > 1 and self._may_share_memory(node, lists):
                 for index in range(count):
@@ -253,6 +257,8 @@ class CallWriter:
         for argument in target._schema.arguments:
             if argument.name not in given and argument.has_default_value():
                 given[argument.name] = argument.default_value
+        if self._call_on_bases(node, given, map_argument):
+            return
         kwargs = map_nodes(given, map_argument)
         call = self.emit.call(torch.ops.higher_order.auto_functionalized, target, is_extra=False, **kwargs)
         count = max(1, len(effects.results))
@@ -270,6 +276,34 @@ class CallWriter:
         for position, parameter in enumerate(effects.written):
             if parameter.of(given_args, given_kwargs) is not None:
                 self._write(parameter.of(given_args, given_kwargs), self.emit.element(call, count + position))
+
+    def _call_on_bases(self, node: Node, given: dict[str, Any], map_argument: Any) -> bool:
+        """Call the op on copies of the bases of what it writes to: two views of one base are copied together.
+
+        False if the op returns an argument, or if a view has no description.
+        """
+        target: Any = node.target
+        effects = effects_of(target)
+        if any(alias is not None for alias in effects.results):
+            return False
+        types = {argument.name: str(argument.type) for argument in target._schema.arguments}
+        bases = WrittenBases(self.memory)
+        names = [parameter.name for parameter in effects.written]
+        described = bases.described([(name, "List[" in types[name], given[name]) for name in names])
+        if described is None:
+            return False
+        others = map_nodes({name: value for name, value in given.items() if name not in names}, map_argument)
+        values = [map_argument(base) for base in bases.nodes]
+        operator = torch.ops.higher_order.auto_functionalized_v2
+        kwargs = {**others, **self.emit.number(described), "_all_bases": values}
+        call = self.emit.call(operator, target, is_extra=False, **kwargs)
+        count = len(effects.results)
+        for index in range(count):
+            self.results[node, None if count == 1 else index] = self.emit.element(call, index)
+        new = [self.emit.element(call, max(1, count) + index) for index in range(len(bases.nodes))]
+        for base in bases.written:  # each written argument is a write to its base
+            self._write_tensor(base, new[bases.nodes.index(base)])
+        return True
 
     def _write_results(
         self, node: Node, args: Any, kwargs: Any, returns: tuple[int | Parameter, ...], values: list[Node]

@@ -2,9 +2,9 @@
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py CheckpointHigherOrderVariable; torch/_dynamo/utils.py
 build_checkpoint_variable
-Differs: if the body draws random numbers or calls another operator, the node calls checkpoint itself in place of torch's operator,
-which keeps no random numbers: run without a compiler, backward then draws the same numbers as forward. A reentrant checkpoint of tensors without gradients,
-and contexts without a policy, break the graph.
+Differs: if the body draws random numbers or calls another operator, the node calls checkpoint itself and not torch's operator,
+which keeps no random numbers: without a compiler, backward then draws the same numbers as forward. A reentrant checkpoint of
+tensors without gradients, and contexts without a policy, break the graph.
 """
 
 from __future__ import annotations

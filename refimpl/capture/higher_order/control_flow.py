@@ -1,5 +1,4 @@
-"""`torch.cond`, `map`, `while_loop` and `scan`: nodes of torch's operators, with graphs of the functions they take; and calls of
-nested compile regions.
+"""`torch.cond`, `map`, `while_loop` and `scan`: nodes of torch's operators, with graphs of the functions they take.
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py CondHigherOrderVariable, MapHigherOrderVariable,
 WhileLoopHigherOrderVariable, ScanHigherOrderVariable
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from refimpl._torch import HigherOrderOperator, call_of_region, is_mapped, transform_kinds
+from refimpl._torch import HigherOrderOperator, is_mapped, transform_kinds
 from refimpl._torch import hop_map as map_function
 from refimpl._torch import hop_scan as scan_function
 from refimpl._torch import hop_while_loop as while_loop_function
@@ -312,15 +311,6 @@ def _scan_operator(domain: SymbolicDomain, frame: FrameState, args: list[Any], k
     return SequenceValue(tuple, [item for part in parts for item in domain.elements(part)])
 
 
-# ----------------------------------------------------------------------------------------------------------------- regions
-
-
-def _region(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A call of a nested compile region, which is interpreted as a part of the caller, as eager runs it."""
-    function, *given = args
-    return domain.call(frame, function, given, kwargs)
-
-
 # ---------------------------------------------------------------------------------------------------------- what they share
 
 
@@ -415,5 +405,4 @@ CONTROL_FLOW_RULES: dict[int, Rule] = {
     id(map_function): _whole("map_impl", _map),
     id(while_loop_function): _whole("while_loop", _while_loop),
     id(scan_function): _whole("scan", _scan),
-    id(call_of_region): _region,
 }

@@ -197,17 +197,18 @@ def one_instruction(domain: SymbolicDomain) -> Iterator[None]:
 
 def run_body(
     domain: SymbolicDomain, graph: SubGraph, polyfill: Any, args: list[Any], *, what: str, changes: Sequence[Value] = (),
-    may_write: Callable[[], Iterable[TensorValue]] = tuple,
+    may_write: Callable[[], Iterable[TensorValue]] = tuple, allows_effects: bool = False,
 ) -> Value:  # fmt: skip
     """The result of a polyfill on these values. The nodes it makes go into `graph`.
 
     changes: values that it may change. may_write: called afterwards, returns the tensors that it may have written to.
+    allows_effects: it may change any object and write to any tensor; the caller finds out what holds nodes of `graph`.
 
     Raises GraphBreak if it breaks the graph, changes anything else from outside, or leaves torch in another mode.
     """
     state = domain.state
     machine = _BodyMachine(domain)
-    before = Snapshot([arg for arg in args if arg not in changes], state.effects)
+    before = None if allows_effects else Snapshot([arg for arg in args if arg not in changes], state.effects)
     versions = [(value.fake, version_of(value.fake)) for value in state.by_fake.values()]
     around, frames = state.graph, state.notes.frames
     regions, grad_mode = len(state.open_regions), torch.is_grad_enabled()
@@ -221,10 +222,10 @@ def run_body(
         raise
     finally:
         state.graph, state.notes.frames = around, frames
-    changed = before.changed()
+    changed = None if before is None else before.changed()
     allowed = {id(value.fake) for value in may_write()}
     written = [fake for fake, version in (*versions, *graph.seen) if version_of(fake) != version]
-    if changed is None and any(id(fake) not in allowed for fake in written):
+    if before is not None and changed is None and any(id(fake) not in allowed for fake in written):
         raise GraphBreak("operator_mutates", what=what)
     if changed is None and (len(state.open_regions), torch.is_grad_enabled()) != (regions, grad_mode):
         changed = "the state of torch"

@@ -20,13 +20,17 @@ class CaptureError(RefimplError, RuntimeError):
     """
 
 
+_OF_OPERATORS = ("aliases_of_region",)
+
+
 class Unsupported(GraphBreak, CaptureError):
     """A graph break that is not allowed: under `fullgraph`, or in an export."""
 
     @classmethod
     def of(cls, reason: GraphBreak) -> Unsupported:
         """The graph break as an error."""
-        kind = cls if reason.operator is None else UncapturedHigherOrderOpError
+        is_of_operator = reason.operator is not None or reason.kind.name in _OF_OPERATORS
+        kind = UncapturedHigherOrderOpError if is_of_operator else cls
         made = kind(reason.kind.name, **reason.details)
         made.stack, made.operator = reason.stack, reason.operator
         return made

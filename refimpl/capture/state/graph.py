@@ -38,6 +38,7 @@ class SegmentGraph:
         self.graph = fx.Graph()
         self.notes = notes
         self.attributes = torch.nn.Module()  # the graphs of functions given to higher-order operators, by name
+        self.regions: dict[Any, tuple[str, fx.GraphModule]] = {}  # graphs of nested compile regions, by their content
         self._targets = set[str]()
         self.sources: list[Source] = []  # of the inputs, in order
         self.examples: list[Any] = []  # the inputs' values during capture

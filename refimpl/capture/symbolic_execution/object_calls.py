@@ -20,6 +20,7 @@ from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, ReferentSource, class_source
 from refimpl.capture.higher_order.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.higher_order.checkpoints import CHECKPOINT_RULES
+from refimpl.capture.higher_order.compile_regions import REGION_RULES
 from refimpl.capture.higher_order.control_flow import CONTROL_FLOW_RULES
 from refimpl.capture.higher_order.function_transforms import TRANSFORM_RULES
 from refimpl.capture.higher_order.nonstrict import NONSTRICT_RULES, call_as_it_is, is_run_as_it_is
@@ -65,6 +66,7 @@ _RULES = {
     **CONTROL_FLOW_RULES,
     **NONSTRICT_RULES,
     **TRANSFORM_RULES,
+    **REGION_RULES,
 }
 _ANSWERED = (Treatment.NODE, Treatment.STATE, Treatment.FOLD, Treatment.COMPILING)
 _MODULE_CALL = torch.nn.Module.__call__

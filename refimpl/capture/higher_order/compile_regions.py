@@ -1,0 +1,247 @@
+"""Calls of nested compile regions: nodes of `invoke_subgraph`, with one graph for all calls that compute the same.
+
+Counterpart: torch/_dynamo/variables/higher_order_ops.py InvokeSubgraphHigherOrderVariable, are_same_graph_modules;
+torch/_higher_order_ops/passes/inline_invoke_subgraph.py
+Differs: two calls share a graph if the text of their graphs, the objects in it and the metadata of their inputs are equal; every
+call is captured to find out.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_arg
+
+from refimpl._torch import SYMBOLIC_TYPES, call_of_region, storage_key
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.config import config
+from refimpl.capture.higher_order.subgraphs import SubGraph, one_instruction, run_body
+from refimpl.capture.interpreter.frame import FrameState
+from refimpl.capture.rules.rule_table import Rule
+from refimpl.capture.state.graph import SegmentGraph
+from refimpl.capture.state.snapshot import leaves, reachable
+from refimpl.capture.values import (
+    LazyValue,
+    NumberValue,
+    ObjectValue,
+    PartialValue,
+    SequenceValue,
+    TensorValue,
+    polyfills,
+)
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
+_OPERATOR: Any = torch.ops.higher_order.invoke_subgraph
+_WHAT = "a nested compile region"
+
+
+def _region(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of the region's function; see `torch.compiler.nested_compile_region`."""
+    function, *given = args
+    outer = domain.state.graph
+    with one_instruction(domain):
+        graph = SubGraph(outer)
+        values = [function, SequenceValue(tuple, given), domain.named(kwargs)]
+        result = run_body(domain, graph, polyfills.called_named, values, what=_WHAT, allows_effects=True)
+        made = _computed(domain, graph, [result, *values])
+        if _passes_on(domain, graph, result):
+            raise GraphBreak("aliases_of_region", what=_WHAT)
+        _check_memory(graph, made)
+        body = graph.module([leaf.node for leaf in made])
+        graph.hand_on()
+        fakes = tuple(leaf.fake if isinstance(leaf, TensorValue) else leaf.number for leaf in made)
+        name = _attached(outer, body, _code_of(domain, function))
+        node_args = (outer.graph.get_attr(name), name, *graph.lifted)
+        node = outer.call("call_function", _OPERATOR, node_args, {}, fakes)
+        for index, (leaf, fake) in enumerate(zip(made, fakes, strict=True)):
+            leaf.node = outer.part(node, index, fake)
+    return result
+
+
+def _computed(domain: SymbolicDomain, graph: SubGraph, roots: list[Any]) -> list[TensorValue | NumberValue]:
+    """The tensors and numbers that the region computed and that its result, or an object it has changed, holds."""
+    state = domain.state
+    written = [*state.effects.contents(), *state.effects.attributes(), *(new for _, _, new in state.effects.globals())]
+    found = leaves([*roots, *state.notes.frames, *written])
+    return [leaf for leaf in found if leaf.node is not None and leaf.node.graph is graph.graph]
+
+
+def _passes_on(domain: SymbolicDomain, graph: SubGraph, result: Any) -> bool:
+    """Whether a tensor of the result is one that was there before."""
+    for thing in reachable([result]):
+        if isinstance(thing, LazyValue) and isinstance(thing.object, torch.Tensor):
+            return True
+        if isinstance(thing, TensorValue) and thing.node.graph is not graph.graph:
+            return True
+    return False
+
+
+def _check_memory(graph: SubGraph, made: Sequence[TensorValue | NumberValue]) -> None:
+    """Breaks the graph if two inputs share memory, or a result does with an input or another result.
+
+    The operator's graph is compiled on its own, so nothing outside of it would know.
+    """
+    placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    inputs = [fake for node in placeholders if _is_dense(fake := node.meta.get("example_value"))]
+    given = [storage_key(fake) for fake in inputs]
+    computed = [storage_key(leaf.fake) for leaf in made if isinstance(leaf, TensorValue) and _is_dense(leaf.fake)]
+    if len({*given, *computed}) < len(given) + len(computed):
+        raise GraphBreak("aliases_of_region", what=_WHAT)
+
+
+def _is_dense(fake: Any) -> bool:
+    return isinstance(fake, torch.Tensor) and fake.layout is torch.strided
+
+
+def _code_of(domain: SymbolicDomain, function: Any) -> Any:
+    """What calls of the same region have in common: the code, since each layer of a model has a bound method of its own."""
+    known = domain.state.realize(function)
+    while hasattr(known, "function"):
+        known = domain.state.realize(known.function)
+    return getattr(getattr(known, "object", known), "__code__", getattr(known, "code", None))
+
+
+# ------------------------------------------------------------------------------------------------------- one graph for all
+
+
+def _attached(outer: SegmentGraph, body: fx.GraphModule, code: Any) -> str:
+    """The name of the region's graph in `outer`: of an equal graph that the segment has already, or a new one."""
+    whole = outer
+    while isinstance(whole, SubGraph):
+        whole = whole.around
+    key = (code, *_content(body))
+    known = whole.regions.get(key)
+    if known is None:
+        name = f"subgraph_{len(whole.regions)}"
+        while hasattr(whole.attributes, name):
+            name = f"{name}_"
+        known = whole.regions[key] = name, body
+    name, body = known
+    if not hasattr(outer.attributes, name):
+        outer.attributes.add_module(name, body)
+    return name
+
+
+def _content(body: fx.GraphModule) -> Iterator[Any]:
+    """What a graph computes, from inputs of which shapes, dtypes and strides: equal for graphs that may replace each other."""
+    numbers: dict[fx.Node, str] = {}
+    for node in body.graph.nodes:
+        numbers[node] = f"%{len(numbers)}"
+        yield node.op
+        if node.op == "placeholder":
+            yield _metadata(node.meta.get("example_value"))
+        elif node.op == "get_attr":
+            found = operator.attrgetter(node.target)(body)
+            yield tuple(_content(found)) if isinstance(found, fx.GraphModule) else id(found)
+        else:
+            yield node.target if node.op == "call_method" else id(node.target)
+            yield repr(map_arg((node.args, node.kwargs), lambda used: _Named(numbers[used])))
+
+
+class _Named(str):
+    """A node's number; its repr is no literal that the program could have."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _metadata(example: Any) -> Any:
+    if not isinstance(example, torch.Tensor):
+        return str(example) if isinstance(example, SYMBOLIC_TYPES) else type(example)
+    strides = str(example.stride()) if example.layout is torch.strided else None
+    kind = (type(example), example.dtype, example.device, example.layout, example.is_conj(), example.is_neg())
+    return (*kind, str(tuple(example.shape)), strides, example.requires_grad)
+
+
+# ------------------------------------------------------------------------------------------------------ regions of one call
+
+
+def inline_regions(module: fx.GraphModule) -> None:
+    """Put the graphs of regions that are called once in place of their calls: nothing is gained by a graph of its own. In place.
+
+    All regions are put in place with the setting `inline_invoke_subgraph`, none with neither setting.
+    """
+    if not (config.inline_invoke_subgraph or config.inline_single_use_invoke_subgraph):
+        return
+    counts: dict[int, int] = {}
+    for graph_module in [each for each in module.modules() if isinstance(each, fx.GraphModule)]:
+        for node in _calls(graph_module):
+            body = id(getattr(graph_module, node.args[0].target))
+            counts[body] = counts.get(body, 0) + 1
+    _inline(module, lambda body: config.inline_invoke_subgraph or counts[id(body)] == 1, set())
+
+
+def _calls(module: fx.GraphModule) -> list[Any]:
+    return module.graph.find_nodes(op="call_function", target=_OPERATOR)
+
+
+def _inline(module: fx.GraphModule, is_wanted: Callable[[Any], bool], done: set[int]) -> None:
+    if id(module) in done:
+        return
+    done.add(id(module))
+    for child in list(module.children()):
+        if isinstance(child, fx.GraphModule):
+            _inline(child, is_wanted, done)
+    changed = False
+    for node in _calls(module):
+        body = getattr(module, node.args[0].target)
+        if is_wanted(body):
+            _put_in_place(module, node, body)
+            changed = True
+    if changed:
+        module.recompile()
+
+
+def _put_in_place(module: fx.GraphModule, node: fx.Node, body: fx.GraphModule) -> None:
+    graph, attribute = module.graph, node.args[0]
+    placeholders = [each for each in body.graph.nodes if each.op == "placeholder"]
+    new: dict[fx.Node, Any] = dict(zip(placeholders, node.args[2:], strict=True))
+    outputs: Sequence[Any] = ()
+    with graph.inserting_before(node):
+        for each in body.graph.nodes:
+            if each.op == "get_attr":
+                new[each] = _moved(module, body, each)
+            elif each.op == "output":
+                outputs = map_arg(each.args[0], new.__getitem__)
+            elif each.op != "placeholder":
+                new[each] = graph.node_copy(each, new.__getitem__)
+    for part in list(node.users):
+        part.replace_all_uses_with(outputs[part.args[1]])
+        graph.erase_node(part)
+    graph.erase_node(node)
+    assert isinstance(attribute, fx.Node)
+    if not attribute.users:
+        graph.erase_node(attribute)
+        if not any(each.op == "get_attr" and each.target == attribute.target for each in graph.nodes):
+            delattr(module, str(attribute.target))
+
+
+def _moved(module: fx.GraphModule, body: fx.GraphModule, node: fx.Node) -> fx.Node:
+    """The attribute of the region's graph as one of `module`."""
+    found = getattr(body, str(node.target))
+    name = str(node.target)
+    while getattr(module, name, found) is not found:
+        name = f"{name}_"
+    setattr(module, name, found)
+    made = module.graph.get_attr(name)
+    made.meta = dict(node.meta)
+    return made
+
+
+def _mark(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`nested_compile_region(function)` within what is captured. The options decide nothing here."""
+    given = [*args, *(value for name, value in kwargs.items() if name == "fn")]
+    if not given or domain.is_none(given[0]):
+        return ObjectValue(torch.compiler.nested_compile_region)
+    return PartialValue(ObjectValue(call_of_region), given[:1], {})
+
+
+REGION_RULES: dict[int, Rule] = {id(call_of_region): _region, id(torch.compiler.nested_compile_region): _mark}
