@@ -172,6 +172,11 @@ def captured_original(function: FunctionType) -> tuple[FunctionType, Any] | None
     return found if found is not None and defined_in(function) == _MAKES_CAPTURED else None
 
 
+def marks_static(function: FunctionType) -> bool:
+    """Whether the function is `mark_static` of torch or of refimpl: called in captured code, it makes a size a number."""
+    return function.__name__ == "mark_static" and defined_in(function).endswith((".decorators", ".marks"))
+
+
 def _of_python(function: FunctionType) -> Treatment:
     if function.__name__ == "graph_break" and defined_in(function).endswith(
         ("._dynamo.decorators", ".public.decorators")

@@ -17,12 +17,24 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from refimpl._torch import BaseHOP, HigherOrderOperator, OpOverload
+from refimpl._torch import BaseHOP, HigherOrderOperator, OpOverload, below_autograd
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.higher_order.bodies import results
 from refimpl.capture.higher_order.subgraphs import SubGraph, come_out, one_instruction, run_body
 from refimpl.capture.interpreter.frame import FrameState
-from refimpl.capture.values import ConstantValue, DictValue, ObjectValue, SequenceValue, TensorValue, Value, polyfills
+from refimpl.capture.values import (
+    ConstantValue,
+    DictValue,
+    NumberValue,
+    ObjectValue,
+    SequenceValue,
+    TensorValue,
+    Value,
+    polyfills,
+)
+from refimpl.capture.values.value import unsupported
+from refimpl.trace.higher_order.attention import IndexedByTensors, elements, score_of
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -134,7 +146,7 @@ def _hints_wrapper(domain: SymbolicDomain, operator: Any, args: list[Any], kwarg
         raise GraphBreak("op_raises_on_fake", what=operator.name(), error="TypeError")
     given = [domain.state.realize(item) for item in domain.elements(named["args"])]
     rest, hints = domain.state.realize(named["kwargs"]), _constants(domain, named["hints"], operator)
-    is_plain = all(isinstance(item, TensorValue) or type(getattr(item, "value", 0)) in _HINTS[:3] for item in given)
+    is_plain = all(isinstance(item, (TensorValue, NumberValue)) or _is_plain_number(item) for item in given)
     is_empty = isinstance(rest, DictValue) and not rest.items
     if not is_plain or not is_empty or not all(type(hint) in _HINTS for hint in hints.values()):
         raise GraphBreak("op_raises_on_fake", what=operator.name(), error="RuntimeError")
@@ -142,6 +154,10 @@ def _hints_wrapper(domain: SymbolicDomain, operator: Any, args: list[Any], kwarg
         domain, operator, "hints_wrapper_body", (named["body_fn"], given, {}),
         lambda body, operands: ((body, tuple(operands), {}), {"hints": hints}),
     )  # fmt: skip
+
+
+def _is_plain_number(value: Value) -> bool:
+    return isinstance(value, ConstantValue) and type(value.value) in (bool, int, float)
 
 
 def _constants(domain: SymbolicDomain, value: Any, operator: Any) -> dict[Any, Any]:
@@ -185,6 +201,54 @@ def _setting(domain: SymbolicDomain, graph: Any, value: Any, operator: Any) -> A
     return domain.constant_of(known, operator.name())
 
 
+def _flex_attention(domain: SymbolicDomain, operator: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`flex_attention(query, key, value, score_mod, block_mask, scale, kernel_options)`: the functions of scores and masks run on
+    single elements. What they close over are buffers of the node.
+    """
+    if kwargs or (len(_at_least(7, operator, args)) > 7 and any(domain.elements(arg) for arg in args[7:])):
+        raise GraphBreak("op_raises_on_fake", what=operator.name(), error="TypeError")
+    state, outer = domain.state, domain.state.graph
+    score_mod, mask = args[3], domain.elements(args[4])
+    with one_instruction(domain):
+        query = state.realize(args[0]).as_fake(state, operator.name())
+        with state.fake_mode:
+            examples = score_of(query), *elements(query, count=4)
+        bodies, buffers = [], []
+        for stem, function, given in (("score_mod", score_mod, examples), ("mask_fn", mask[-1], examples[1:])):
+            graph = SubGraph(outer)
+            values = SequenceValue(tuple, [_element(domain, graph, fake) for fake in given])
+            with IndexedByTensors():
+                result = run_body(domain, graph, polyfills.called, [function, values], what=operator.name())
+            if not isinstance(result, TensorValue):
+                unsupported(f"a result of a function given to {operator.name()}", result)
+            body = graph.module(graph.local(result.node))
+            graph.hand_on()
+            bodies.append((outer.attach(stem, body), body))
+            buffers.append(tuple(graph.lifted))
+        options = _constants(domain, args[6], operator)
+        fakes = [state.fake_of(arg, operator.name()) for arg in (*args[:3], *mask[:-1], args[5])]
+        with state.fake_mode, below_autograd():
+            made = operator(
+                *fakes[:3], bodies[0][1], (*fakes[3:-1], bodies[1][1]), fakes[-1], options,
+                *(tuple(node.meta["example_value"] for node in nodes) for nodes in buffers),
+            )  # fmt: skip
+        nodes = [_local(outer, state.argument_of(arg)) for arg in (*args[:3], *mask[:-1], args[5])]
+        given = (*nodes[:3], bodies[0][0], (*nodes[3:-1], bodies[1][0]), nodes[-1], options, *buffers)
+        found = results(domain, made, [*nodes, *buffers[0]])
+        node = outer.call("call_function", operator, given, {}, tuple(found))
+        return SequenceValue(tuple, [state.part_of(node, index, part) for index, part in enumerate(found)])
+
+
+def _element(domain: SymbolicDomain, graph: SubGraph, fake: torch.Tensor) -> TensorValue:
+    value = TensorValue(graph.argument("child", fake), fake)
+    domain.state.by_fake[id(fake)] = value
+    return value
+
+
+def _local(graph: Any, argument: Any) -> Any:
+    return graph.local(argument) if isinstance(argument, fx.Node) else argument
+
+
 def _at_least(count: int, operator: Any, args: list[Any]) -> list[Any]:
     if len(args) < count:
         raise GraphBreak("op_raises_on_fake", what=operator.name(), error="TypeError")
@@ -216,6 +280,7 @@ _RULES: dict[str, OperatorRule] = {
     "wrap_with_set_grad_enabled": _wrap_with_set_grad_enabled,
     "wrap_with_autocast": _wrap_with_autocast,
     "dynamo_bypassing_wrapper": _bypassing,
+    "flex_attention": _flex_attention,
     "hints_wrapper": _hints_wrapper,
     "strict_mode": _operands_second("strict_mode_body"),
     "run_const_graph": _operands_second("const_graph"),

@@ -28,7 +28,7 @@ from refimpl.capture.higher_order.operators import call_operator
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import marks
 from refimpl.capture.public.fake_values import get_real_value
-from refimpl.capture.recognition import CAPTURES, ROUNDING, Treatment, captured_original, treatment
+from refimpl.capture.recognition import CAPTURES, ROUNDING, Treatment, captured_original, marks_static, treatment
 from refimpl.capture.rules.builtin_calls import BUILTIN_RULES
 from refimpl.capture.rules.class_calls import CLASS_RULES, begin_module, instantiate, is_module_init
 from refimpl.capture.rules.constant_calls import CACHED, CONSTANT_RULES, call_cached, member_of
@@ -132,6 +132,8 @@ def _by_kind(
         return member_of(domain, function, args, kwargs)
     if is_a(target, type):
         return instantiate(domain, target, args, kwargs)
+    if is_a(target, FunctionType) and marks_static(target):
+        return _mark_static(domain, args, kwargs)
     if is_a(target, FunctionType) and captured_original(target) is not None:
         return _call_captured(domain, frame, function, args, kwargs)
     if is_run_as_it_is(target):
@@ -139,6 +141,20 @@ def _by_kind(
     if is_a(target, FunctionType) and target.__dict__.get(marks.CONSTANT_RESULT):
         return _assumed_result(domain, target, args, kwargs)
     return call_numpy(domain, target, args, kwargs) if is_array_call(target) else _UNKNOWN
+
+
+def _mark_static(domain: SymbolicDomain, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`mark_static(tensor, index=None)`: the sizes at these dimensions, all by default, become numbers."""
+    tensor = domain.state.realize(args[0]) if args else None
+    if not isinstance(tensor, TensorValue) or len(args) + len(kwargs) > 2:
+        raise GraphBreak("call_of_native_code", what="mark_static")
+    given = domain.constant_of(next(iter([*args[1:], *kwargs.values()]), ConstantValue(None)), "mark_static")
+    dims = range(tensor.fake.dim()) if given is None else given if isinstance(given, (list, tuple)) else (given,)
+    for dim in dims:
+        size = domain.state.size_of(tensor, dim)
+        if isinstance(size, NumberValue):
+            domain.state.specialised(size)
+    return ConstantValue(None)
 
 
 def _by_treatment(

@@ -12,7 +12,7 @@ import torch
 
 from refimpl._torch import HigherOrderOperator, OpOverload, pytree
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.higher_order import control_flow, scans, subgraphs
+from refimpl.trace.higher_order import attention, control_flow, scans, subgraphs
 from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Recording, Rule
 
 _RULES: dict[str, Rule] = {
@@ -28,6 +28,8 @@ _RULES: dict[str, Rule] = {
     "foreach_map": subgraphs.function_first("subgraph"),
     "tag_activation_checkpoint": subgraphs.function_first("wrap_body"),
     "hints_wrapper": subgraphs.hints_wrapper,
+    "flex_attention": attention.flex_attention,
+    "flex_attention_backward": attention.flex_attention_backward,
     "strict_mode": subgraphs.operands_second("strict_graph_"),
     "run_const_graph": subgraphs.operands_second("_const_graph"),
 }
