@@ -25,6 +25,10 @@ from torch.fx.graph import _PyTreeInfo as PyTreeInfo
 from torch.fx.passes.shape_prop import TensorMetadata as TensorMetadata
 from torch.fx.proxy import _COPY_META_FIELDS as PRESERVED_META_FIELDS
 
+# Records in a node's "from_node": which node of an earlier graph it is made from, by which pass.
+from torch.fx.traceback import NodeSource as NodeSource
+from torch.fx.traceback import NodeSourceAction as NodeSourceAction
+
 # Pytrees, with every container that a user has registered with torch.
 from torch.utils import _pytree as pytree
 

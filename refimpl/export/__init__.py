@@ -1,12 +1,12 @@
 """Export: a module as one graph, with the signature of its inputs and outputs, its state, and its range constraints."""
 
 from refimpl.export.archive.files import load, save
+from refimpl.export.decomposition_table import default_decompositions
 from refimpl.export.draft import draft_export
 from refimpl.export.draft_report import DraftExportReport, FailureReport, FailureType
 from refimpl.export.entry_points import export, register_dataclass
 from refimpl.export.errors import SpecViolationError
 from refimpl.export.exported_program import ExportedProgram
-from refimpl.export.functional_graph import default_decompositions
 from refimpl.export.graph_signature import (
     ConstantArgument,
     CustomObjArgument,

@@ -24,9 +24,9 @@ from refimpl.capture.public.errors import UserErrorType
 from refimpl.capture.public.running import capturing
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.caller_fakes import with_hints_as_sizes
+from refimpl.export.decomposition_table import composite_decompositions
 from refimpl.export.errors import invalid_input, translated
 from refimpl.export.exported_program import ExportedProgram
-from refimpl.export.functional_graph import composite_decompositions
 from refimpl.export.graph_signature import ExportGraphSignature, InputKind
 from refimpl.export.lifted_graph import lifted
 from refimpl.export.module_call_graph import module_call_graph

@@ -2,15 +2,15 @@
 
 Counterpart: torch/export/exported_program.py _decompose_exported_program,
   _decompose_and_get_gm_with_new_signature_constants; none; upstream's functional graphs are for inference
-Differs: refimpl.aot makes the graph for all tables. With a user's table, composite operators are not decomposed, and the graph is
-traced above autograd; with the default table below it. Parts of the program without gradients have none in the functional graph
+Differs: refimpl.aot makes the graph for all tables. If composite operators of the program are not decomposed, the graph is traced
+above autograd, else below it. Parts of the program without gradients have none in the functional graph
 (upstream loses that): regions are kept, and `detach` is no alias.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from refimpl.aot.export.function import ExportedFunction, export_function
 from refimpl.aot.export.module import leaf_of_loss
 from refimpl.aot.export_errors import GradientMissing
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.export.decomposition_table import CompositeTable, default_decompositions
 from refimpl.export.graph_signature import (
     ExportGraphSignature,
     InputKind,
@@ -41,7 +42,6 @@ from refimpl.export.region_operators import (
     wrap_with_set_grad_enabled,
 )
 from refimpl.export.regions import with_noted_regions, with_regions
-from refimpl.trace.decompositions import decomposition_table
 from refimpl.trace.options import DecompositionTable
 
 _UPDATES = {
@@ -72,29 +72,14 @@ class FunctionalGraph:
     signature: ExportGraphSignature
 
 
-def default_decompositions() -> dict[Any, Any]:
-    """A copy of the default table of `run_decompositions`, for the caller to change."""
-    aten = torch.ops.aten
-    rules = {op: rule for op, rule in decomposition_table.items() if op is not aten.detach.default}
-    return _DefaultTable({**rules, aten.lift_fresh_copy.default: aten.clone.default})
-
-
-def composite_decompositions() -> dict[Any, Any]:
-    """A table that decomposes composite operators and no others."""
-    return _DefaultTable()
-
-
-class _DefaultTable(dict[Any, Any]):
-    """A table that decomposes composite operators too."""
-
-
 def functional_graph(program: Program, decompositions: DecompositionTable | None) -> FunctionalGraph:
     """The functional graph of a program. Tokens order side effects; they are the first inputs and outputs.
 
     Raises an ExportError for effects that a functional graph cannot have, such as a resized input, and UnsupportedByRefimpl for
     writes to constants."""
     table = default_decompositions() if decompositions is None else decompositions
-    is_whole = not isinstance(table, _DefaultTable) and not _has_autocast(program.graph_module)
+    keeps_composites = not isinstance(table, CompositeTable) or _has_any(program.graph_module, table.kept)
+    is_whole = keeps_composites and not _has_any(program.graph_module, {wrap_with_autocast})
     source = _Source(program)
     with torch.set_grad_enabled(torch.is_grad_enabled() and is_whole), noting_grad_modes():
         exported = source.exported(source.run, table, pre_dispatch=is_whole)
@@ -172,9 +157,9 @@ def _distinct(values: Sequence[Any], states: Sequence[Any]) -> tuple[list[int], 
     return first, distinct
 
 
-def _has_autocast(graph_module: fx.GraphModule) -> bool:
+def _has_any(graph_module: fx.GraphModule, targets: Set[Any]) -> bool:
     modules = (module for module in graph_module.modules() if isinstance(module, fx.GraphModule))
-    return any(node.target is wrap_with_autocast for module in modules for node in module.graph.nodes)
+    return any(node.target in targets for module in modules for node in module.graph.nodes)
 
 
 def _with_signature(source: _Source, exported: ExportedFunction, loss: int | None = None) -> FunctionalGraph:

@@ -1,8 +1,9 @@
-"""Input checks of an exported program: types, dtypes, sizes, constants and guards.
+"""Input checks of an exported program: types, dtypes, sizes, constants and guards, as a Python function of the input leaves.
 
-Counterpart: torch/_export/utils.py _check_input_constraints_for_graph; the `_guards_fn` of torch/export/_unlift.py
-Differs: dtypes are checked as well. Sizes of 0 and 1 are accepted if only the default range, which starts at 2, excludes them, as
-upstream does.
+Counterpart: torch/export/_unlift.py _get_input_guards_for_graph, _convert_guards_code_to_fn, GuardsFn;
+  torch/_export/utils.py _check_input_constraints_for_graph
+Differs: numbers of dimensions, dtypes and kinds of values are checked as well. Sizes of 0 and 1 are accepted if only the default
+range, which starts at 2, excludes them, as upstream does.
 
 Note [Where symbols are read]
 A symbol is read from the first size that equals it, or else from a size that is a linear function of it. All other sizes and the
@@ -11,6 +12,7 @@ guards are computed from the symbols and compared.
 
 from __future__ import annotations
 
+import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +20,7 @@ from typing import Any
 
 import sympy
 import torch
+from torch import fx
 
 from refimpl._torch import is_opaque_object, storage_key
 from refimpl.export.constants import class_name
@@ -26,8 +29,6 @@ from refimpl.symbolic.guard_output import linear
 from refimpl.symbolic.guards import PRINTED_NAMES, python_source
 
 DEFAULT_LOWER = 2  # sizes of 0 and 1 are not symbols
-
-Numbers = dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +39,20 @@ class _Size:
     dim: int | None  # None: the leaf is a SymInt
     name: str
     expr: Any
+
+    @property
+    def source(self) -> str:
+        """Python that reads it from `args`, the leaves."""
+        return f"args[{self.leaf}]" if self.dim is None else f"args[{self.leaf}].size()[{self.dim}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Condition:
+    """A condition on sizes: Python of `args`, the same in the user's names, and Python of what is compared."""
+
+    source: str
+    text: str
+    found: str
 
 
 class InputContract:
@@ -57,29 +72,21 @@ class InputContract:
         self._written = list(written)
         self._names = list(names)
         self._values = list(values)
+        self._ranges = ranges
         sizes = [size for i, value in enumerate(values) for size in _sizes(i, names[i], value)]
-        self._fixed = [size for size in sizes if size.expr.is_number]
-        symbolic = [size for size in sizes if not size.expr.is_number]
-        self._readers: list[tuple[str, _Size, int, int]] = []  # symbol, size, scale, offset
-        by_symbol: dict[Any, str] = {}
-        for size in sorted(symbolic, key=lambda size: not size.expr.is_Symbol):
-            read = linear(size.expr)
-            if read is not None and read[0] not in by_symbol:
-                symbol, scale, offset = read
-                by_symbol[symbol] = size.name if scale == 1 and not offset else str(symbol)
-                self._readers.append((str(symbol), size, scale, offset))
-        known = set(by_symbol)
-        self._computed = [(s, _compiled(s.expr)) for s in symbolic if s.expr.free_symbols <= known]
-        self._ranges = [
-            (str(symbol), by_symbol[symbol], bounds.lower, bounds.upper)
-            for symbol, bounds in ranges.items()
-            if symbol in known
-        ]
-        self._guards = [
-            (python_source(guard, lambda symbol: by_symbol[symbol]), _compiled(guard))
-            for guard in guards
-            if guard.free_symbols and guard.free_symbols <= known
-        ]
+        self._readers: dict[Any, tuple[_Size, int, int]] = {}  # symbol -> size, scale, offset
+        for size in sorted(sizes, key=lambda size: not size.expr.is_Symbol):
+            read = None if size.expr.is_number else linear(size.expr)
+            if read is not None:
+                self._readers.setdefault(read[0], (size, *read[1:]))
+        conditions = [found for size in sizes for found in self._of_size(size)]
+        for size in sizes:
+            conditions += self._derived(size)
+        for guard in guards:
+            if guard.free_symbols and guard.free_symbols <= self._readers.keys():
+                conditions.append(self._condition(guard, found=""))
+        self.conditions = list(dict.fromkeys(conditions))
+        self.check_leaves = self._compiled()
 
     def __deepcopy__(self, memo: Any) -> InputContract:
         """Itself: it is immutable, and a copy of its fake tensors would copy their whole trace."""
@@ -87,35 +94,104 @@ class InputContract:
 
     def check(self, leaves: Sequence[Any]) -> None:
         """Raises InputMismatch for the first leaf that does not fit. If a size is symbolic, its conditions become guards."""
-        for name, expected, leaf in zip(self._names, self._values, leaves, strict=True):
-            _check_kind(name, expected, leaf)
-        for size in self._fixed:
-            found = _number(size, leaves)
-            if found != int(size.expr):
-                raise _failed(f"{size.name} == {size.expr}", found)
-        numbers: Numbers = {}
-        for symbol, size, scale, offset in self._readers:
-            found = _number(size, leaves)
-            numbers[symbol] = (found - offset) // scale
-            if (found - offset) % scale:
-                raise _failed(f"{size.name} == {size.expr} for an integer {symbol}", found)
-        for size, compute in self._computed:
-            found = _number(size, leaves)
-            if compute(numbers) != found:
-                raise _failed(f"{size.name} == {size.expr}", found)
-        for symbol, name, lower, upper in self._ranges:
-            value = numbers[symbol]
-            if lower > DEFAULT_LOWER and value < lower:
-                raise _failed(f"{name} >= {lower}", value)
-            if upper < math.inf and value > upper:
-                raise _failed(f"{name} <= {upper}", value)
+        self.check_leaves(*leaves)
+
+    # ---------------------------------------------------------------------------------------------- conditions on sizes
+
+    def _of_size(self, size: _Size) -> list[_Condition]:
+        """A fixed size is a number. A size that is a symbol is in its range, and equals the size that the symbol is read from."""
+        if size.expr.is_number:
+            return [_compared(size, f"== {size.expr}")]
+        reader = self._readers.get(size.expr)
+        if reader is not None and reader[0] is not size:
+            first = reader[0]
+            if size.expr.is_Symbol and first.expr == size.expr:
+                return [_compared(size, f"== {first.source}", f"== {first.name}")]
+        found = []
+        bounds = self._ranges.get(size.expr)
+        if bounds is not None and bounds.lower > DEFAULT_LOWER:
+            found.append(_compared(size, f">= {bounds.lower}"))
+        if bounds is not None and bounds.upper < math.inf:
+            found.append(_compared(size, f"<= {bounds.upper}"))
+        return found
+
+    def _derived(self, size: _Size) -> list[_Condition]:
+        """A size that is a function of symbols equals that function; where a symbol is read from it, it is divisible."""
+        if size.expr.is_Symbol or not size.expr.free_symbols <= self._readers.keys() or size.expr.is_number:
+            return []
+        read = linear(size.expr)
+        mine = sympy.Symbol(size.name, integer=True)
+        if read is not None and self._readers[read[0]][0] is size:
+            symbol, scale, offset = read
+            found = [] if scale == 1 else [_compared_modulo(size, scale, offset)]
+            bounds = self._ranges.get(symbol)
+            whole = self._ranges.get(size.expr)
+            if bounds is not None and whole is None and bounds.lower > DEFAULT_LOWER:
+                found.append(_compared(size, f">= {scale * bounds.lower + offset}"))
+            if bounds is not None and whole is None and bounds.upper < math.inf:
+                found.append(_compared(size, f"<= {scale * bounds.upper + offset}"))
+            return found
+        if read is not None and read[1] == 1:
+            symbol, _, offset = read
+            _, scale, shift = self._readers[symbol]
+            if scale == 1 and not shift:
+                return [self._condition(sympy.Eq(symbol, mine - offset), found=size.source, given={mine: size})]
+        return [self._condition(sympy.Eq(size.expr, mine), found=size.source, given={mine: size})]
+
+    def _condition(self, expr: Any, *, found: str, given: Mapping[Any, _Size] | None = None) -> _Condition:
+        """The condition, with symbols as the sizes that they are read from."""
+        direct = {symbol: size for symbol, (size, scale, offset) in self._readers.items() if scale == 1 and not offset}
+        known = {**direct, **(given or {})}
+        # A symbol that is read from `symbol + 2` is that size minus 2: sympy then simplifies the sum.
+        shifted = {
+            symbol: sympy.Symbol(size.name, integer=True) - offset
+            for symbol, (size, scale, offset) in self._readers.items()
+            if scale == 1 and offset
+        }
+        if shifted.keys() & expr.free_symbols:
+            expr = expr.subs(shifted)
+            known |= {sympy.Symbol(self._readers[s][0].name, integer=True): self._readers[s][0] for s in shifted}
+
+        def source_of(symbol: Any) -> str:
+            return known[symbol].source if symbol in known else self._divided(symbol, "source")
+
+        def text_of(symbol: Any) -> str:
+            return known[symbol].name if symbol in known else self._divided(symbol, "name")
+
+        text = python_source(expr, text_of).replace("\n", "")
+        return _Condition(
+            source=python_source(expr, source_of), text=ast.unparse(ast.parse(text, mode="eval")), found=found
+        )
+
+    def _divided(self, symbol: Any, attribute: str) -> str:
+        size, scale, offset = self._readers[symbol]
+        return f"(({getattr(size, attribute)} - {offset}) // {scale})"
+
+    # ------------------------------------------------------------------------------------------------------- the check
+
+    def _compiled(self) -> Callable[..., None]:
+        """The check as a function of the leaves. Its body is plain Python, which any tracer can run."""
+        lines = [f"def check(*args):\n  assert len(args) == {len(self._names)}, 'number of inputs'"]
+        lines += [f"  require_kind({name!r}, expected[{i}], args[{i}])" for i, name in enumerate(self._names)]
+        for found in self.conditions:
+            lines.append(f"  require({found.source}, {f'Guard failed: {found.text}'!r}, {found.found or None})")
         if self._written:
-            self._check_memory(leaves)
-        for text, holds in self._guards:
-            if not holds(numbers):
-                raise InputMismatch(seen=f"Guard failed: {text}", expected=f"sizes that satisfy it, not {numbers}")
+            lines.append("  require_memory(args)")
+        names: dict[str, Any] = {
+            **PRINTED_NAMES,
+            "max": torch.sym_max,
+            "min": torch.sym_min,
+            "require": require,
+            "require_kind": require_kind,
+            "require_memory": self._check_memory,
+            "expected": [_kind_of(value) for value in self._values],
+        }
+        exec(compile("\n".join(lines), "<conditions on inputs>", "exec"), names)
+        return names["check"]
 
     def _check_memory(self, leaves: Sequence[Any]) -> None:
+        if torch.compiler.is_compiling():
+            return
         owners: dict[int, int] = {}
         for index, leaf in enumerate(leaves):
             if not isinstance(leaf, torch.Tensor) or leaf.layout is not torch.strided or not leaf.numel():
@@ -126,6 +202,30 @@ class InputContract:
                     seen=f"{self._names[other]} and {self._names[index]} share memory, and the program writes to one of them",
                     expected="inputs that share no memory, as a functional graph needs",
                 )
+
+
+class GuardsFn(torch.nn.Module):
+    """The submodule `_guards_fn` of an exported program's module: checks the leaves of the inputs, returns nothing."""
+
+    def __init__(self, contract: InputContract) -> None:
+        super().__init__()
+        self.check = contract.check_leaves
+        self._is_impure = True  # a node that calls it has no users, and stays
+
+    def forward(self, *args: Any) -> None:
+        """Raises InputMismatch for the first leaf that does not fit."""
+        self.check(*args)
+
+
+def _compared(size: _Size, source: str, text: str | None = None) -> _Condition:
+    return _Condition(source=f"{size.source} {source}", text=f"{size.name} {text or source}", found=size.source)
+
+
+def _compared_modulo(size: _Size, scale: int, offset: int) -> _Condition:
+    def printed(name: str) -> str:
+        return f"({name} - {offset}) % {scale} == 0" if offset else f"{name} % {scale} == 0"
+
+    return _Condition(source=printed(size.source), text=printed(size.name), found=size.source)
 
 
 def _sizes(leaf: int, name: str, value: Any) -> list[_Size]:
@@ -139,39 +239,70 @@ def _sizes(leaf: int, name: str, value: Any) -> list[_Size]:
     ]  # fmt: skip
 
 
-def _number(size: _Size, leaves: Sequence[Any]) -> int:
-    leaf = leaves[size.leaf]
-    return leaf if size.dim is None else leaf.shape[size.dim]
+# ------------------------------------------------------------------------------------------ called by the generated function
 
 
-def _compiled(expr: Any) -> Callable[[Numbers], Any]:
-    """Compile an expression to a function of the symbols' values."""
-    code = compile(python_source(expr, lambda symbol: f"_numbers[{str(symbol)!r}]"), "<condition on sizes>", "eval")
-    names = {**PRINTED_NAMES, "max": torch.sym_max, "min": torch.sym_min, "__builtins__": {}}
-    return lambda numbers: eval(code, names, {"_numbers": numbers})
+def require(condition: Any, message: str, found: Any = None) -> None:
+    """Raises InputMismatch if the condition does not hold. A condition that a tracer stands in for becomes an assertion."""
+    if isinstance(condition, fx.Proxy):
+        torch._assert(condition, message)
+    elif not condition:
+        seen = message if found is None else f"{message}; it is {found}"
+        raise InputMismatch(seen=seen, expected="an input the program was exported for")
 
 
-def _check_kind(name: str, expected: Any, leaf: Any) -> None:
-    if isinstance(expected, torch.Tensor):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What a leaf must be, besides its sizes."""
+
+    type: type[Any]
+    dtype: torch.dtype | None = None
+    ndim: int = 0
+    constant: Any = None
+
+
+def _kind_of(value: Any) -> _Kind | None:
+    if isinstance(value, torch.Tensor):
+        return _Kind(type=torch.Tensor, dtype=value.dtype, ndim=value.dim())
+    if isinstance(value, torch.SymInt):
+        return _Kind(type=torch.SymInt)
+    if is_opaque_object(value):
+        return _Kind(type=type(value), constant=class_name(value))
+    if isinstance(value, (bool, int, float, str, type(None))):
+        return _Kind(type=type(value), constant=value)
+    return None
+
+
+def require_kind(name: str, expected: _Kind | None, leaf: Any) -> None:
+    """Raises InputMismatch for a leaf of another type, dtype or number of dimensions, or another constant."""
+    if expected is None or isinstance(leaf, fx.Proxy):
+        return
+    if expected.type is torch.Tensor:
         if not isinstance(leaf, torch.Tensor):
             raise InputMismatch(seen=f"Expected input {name} to be a tensor, but got {type(leaf)}", expected="a tensor")
-        if leaf.dim() != expected.dim():
+        if leaf.dim() != expected.ndim:
             raise InputMismatch(
-                seen=f"Guard failed: len({name}.size()) == {expected.dim()}; the shape is {tuple(leaf.shape)}",
-                expected=f"{expected.dim()} dimensions",
+                seen=f"Guard failed: len({name}.size()) == {expected.ndim}; the shape is {tuple(leaf.shape)}",
+                expected=f"{expected.ndim} dimensions",
             )
         if leaf.dtype != expected.dtype:
-            raise InputMismatch(seen=f"Guard failed: {name}.dtype == {expected.dtype}; it is {leaf.dtype}",
-                                expected=str(expected.dtype))  # fmt: skip
-    elif isinstance(expected, torch.SymInt):
+            raise InputMismatch(
+                seen=f"Guard failed: {name}.dtype == {expected.dtype}; it is {leaf.dtype}. Tensor dtype mismatch!",
+                expected=str(expected.dtype),
+            )
+    elif expected.type is torch.SymInt:
         if not isinstance(leaf, (int, torch.SymInt)):
             raise InputMismatch(seen=f"Expected input {name} to be an int, but got {type(leaf)}", expected="an int")
-    elif is_opaque_object(expected):
-        kinds = class_name(expected), class_name(leaf)
-        if kinds[0] != kinds[1]:
-            raise InputMismatch(seen=f"Expected input {name} to be a {kinds[0]}, but got {kinds[1]}", expected=kinds[0])
-    elif isinstance(expected, (bool, int, float, str, type(None))) and not _is_same(expected, leaf):
-        raise InputMismatch(seen=f"Guard failed: {name} == {expected!r}; it is {leaf!r}", expected=repr(expected))
+    elif expected.type in (bool, int, float, str, type(None)):
+        if not _is_same(expected.constant, leaf):
+            raise InputMismatch(
+                seen=f"Guard failed: {name} == {expected.constant!r}; it is {leaf!r}", expected=repr(expected.constant)
+            )
+    elif class_name(leaf) != expected.constant:
+        raise InputMismatch(
+            seen=f"Expected input {name} to be a {expected.constant}, but got {class_name(leaf)}",
+            expected=expected.constant,
+        )
 
 
 def _is_same(expected: Any, leaf: Any) -> bool:
@@ -179,9 +310,3 @@ def _is_same(expected: Any, leaf: Any) -> bool:
         return math.isnan(leaf)
     is_symbolic = type(expected) is int and isinstance(leaf, torch.SymInt)
     return (is_symbolic or type(expected) is type(leaf)) and bool(expected == leaf)
-
-
-def _failed(condition: str, found: Any) -> InputMismatch:
-    return InputMismatch(
-        seen=f"Guard failed: {condition}; it is {found}", expected="an input the program was exported for"
-    )

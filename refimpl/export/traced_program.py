@@ -108,7 +108,35 @@ def traced(program: FakeProgram) -> TracedProgram:
     read_copies_of(graph_module.graph, [inputs[name] for name in written])
     graph_module.recompile()
     _note_bindings(graph_module.graph, program.shape_env)
+    _assert_metadata_of_conversions(graph_module.graph)
     return TracedProgram(graph_module=graph_module, out_spec=specs[0], calls=calls.calls)
+
+
+_CONVERSIONS = (torch.ops.aten.to.device, torch.ops.aten.to.dtype, torch.ops.aten.to.dtype_layout)
+
+
+def _assert_metadata_of_conversions(graph: torch.fx.Graph) -> None:
+    """Before each `to`, assert the dtype, device and layout of its input. Whether `to` copies depends on them, and a functional
+    graph has either the copy or nothing.
+
+    Counterpart: torch/_export/utils.py _insert_aten_to_metadata_assert_pass
+    """
+    for node in graph.nodes:
+        given = node.args[0] if node.target in _CONVERSIONS else None
+        if given is None or (
+            node.prev.target is torch.ops.aten._assert_tensor_metadata.default and node.prev.args[0] is given
+        ):
+            continue
+        value = given.meta["val"]
+        with graph.inserting_before(node):
+            made = graph.call_function(
+                torch.ops.aten._assert_tensor_metadata.default,
+                (given,),
+                {"dtype": value.dtype, "device": value.device, "layout": value.layout},
+            )
+        made.meta = {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta} | {
+            "val": None
+        }
 
 
 def _note_bindings(graph: torch.fx.Graph, env: ShapeEnv) -> None:

@@ -2,8 +2,7 @@
 
 Counterpart: torch/export/_unlift.py _unlift_exported_program_lifted_states; torch/_functorch/_aot_autograd/utils.py
   unlift_tokens, as torch/export/_unlift.py uses it
-Differs: a hook checks inputs before the graph runs; upstream has a node. Arguments may be passed by position or by name, as for
-forward.
+Differs: arguments may be passed by position or by name, as for forward.
 """
 
 from __future__ import annotations
@@ -15,14 +14,16 @@ from typing import Any, Protocol
 import torch
 from torch import fx
 
-from refimpl._torch import OpOverload, PyTreeCodeGen, PyTreeInfo, pytree, with_effects
+from refimpl._torch import NodeSource, NodeSourceAction, OpOverload, PyTreeCodeGen, PyTreeInfo, pytree, with_effects
 from refimpl.export.errors import StructureMismatch
 from refimpl.export.graph_signature import ExportGraphSignature, InputKind, OutputKind
-from refimpl.export.input_contract import InputContract
+from refimpl.export.input_contract import GuardsFn, InputContract
 from refimpl.export.module_call_graph import CallSpec, ModuleCallEntry
 
 _UPDATES = (OutputKind.BUFFER_MUTATION, OutputKind.PARAMETER_MUTATION, OutputKind.USER_INPUT_MUTATION)
 _STATE = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR, InputKind.CUSTOM_OBJ)
+GUARDS = "_guards_fn"
+"""The submodule that checks inputs, and the node that calls it."""
 
 
 class Program(Protocol):
@@ -46,6 +47,12 @@ def unlifted_module(program: Program, contract: InputContract | None) -> fx.Grap
     """The module: its state is the program's own tensors, by their full names. `contract` checks the leaves of every call."""
     root = _state_module(program)
     graph = unlifted_graph(program)
+    placeholders = graph.find_nodes(op="placeholder")
+    if contract is not None and placeholders:
+        root.add_module(GUARDS, GuardsFn(contract))
+        with graph.inserting_after(placeholders[-1]):
+            guards = graph.call_module(GUARDS, tuple(placeholders))
+        guards.meta["nn_module_stack"] = _root_stack(graph)
     signature = program.module_call_graph[0].signature
     assert signature is not None
     names = signature.forward_arg_names or []
@@ -54,10 +61,19 @@ def unlifted_module(program: Program, contract: InputContract | None) -> fx.Grap
     for owner_name, owner in root.named_modules():  # a GraphModule only copies state that nodes read
         _copy_state(owner, _submodule(module, owner_name))
     module.meta.update(program.graph_module.meta)
-    module.register_forward_pre_hook(_input_hook(program.call_spec.in_spec, names, contract), with_kwargs=True)
+    module.register_forward_pre_hook(_input_hook(program.call_spec.in_spec, names), with_kwargs=True)
     module.train = types.MethodType(_no_train, module)
     module.eval = types.MethodType(_no_eval, module)
     return module
+
+
+def _root_stack(graph: fx.Graph) -> dict[str, Any] | None:
+    """The module stack of the root: the first entry of the stack of the first call."""
+    for node in graph.nodes:
+        if node.op == "call_function" and "nn_module_stack" in node.meta:
+            key, value = next(iter(node.meta["nn_module_stack"].items()))
+            return {key: value}
+    return None
 
 
 def _no_train(self: torch.nn.Module, mode: bool = True) -> Any:
@@ -145,19 +161,20 @@ def unlifted_graph(program: Program) -> fx.Graph:
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     by_target: dict[str, fx.Node] = {}
     old = program.graph_module.graph
-    for node in old.find_nodes(op="placeholder"):
-        if specs[node.name].kind is InputKind.USER_INPUT:
+    given = {name for name, spec in specs.items() if spec.kind is InputKind.USER_INPUT}
+    for node in old.nodes:
+        if node.op == "placeholder" and specs[node.name].kind is InputKind.USER_INPUT:
             copies[node] = by_target[node.name] = graph.node_copy(node)
             copies[node].name = node.name
-    for node in old.nodes:
-        if node.op == "placeholder":
-            if node not in copies and specs[node.name].kind is InputKind.TOKEN:
-                copies[node] = made_token(graph, node)
-            elif node not in copies:
-                target = specs[node.name].target
-                assert target is not None
-                copies[node] = by_target[target] = graph.get_attr(target)
-                copies[node].meta = dict(node.meta)
+        elif node.op == "placeholder" and specs[node.name].kind is InputKind.TOKEN:
+            copies[node] = made_token(graph, node)
+        elif node.op == "placeholder":
+            target = specs[node.name].target
+            assert target is not None
+            copies[node] = by_target[target] = graph.get_attr(target)
+            copies[node].meta = dict(node.meta)
+            if copies[node].name in given:
+                copies[node].name = node.name
         elif node.op != "output":
             copies[node] = graph.node_copy(node, lambda inner: copies[inner])
             run_in_order(copies[node])
@@ -173,8 +190,23 @@ def unlifted_graph(program: Program) -> fx.Graph:
             _write(graph, by_target[spec.target], value)
         elif spec.kind in (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT):
             outputs.append(value)
-    graph.output(tuple(outputs))
+    last = graph.output(tuple(outputs))
+    last.meta = dict(old.output_node().meta)
+    for node, copied in (*copies.items(), (old.output_node(), last)):
+        copied.meta["from_node"] = [_source(node, copied)]
     return graph
+
+
+def _source(node: fx.Node, copied: fx.Node) -> NodeSource:
+    """The record of where a node of the module is from: a node that replaces an input with state, or the output, else a copy."""
+    copy = NodeSource(node, "ExportedProgram.module()", NodeSourceAction.CREATE)
+    if copied.op not in ("get_attr", "output"):
+        return copy
+    replaced = NodeSource(
+        node, "ExportedProgram.module().unlift()", [NodeSourceAction.CREATE, NodeSourceAction.REPLACE]
+    )
+    replaced.from_node = [copy]
+    return replaced
 
 
 def _make_differentiable(copy: fx.Node) -> None:
@@ -219,8 +251,8 @@ def _write(graph: fx.Graph, target: fx.Node, value: fx.Node) -> None:
 Hook = Callable[[torch.nn.Module, tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def _input_hook(in_spec: pytree.TreeSpec, names: Sequence[str], contract: InputContract | None) -> Hook:
-    """A forward pre-hook that orders arguments as the graph has them, and checks containers and leaves."""
+def _input_hook(in_spec: pytree.TreeSpec, names: Sequence[str]) -> Hook:
+    """A forward pre-hook that orders arguments as the graph has them, and checks containers."""
     num_args = in_spec.children()[0].num_children
     keywords = list(in_spec.children()[1].context or ())
 
@@ -228,11 +260,9 @@ def _input_hook(in_spec: pytree.TreeSpec, names: Sequence[str], contract: InputC
         module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, kwargs = placed(args, kwargs, num_args, names, keywords)
-        leaves, received = pytree.tree_flatten((args, kwargs))
+        received = pytree.tree_structure((args, kwargs))
         if received != in_spec:
             raise StructureMismatch(received, in_spec)
-        if contract is not None:
-            contract.check(leaves)
         return args, kwargs
 
     return hook
