@@ -67,6 +67,7 @@ def draft_export(
         env = DraftShapeEnv(
             noted,
             duck_shape=False,
+            names_symbols_by_source=True,
             prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
         )
         try:

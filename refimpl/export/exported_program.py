@@ -253,11 +253,10 @@ class ExportedProgram:
 
     def __str__(self) -> str:
         code = self.graph_module.print_readable(print_output=False).replace("\n", "\n    ")
-        ranges = ", ".join(
-            f"{symbol}: VR[{bounds.lower}, {bounds.upper}]" for symbol, bounds in self.range_constraints.items()
+        signature = str(self.graph_signature).replace("\n", "\n    ")
+        return (
+            f"ExportedProgram:\n    {code}\nGraph signature: {signature}\nRange constraints: {self.range_constraints}\n"
         )
-        guards = f"Guards: {list(self._guards)}\n" if self._guards else ""
-        return f"ExportedProgram:\n    {code}\nGraph signature: {self.graph_signature}\nRange constraints: {{{ranges}}}\n{guards}"
 
 
 def _shape_env(graph: fx.Graph) -> ShapeEnv | None:

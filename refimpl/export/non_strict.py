@@ -39,6 +39,7 @@ def non_strict_program(
     if fake_mode is None:
         env = ShapeEnv(
             duck_shape=False,
+            names_symbols_by_source=True,
             prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
         )
         fake_mode = symbolic_fake_mode(env, allow_non_fake_inputs=True)

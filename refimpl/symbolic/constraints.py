@@ -50,10 +50,10 @@ class Violation:
         return f"Not all values of {sizes} satisfy the generated guard: {self.problem}{''.join(shown)}"
 
 
-def outside_promise(source: Source, spec: DimSpec, value: int, why: str) -> RuntimeError:
+def outside_promise(spec: DimSpec, problem: str) -> RuntimeError:
     """The error, before tracing, for an input whose size does not fit its specification."""
     return upstream_shape_error("ConstraintViolationError")(
-        f"{source.name} is {value}, {why}\n"
+        f"{problem}\n"
         f"  expected: a size that fits the specification {spec!r}\n"
         "  what to do: trace with an example that fits, or change the specification"
     )
@@ -111,7 +111,7 @@ def _equality(env: Traced, promise: Promise, expr: Any, guards: tuple[ShapeGuard
 
 
 def _bounds(env: Traced, promise: Promise, expr: Any, guards: tuple[ShapeGuard, ...]) -> Violation | None:
-    found, spec = env.facts.range_of(expr), promise.spec
+    found, spec = env.own_ranges().range_of(expr), promise.spec
     default = env._default_value_range()
     lower = default.lower if spec.min is None else max(spec.min, default.lower)
     upper = INFINITY if spec.max is None else spec.max
@@ -132,7 +132,7 @@ def _interval(found: Range) -> str:
 
 def _other(env: Traced, promise: Promise, expr: Any) -> Violation | None:
     """The violation if a guard is neither a range nor an equality, such as divisibility."""
-    facts = env.facts_of_ranges()
+    facts = env.own_ranges()
     for guard in _guards_about(env, promise.expr):
         condition = env.replace(guard.expr)
         if facts.decide(condition) is not None:

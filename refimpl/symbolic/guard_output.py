@@ -37,6 +37,26 @@ class GuardOutput(UnbackedSymbols):
         facts.ranges = dict(self.facts.ranges)
         return facts
 
+    def own_ranges(self) -> FactState:
+        """Facts with the ranges of single symbols that do not follow from other symbols: their bounds before the program runs, and
+        the conditions on one symbol. `s0 > s1` bounds neither."""
+        facts = FactState()
+        facts.ranges = dict(self.first_ranges)
+        conditions = [guard.expr for guard in self.guards]
+        conditions += [found.expr for deferred in self.deferred_runtime_asserts.values() for found in deferred]
+        for symbol in self.replacements:
+            first = self.first_ranges[symbol]
+            conditions += [sympy.Ge(symbol, first.lower, evaluate=False)] if first.lower != -INFINITY else []
+            conditions += [sympy.Le(symbol, first.upper, evaluate=False)] if first.upper != INFINITY else []
+        for condition in conditions:
+            replaced = self.replace(condition)
+            for part in replaced.args if isinstance(replaced, sympy.And) else (replaced,):
+                if len(part.free_symbols) == 1:
+                    facts.learn(part)
+        ranges = FactState()
+        ranges.ranges = facts.ranges
+        return ranges
+
     def source_name(self, symbol: sympy.Symbol) -> str:
         """Python source that reads the symbol from the inputs; the symbol's name if no input has it."""
         known = self.var_to_sources.get(symbol)
@@ -50,7 +70,7 @@ class GuardOutput(UnbackedSymbols):
 
     def get_nontrivial_guards(self) -> list[Any]:
         """Guards that do not follow from the ranges and equalities of symbols."""
-        facts = self.facts_of_ranges()
+        facts = self.own_ranges()
         exprs = [self.replace(guard.expr) for guard in self.guards]
         return [expr for expr in dict.fromkeys(exprs) if facts.decide(expr) is None]
 

@@ -20,7 +20,7 @@ Bound = int | float
 INFINITY = math.inf
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Range:
     """All numbers from lower to upper, both included; an infinite bound is a float infinity."""
 
@@ -30,6 +30,13 @@ class Range:
     def __post_init__(self) -> None:
         if self.lower > self.upper:
             raise EmptyRange(self.lower, self.upper)
+
+    def __str__(self) -> str:
+        """In the form that torch prints, `VR[2, int_oo]`."""
+        lower = "-int_oo" if self.lower == -INFINITY else self.lower
+        return f"VR[{lower}, {'int_oo' if self.upper == INFINITY else self.upper}]"
+
+    __repr__ = __str__
 
     def __contains__(self, value: Any) -> bool:
         return self.lower <= value <= self.upper

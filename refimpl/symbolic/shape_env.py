@@ -7,6 +7,7 @@ validation. FakeTensorMode, torch's meta kernels and C++ call its methods by nam
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,9 @@ class ShapeEnvSettings:
     duck_shape: bool = True
     prefer_deferred_runtime_asserts_over_guards: bool = False
     trace_asserts: bool = False
+    names_symbols_by_source: bool = (
+        False  # `s77` for the first size of `x`, as upstream names it; else s0, s1, ... in order
+    )
 
 
 class BypassedFakeCache(dict[Any, Any]):
@@ -88,7 +92,7 @@ class ShapeEnv(GuardOutput):
         self.fake_tensor_cache: dict[Any, Any] = BypassedFakeCache()
         self.val_to_var: dict[Any, sympy.Symbol] = {}  # duck sizing: equal sizes share a symbol
         self._named: dict[str, Any] = {}  # name of a DimSpec -> its symbol
-        self._symbol_counter = 0
+        self.symbol_numbers: set[int] = set()
         self._float_counter = 0
         self._suppressed = 0
         self._errors_on_guards = 0
@@ -149,8 +153,7 @@ class ShapeEnv(GuardOutput):
         if duck and val in self.val_to_var:
             return self._note_source(self.val_to_var[val], source)
         found = self._default_value_range(do_not_specialize_zero_one) if positive else UNKNOWN
-        symbol = sympy.Symbol(f"s{self._symbol_counter}", integer=True, **_assumption(found))
-        self._symbol_counter += 1
+        symbol = sympy.Symbol(f"s{self._number_of(source)}", integer=True, **_assumption(found))
         self._register(symbol, found)
         self.backed_var_to_val[symbol] = sympy.Integer(val)
         self._values[symbol] = val
@@ -166,11 +169,14 @@ class ShapeEnv(GuardOutput):
         """
         value, remainder = divmod(size - spec.offset, spec.scale)
         if remainder:
-            raise outside_promise(source, spec, size, f"which is not {spec} for any integer {spec.name}")
+            raise outside_promise(
+                spec,
+                f"Expected shape[{source.dim}] = {size} of input Tensor to be of the form {spec}, where {spec.name} is an integer",
+            )
         low = -INFINITY if spec.min is None else spec.min
         high = INFINITY if spec.max is None else spec.max
         if not low <= value <= high:
-            raise outside_promise(source, spec, value, f"which is not in range [{low}, {high}]")
+            raise outside_promise(spec, f"{source.name}: {value} not in range {Range(low, high)}")
         root = self._named.get(spec.name) if spec.name is not None else None
         if root is None:
             text = source.name if not spec.offset else f"({source.name} - {spec.offset})"
@@ -179,11 +185,24 @@ class ShapeEnv(GuardOutput):
             if spec.name is not None:
                 self._named[spec.name] = root
         elif self.hint_of(root, int) != value:
-            raise outside_promise(source, spec, size, f"but {spec.name} is already {self.hint_of(root, int)}")
+            raise outside_promise(
+                spec,
+                f"Expected input size {source.name} to be equal to {spec}, where {spec.name} = {self.hint_of(root, int)}, "
+                f"but got {size}",
+            )
         if not root.is_number:
             self.constrain_symbol_range(root, low, high)
         self.promises.append(Promise(source, spec, root, value))
         return spec.scale * root + spec.offset
+
+    def _number_of(self, source: Source) -> int:
+        """The number in the name of a new symbol."""
+        digest = hashlib.sha256(source.name.encode()).hexdigest() if self.settings.names_symbols_by_source else "0"
+        number = int(digest, 16) % 100
+        while number in self.symbol_numbers:
+            number += 1
+        self.symbol_numbers.add(number)
+        return number
 
     def _new_float(self, value: float) -> sympy.Symbol:
         symbol = sympy.Symbol(f"zf{self._float_counter}")

@@ -57,6 +57,7 @@ class SymbolState:
 
     def __init__(self) -> None:
         self.facts = FactState()
+        self.first_ranges: dict[sympy.Symbol, Range] = {}  # the range of each symbol before the program runs
         self.backed_var_to_val: dict[sympy.Symbol, sympy.Basic] = {}
         self.real_tensor_prop_unbacked_vals: dict[sympy.Symbol, sympy.Basic] = {}
         self.var_to_sources: dict[sympy.Symbol, list[Source]] = {}
@@ -114,7 +115,7 @@ class SymbolState:
 
     def _register(self, symbol: sympy.Symbol, found: Range) -> None:
         self._order[symbol] = len(self._order)
-        self.facts.ranges[symbol] = found
+        self.facts.ranges[symbol] = self.first_ranges[symbol] = found
 
     def add_backed_var_to_val(self, expr: sympy.Symbol, val: int) -> None:
         """Set the hint of a symbol that the caller made."""
@@ -283,6 +284,8 @@ class UnbackedSymbols(SymbolState):
         """Take the bounds of the symbol as true, without a guard or a runtime assert."""
         lower, upper = as_bound(compiler_min), as_bound(compiler_max)
         s = self.replace(s)
+        if s in self.first_ranges:
+            self.first_ranges[s] &= Range(lower, upper)
         if lower != -INFINITY:
             self.learn(sympy.Ge(s, sympy.Integer(lower), evaluate=False) if not s.is_number else sympy.true)
         if upper != INFINITY:

@@ -114,6 +114,7 @@ class CaptureState(OperatorState):
             config.capture_scalar_outputs or reads_data
         )  # a number read out of a tensor becomes an unbacked symbol
         self.shape_env = ShapeEnv(
+            names_symbols_by_source=True,
             assume_static_by_default=True, allow_scalar_outputs=self.reads_data,
             allow_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops,
             prefer_deferred_runtime_asserts_over_guards=sizes.prefers_assertions,

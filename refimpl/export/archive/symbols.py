@@ -23,7 +23,6 @@ from refimpl.symbolic.sym_node import SymNode
 
 _PYTHON_TYPES: dict[str, type] = {"int": int, "float": float, "bool": bool}
 _COUNTERS = {
-    "s": "_symbol_counter",
     "zf": "_float_counter",
     "u": "unbacked_symint_counter",
     "zuf": "unbacked_symfloat_counter",
@@ -196,7 +195,9 @@ class SymbolReader:
             env.facts.size_like.add(symbol)
         letters = name.rstrip("0123456789")
         counter, number = _COUNTERS.get(letters), name[len(letters) :]
-        if counter is not None and number:  # new symbols must have new names
+        if letters == "s" and number:  # new symbols must have new names
+            env.symbol_numbers.add(int(number[:9]))
+        elif counter is not None and number:
             setattr(env, counter, max(getattr(env, counter), int(number[:9]) + 1))
 
     def _learn(self, guards: list[str], asserts: list[str]) -> None:

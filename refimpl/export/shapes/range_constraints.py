@@ -51,6 +51,7 @@ def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torc
     """The ranges of the inputs' symbols, of sizes derived from them, and of unbacked symbols. The range of a named size includes
     0 and 1, unless its Dim excludes them."""
     found: dict[Any, Range] = {}
+    facts = env.own_ranges()
     named = {
         symbol: promise.spec.min or 0
         for promise in env.promises
@@ -61,7 +62,7 @@ def range_constraints(env: ShapeEnv, inputs: Iterable[Any], nodes: Iterable[torc
     for value in inputs:
         for expr in _expressions(value):
             for symbol in sorted(expr.free_symbols, key=str):
-                bounds = env.facts.range_of(symbol)
+                bounds = facts.range_of(symbol)
                 lower = named.get(symbol, bounds.lower)
                 default = env._default_value_range().lower
                 found.setdefault(

@@ -52,7 +52,7 @@ def test_symbols_have_ranges_and_hints_and_new_ones_get_other_names() -> None:
     loaded = archived(program_of(CASES["size_arithmetic"])[1])
     (node,) = (node for node in loaded.graph.find_nodes(op="placeholder") if node.name == "x")
     size = node.meta["val"].shape[0]
-    assert (size.node.hint, str(loaded.range_constraints[size.node.expr])) == (6, "Range(lower=3, upper=20)")
+    assert (size.node.hint, str(loaded.range_constraints[size.node.expr])) == (6, "VR[3, 20]")
     env = size.node.shape_env
     assert str(env.create_symbol(5, "other")) != str(size)
 

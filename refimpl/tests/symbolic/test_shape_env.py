@@ -468,7 +468,7 @@ def test_dimensions_of_one_name_are_one_size() -> None:
     assert fakes[0].shape[0].node.expr == fakes[1].shape[0].node.expr
     assert violations(env) == []
     assert not env.evaluate_guards_for_args(fakes, [torch.randn(6, 3), torch.randn(7, 3)])
-    with pytest.raises(upstream.ConstraintViolationError, match="batch is already 8"):
+    with pytest.raises(upstream.ConstraintViolationError, match="where batch = 8, but got 9"):
         trace(lambda a, b: a, torch.randn(8, 3), torch.randn(9, 3), policies=[{0: spec}, {0: spec}])
 
 
@@ -483,12 +483,12 @@ def test_a_derived_dimension_is_an_expression_of_its_root() -> None:
     assert violations(env) == []
     assert env.evaluate_guards_for_args(fakes, [torch.randn(13, 3), torch.randn(6, 3)])
     assert not env.evaluate_guards_for_args(fakes, [torch.randn(12, 3), torch.randn(6, 3)])
-    with pytest.raises(upstream.ConstraintViolationError, match="not 2\\*half \\+ 1 for any integer half"):
+    with pytest.raises(upstream.ConstraintViolationError, match="of the form 2\\*half \\+ 1, where half is an integer"):
         trace(lambda a, b: a, torch.randn(8, 3), torch.randn(4, 3), policies=policies)
 
 
 def test_a_size_outside_of_its_promised_bounds_is_refused_before_tracing() -> None:
-    with pytest.raises(upstream.ConstraintViolationError, match=r"L\['a'\].size\(\)\[0\] is 8, which is not in range"):
+    with pytest.raises(upstream.ConstraintViolationError, match=r"L\['a'\].size\(\)\[0\]: 8 not in range"):
         trace(lambda a: a, torch.randn(8, 3), policies=[{0: DimSpec.dynamic(max=4)}])
 
 
