@@ -46,17 +46,19 @@ log_torch_api_usage_once: Callable[[str], object] = torch._C._log_api_usage_once
 @contextlib.contextmanager
 def exporting_flags() -> Iterator[None]:
     """A block in which `torch.compiler.is_compiling()` and `is_exporting()` are True, and no operator chooses a backend for the
-    sizes of an example: with NNPACK on, a convolution asks whether the batch is smaller than 16."""
+    sizes of an example: with oneDNN on, a convolution asks whether the batch is smaller than 16."""
     flags: Any = getattr(torch, "compiler")
     names = [name for name in ("_is_compiling_flag", "_is_exporting_flag") if hasattr(flags, name)]
     before = [getattr(flags, name) for name in names]
-    nnpack = torch.backends.nnpack.set_flags(False)
+    backends = (torch.backends.mkldnn, torch.backends.nnpack, torch.backends.cudnn)
+    settings = [backend.set_flags(False) for backend in backends]
     try:
         for name in names:
             setattr(flags, name, True)
         yield
     finally:
-        torch.backends.nnpack.set_flags(*nnpack)
+        for backend, setting in zip(backends, settings, strict=True):
+            backend.set_flags(*setting)
         for name, value in zip(names, before, strict=True):
             setattr(flags, name, value)
 
