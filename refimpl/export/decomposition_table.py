@@ -41,7 +41,10 @@ class CompositeTable(dict[Any, Any]):
         return super().__contains__(op) or (op not in self.kept and is_keepable_composite(op))
 
     def get(self, op: Any, default: Any = None) -> Any:
-        return self[op] if op in self else default
+        try:
+            return self[op]
+        except KeyError:
+            return default
 
     def __setitem__(self, op: Any, rule: Any) -> None:
         self.kept.discard(op)

@@ -7,7 +7,10 @@ a write to one does not change the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import builtins
+import contextlib
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -40,6 +43,7 @@ def non_strict_program(
         env = ShapeEnv(
             duck_shape=False,
             names_symbols_by_source=True,
+            trace_asserts=True,
             prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
         )
         fake_mode = symbolic_fake_mode(env, allow_non_fake_inputs=True)
@@ -48,7 +52,8 @@ def non_strict_program(
         assert isinstance(env, ShapeEnv), f"{type(env)} is no ShapeEnv of refimpl"
 
     def call(values: Mapping[str, torch.Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return call_and_read_buffers(module, values, args, kwargs)
+        with symbolic_extremes():
+            return call_and_read_buffers(module, values, args, kwargs)
 
     state = fake_state(module, fake_mode, env)
     num_parameters = len(dict(module.named_parameters(remove_duplicate=False)))
@@ -65,6 +70,38 @@ def non_strict_program(
         fake_mode=fake_mode,
         shape_env=env,
     )
+
+
+@contextlib.contextmanager
+def symbolic_extremes() -> Iterator[None]:
+    """A block in which Python's `max` and `min` of symbolic numbers and of one-element tensors are operations of the graph. The
+    functions would ask which of their arguments is larger, and no method of the arguments sees the call."""
+    before = builtins.max, builtins.min
+    builtins.max = functools.partial(_extreme, before[0], torch.sym_max, torch.maximum, "min")  # type: ignore[assignment]
+    builtins.min = functools.partial(_extreme, before[1], torch.sym_min, torch.minimum, "max")  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        builtins.max, builtins.min = before
+
+
+def _extreme(real: Any, of_numbers: Any, of_tensors: Any, bound: str, *args: Any, **kwargs: Any) -> Any:
+    values = tuple(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
+    is_symbolic = any(isinstance(value, (torch.Tensor, torch.SymInt, torch.SymFloat)) for value in values)
+    if kwargs or len(values) < 2 or not is_symbolic:
+        return real(*args, **kwargs)
+
+    def of_two(a: Any, b: Any) -> Any:
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+            fit = a.numel() == 1 and a.shape == b.shape and a.dtype == b.dtype
+            return of_tensors(a, b) if fit else real(a, b)
+        tensor, number = (a, b) if isinstance(a, torch.Tensor) else (b, a)
+        if not isinstance(tensor, torch.Tensor):
+            return of_numbers(a, b)
+        is_exact = isinstance(number, int) or tensor.is_floating_point()
+        return torch.clamp(tensor, **{bound: number}) if tensor.numel() == 1 and is_exact else real(a, b)
+
+    return functools.reduce(of_two, values)
 
 
 def fake_state(module: torch.nn.Module, fake_mode: FakeTensorMode, env: ShapeEnv) -> dict[str, torch.Tensor]:

@@ -210,13 +210,13 @@ def _source(node: fx.Node, copied: fx.Node) -> NodeSource:
 
 
 def _make_differentiable(copy: fx.Node) -> None:
-    """Replace the functional `copy`, which has no derivative, by expand and _to_copy."""
+    """Replace the functional `copy`, which has no derivative, by expand_as and _to_copy."""
     source, value = copy.args[1], copy.meta["val"]
     assert isinstance(source, fx.Node)
     given, graph = source.meta["val"], copy.graph
     with graph.inserting_before(copy):
         if given.shape != value.shape:
-            source = graph.call_function(torch.ops.aten.expand.default, (source, list(value.shape)))
+            source = graph.call_function(torch.ops.aten.expand_as.default, (source, copy.args[0]))
     copy.target, copy.args = torch.ops.aten._to_copy.default, (source,)
     copy.kwargs = {"dtype": value.dtype, "device": value.device}
 

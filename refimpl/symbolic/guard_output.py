@@ -38,8 +38,8 @@ class GuardOutput(UnbackedSymbols):
         return facts
 
     def own_ranges(self) -> FactState:
-        """Facts with the ranges of single symbols that do not follow from other symbols: their bounds before the program runs, and
-        the conditions on one symbol. `s0 > s1` bounds neither."""
+        """Facts with the ranges of single symbols that do not follow from other symbols: their bounds before the program runs,
+        and the conditions on one symbol. `s0 > s1` bounds neither."""
         facts = FactState()
         facts.ranges = dict(self.first_ranges)
         conditions = [guard.expr for guard in self.guards]

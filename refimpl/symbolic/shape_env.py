@@ -29,9 +29,9 @@ from refimpl.symbolic.operations import negate, relation
 from refimpl.symbolic.protocols import SymbolSource
 from refimpl.symbolic.ranges import INFINITY, UNKNOWN, Range
 from refimpl.symbolic.sources import Source, as_source, size_source, storage_offset_source, stride_source
-from refimpl.symbolic.stacks import Stack
+from refimpl.symbolic.stacks import Stack, asserts_condition
 from refimpl.symbolic.sym_node import SymNode
-from refimpl.symbolic.symbols import as_bound
+from refimpl.symbolic.symbols import as_bound, common_answer
 
 log = logging.getLogger(__name__)
 
@@ -171,7 +171,8 @@ class ShapeEnv(GuardOutput):
         if remainder:
             raise outside_promise(
                 spec,
-                f"Expected shape[{source.dim}] = {size} of input Tensor to be of the form {spec}, where {spec.name} is an integer",
+                f"Expected shape[{source.dim}] = {size} of input Tensor to be of the form {spec}, "
+                f"where {spec.name} is an integer",
             )
         low = -INFINITY if spec.min is None else spec.min
         high = INFINITY if spec.max is None else spec.max
@@ -277,8 +278,12 @@ class ShapeEnv(GuardOutput):
             return known
         hint = node.hint
         if hint is None:
+            if fallback is None:
+                fallback = common_answer(expr)
             if fallback is not None:
                 return fallback
+            if self.settings.trace_asserts and node.pytype is bool and asserts_condition():
+                return self.guard_or_defer_runtime_assert(expr, "assert")
             self._refuse_if_guards_are_errors(expr)
             return self._from_real_tensors(expr, node.pytype)
         self._guard(self._condition(expr, hint), place, size_oblivious)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import dis
+import functools
 import linecache
 import sys
 import sysconfig
@@ -103,3 +105,25 @@ class Stack:
 
     def __str__(self) -> str:
         return self.user_line()
+
+
+def asserts_condition() -> bool:
+    """Whether the innermost frame of user code evaluates the condition of an `assert` statement."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and frame.f_lasti in _asserted_conditions(frame.f_code)
+
+
+@functools.lru_cache(maxsize=256)
+def _asserted_conditions(code: CodeType) -> frozenset[int]:
+    """The places in the bytecode where an `assert` evaluates its condition: what follows is a jump over the raise."""
+    found = set[int]()
+    steps = list(dis.get_instructions(code))
+    for before, jump, after in zip(steps, steps[1:], steps[2:], strict=False):
+        is_jump = jump.opname in ("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE")
+        if is_jump and after.opname == "LOAD_ASSERTION_ERROR":
+            found.add(jump.offset)
+            if before.opname == "TO_BOOL" or (before.opname == "COMPARE_OP" and sys.version_info >= (3, 13)):
+                found.add(before.offset)  # which converts to a bool
+    return frozenset(found)

@@ -10,6 +10,7 @@ Differs: replacements contain no replaced symbols, so that one pass applies them
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import math
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -222,6 +223,29 @@ def as_bound(value: Any) -> Bound:
     if text.endswith("oo"):
         return -INFINITY if text.startswith("-") else INFINITY
     return int(text)
+
+
+_ASSUMES_COMMON_SIZES: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "refimpl_assumes_common_sizes", default=False
+)
+
+
+@contextmanager
+def assuming_common_sizes() -> Generator[None]:
+    """A block in which `u0 == 0` of an unbacked number is False unless it is known: for decompositions, whose special cases (an
+    empty tensor, a dimension of 1) only save work. The fake kernel of the operator has decided what its result is."""
+    token = _ASSUMES_COMMON_SIZES.set(True)
+    try:
+        yield
+    finally:
+        _ASSUMES_COMMON_SIZES.reset(token)
+
+
+def common_answer(condition: sympy.Basic) -> bool | None:
+    """The answer for common sizes in a block of `assuming_common_sizes`; None outside, and if there is none."""
+    if not isinstance(condition, (sympy.Eq, sympy.Ne)) or not _ASSUMES_COMMON_SIZES.get():
+        return None
+    return isinstance(condition, sympy.Ne)
 
 
 class UnbackedSymbols(SymbolState):

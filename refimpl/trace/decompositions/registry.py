@@ -18,6 +18,7 @@ import torch
 
 from refimpl._torch import OpOverload
 from refimpl.errors import RefimplError
+from refimpl.symbolic.symbols import assuming_common_sizes
 from refimpl.trace.refusals import are_common, operands_fit
 
 Rule = Callable[..., Any]
@@ -50,7 +51,8 @@ def _for_fitting(overload: OpOverload, function: Rule) -> Rule:
     def of_fitting(*args: Any, **kwargs: Any) -> Any:
         if not are_common(args, kwargs) or not operands_fit(overload, args, kwargs):
             return NotImplemented
-        return function(*args, **kwargs)
+        with assuming_common_sizes():
+            return function(*args, **kwargs)
 
     return of_fitting
 
