@@ -17,6 +17,7 @@ import torch
 
 from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.symbolic.facts import FactState
 from refimpl.symbolic.guards import RuntimeAssert
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.higher_order import Subgraph
@@ -102,6 +103,8 @@ class AssertingTrace(Trace):
         for condition in self._conditions():
             if id(condition) in self._asserted:
                 continue
+            if self._follows(condition.expr):
+                continue
             form = self._form(condition)
             again[form] -= 1
             if again[form] < 0:
@@ -111,6 +114,15 @@ class AssertingTrace(Trace):
                     supported="in strict export numbers that are read outside of branches",
                     do="export with strict=False",
                 )
+
+    def _follows(self, condition: sympy.Basic) -> bool:
+        """Whether the condition follows from those that are asserted, as `u0 >= 0` follows from `u0 == 3`."""
+        facts, known = FactState(), dict[sympy.Basic, sympy.Basic]()
+        for asserted in self._asserted.values():
+            facts.learn(asserted.expr)
+            if isinstance(asserted.expr, sympy.Eq) and asserted.expr.lhs.is_Symbol:
+                known[asserted.expr.lhs] = asserted.expr.rhs
+        return facts.decide(condition.xreplace(known)) is True
 
     def _form(self, condition: RuntimeAssert) -> str:
         """The condition with its unbacked symbols renamed in order, for comparison."""

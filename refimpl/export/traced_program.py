@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensorMode, pytree
+from refimpl._torch import FakeTensor, FakeTensorMode, pytree
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.export.asserting_trace import AssertingTrace
@@ -94,6 +94,7 @@ def traced(program: FakeProgram) -> TracedProgram:
         trace.assert_conditions()
         return tuple(leaves)
 
+    _forget_steps_of_capture(program)
     if program.scopes is not None:
         run._orig_mod = program.scopes  # type: ignore[attr-defined]
     try:
@@ -110,6 +111,17 @@ def traced(program: FakeProgram) -> TracedProgram:
     _note_bindings(graph_module.graph, program.shape_env)
     _assert_metadata_of_conversions(graph_module.graph)
     return TracedProgram(graph_module=graph_module, out_spec=specs[0], calls=calls.calls)
+
+
+def _forget_steps_of_capture(program: FakeProgram) -> None:
+    """Forget symbols of steps inside of a captured call, such as `x[:u0] = y`; and numbers that capture read from an input and then
+    found a value for (`torch._check(u0 == 3)`): the trace has to read and check them itself."""
+    env = program.shape_env
+    env.pending_fresh_unbacked_symbols.clear()
+    for value in program.inputs:
+        read = value.item_memo if isinstance(value, FakeTensor) else None
+        if isinstance(read, torch.SymInt) and read.node.expr not in env.unbacked:
+            value.item_memo = None
 
 
 _CONVERSIONS = (torch.ops.aten.to.device, torch.ops.aten.to.dtype, torch.ops.aten.to.dtype_layout)

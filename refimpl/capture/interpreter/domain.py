@@ -34,6 +34,10 @@ class Domain(ABC):
     def truth(self, value: Any) -> bool | Enter:
         """Whether a branch is taken: a bool, or `Enter` with a frame whose result has that truth."""
 
+    def asserts(self, value: Any, message: str) -> bool:
+        """Whether an `assert` of the value became an assertion of the graph: the program then goes on as if it held."""
+        return False
+
     @abstractmethod
     def is_none(self, value: Any) -> bool:
         """Whether the value is None, as a bool."""

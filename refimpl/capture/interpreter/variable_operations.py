@@ -144,7 +144,21 @@ def _jump(domain: Domain, frame: FrameState, target: int) -> None:
 
 
 def _pop_jump_if_true(domain: Domain, frame: FrameState, target: int) -> Enter | None:
-    return _jump_if(domain.truth(frame.stack.pop()), True, frame, target)
+    value = frame.stack.pop()
+    message = _message_of_assert(frame)
+    if message is not None and domain.asserts(value, message):
+        frame.offset = target
+        return None
+    return _jump_if(domain.truth(value), True, frame, target)
+
+
+def _message_of_assert(frame: FrameState) -> str | None:
+    """The message if the instruction is the jump of an `assert`: what follows loads AssertionError. None for other jumps."""
+    following = frame.code.instructions[frame.offset : frame.offset + 2]
+    if not following or following[0].op is not Op.LOAD_CONST or following[0].arg is not AssertionError:
+        return None
+    is_text = len(following) > 1 and following[1].op is Op.LOAD_CONST and isinstance(following[1].arg, str)
+    return following[1].arg if is_text else "assertion error"
 
 
 def _pop_jump_if_false(domain: Domain, frame: FrameState, target: int) -> Enter | None:

@@ -294,6 +294,10 @@ def _print(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: d
 def _number_rule(class_: type) -> Rule:
     def convert(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         seen = [domain.state.realize(arg) for arg in args]
+        if len(seen) == 1 and isinstance(seen[0], NumberValue) and not kwargs and domain.state.is_whole:
+            found = _converted_when_run(domain, class_, seen[0])
+            if found is not None:
+                return found
         if class_ is bool and len(seen) == 1 and not isinstance(seen[0], TensorValue):
             truth = domain.truth(seen[0])
             return ConstantValue(truth) if type(truth) is bool else domain.enter_polyfill(polyfills.truth_of, [seen[0]])
@@ -313,6 +317,21 @@ def _number_rule(class_: type) -> Rule:
         return domain.folded(class_, seen, kwargs)
 
     return convert
+
+
+def _converted_when_run(domain: SymbolicDomain, class_: type, value: NumberValue) -> Value | None:
+    """`bool` or `int` of a number that is known only when the program runs, as a number; None for other numbers."""
+    if not domain.state.is_read(value):
+        return None
+    if class_ is bool:
+        return (
+            value
+            if isinstance(value.number, torch.SymBool)
+            else domain.state.arithmetic(operator.ne, [value, ConstantValue(0)])
+        )
+    if class_ is int and isinstance(value.number, torch.SymFloat):
+        return domain.state.operator(torch.sym_int, [value], {})
+    return None
 
 
 def _converted(domain: SymbolicDomain, class_: type, value: Value) -> Any:

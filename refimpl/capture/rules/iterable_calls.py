@@ -211,12 +211,22 @@ def _extremum(function: Any, polyfill: Any) -> Rule:
         seen = [domain.state.realize(item) for item in items]
         if any(isinstance(item, TensorValue) for item in seen) and domain.is_none(key) and len(items) > 1:
             return _extremum_of_tensors(domain, function, seen)
+        if domain.is_none(key) and len(seen) > 1 and _are_read(domain, seen):
+            either = torch.sym_max if function is max else torch.sym_min
+            return functools.reduce(lambda a, b: domain.state.operator(either, [a, b], {}), seen)
         if domain.is_none(key) and all(isinstance(item, ConstantValue) for item in seen):
             found = domain.constant_of(domain.folded(function, [SequenceValue(list, seen)], {}), function.__name__)
             return next(item for item in seen if isinstance(item, ConstantValue) and item.value is found)
         return domain.enter_polyfill(polyfill, [SequenceValue(list, items), key])
 
     return find
+
+
+def _are_read(domain: SymbolicDomain, items: Sequence[Value]) -> bool:
+    """Whether these are integers, and which is the largest is known only when the program runs."""
+    if not all(isinstance(item, (NumberValue, ConstantValue)) and item.class_of() is int for item in items):
+        return False
+    return any(isinstance(item, NumberValue) and domain.state.is_read(item) for item in items)
 
 
 def _elements(domain: SymbolicDomain, value: Any) -> list[Value]:

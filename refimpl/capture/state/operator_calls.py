@@ -58,7 +58,14 @@ _MORE_THAN_THEIR_VALUE = (
 )  # fmt: skip
 _INDEXING: dict[Any, Callable[..., Any]] = {operator.getitem: get_item, operator.setitem: set_item}
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
+_CONNECTIVES = (operator.and_, operator.or_)
 _DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
+
+
+def _is_bool(operand: Value) -> bool:
+    if isinstance(operand, NumberValue):
+        return isinstance(operand.number, torch.SymBool)
+    return isinstance(operand, ConstantValue) and type(operand.value) is bool
 
 
 class OperatorState:
@@ -106,7 +113,8 @@ class OperatorState:
 
     def arithmetic(self, function: Any, operands: Sequence[Value]) -> Value:
         """The result of a Python operator on numbers, at least one of them symbolic."""
-        operands = [self._without_truth(operand) for operand in operands]
+        if function not in _CONNECTIVES or not all(_is_bool(operand) for operand in operands):
+            operands = [self._without_truth(operand) for operand in operands]
         what = getattr(function, "__name__", str(function))
         if function in _DIVISIONS and isinstance(operands[1], NumberValue) and operands[1].number == 0:
             raise GraphBreak("op_raises_on_fake", what=what, error="ZeroDivisionError")
@@ -121,6 +129,11 @@ class OperatorState:
             return ConstantValue(result)
         nodes = [self.argument_of(operand) for operand in operands]
         return NumberValue(result, self.graph.call("call_function", function, nodes, {}, result))
+
+    def is_read(self, value: NumberValue) -> bool:
+        """Whether the number is known only when the program runs."""
+        node = value.number.node
+        return node.hint is None and (node.pytype is not bool or self.shape_env.decided(node.expr) is None)
 
     def _without_truth(self, operand: Value) -> Value:
         if isinstance(operand, NumberValue) and isinstance(operand.number, torch.SymBool):

@@ -38,6 +38,7 @@ from refimpl.capture.values import (
     IteratorValue,
     LazyValue,
     MethodValue,
+    NumberValue,
     ObjectValue,
     SequenceValue,
     SetValue,
@@ -131,6 +132,18 @@ class SymbolicDomain(Domain):
 
     def truth(self, value: Any) -> bool | Enter:
         return self.state.realize(value).truth(self)
+
+    def asserts(self, value: Any, message: str) -> bool:
+        value = self.state.realize(value)
+        if not self.state.is_whole:
+            return False  # eager's AssertionError is not the error of an assertion in a graph
+        if isinstance(value, NumberValue) and isinstance(value.number, torch.SymBool) and self.state.is_read(value):
+            self.state.operator(torch._check, [value], {})
+            return True
+        if isinstance(value, TensorValue) and value.fake.numel() == 1:
+            self.state.operator(torch._assert_async, [value, ConstantValue(message)], {})
+            return True
+        return False
 
     def hash_key(self, key: Any) -> Any:
         """The key under which a dict or set stores the value."""
