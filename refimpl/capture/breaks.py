@@ -156,7 +156,7 @@ REGISTRY = _kinds(
         "Write to a clone of it, and return the clone.",
     ),
     _kind(
-        "RC0034",
+        "RC0036",
         "aliases_of_region",
         "Encountered aliasing during higher order op tracing: an input or result of {what} shares memory with another one",
         "Clone one of them.",

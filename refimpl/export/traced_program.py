@@ -114,8 +114,8 @@ def traced(program: FakeProgram) -> TracedProgram:
 
 
 def _forget_steps_of_capture(program: FakeProgram) -> None:
-    """Forget symbols of steps inside of a captured call, such as `x[:u0] = y`; and numbers that capture read from an input and then
-    found a value for (`torch._check(u0 == 3)`): the trace has to read and check them itself."""
+    """Forget symbols of steps inside of a captured call, such as `x[:u0] = y`; and numbers that capture read from an input
+    and then found a value for (`torch._check(u0 == 3)`): the trace has to read and check them itself."""
     env = program.shape_env
     env.pending_fresh_unbacked_symbols.clear()
     for value in program.inputs:

@@ -324,11 +324,9 @@ def _converted_when_run(domain: SymbolicDomain, class_: type, value: NumberValue
     if not domain.state.is_read(value):
         return None
     if class_ is bool:
-        return (
-            value
-            if isinstance(value.number, torch.SymBool)
-            else domain.state.arithmetic(operator.ne, [value, ConstantValue(0)])
-        )
+        if isinstance(value.number, torch.SymBool):
+            return value
+        return domain.state.arithmetic(operator.ne, [value, ConstantValue(0)])
     if class_ is int and isinstance(value.number, torch.SymFloat):
         return domain.state.operator(torch.sym_int, [value], {})
     return None
