@@ -201,9 +201,14 @@ def _judged(call: CallToJudge, subject: Subject, save_to: Path | None, progress:
     misuse = getattr(subject, "misuse", None)
     if misuse is not None:
         raise misuse
+    return saved_if_differs(call, subject.spec.name, verdict, save_to)
+
+
+def saved_if_differs(call: CallToJudge, name: str, verdict: Verdict, save_to: Path | None) -> Judgement:
+    """The judgement with the verdict on a subject of that name. A call that differs is saved in a folder below `save_to`."""
     if save_to is None or not verdict.status.is_finding:
         return Judgement(number=call.number, verdict=verdict)
-    folder, name = save_to / f"call-{call.number}", subject.spec.name
+    folder = save_to / f"call-{call.number}"
     facts = {
         "call": call.number, "subject": name, "verdict": verdict.to_json(), "seed": call.seed, "backward": call.backward,
         "grad_mode": torch.is_grad_enabled(), "autocast": _autocast(),

@@ -12,19 +12,19 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from oracle.records import Measurements, Record
-from oracle.verdict import Status
+from oracle.verdict import Status, Verdict
 from results.bias import BiasFinding, find_bias
 from results.bias import tables_of as bias_tables_of
 from results.groups import FindingGroup, columns_of, group_findings, groups_table
 from results.history import machine_of
 from results.outcomes import NOT_COMPARABLE
 from results.pairs import ComparedRow, Pair, Pairs, may_have_moved, measured_rows, pairs_of, read_pairs
-from results.queries import bias_findings, notable_columns
+from results.queries import bias_findings, notable_columns, rerun_findings
 from results.render import TextTable, number, ratio, seconds, shorten
 from results.speed import Judgement, SpeedVerdict, Word
 from results.speed.of_records import COUNTS, Judgements, Measured, judge_measurements
@@ -60,6 +60,8 @@ class CaseChange:
     head_status: str | None
     base_symptom: str = ""
     head_symptom: str = ""
+    head_frequency: str = ""  # of a finding that head ran again: "in 1 of 3 runs"
+    is_flaky: bool = False  # whether it then did not fail each time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +200,7 @@ def compare(
         head_run=head_run,
         head_table=lambda: columns_of(head),
         new_bias=new_bias,
+        rerun=lambda: {record.case_id: record.verdict for record in head if record.verdict.reruns},
         measured=lambda _: (_measured(base), _measured(head), [_measured(run) for run in history]),
     )
 
@@ -224,6 +227,7 @@ def compare_runs(
             head_run=head_run,
             head_table=lambda: notable_columns(head, head_run),
             new_bias=bias.result,
+            rerun=lambda: dict(rerun_findings(head, head_run)),
             measured=measured,
         )
 
@@ -270,6 +274,7 @@ def _comparison(
     head_run: RunInfo,
     head_table: Callable[[], dict[str, list[Any]]],
     new_bias: Callable[[], tuple[BiasFinding, ...]],
+    rerun: Callable[[], Mapping[str, Verdict]],
     measured: Callable[[Sequence[str]], _AllMeasured],
 ) -> Comparison:
     counts: Counter[ChangeKind] = Counter({ChangeKind.UNCHANGED: pairs.alike})
@@ -288,6 +293,9 @@ def _comparison(
         counts[change.kind] += 1
         if change.kind is not ChangeKind.UNCHANGED:
             changes.append(change)
+    if any(change.head_status is not None and Status(change.head_status).is_finding for change in changes):
+        again = rerun()
+        changes = [_with_frequency(change, again.get(change.case_id)) for change in changes]
     olds, news, past = measured(case_ids) if case_ids else ({}, {}, [])
     olds, news = ({case_id: run[case_id] for case_id in case_ids} for run in (olds, news))
     judged = judge_measurements(olds, news, past)
@@ -357,6 +365,13 @@ def _case_change(base: ComparedRow | None, head: ComparedRow | None) -> CaseChan
         base_symptom=base.symptom if base else "",
         head_symptom=head.symptom if head else "",
     )
+
+
+def _with_frequency(change: CaseChange, verdict: Verdict | None) -> CaseChange:
+    """The change with how often head's finding is one, by the rule of `gate` and `show`."""
+    if verdict is None or not verdict.status.is_finding:
+        return change
+    return replace(change, head_frequency=verdict.frequency, is_flaky=verdict.is_flaky)
 
 
 def _kind(base: ComparedRow | None, head: ComparedRow | None) -> ChangeKind:
@@ -494,6 +509,9 @@ def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTab
         if changes and kind is not ChangeKind.NEW_ROW:
             rows = [(c.case_id, c.base_status or "-", c.head_status or "-", shorten(_symptom(c))) for c in changes]
             tables.append(_limited(kind.value, ("case", "base", "head", "symptom"), rows, limit, prose=frozenset({3})))
+    if flaky := [change for change in comparison.cases if change.is_flaky]:
+        rows = [(c.case_id, c.kind.value, c.head_status or "-", c.head_frequency.removeprefix("in ")) for c in flaky]
+        tables.append(_limited("did not fail each time in head", ("case", "change", "head", "fails in"), rows, limit))
     tables += bias_tables_of(comparison.new_bias, limit=limit, title="systematic errors of head alone")
     if comparison.speed:
         rows = [
@@ -530,7 +548,8 @@ def _symptom(change: CaseChange) -> str:
         return f"{change.head_symptom} (was: {change.base_symptom})"
     if change.kind is ChangeKind.MISSING_ROW and change.head_status is None:
         return "not planned in head"
-    return change.head_symptom or change.base_symptom
+    often = f"{change.head_frequency}: " if change.head_frequency else ""
+    return f"{often}{change.head_symptom or change.base_symptom}"
 
 
 def _speedup(estimate: Estimate) -> str:

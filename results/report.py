@@ -221,11 +221,11 @@ def _matrix(counts: pd.DataFrame) -> TextTable:
         shown = [str(row[_MATRIX[name][0]]) if row[_MATRIX[name][0]] else "." for name in columns]
         percent = _percent(row["pass_percent"]) if row["comparable"] else "-"
         rows.append((row["suite"], row["subject"], str(row["cases"]), *shown, percent))
-    totals = [f"{rates[_MATRIX[name][0]].sum()} {name}" for name in columns]
+    totals = [f"{int(rates[_MATRIX[name][0]].sum())} {name}" for name in columns]
     notes = [f"{name}: {_MATRIX[name][1]}" for name in columns if _MATRIX[name][1] and rates[_MATRIX[name][0]].any()]
     notes.append(f"pass %: of the cases that were compared ({' + '.join(c for c in columns if c in _COMPARED)})")
     return TextTable(
-        title=f"{cases_text(rates['cases'].sum())}: {', '.join(totals)}",
+        title=f"{cases_text(int(rates['cases'].sum()))}: {', '.join(totals)}",
         columns=("suite", "subject", "cases", *columns, "pass %"),
         rows=tuple(rows),
         right=frozenset(range(2, 4 + len(columns))),

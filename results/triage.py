@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from oracle.errors import UsageError
-from results.compare import ChangeKind, Comparison
+from results.compare import CaseChange, ChangeKind, Comparison
 from results.history import Flakiness, flaky_table
 from results.render import TextTable, markdown, seconds, shorten
 
@@ -94,10 +94,7 @@ def _rows(comparison: Comparison) -> Mapping[str, list[tuple[str, str]]]:
         "fixed": ChangeKind.FIXED,
     }
     found = {
-        title: [
-            (change.case_id, shorten(change.head_symptom or f"was: {change.base_symptom}"))
-            for change in comparison.of_kind(kind)
-        ]
+        title: [(change.case_id, shorten(_what(change))) for change in comparison.of_kind(kind)]
         for title, kind in wanted.items()
     }
     found["slower"] = [(one.case_id, f"{100 * (1 / one.change - 1):.1f} % slower") for one in comparison.slower]
@@ -107,6 +104,11 @@ def _rows(comparison: Comparison) -> Mapping[str, list[tuple[str, str]]]:
         if one.head_s > one.base_s
     ]
     return {title: rows for title, rows in found.items() if rows}
+
+
+def _what(change: CaseChange) -> str:
+    often = f"{change.head_frequency}: " if change.head_frequency else ""
+    return f"{often}{change.head_symptom}" if change.head_symptom else f"was: {change.base_symptom}"
 
 
 def _by_owner(rows: Sequence[tuple[str, str]], owners: Owners) -> Mapping[str, list[tuple[str, str]]]:

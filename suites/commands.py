@@ -162,7 +162,9 @@ def sweep(
             _refuse_beside_resume(ctx)
             store, run_id = _run_to_resume(stack, db)
             request = SweepRequest.from_json(store.arguments(run_id)).going_on(time=time, workers=workers)
+            execution.refuse_speed(request.options["speed"])
         else:
+            execution.refuse_speed(speed)
             own_workers = 1 if speed else execution.default_workers
             request = make_request(
                 suite=suite, subject=subject, subjects_file=subjects_file, match=match, tag=tag, dtype=dtype, direction=direction,

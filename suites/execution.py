@@ -61,6 +61,15 @@ class Execution:
             words += ["--on-hang-timeout", f"{timeout_s:g}"] if timeout_s != DEFAULT_TIMEOUT_S else []
         return words
 
+    def refuse_speed(self, speed: bool) -> None:
+        """Raise UsageError if speed is to be measured on a cluster."""
+        if speed and self.resources is not None:
+            raise UsageError(
+                seen="--speed with --executor ray",
+                expected="one machine: the processes that time a case must be on the same one",
+                do="leave out one of the two; to time cases on several machines, give each a part with --shard",
+            )
+
     def place(self, count: int) -> str:
         """ "2 workers", "slots of 2 workers in a cluster"."""
         workers = f"{count:,} worker{'' if count == 1 else 's'}"
@@ -120,7 +129,7 @@ def open_pool(
 ) -> TaskPool:
     """The pool that runs the sweep. `cache`: an empty folder for Inductor's caches; `tell` gets lines about lost nodes.
 
-    Raises UsageError if there is no cluster, or if speed is to be measured on one.
+    Raises UsageError if there is no cluster.
     """
     is_cuda = request.options["device"].startswith("cuda")
     # Workers already use every core, so compile processes in each of them would not help.
@@ -140,12 +149,6 @@ def open_pool(
             threads_per_worker=request.threads, environment=environment, address_space_margin_bytes=margin,
             after_hang=after_hang,
         )  # fmt: skip
-    if request.options["speed"]:
-        raise UsageError(
-            seen="--speed with --executor ray",
-            expected="one machine: the processes that time a case must be on the same one",
-            do="leave out one of the two; to time cases on several machines, give each a part with --shard",
-        )
     # Workers of this machine would inherit these; nodes have what they were started with.
     inherited = {name: value for name, value in recorded_variables(os.environ).items() if name != _GIVEN_BY_RAY}
     settings = SlotSettings(

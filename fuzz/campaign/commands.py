@@ -91,10 +91,17 @@ def fuzz(
     ] = None,
     number: Annotated[int | None, typer.Option(help="Judge only the program with this number.")] = None,
     replay: Annotated[Path | None, typer.Option(help="Judge only the program in this file (findings/*.json).")] = None,
+    executor: Annotated[str, typer.Option(help="Only 'local': a campaign runs on one machine.")] = "local",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per finding, then a summary.")] = False,
 ) -> None:
     """Draw random programs, judge a subject on them, reduce those that differ from eager, and count each bug once."""
     check_supported()
+    if executor != "local":
+        raise UsageError(
+            seen=f"fuzz --executor {executor}",
+            expected="local: what a campaign has found decides what it draws next, and its workers share a compiler's cache",
+            do="start a campaign on each machine, with a --seed and a --db of its own; `torch-oracle merge --history` joins them",
+        )
     settings = _settings(
         subject=subject, subjects_file=subjects_file, time=time, count=count, seed=seed, focus=focus,
         max_statements=max_statements, reduce=reduce, workers=workers, threads=threads, case_timeout=case_timeout,

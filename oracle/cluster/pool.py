@@ -29,7 +29,7 @@ from oracle.cluster.messages import end_from_json, task_to_json
 from oracle.cluster.resources import Resources
 from oracle.cluster.slot import SlotSettings
 from oracle.errors import InternalError, UsageError
-from oracle.isolate import Failed, PoolBusyError, Task, TaskNotSendableError, TaskResult
+from oracle.isolate import Failed, Task, TaskResult, plan_run
 
 Handle: TypeAlias = Any  # of a slot
 Reference: TypeAlias = Any  # to an answer that may not be there yet; hashable
@@ -146,11 +146,8 @@ class ClusterPool:
 
     def run(self, tasks: Iterable[Task]) -> ClusterResults:
         """Yield the end of each task once. Raises NodesLostError if no slot answers for `lost_after_s` seconds."""
-        if self._current is not None and not self._current.is_over:
-            raise PoolBusyError("run() was called while an earlier run is not finished; exhaust or close its iterator")
-        jobs = deque(map(_Job, tasks))
-        if len({job.task.key for job in jobs}) < len(jobs):
-            raise TaskNotSendableError("task keys are not unique in this run")
+        is_busy = self._current is not None and not self._current.is_over
+        jobs = deque(_Job(planned.task) for planned in plan_run(tasks, is_busy=is_busy))
         self._heard = time.monotonic()
         self._looked = -math.inf
         self._current = ClusterResults(self, jobs)

@@ -19,6 +19,7 @@ from oracle.isolate.errors import (
 )
 from oracle.isolate.interface import TaskPool, TaskResults
 from oracle.isolate.kept_starters import keep_starters
+from oracle.isolate.planning import plan_run
 from oracle.isolate.pool import Pool
 from oracle.isolate.task import JSON, START_UP, Completed, Died, End, Failed, OutOfMemory, Task, TaskResult, TimedOut
 
@@ -44,4 +45,5 @@ __all__ = [
     "TimedOut",
     "WorkerStartError",
     "keep_starters",
+    "plan_run",
 ]

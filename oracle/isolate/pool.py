@@ -14,12 +14,12 @@ from typing_extensions import Self
 
 from oracle.isolate.after_hang import AfterHang
 from oracle.isolate.delivery import Delivery
-from oracle.isolate.errors import PoolBusyError, PoolStoppedError, TaskNotSendableError
-from oracle.isolate.schedule import PlannedTask, Schedule
+from oracle.isolate.errors import PoolStoppedError
+from oracle.isolate.planning import plan_run
+from oracle.isolate.schedule import Schedule
 from oracle.isolate.settings import GIB, PoolSettings, StartMethod, WorkerSettings
 from oracle.isolate.supervisor import Run, Supervisor
 from oracle.isolate.task import Task, TaskResult
-from oracle.isolate.worker_handle import message_of
 
 _STOP_S = 30.0
 
@@ -105,9 +105,7 @@ class Pool:
         All tasks are read before this returns, since grouping needs the whole plan. Workers continue while the caller handles
         a result.
         """
-        if self._current is not None:
-            raise PoolBusyError("run() was called while an earlier run is not finished; exhaust or close its iterator")
-        planned = _plan(tasks)
+        planned = plan_run(tasks, is_busy=self._current is not None)
         settings = self._settings
         delivery = Delivery(
             max_results=settings.max_waiting_results,
@@ -153,31 +151,6 @@ class Results(Iterator[TaskResult]):
 
     def close(self) -> None:
         self._finalizer()
-
-
-def _plan(tasks: Iterable[Task]) -> list[PlannedTask]:
-    planned: list[PlannedTask] = []
-    keys: set[str] = set()
-    for task in tasks:
-        if task.key in keys:
-            raise TaskNotSendableError(f"task key {task.key!r} is not unique in this run")
-        keys.add(task.key)
-        if not all(_is_variable(name, value) for name, value in task.environment):
-            raise TaskNotSendableError(
-                f"task {task.key!r} has environment {task.environment!r}, but no such variable can be"
-            )
-        try:
-            message = message_of(task)
-        except (TypeError, ValueError) as error:
-            raise TaskNotSendableError(
-                f"the payload of task {task.key!r} is not JSON: {error}; encode NaN and infinities as strings"
-            ) from error
-        planned.append(PlannedTask(task=task, message=message))
-    return planned
-
-
-def _is_variable(name: str, value: str) -> bool:
-    return bool(name) and "=" not in name and "\0" not in name + value
 
 
 def _shut_down(supervisor: Supervisor, owner_pid: int) -> None:

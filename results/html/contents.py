@@ -216,6 +216,8 @@ def _flags(comparison: Comparison | None, history: History, columns: Mapping[str
             flags[speed.case_id] |= SLOWER if speed.change < 1 else FASTER
         for cold in comparison.compile_time:
             flags[cold.case_id] |= COMPILE_SLOWER if cold.head_s > cold.base_s else COMPILE_FASTER
+        for change in comparison.cases:
+            flags[change.case_id] |= FLAKY if change.is_flaky else 0
     words: dict[tuple[str, ...], bool] = {}
     for case_id, column in columns.items():
         word = history.steady_words(column)

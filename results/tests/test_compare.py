@@ -266,3 +266,19 @@ def test_a_comparison_of_databases_tells_changed_programs_and_subjects(tmp_path:
     assert "program changed" in text
     assert "subjects of one run only" in text
     assert not comparison.has_regression
+
+
+def test_a_failure_that_did_not_repeat_is_marked_as_gate_and_show_mark_it():
+    once = fabricate.record(fabricate.case("once/f"), Status.FAIL_ACCURACY)
+    always = fabricate.record(fabricate.case("always/f"), Status.FAIL_ACCURACY)
+    head = [
+        replace(once, verdict=replace(once.verdict, reruns=("pass", "fail_accuracy"))),
+        replace(always, verdict=replace(always.verdict, reruns=("fail_accuracy", "fail_accuracy"))),
+    ]
+    comparison = compared([replace(record, verdict=fabricate.verdict()) for record in head], head)
+    told = {
+        change["case_id"]: (change["head_frequency"], change["is_flaky"]) for change in comparison.to_json()["cases"]
+    }
+    assert told == {once.case_id: ("in 2 of 3 runs", True), always.case_id: ("in 3 of 3 runs", False)}
+    (table,) = [table for table in tables_of(comparison) if table.title.startswith("did not fail each time")]
+    assert table.rows == ((once.case_id, "new failure", "fail_accuracy", "2 of 3 runs"),)

@@ -20,7 +20,7 @@ from torch._dynamo import OptimizedModule
 import oracle
 from fuzz.campaign import warming
 from fuzz.campaign.settings import is_inductor
-from oracle.background import CallToJudge, ForkedJudgement, Judgement, judged_here
+from oracle.background import CallToJudge, ForkedJudgement, Judgement, judged_here, saved_if_differs
 from oracle.checking import DisagreementError, check_target, chosen_subjects
 from oracle.errors import UsageError
 from oracle.observe.flatten import flatten
@@ -165,9 +165,21 @@ class TestJudge:
             row.verdicts.append(verdict)
         for subject, verdict in verdicts.items():
             if verdict.status not in _AGREES:
+                if self.difference is None:
+                    self._save(subject, verdict, fn, inputs, options)
                 self.difference = DisagreementError(f"{name_of(fn)} on {subject}", verdict)
                 raise self.difference
         return verdicts
+
+    def _save(
+        self, subject: str, verdict: Verdict, fn: Callable[..., Any], inputs: tuple[Any, ...], options: dict[str, Any]
+    ) -> None:
+        backward = options.get("backward")
+        call = CallToJudge(
+            number=0, target=fn, args=inputs, kwargs=dict(options.get("kwargs") or {}), seed=options.get("seed", 0),
+            backward=self._rows[name_of(fn), subject].direction == "backward" if backward is None else backward,
+        )  # fmt: skip
+        saved_if_differs(call, subject, verdict, self._save_to)
 
     def _row(self, target: str, subject: str, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Row:
         row = self._rows.get((target, subject))

@@ -101,3 +101,21 @@ def test_a_sweep_resets_the_device_after_each_hang_and_says_once_that_this_faile
     assert ["ended with exit code 3" in note for note in record["verdict"]["explained"]] == [True, True]
     assert errors.count("warning: --on-hang: ") == 1
     assert len(end["summary"]["reset_failures"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("command", "what_to_do"),
+    [
+        (["sweep", "--suite", "features", "--subject", "aot_eager", "--speed", "--executor", "ray"], "--shard"),
+        (["fuzz", "--subject", "aot_eager", "--executor", "ray"], "--seed"),
+    ],
+    ids=["speed", "campaign"],
+)
+def test_what_does_not_run_on_a_cluster_is_refused_before_anything_is_written(
+    command: list[str], what_to_do: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([*command, "--db", str(tmp_path / "results.db")]) == 2
+    told = capsys.readouterr().err
+    assert "--executor ray" in told
+    assert what_to_do in told
+    assert list(tmp_path.iterdir()) == []

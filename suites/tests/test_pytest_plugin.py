@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 
 from oracle.background import Judgement
 from oracle.errors import UsageError
+from oracle.saved_call import load_call
 from oracle.verdict import Status, Verdict
 from results.store import Store
 from suites.pytest_plugin.judging import verdict_of
@@ -40,6 +42,7 @@ TESTS = """
 import hypothesis
 import numpy
 import pytest
+import torch
 import torch
 from hypothesis import strategies
 import library
@@ -126,6 +129,24 @@ def test_marked_tests_are_judged_and_rows_are_written(suite: pytest.Pytester) ->
     result.stdout.fnmatch_lines(["* 3 agree*, 3 differ, 0 not compared*", "2 further calls were not judged*"])
     assert {case: status for case, (status, _) in records_of(suite.path / "rows.db").items()} == ROWS
     assert (suite.path / "found" / "test_it.py__test_that_catches" / "call-0" / "call.json").is_file()
+
+
+def test_what_oracle_check_found_is_saved_too(suite: pytest.Pytester) -> None:
+    suite.makepyfile(
+        test_check="""
+        import torch
+        import library
+
+        def test_differs(oracle_check):
+            oracle_check(torch.add, torch.ones(9), kwargs={"other": torch.ones(9)}, subjects=["library:wrong"], calls=1)
+        """
+    )
+    result = suite.runpytest_subprocess("test_check.py", "--torch-oracle-save=found")
+    result.assert_outcomes(failed=1)
+    call = load_call(suite.path / "found" / "test_check.py__test_differs" / "call-0")
+    assert call.facts["subject"] == "library:wrong"
+    assert torch.equal(call.args[0], torch.ones(9))
+    assert list(call.kwargs) == ["other"]
 
 
 def test_workers_of_xdist_give_the_same_rows(suite: pytest.Pytester) -> None:
