@@ -61,6 +61,20 @@ def head(tmp_path: Path) -> Path:
 # -------------------------------------------------------------------------------------------------------------- show
 
 
+def test_show_of_a_run_without_cases_counts_none(tmp_path: Path):
+    empty = fabricate.database(tmp_path / "empty.db", [])
+    assert "\n0 cases: 0 pass, 0 new\n" in run("show", "--db", empty)
+    assert json.loads(run("show", "--json", "--db", empty))["records"] == []
+
+
+def test_commands_start_without_packages_that_few_of_them_need():
+    """compare and gate are called most, and pandas alone takes longer to import than they take."""
+    heavy = {"pandas", "pyarrow", "scipy.stats", "scipy.optimize"}
+    program = f"import sys, results.commands; print(*sorted({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
 def test_show_prints_environment_rates_failures_and_speed(base: Path):
     text = run("show", "--db", base)
     assert "run run-1 (complete, 3 of 3 cases" in text

@@ -13,7 +13,7 @@ from oracle.errors import UsageError
 from oracle.records import Record
 from oracle.verdict import Status
 from results.baseline import AcceptedFailure, read_baseline, updated_baseline, write_baseline
-from results.gate import Cases, GateReport, ProblemKind, failing, gate, tables_of
+from results.gate import PROBLEMS_SHOWN, Cases, GateReport, ProblemKind, failing, gate, tables_of
 from results.render import plain
 from results.store import RunInfo
 from results.tests import fabricate
@@ -239,3 +239,13 @@ def test_update_keeps_what_holds_and_adds_the_rest_as_unreviewed(tmp_path: Path)
     report = gate(Cases.of(records), updated, run=run_info(records), today=TODAY)
     assert report.is_open
     assert (report.accepted, report.unreviewed) == (3, 2)
+
+
+def test_of_very_many_problems_the_first_are_shown_and_all_are_counted():
+    records = [fabricate.record(fabricate.case(f"op/float32/{i}"), Status.CRASH) for i in range(PROBLEMS_SHOWN + 5)]
+    report = gated(records)
+    (table,) = tables_of(report)
+    assert len(table.rows) == PROBLEMS_SHOWN
+    assert table.title == f"gate: closed ({len(records)})"
+    assert "and 5 more (--json has all)" in table.note
+    assert len(report.to_json()["problems"]) == len(records)
