@@ -1,7 +1,7 @@
 """Fourteen nights of real runs, and what each command tells: `python -m benchmarks.measurements.real_nights [--csv FILE]`.
 
-Each night is a sweep of the same operators and feature programs by the compiler benchmarks.nightly, with `--rerun 2`. From
-night 9 on it is wrong for `mul`. In nights 3, 6 and 11 one case of `tanh` fails once and not again. From night 12 on the runs are
+Each night is a sweep of the same operators by the compiler benchmarks.nightly, with `--rerun 2`. From night 9 on it is wrong for
+`mul`. In nights 3, 6 and 11 one case of `tanh` fails once and not again. From night 12 on the runs are
 from another machine: the processor's name in their environment is changed after the sweep, since there is only one machine here.
 
 Each morning `compare` looks at the night before, and `gate` at a baseline: it accepts what fails in the first night, and with
@@ -37,12 +37,11 @@ _FLAKY_NIGHTS = (3, 6, 11)
 _BROKEN, _FLAKY = "mul", "tanh"
 _OTHER_PROCESSOR = "another processor"
 _SWEEP = (
-    *("sweep", "--subject", "benchmarks.nightly:nightly", "--suite", "opinfo,features", "--dtype", "float32"),
+    *("sweep", "--subject", "benchmarks.nightly:nightly", "--suite", "opinfo", "--dtype", "float32"),
     *("--direction", "forward", "--max-samples", "2", "--rerun", "2", "--known", "none", "--json"),
 )
-_PROGRAMS = (
-    *("add", "sub", "mul", "exp", "sin", "tanh", "sigmoid", "neg", "abs", "maximum", "clamp", "amax", "matmul"),
-    *("closure_cell", "early_return", "fstring_keys", "module_containers", "shape_branch", "walrus_and_chained"),
+_OPERATORS = (
+    "add", "sub", "mul", "exp", "sin", "tanh", "sigmoid", "neg", "abs", "maximum", "clamp", "amax", "matmul",
 )  # fmt: skip
 
 
@@ -100,7 +99,7 @@ def sweep(db: Path, folder: Path, night: int, operators: Sequence[str]) -> str:
     return info.run_id
 
 
-def nights(folder: Path, count: int = NIGHTS, operators: Sequence[str] = _PROGRAMS) -> Path:
+def nights(folder: Path, count: int = NIGHTS, operators: Sequence[str] = _OPERATORS) -> Path:
     """Run them one after another. Returns the database."""
     db, planters = folder / "nights.db", folder / "planted"
     planters.mkdir()
@@ -138,14 +137,15 @@ def morning(db: Path, baseline: Path, ids: Sequence[str]) -> Night:
         command(*update, codes=(0,))
     with Store.open(db, create=False, read_only=True) as store:
         records = list(store.records())
-    of_broken = {one.case_id for one in records if one.group == _BROKEN}
+    of_broken = {one.case_id for one in records if one.group == _BROKEN and one.verdict.compared.elements}
     flaky = {one.case_id for one in records if one.verdict.status.is_finding and one.verdict.is_flaky}
     planted = of_broken if night == _BROKEN_NIGHT else flaky if night in _FLAKY_NIGHTS else set[str]()
     changes: dict[str, Any] = {"cases": [], "environment": [], "totals": {"fixed": 0}}
     if night > 1:
         changes = told("compare", f"{db}#{ids[-2]}", f"{db}#{ids[-1]}")
     new = {change["case_id"]: change for change in changes["cases"] if change["kind"] == "new failure"}
-    breaks = [one["broke"] for one in told("history", f"opinfo/{_BROKEN}/*", "--db", str(db))]
+    of_cases = told("history", f"opinfo/{_BROKEN}/*", "--db", str(db))
+    breaks = [one["broke"] for one in of_cases if one["case_id"] in of_broken]
     expected = ids[_BROKEN_NIGHT - 1] if night >= _BROKEN_NIGHT else None
     week = triage(db, ids, of_broken) if night == NIGHTS else (None, None, None)
     return Night(
@@ -186,7 +186,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="an empty folder in which the database stays, as nights.db")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        db = options.db or nights(options.folder or Path(temporary), options.nights, options.match or _PROGRAMS)
+        db = options.db or nights(options.folder or Path(temporary), options.nights, options.match or _OPERATORS)
         shown(mornings(db), options.csv)
 
 
