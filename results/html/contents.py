@@ -217,7 +217,8 @@ def _flags(comparison: Comparison | None, history: History, columns: Mapping[str
         for cold in comparison.compile_time:
             flags[cold.case_id] |= COMPILE_SLOWER if cold.head_s > cold.base_s else COMPILE_FASTER
         for change in comparison.cases:
-            flags[change.case_id] |= FLAKY if change.is_flaky else 0
+            if change.is_flaky:  # head ran it again, and it did not fail each time
+                flags[change.case_id] |= FLAKY
     words: dict[tuple[str, ...], bool] = {}
     for case_id, column in columns.items():
         word = history.steady_words(column)

@@ -103,6 +103,18 @@ def test_a_case_is_flaky_if_it_turned_twice(word: str, expected: bool):
     assert is_flaky([word]) is expected
 
 
+def test_a_new_failure_that_did_not_repeat_is_flaky_in_a_report(tmp_path: Path):
+    good, bad = (
+        fabricate.record(fabricate.case()),
+        fabricate.record(fabricate.case(), Status.FAIL_ACCURACY, run_id="run-2"),
+    )
+    with Store.open(tmp_path / "r.db", create=True) as store:
+        fabricate.write_run(store, [good], run_id="run-1")
+        again = replace(bad, verdict=replace(bad.verdict, reruns=("pass", "pass")))
+        fabricate.write_run(store, [again], run_id="run-2")
+    assert contents(tmp_path / "r.db", base="run-1").flags == {bad.case_id: 1}
+
+
 def test_each_row_says_what_changed_and_how_it_ended_in_earlier_runs(tmp_path: Path):
     path = database(tmp_path / "r.db", cases("pppf"), cases("pfpf"), cases("ppff"))
     found = contents(path, base="run-2")
