@@ -22,6 +22,7 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, Protocol
 
+import sympy
 import torch
 from torch.fx import config as fx_config
 from torch.fx import traceback as fx_traceback
@@ -42,11 +43,18 @@ from refimpl._torch import (
     set_bits,
     without_dispatch,
 )
+from refimpl.symbolic import layout
+from refimpl.symbolic.functions import to_expr
 
 _ANY_DIM = (torch.contiguous_format,)
 _MEMORY_FORMATS = {
     4: (torch.contiguous_format, torch.channels_last),
     5: (torch.contiguous_format, torch.channels_last_3d),
+}
+_LAYOUTS = {
+    torch.contiguous_format: layout.contiguous,
+    torch.channels_last: layout.channels_last_contiguous_2d,
+    torch.channels_last_3d: layout.channels_last_contiguous_3d,
 }
 
 
@@ -117,11 +125,20 @@ def _tensor_metadata(tensor: torch.Tensor) -> TensorMetadata:
 
 
 def _memory_format(tensor: torch.Tensor) -> torch.memory_format | None:
-    """The memory format; None also for symbolic sizes and strides, where asking would record a guard."""
-    if any(type(n) is not int for n in tensor.shape) or any(type(n) is not int for n in tensor.stride()):
-        return None
+    """The memory format. Of symbolic sizes and strides it is what is known without a guard; None if nothing is."""
     formats = _MEMORY_FORMATS.get(tensor.dim(), _ANY_DIM)
-    return next((f for f in formats if tensor.is_contiguous(memory_format=f)), None)
+    symbol: Any = next((n for n in (*tensor.shape, *tensor.stride()) if type(n) is not int), None)
+    if symbol is None:
+        return next((f for f in formats if tensor.is_contiguous(memory_format=f)), None)
+    decided = getattr(symbol.node.shape_env, "decided", None)
+    if decided is None:  # a shape env of torch's, which asking would make guard
+        return None
+    sizes, strides = ([_expression(n) for n in numbers] for numbers in (tensor.shape, tensor.stride()))
+    return next((f for f in formats if _LAYOUTS[f](sizes, strides, decided) is sympy.true), None)
+
+
+def _expression(number: Any) -> sympy.Basic:
+    return to_expr(number) if type(number) is int else number.node.expr
 
 
 def _quantizer(tensor: torch.Tensor) -> dict[str, Any]:

@@ -24,6 +24,9 @@ from refimpl.trace.tracker import ObjectTrackerState, TrackerState
 
 py_sym_types = SYMBOLIC_TYPES
 _NO_DEFAULT = object()
+_STATE_OF_BACKWARD = (
+    "BackwardState"  # torch's class of what a forward hands to its compiled backward; it keeps its proxy itself
+)
 
 
 def is_sym_node(node: Any) -> bool:
@@ -258,6 +261,9 @@ def _track(value: Any, proxy: Any, constant: Any, tracer: PythonKeyTracer) -> No
     elif is_opaque_object(value):
         set_meta(proxy, value)
         set_proxy_slot(value, tracer, proxy)
+    elif type(value).__name__ == _STATE_OF_BACKWARD and isinstance(proxy, torch.fx.Proxy):
+        proxy.node.meta["val"] = value
+        value.proxy = proxy
 
 
 def _element(proxy: Any, key: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.utils.checkpoint import checkpoint
 
 from refimpl._torch import FakeTensor, OpOverload, OpOverloadPacket, TensorBase
 from refimpl.capture.config import config
@@ -195,6 +196,11 @@ def get_static_address_type(t: Any) -> Any:
 def is_lazy_module(mod: Any) -> bool:
     """Whether it is a module whose parameters may be uninitialised."""
     return isinstance(mod, LazyModuleMixin)
+
+
+def is_utils_checkpoint(obj: Any) -> bool:
+    """Whether it is `torch.utils.checkpoint.checkpoint`."""
+    return obj is checkpoint
 
 
 def is_rng_state_getter_or_setter(value: Any) -> bool:
