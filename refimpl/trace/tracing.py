@@ -100,14 +100,15 @@ class Trace:
         return self.trace_function(f, args).graph_module
 
     def trace_function(
-        self, f: Callable[..., Any], operands: tuple[Any, ...], *, may_not_run: bool = False
+        self, f: Callable[..., Any], operands: tuple[Any, ...], *, may_not_run: bool = False, on_copies: bool = False
     ) -> Subgraph:
         """As `subgraph`; returns the function's result and the values it closes over as well.
 
-        may_not_run: what the function asserts of numbers that are read from data is not known to hold after it."""
+        may_not_run: what the function asserts of numbers that are read from data is not known to hold after it. on_copies: an
+        operand that the function closes over as well counts as closed over."""
         child = type(self)(self.options, parent=self)
-        if self.fake_mode is None:
-            # On copies, because a function that mutates its operands must do so only when the operator runs.
+        if self.fake_mode is None or on_copies:
+            # In real mode on copies, because a function that mutates its operands must do so only when the operator runs.
             with paused_recordings():
                 operands = tuple(map(copy_of, operands))
         shape_env: Any = None if self.fake_mode is None else self.fake_mode.shape_env

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.func
 from torch.func import (
     functional_call,
     grad,
@@ -17,9 +18,9 @@ from torch.func import (
     jacrev,
     jvp,
     stack_module_state,
-    vjp,
     vmap,
 )
+from torch.utils._pytree import tree_leaves
 
 import refimpl
 from refimpl._torch import transform_depth
@@ -27,6 +28,7 @@ from refimpl.capture.public.errors import TorchRuntimeError, Unsupported
 from refimpl.tests.capture.capturing import captured_with, each_of, same
 
 ONES = torch.ones(3)
+vjp: Any = torch.func.vjp  # which returns two or three objects
 
 
 def matrix(*, requires_grad: bool = False) -> torch.Tensor:
@@ -50,7 +52,7 @@ class Scaled(torch.nn.Module):
 
 MODULE = Scaled()
 MODULES = [torch.nn.Linear(3, 2) for _ in range(3)]
-STACKED = stack_module_state(MODULES)  # type: ignore[arg-type]
+STACKED = stack_module_state(MODULES)
 
 
 # -------------------------------------------------------------------------------------------------------------------- vmap
@@ -69,9 +71,8 @@ def mapped_trees(x: Any) -> Any:
     def function(given: Any, k: int) -> Any:
         return {"sum": given["a"].sum() * k, "rest": (given["a"], [given["b"] + 1])}
 
-    return vmap(function, in_dims=({"a": 0, "b": None}, None), out_dims={"sum": 0, "rest": (1, [0])})(
-        {"a": x, "b": x[0]}, 3
-    )
+    out_dims: Any = {"sum": 0, "rest": (1, [0])}
+    return vmap(function, in_dims=({"a": 0, "b": None}, None), out_dims=out_dims)({"a": x, "b": x[0]}, 3)
 
 
 def mapped_twice(x: Any) -> Any:
@@ -289,7 +290,7 @@ def ensemble(x: Any) -> Any:
 
 def parameters_swapped(x: Any) -> Any:
     before = MODULE._parameters["scale"]
-    MODULE._parameters["scale"] = x[0, :2]  # type: ignore[assignment]
+    MODULE._parameters["scale"] = x[0, :2]
     found = MODULE.scale * 2, MODULE(x), hasattr(MODULE, "scale")
     MODULE._parameters["scale"] = before
     return found, MODULE.scale + 0
@@ -318,7 +319,7 @@ def assert_agrees(program: Callable[..., Any], compiled: Callable[..., Any], *, 
             torch.manual_seed(3)
             x = matrix(requires_grad=requires_grad)
             out = function(x)
-            leaves = [leaf for leaf in torch.utils._pytree.tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+            leaves = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
             found = [leaf.sum() for leaf in leaves if leaf.requires_grad]
             gradients = torch.autograd.grad(found, x, allow_unused=True) if found and requires_grad else ()
             results.append((out, [leaf.requires_grad for leaf in leaves], [g for g in gradients if g is not None]))
@@ -329,11 +330,11 @@ def assert_agrees(program: Callable[..., Any], compiled: Callable[..., Any], *, 
 
 
 def _tensors(tree: Any) -> list[Any]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _others(tree: Any) -> list[Any]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if not isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if not isinstance(leaf, torch.Tensor)]
 
 
 @each_of(*PROGRAMS)

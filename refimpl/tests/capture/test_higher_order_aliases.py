@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
+from torch.utils._pytree import tree_leaves
 
 import refimpl
 from refimpl._torch import hop_map, transform_depth
@@ -134,7 +135,7 @@ def test_cond_within_vmap(program: Callable[..., Any], backend: str) -> None:
 
 
 def _total(found: Any) -> torch.Tensor:
-    return sum((leaf.sum() for leaf in torch.utils._pytree.tree_leaves(found)), torch.zeros(()))  # type: ignore[attr-defined]
+    return sum((leaf.sum() for leaf in tree_leaves(found)), torch.zeros(()))
 
 
 @pytest.mark.parametrize(

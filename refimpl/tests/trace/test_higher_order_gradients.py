@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from functorch.experimental import control_flow
 
 import refimpl
+from refimpl._torch import hop_while_loop as while_loop
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.tests.graphs import targets_of
 
@@ -60,14 +60,14 @@ def test_without_gradients_a_cond_is_traced_once(mode: str) -> None:
 def test_a_gradient_that_a_loop_would_lose_is_refused(mode: str) -> None:
     def program(w: Tensor, xs: Tensor) -> Any:
         scale = w * 2
-        return control_flow.map(lambda x: x * scale, xs)  # pyright: ignore[reportArgumentType]
+        return while_loop(lambda i, a: i < 2, lambda i, a: (i + 1, a * scale), (torch.tensor(0), xs))
 
     inputs = (torch.randn(3, requires_grad=True), torch.randn(4, 3))
     with pytest.raises(UnsupportedByRefimpl, match="pass the tensor as an operand"):
         refimpl.make_fx(program, tracing_mode=mode)(*inputs)
     with torch.no_grad():
         graph_module = refimpl.make_fx(program, tracing_mode=mode)(*inputs)
-    assert hop.map_impl in targets_of(graph_module)
+    assert hop.while_loop in targets_of(graph_module)
 
 
 class _Double(torch.autograd.Function):

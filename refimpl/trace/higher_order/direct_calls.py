@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import hop_utils
-from refimpl.trace.higher_order import gradients
+from refimpl._torch import hop_utils, pytree, transform_kinds
+from refimpl.trace.higher_order import flat_calls, gradients
 from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
 
 _SHARED = "_hop_compile_and_call"
@@ -76,16 +76,36 @@ class _InstallationState:
 
 
 def _called(fn: Callable[..., Any], trace_function: TraceFunction, args: Any, kwargs: Any) -> Any:
-    if fn.__name__ == _COND:
-        return gradients.cond(fn, trace_function, *args, **kwargs)
     if fn.__name__ == _REGION:
         function, given, named = args
         return function(*given, **named)
+    if fn.__name__ == _COND:
+        return _cond(fn, trace_function, *args, **kwargs)
     token = WANTS_GRADIENTS.set(torch.is_grad_enabled())
     try:
-        return fn(*args, **kwargs)
+        match fn.__name__:
+            case "run_flattened_map":
+                return flat_calls.map_over(trace_function, fn, *args)
+            case "run_flattened_scan":
+                return flat_calls.scan(trace_function, *args)
+            case "_while_loop_op_wrapper":
+                return flat_calls.while_loop(fn, *args)
+            case _:
+                return fn(*args, **kwargs)
     finally:
         WANTS_GRADIENTS.reset(token)
+
+
+def _cond(
+    fn: Callable[..., Any], trace_function: TraceFunction, pred: Any, true_fn: Any, false_fn: Any, operands: Any
+) -> Any:
+    if transform_kinds():
+        return flat_calls.cond_within_vmap(pred, true_fn, false_fn, operands)
+    leaves, spec = pytree.tree_flatten(tuple(operands))
+    if all(child.is_leaf() for child in spec.children()):
+        return gradients.cond(fn, trace_function, pred, true_fn, false_fn, operands)
+    on_true, on_false = (flat_calls.with_flat_operands(function, spec) for function in (true_fn, false_fn))
+    return gradients.cond(fn, trace_function, pred, on_true, on_false, tuple(leaves))
 
 
 _INSTALLATION = _InstallationState()

@@ -1,0 +1,160 @@
+"""Tests of torch.cond, map, scan and while_loop called in a trace: containers, gradients, and torch.vmap around them.
+
+The expected results are computed by plain Python loops.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+import refimpl
+from refimpl._torch import hop_map, transform_depth
+from refimpl._torch import hop_scan as scan
+from refimpl._torch import hop_while_loop as while_loop
+from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
+from refimpl.pipeline import compile_aot
+from refimpl.tests.graphs import targets_of
+
+map_over: Any = hop_map
+Program = Callable[..., Any]
+
+
+def rows(*, requires_grad: bool = False) -> torch.Tensor:
+    return torch.linspace(-1.0, 2.0, 12).reshape(4, 3).requires_grad_(requires_grad)
+
+
+def vector(*, requires_grad: bool = False) -> torch.Tensor:
+    return torch.tensor([0.5, -1.0, 2.0]).requires_grad_(requires_grad)
+
+
+def scanned(combine: Program, init: Any, xs: Any) -> Any:
+    """scan, as a loop."""
+    carry, outs = init, []
+    for row in xs:
+        carry, out = combine(carry, row)
+        outs.append(out)
+    return carry, torch.stack(outs)
+
+
+def products(carry: Any, row: Any) -> Any:
+    return carry + row.sin(), carry * row
+
+
+def _by_fixed(pred: Any, row: Any) -> Any:
+    return torch.cond(pred, torch.sin, torch.cos, (row,))
+
+
+PAIRS: dict[str, tuple[Program, Program]] = {
+    "map": (lambda x, w: map_over(lambda a: a.sin() * a, x), lambda x, w: x.sin() * x),
+    "map with an argument": (lambda x, w: map_over(lambda a, y: a.sin() * y, x, w), lambda x, w: x.sin() * w),
+    "map of a closure": (lambda x, w: map_over(lambda a: a.sin() * w, x), lambda x, w: x.sin() * w),
+    "map of trees": (
+        lambda x, w: map_over(lambda d, y: {"s": d["a"] * y[0], "t": [d["b"][0] - w]}, {"a": x, "b": (x + 1,)}, (w,)),
+        lambda x, w: {"s": x * w, "t": [x + 1 - w]},
+    ),
+    "scan": (lambda x, w: scan(products, torch.zeros(3), x), lambda x, w: scanned(products, torch.zeros(3), x)),
+    "scan of an initial value": (lambda x, w: scan(products, w, x), lambda x, w: scanned(products, w, x)),
+    "scan of a closure": (
+        lambda x, w: scan(lambda c, a: (c * w + a, c + a), torch.zeros(3), x),
+        lambda x, w: scanned(lambda c, a: (c * w + a, c + a), torch.zeros(3), x),
+    ),
+    "scan of trees": (
+        lambda x, w: scan(lambda c, a: ({"s": c["s"] + a[0]}, [c["s"] * a[1]["k"]]), {"s": w}, (x, {"k": x})),
+        lambda x, w: (
+            {"s": w + x[0] + x[1] + x[2] + x[3]},
+            [torch.stack([w, w + x[0], w + x[0] + x[1], w + x[0] + x[1] + x[2]]) * x],
+        ),
+    ),
+    "scan, reversed": (
+        lambda x, w: scan(lambda c, a: (c + a * w, c * 2), torch.zeros(3), x, reverse=True),
+        lambda x, w: (x.sum(0) * w, torch.stack([x[k + 1 :].sum(0) * w * 2 for k in range(4)])),
+    ),
+    "while_loop of trees": (
+        lambda x, w: while_loop(
+            lambda d: d["i"] < 3,
+            lambda d: ({"i": d["i"] + 1, "a": [d["a"][0] * 2]},),
+            ({"i": torch.tensor(0), "a": [x]},),
+        ),
+        lambda x, w: ({"i": torch.tensor(3), "a": [x * 8]},),
+    ),
+    "cond of trees": (
+        lambda x, w: torch.cond(
+            x.sum() > 0,
+            lambda d: {"s": d["x"] + w},
+            lambda d: {"s": d["x"] - w},
+            ({"x": x},),
+        ),
+        lambda x, w: {"s": x + w},
+    ),
+    "cond in vmap": (
+        lambda x, w: torch.vmap(lambda a: torch.cond(a.sum() > 0, lambda b: b * w, lambda b: b - w, (a,)))(x),
+        lambda x, w: torch.where((x.sum(1) > 0)[:, None], x * w, x - w),
+    ),
+    "cond of pairs in vmap": (
+        lambda x, w: torch.vmap(lambda a: torch.cond(a[0] > 0, lambda: (a + 1, a * 2), lambda: (a - 1, a * 3)))(x),
+        lambda x, w: tuple(torch.where((x[:, 0] > 0)[:, None], a, b) for a, b in ((x + 1, x - 1), (x * 2, x * 3))),
+    ),
+    "cond of a fixed predicate in vmap": (
+        lambda x, w: torch.vmap(functools.partial(_by_fixed, x.sum() > 0))(x),
+        lambda x, w: x.sin(),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("tracing_mode", ["real", "symbolic"])
+def test_values(name: str, tracing_mode: str) -> None:
+    program, expected = PAIRS[name]
+    x, w = rows(), vector()
+    traced = refimpl.make_fx(program, tracing_mode=tracing_mode)(x, w)
+    for given in (x, x + 1):
+        torch.testing.assert_close(traced(given, w), expected(given, w))
+    assert not transform_depth()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_gradients(name: str) -> None:
+    program, expected = PAIRS[name]
+    results = []
+    for function in (expected, compile_aot(program)):
+        x, w = rows(requires_grad=True), vector(requires_grad=True)
+        out = function(x, w)
+        total = sum((leaf.sum() for leaf in tree_leaves(out) if leaf.requires_grad), torch.zeros(()))
+        found = torch.autograd.grad(total, (x, w), allow_unused=True)
+        results.append((out, [torch.zeros(3) if gradient is None else gradient for gradient in found]))
+    torch.testing.assert_close(results[1], results[0])
+
+
+def test_a_gradient_through_the_loop_of_a_closure_is_refused() -> None:
+    x, w = rows(requires_grad=True), vector(requires_grad=True)
+
+    def program(x: Any, w: Any) -> Any:
+        return while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * w), (torch.tensor(0), x))
+
+    with pytest.raises(UnsupportedByRefimpl, match="closes over a tensor with requires_grad=True"):
+        compile_aot(program)(x, w)
+
+
+def test_a_map_without_gradients_is_one_node() -> None:
+    traced = refimpl.make_fx(lambda x, w: map_over(lambda a: a * w, x))(rows(), vector())
+    assert targets_of(traced)[0] is torch.ops.higher_order.map_impl
+
+
+def test_cond_within_grad_is_refused_by_name() -> None:
+    def program(x: Any) -> Any:
+        return torch.func.grad(lambda a: torch.cond(a.sum() > 0, torch.sin, torch.cos, (a,)).sum())(x)
+
+    with pytest.raises(UnsupportedByRefimpl, match=r"torch\.cond within torch\.func\.grad"):
+        refimpl.make_fx(program)(rows())
+    assert not transform_depth()
+
+
+def test_a_carry_of_other_length_is_refused() -> None:
+    with pytest.raises(MismatchedBranches, match="scan"):
+        refimpl.make_fx(lambda x: scan(lambda c, a: ((c + a, c), a + 0), torch.zeros(3), x))(rows())

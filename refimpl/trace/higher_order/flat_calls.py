@@ -1,0 +1,132 @@
+"""Direct calls of torch.cond, map, scan and while_loop in a trace: containers are flattened, steps unrolled for gradients.
+
+Counterpart: torch/_dynamo/variables/higher_order_ops.py, which flattens what the functions return before the operator sees it
+Differs: within torch.vmap both branches of torch.cond run, and each slice takes the results of one. A scan or map whose gradient
+is needed is traced step by step, so that the number of steps is a constant of the graph.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from refimpl._torch import pytree, transform_kinds
+from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
+from refimpl.trace.higher_order.calls import Subgraph
+
+Function = Callable[..., Any]
+TraceFunction = Callable[..., Subgraph]
+
+
+def with_flat_operands(function: Function, spec: pytree.TreeSpec) -> Function:
+    """The function, which takes the leaves of its operands."""
+
+    def called(*leaves: Any) -> Any:
+        return function(*pytree.tree_unflatten(list(leaves), spec))
+
+    return called
+
+
+class _Flat:
+    """A function that returns a flat tuple. `spec` is the structure of what it returned last."""
+
+    def __init__(self, function: Function) -> None:
+        self._function = function
+        self.spec: pytree.TreeSpec | None = None
+
+    def __call__(self, *operands: Any) -> tuple[Any, ...]:
+        leaves, self.spec = pytree.tree_flatten(self._function(*operands))
+        return tuple(leaves)
+
+    def restored(self, leaves: Sequence[Any]) -> Any:
+        """The leaves in that structure."""
+        assert self.spec is not None, "the operator has called the function"
+        return pytree.tree_unflatten(list(leaves), self.spec)
+
+
+def cond_within_vmap(pred: Any, true_fn: Function, false_fn: Function, operands: Any) -> Any:
+    """torch.cond where a transform of torch.func is active. The predicate may be another for each slice."""
+    if {*transform_kinds()} != {"Vmap"}:
+        raise UnsupportedByRefimpl(
+            seen="torch.cond within torch.func.grad, vjp or jvp",
+            supported="torch.cond within torch.vmap",
+            do="call the transform in both branches of torch.cond",
+        )
+    if not isinstance(pred, torch.Tensor):
+        return (true_fn if pred else false_fn)(*operands)
+    one, spec = pytree.tree_flatten(true_fn(*operands))
+    other, other_spec = pytree.tree_flatten(false_fn(*operands))
+    if spec != other_spec:
+        raise MismatchedBranches("cond", str(spec), str(other_spec), ("the true branch", "the false branch"))
+    chosen = pred.reshape(())
+    return pytree.tree_unflatten([torch.where(chosen, a, b) for a, b in zip(one, other, strict=True)], spec)
+
+
+def map_over(trace: TraceFunction, call: Function, function: Function, xs: Sequence[Any], args: Sequence[Any]) -> Any:
+    """`map(function, xs, *args)`; `call` takes the function, and the leaves of xs and args."""
+    flat = _Flat(function)
+    specs = inspect.getclosurevars(call).nonlocals
+
+    def step(*leaves: Any) -> tuple[Any, ...]:
+        count = len(xs)
+        row = pytree.tree_unflatten(list(leaves[:count]), specs["xs_spec"])
+        return flat(row, *pytree.tree_unflatten(list(leaves[count:]), specs["args_spec"]))
+
+    if torch.is_grad_enabled() and _closes_over_gradient(trace, step, [*xs, *args], slice(len(xs))):
+        rows = [step(*(x[index] for x in xs), *args) for index in range(int(xs[0].shape[0]))]
+        return flat.restored([torch.stack(parts) for parts in zip(*rows, strict=True)])
+    return flat.restored(call(flat, xs, args))
+
+
+def scan(trace: TraceFunction, combine_fn: Function, init: Sequence[Any], xs: Sequence[Any]) -> Any:
+    """`scan(combine_fn, init, xs)` over the first dimension of leaves. Returns the final carry and the stacked outputs."""
+    carried, outs = _Flat(lambda *operands: None), _Flat(lambda *operands: None)
+
+    def flat(*operands: Any) -> tuple[Any, ...]:
+        carry, out = combine_fn(*operands)
+        leaves, carried.spec = pytree.tree_flatten(carry)
+        if len(leaves) != len(init):
+            names = ("init", "the carry that the function returns")
+            raise MismatchedBranches("scan", f"{len(init)} values", f"{len(leaves)} values", names)
+        more, outs.spec = pytree.tree_flatten(out)
+        return (*leaves, *more)
+
+    needs_gradient = torch.is_grad_enabled() and (
+        any(x.requires_grad for x in (*init, *xs))
+        or _closes_over_gradient(trace, flat, [*init, *xs], slice(len(init), None))
+    )
+    found = _unrolled(flat, init, xs) if needs_gradient else torch.ops.higher_order.scan(flat, init, xs, ())
+    return carried.restored(found[: len(init)]), outs.restored(found[len(init) :])
+
+
+def _unrolled(function: Function, init: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+    carry, rows = list(init), []
+    for index in range(int(xs[0].shape[0])):
+        found = function(*carry, *(x[index] for x in xs))
+        carry = list(found[: len(init)])
+        rows.append(found[len(init) :])
+    return [*carry, *(torch.stack(parts) for parts in zip(*rows, strict=True))]
+
+
+def while_loop(call: Function, cond_fn: Function, body_fn: Function, *operands: Any) -> Any:
+    """`call` takes both functions and the leaves of what the loop carries."""
+    flat = _Flat(body_fn)
+    return flat.restored(call(cond_fn, flat, *operands))
+
+
+def _closes_over_gradient(trace: TraceFunction, step: Function, operands: Sequence[Any], rows: slice) -> bool:
+    """Whether the function of one step closes over a tensor that requires grad; it may be one of the operands as well.
+
+    rows: which operands have a row for each step.
+    """
+
+    def first(*leaves: Any) -> Any:
+        given = list(leaves)
+        given[rows] = [x[0] for x in given[rows]]
+        return step(*given)
+
+    lifted = trace(first, tuple(operands), on_copies=True).lifted
+    return any(isinstance(value, torch.Tensor) and value.requires_grad for value, _ in lifted)
