@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, FakeTensorMode, pytree
+from refimpl._torch import FakeTensor, FakeTensorMode, leaving_transforms, pytree
 from refimpl.capture.entry_points.export_signature import check_leaves
 from refimpl.capture.public.errors import UserErrorType
 from refimpl.export.asserting_trace import AssertingTrace
@@ -98,7 +98,8 @@ def traced(program: FakeProgram) -> TracedProgram:
     if program.scopes is not None:
         run._orig_mod = program.scopes  # type: ignore[attr-defined]
     try:
-        graph_module = trace.run(run, (*program.parameters.values(), *program.buffers.values(), *program.inputs))
+        with leaving_transforms():
+            graph_module = trace.run(run, (*program.parameters.values(), *program.buffers.values(), *program.inputs))
     except RuntimeError as error:
         known = translated(error)
         if known is error:

@@ -52,6 +52,7 @@ from refimpl._torch import (
     pytree,
     set_grad_enabled,
     without_pre_dispatch_modes,
+    without_wrappers,
 )
 from refimpl.errors import UnsupportedByRefimpl, user_line
 from refimpl.trace.fake_kernels import CachingMode, FakeKernelsState
@@ -105,6 +106,8 @@ class PreDispatchRecordingMode(RecordingMode, PreDispatchSlot):
                 supported="forward-mode AD in other traces, which record the ops that compute tangents",
                 do="trace without pre_dispatch",
             )
+        # Tensors that the function of torch.func.vjp keeps are wrappers of a transform that has ended.
+        args, kwargs = pytree.tree_map_only(torch.Tensor, without_wrappers, (args, kwargs))
         if is_inside_backward():
             self._adopt_saved((args, kwargs))
         result = super()._dispatch(func, args, kwargs)

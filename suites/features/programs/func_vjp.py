@@ -1,0 +1,19 @@
+"""vjp of a function of two tensors; the product function is called twice."""
+
+import torch
+from torch.func import vjp
+
+PROGRAM = {"tags": ("functional", "autograd")}
+DEVICE = "cpu"
+
+
+def program(x, y):
+    out, product = vjp(lambda a, b: (a * b, (a + b).sum()), x, y)
+    return out, product(out), product((x, torch.ones((), device=DEVICE)))
+
+
+def inputs(call):
+    return (
+        torch.randn(4, device=DEVICE),
+        torch.randn(4, device=DEVICE),
+    ), {}
