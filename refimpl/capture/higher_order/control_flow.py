@@ -2,8 +2,8 @@
 
 Counterpart: torch/_dynamo/variables/higher_order_ops.py CondHigherOrderVariable, MapHigherOrderVariable,
 WhileLoopHigherOrderVariable, ScanHigherOrderVariable
-Differs: a call that the operator does not accept breaks the graph, and eager raises its own error. `associative_scan` is not
-supported: without a GPU it is `torch.vmap` of the function.
+Differs: a call that the operator does not accept breaks the graph, and eager raises its own error. Without a GPU
+`associative_scan` is no node: its Python code is interpreted, which calls the function by `torch.vmap`.
 """
 
 from __future__ import annotations

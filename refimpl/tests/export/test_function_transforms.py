@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 import torch.func
-from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
+from torch.func import functional_call, grad, jacfwd, jacrev, jvp, vmap
 
 from refimpl import export
 from refimpl._torch import transform_depth
@@ -36,7 +36,6 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
     "vjp": products,
     "jvp": lambda x: jvp(lambda a: a.sin() * a, (x,), (x + 1,)),
     "jacobians": lambda x: (jacrev(torch.sin)(x[0]), jacfwd(torch.exp)(x[0]), jacrev(torch.sin, chunk_size=1)(x[0])),
-    "hessian": lambda x: hessian(lambda a: (a**3).sum())(x[0]),
     "gradients per sample": per_sample,
     "cond in vmap": lambda x: vmap(lambda a: torch.cond(a.sum() > 0, torch.sin, torch.cos, (a,)))(x),
 }
