@@ -9,6 +9,7 @@ is None where eager's is: if no tangent that it depends on is given.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -79,7 +80,9 @@ def call_region(run: Function, identifier: str, operands: Sequence[Any]) -> Any:
                 break
             name = f"{identifier}_{number}"
         known[_OPERATOR, name] = True
-        plan = known[key] = (_trained if is_trained else _plain)(trace, run, name, operands)
+        shape_env: Any = trace.fake_mode.shape_env
+        with contextlib.nullcontext() if shape_env is None else shape_env.ignore_fresh_unbacked_symbols():
+            plan = known[key] = (_trained if is_trained else _plain)(trace, run, name, operands)
     if isinstance(plan, _Trained):
         return _Region.apply(plan, *operands, *plan.closed_over)
     with below_autograd():

@@ -20,7 +20,7 @@ from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.guards.guard_list import GuardKind, InputFacts
 from refimpl.capture.guards.size_history import SizeHistory
 from refimpl.capture.guards.sources import AttributeSource, KeptSource, SlotSource, StackSource
-from refimpl.capture.higher_order.compile_regions import inline_regions
+from refimpl.capture.higher_order.compile_regions import inline_regions, runnable
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
@@ -324,7 +324,7 @@ class _Ended:
             has_gradients = self.state.grad_mode or graph.sets_state
             if not is_followed and has_gradients and any(map(_keeps_its_memory, graph.examples)):
                 self.state.guard(GuardKind.ID, AttributeSource(KeptSource(running, "running"), "is_called"), False)
-            compiled = backend(module, list(graph.examples))
+            compiled = runnable(module, backend(module, list(graph.examples)))
             if not callable(compiled):
                 raise BadParameter(
                     seen=f"the backend gave {compiled!r}, a {type(compiled).__name__}",

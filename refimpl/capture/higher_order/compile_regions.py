@@ -16,7 +16,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from refimpl._torch import SYMBOLIC_TYPES, call_of_region, storage_key
+from refimpl._torch import SYMBOLIC_TYPES, LazyGraphModule, call_of_region, storage_key
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.higher_order.subgraphs import SubGraph, one_instruction, run_body
@@ -141,6 +141,7 @@ def _content(body: fx.GraphModule) -> Iterator[Any]:
             yield tuple(_content(found)) if isinstance(found, fx.GraphModule) else id(found)
         else:
             yield node.target if node.op == "call_method" else id(node.target)
+            yield _metadata(node.meta.get("example_value"))  # autocast and grad mode are seen in results alone
             yield repr(map_arg((node.args, node.kwargs), lambda used: _Named(numbers[used])))
 
 
@@ -154,6 +155,8 @@ class _Named(str):
 
 
 def _metadata(example: Any) -> Any:
+    if isinstance(example, (tuple, list)):
+        return tuple(map(_metadata, example))
     if not isinstance(example, torch.Tensor):
         return str(example) if isinstance(example, SYMBOLIC_TYPES) else type(example)
     strides = str(example.stride()) if example.layout is torch.strided else None
@@ -177,6 +180,33 @@ def inline_regions(module: fx.GraphModule) -> None:
             body = id(getattr(graph_module, node.args[0].target))
             counts[body] = counts.get(body, 0) + 1
     _inline(module, lambda body: config.inline_invoke_subgraph or counts[id(body)] == 1, set())
+
+
+def runnable(module: fx.GraphModule, compiled: Any) -> Any:
+    """What the backend gave. For the graph module itself one without regions: outside of a trace their operator has no gradients."""
+    if compiled is not module and getattr(compiled, "__self__", None) is not module:
+        return compiled
+    if not any(_calls(each) for each in module.modules() if isinstance(each, fx.GraphModule)):
+        return compiled
+    whole = _copied(module)
+    _inline(whole, lambda _: True, set())
+    return whole
+
+
+def _copied(module: fx.GraphModule) -> fx.GraphModule:
+    """A copy of the graph and of the graphs in it, with the same parameters and objects."""
+    made = LazyGraphModule(module, fx.Graph())
+    for name, child in module.named_children():
+        setattr(made, name, _copied(child) if isinstance(child, fx.GraphModule) else child)
+    for node in module.graph.find_nodes(op="get_attr"):
+        if not hasattr(made, str(node.target)):
+            setattr(made, str(node.target), operator.attrgetter(str(node.target))(module))
+    made.meta.update(module.meta)
+    new: dict[fx.Node, fx.Node] = {}
+    for node in module.graph.nodes:
+        new[node] = made.graph.node_copy(node, new.__getitem__)
+    made.recompile()
+    return made
 
 
 def _calls(module: fx.GraphModule) -> list[Any]:
@@ -214,7 +244,8 @@ def _put_in_place(module: fx.GraphModule, node: fx.Node, body: fx.GraphModule) -
             elif each.op != "placeholder":
                 new[each] = graph.node_copy(each, new.__getitem__)
     for part in list(node.users):
-        part.replace_all_uses_with(outputs[part.args[1]])
+        index: Any = part.args[1]
+        part.replace_all_uses_with(outputs[index])
         graph.erase_node(part)
     graph.erase_node(node)
     assert isinstance(attribute, fx.Node)

@@ -196,6 +196,20 @@ def test_results_without_gradients_are_those_of_eager(program: Callable[..., Any
     assert not graphs.backward
 
 
+@pytest.mark.parametrize("program", [chained, of_containers, nested, conditional], ids=lambda program: program.__name__)
+def test_a_graph_that_runs_without_a_compiler_has_gradients(program: Callable[..., Any]) -> None:
+    kept: list[torch.fx.GraphModule] = []
+    compiled = refimpl.compile(program, backend=lambda graph, _: (kept.append(graph), graph)[1], fullgraph=True)
+    found = []
+    for function in (compiled, program):
+        x, y = leaf(4), leaf(4)
+        leaves = [t for t in torch.utils._pytree.tree_leaves(function(x, y)) if isinstance(t, Tensor)]
+        torch.autograd.backward([t.sum() for t in leaves])
+        found.append((leaves, x.grad, y.grad))
+    assert_same(*found)
+    assert calls(kept[0], "invoke_subgraph")
+
+
 def test_equal_calls_share_one_graph_forward_and_backward() -> None:
     graphs = assert_as_eager(chained, leaf(4), leaf(4))
     for module in (graphs.captured[0], graphs.forward[0], graphs.backward[0]):
@@ -241,6 +255,41 @@ def test_what_a_region_closes_over_decides_which_graph_it_has() -> None:
 
     graphs = assert_as_eager(program, leaf(4))
     assert len(graphs_of(graphs.captured[0])) == 2
+
+
+@region
+def square(x: Tensor) -> Tensor:
+    return (x @ x).float()
+
+
+def under_autocast(x: Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = square(x.detach()) + square(x.detach())
+    return y, square(x.detach()) + square(x.detach())
+
+
+def under_no_grad(x: Tensor) -> Any:
+    with torch.no_grad():
+        y = square(x) + square(x)
+    return y, square(x) * square(x)
+
+
+@pytest.mark.parametrize("program", [under_autocast, under_no_grad], ids=lambda program: program.__name__)
+def test_calls_under_autocast_or_without_gradients_have_graphs_of_their_own(program: Callable[..., Any]) -> None:
+    graphs = assert_as_eager(program, leaf(4, 4))
+    assert len(graphs_of(graphs.captured[0])) == 2
+
+
+def test_a_result_may_have_a_size_that_depends_on_data() -> None:
+    @region
+    def places(x: Tensor) -> Tensor:
+        return x.nonzero() + 1
+
+    with config.patch(capture_dynamic_output_shape_ops=True):
+        assert_as_eager(lambda x: places(x).sum() + places(x - 1).sum(), torch.tensor([1.0, 0.0, 2.0]))
+        with config.patch(inline_single_use_invoke_subgraph=False):
+            graphs = assert_as_eager(lambda x: places(x).sum() + places(x - 1).sum(), torch.tensor([1.0, 0.0, 2.0]))
+    assert len(calls(graphs.forward[0], "invoke_subgraph")) == 2
 
 
 def test_a_region_that_is_called_once_is_a_part_of_its_caller() -> None:
