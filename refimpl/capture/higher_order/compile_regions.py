@@ -183,7 +183,7 @@ def inline_regions(module: fx.GraphModule) -> None:
 
 
 def runnable(module: fx.GraphModule, compiled: Any) -> Any:
-    """What the backend gave. For the graph module itself one without regions: outside of a trace their operator has no gradients."""
+    """What the backend gave; for the graph module itself one without regions, whose operator has gradients in traces only."""
     if compiled is not module and getattr(compiled, "__self__", None) is not module:
         return compiled
     if not any(_calls(each) for each in module.modules() if isinstance(each, fx.GraphModule)):
