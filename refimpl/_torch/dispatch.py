@@ -52,8 +52,23 @@ PRE_DISPATCH_KEY = torch._C.DispatchKey.PreDispatch
 # Within `with without_dispatch():` no `__torch_dispatch__` is called. The public equivalents are slow generators.
 without_dispatch = torch._C._DisableTorchDispatch
 
-# Within `with without_torch_function():` no `__torch_function__` of a Tensor subclass is called.
+# Within `with without_torch_function():` no `__torch_function__` of a Tensor subclass is called; within
+# `with without_overrides():` that of a mode neither; within `with with_overrides():` all are.
 without_torch_function = torch._C.DisableTorchFunctionSubclass
+without_overrides = torch._C.DisableTorchFunction
+with_overrides = torch._C._EnableTorchFunction
+overrides_are_off = torch._C._is_torch_function_all_disabled
+
+# The C function that a class has as `__torch_function__` if it overrides nothing, and the stack of function modes.
+no_torch_function: Any = getattr(torch._C, "_disabled_torch_function_impl")
+push_function_mode: Any = getattr(torch._C, "_push_on_torch_function_stack")
+pop_function_mode: Any = getattr(torch._C, "_pop_torch_function_stack")
+function_mode_at: Any = getattr(torch._C, "_get_function_stack_at")
+TORCH_FUNCTION_QUESTIONS: tuple[Any, ...] = (
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+)
 
 
 def active_dispatch_modes() -> list[Any]:
@@ -208,6 +223,7 @@ without_autocast = torch._C._DisableAutocast
 
 __all__ = [
     "PRE_DISPATCH_KEY",
+    "TORCH_FUNCTION_QUESTIONS",
     "DispatchMode",
     "PreDispatchSlot",
     "TorchDispatchMode",
@@ -223,6 +239,7 @@ __all__ = [
     "exit_autocast",
     "exit_inference_mode",
     "forward_mode_level",
+    "function_mode_at",
     "function_modes_on",
     "function_of",
     "functions_may_be_overridden",
@@ -234,6 +251,10 @@ __all__ = [
     "is_inside_function_transform",
     "is_made_without_gradients",
     "keeps_autograd_graph",
+    "no_torch_function",
+    "overrides_are_off",
+    "pop_function_mode",
+    "push_function_mode",
     "running_autograd_node",
     "saved_tensors_hooks_off",
     "set_creation_of_view",
@@ -241,8 +262,10 @@ __all__ = [
     "tensor_keys",
     "upstream_proxy_mode",
     "with_dispatch_keys",
+    "with_overrides",
     "without_autocast",
     "without_dispatch",
+    "without_overrides",
     "without_pre_dispatch_modes",
     "without_saved_tensors_hooks",
     "without_torch_function",

@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/convert_frame.py; torch/_dynamo/symbolic_convert.py I
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
 from collections.abc import Callable, Container
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from refimpl._torch import LazyGraphModule
+from refimpl._torch import LazyGraphModule, function_modes_on, without_overrides, without_torch_function
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.guards.guard_list import GuardKind, InputFacts
@@ -179,13 +180,19 @@ def translate(
     while True:
         attempt = _Attempt(frame, forced, breaks_at, sizes, fullgraph=fullgraph)
         try:
-            with torch.set_grad_enabled(torch.is_grad_enabled()):  # restores the mode after the program's changes
+            # set_grad_enabled restores the mode after the program's changes.
+            with _overrides_off(), torch.set_grad_enabled(torch.is_grad_enabled()):
                 ended = _attempted(attempt, forced, fullgraph=fullgraph)
             if ended is not None:
                 return replace(ended.segment(backend, frames), restart_seconds=began - first)
         finally:
             attempt.release()
         began = time.perf_counter()
+
+
+def _overrides_off() -> Any:
+    """No mode and no class of the program answers calls while it is interpreted: their `__torch_function__` is interpreted."""
+    return without_overrides() if function_modes_on() else without_torch_function()
 
 
 def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: bool) -> _Ended | None:
@@ -260,12 +267,17 @@ class _Attempt:
 
     def returned(self, value: Any) -> _Ended:
         """The function has returned."""
+        if self.state.overrides.changed_at is not None:
+            kept = GraphBreak("unsupported_operation", what="a mode that stays on", kind="function")
+            raise kept.restarting_at(self.state.overrides.changed_at)
         return self._ended(lambda emitter: emitter.expression(value), None)
 
     def ended_at(self, reason: GraphBreak) -> _Ended:
         """The graph breaks before the current instruction of the segment's first frame."""
         if self.state.open_regions:
             raise reason.restarting_at(self.state.open_regions[0][1])
+        if self.state.overrides.changed_at is not None:
+            raise reason.restarting_at(self.state.overrides.changed_at)
         if reason.is_done and self.base.code.instructions[self.base.offset].op in _CALLS:
             self._pass(reason)
         self._pass_unbound_on()
@@ -322,9 +334,12 @@ class _Ended:
         if module is not None:
             inline_regions(module)
             has_gradients = self.state.grad_mode or graph.sets_state
-            if not is_followed and has_gradients and any(map(_keeps_its_memory, graph.examples)):
+            with without_overrides():
+                may_keep = any(map(_keeps_its_memory, graph.examples))
+            if not is_followed and has_gradients and may_keep:
                 self.state.guard(GuardKind.ID, AttributeSource(KeptSource(running, "running"), "is_called"), False)
-            compiled = runnable(module, backend(module, list(graph.examples)))
+            with without_overrides() if self.state.hides_overrides else contextlib.nullcontext():
+                compiled = runnable(module, backend(module, list(graph.examples)))
             if not callable(compiled):
                 raise BadParameter(
                     seen=f"the backend gave {compiled!r}, a {type(compiled).__name__}",
@@ -333,6 +348,8 @@ class _Ended:
             for holds in module.meta["captured"].input_guards:
                 self.state.guard(GuardKind.INPUTS, graph.sources[0], InputFacts(holds, tuple(graph.sources)))
             compiled = _without_module(compiled, module)
+            if self.state.hides_overrides:
+                compiled = _with_overrides_off(compiled)
         elif emitter.outputs:
             compiled = graph.inputs_given(emitter.outputs)
         return Segment(
@@ -349,6 +366,16 @@ def _keeps_its_memory(example: Any) -> bool:
     return isinstance(example, torch.nn.Parameter) or (
         isinstance(example, torch.Tensor) and example.requires_grad and example.is_leaf
     )
+
+
+def _with_overrides_off(compiled: Callable[..., Any]) -> Callable[..., Any]:
+    """A compiled graph whose nodes ask no `__torch_function__`: the graph holds what the answers were."""
+
+    def run(*inputs: Any) -> Any:
+        with without_overrides():
+            return compiled(*inputs)
+
+    return run
 
 
 def _without_module(compiled: Callable[..., Any], graph_module: fx.GraphModule) -> Callable[..., Any]:

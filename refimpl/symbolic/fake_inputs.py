@@ -29,6 +29,8 @@ from refimpl.symbolic.dynamic_shapes import ALL_STATIC, InputPolicy, Policy, dim
 from refimpl.symbolic.shape_env import ShapeEnv, symbolic_geometry
 from refimpl.symbolic.sources import Source, as_source
 
+_TENSOR: Any = torch.Tensor
+_NO_DISPATCH: Any = _TENSOR.__torch_dispatch__
 Geometry = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 
 
@@ -43,13 +45,22 @@ def symbolic_fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> Fa
 class InputFaker:
     """Makes the fake inputs of one trace: one fake per tensor, one meta storage per storage.
 
-    takes_fakes: accept fake tensors of other modes with integer sizes as inputs; they are refused otherwise.
+    takes_fakes: accept fake tensors of other modes with integer sizes as inputs; they are refused otherwise. takes_overriding:
+    accept tensors of classes without `__torch_dispatch__`, whose fakes are plain.
     """
 
-    def __init__(self, fake_mode: FakeTensorMode, shape_env: ShapeEnv, *, takes_fakes: bool = False) -> None:
+    def __init__(
+        self,
+        fake_mode: FakeTensorMode,
+        shape_env: ShapeEnv,
+        *,
+        takes_fakes: bool = False,
+        takes_overriding: bool = False,
+    ) -> None:
         self.fake_mode = fake_mode
         self.shape_env = shape_env
         self.takes_fakes = takes_fakes
+        self.takes_overriding = takes_overriding
         self._fakes = WeakTensorKeyDictionary()
         # Key of a real storage -> a meta tensor over its meta storage, and a reference to a real tensor in it. Once that is gone,
         # the key may be another storage's. The reference is weak: a shape env outlives its trace, and must not keep inputs.
@@ -78,7 +89,7 @@ class InputFaker:
                 )
         if is_traceable_wrapper_subclass(tensor):
             return self._subclass(tensor, source, policy)
-        _check_kind(tensor, source)
+        _check_kind(tensor, source, takes_overriding=self.takes_overriding)
         with contextlib.ExitStack() as stack:
             if torch.is_inference_mode_enabled() and not tensor.is_inference():  # autograd does not track its tensors
                 stack.enter_context(torch.inference_mode(False))
@@ -205,9 +216,10 @@ def _covers_its_storage(tensor: torch.Tensor) -> bool:
     return tensor.storage_offset() == 0 and tensor.untyped_storage().nbytes() == tensor.numel() * tensor.element_size()
 
 
-def _check_kind(tensor: torch.Tensor, source: Source) -> None:
-    kind = type(tensor)
+def _check_kind(tensor: torch.Tensor, source: Source, *, takes_overriding: bool) -> None:
+    kind: Any = type(tensor)
     is_plain = kind in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+    is_plain |= takes_overriding and kind.__torch_dispatch__ is _NO_DISPATCH
     if tensor.is_nested:
         what = "a nested tensor"
     elif tensor.is_quantized:

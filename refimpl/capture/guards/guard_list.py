@@ -16,7 +16,8 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import tensor_keys
+from refimpl._torch import no_torch_function, tensor_keys, without_overrides
+from refimpl.aot.analysis.subclasses import WrapperLayout, dense_parts, layout_of, same_context
 from refimpl.capture.breaks import UserLine
 from refimpl.capture.guards.sources import CachedCallSource, DimensionSource, ReaderBuilder, Source
 from refimpl.capture.guards.torch_state import state_condition
@@ -26,6 +27,7 @@ from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolicSource
 
 Constant = Callable[[Any], str]
+_PLAIN_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
 
 class GuardKind(Enum):
@@ -41,6 +43,8 @@ class GuardKind(Enum):
     WITHOUT = "it has no such attribute"
     EMPTY = "it is empty"
     TENSOR = "class, dtype, device, sizes, strides, requires_grad and dispatch keys of a tensor"
+    WRAPPER = "class, context and the tensors inside of a wrapper of tensors"
+    MODES = "how many modes answer calls of torch's functions"
     MARKS = "only dimensions that are symbols are marked to be dynamic"
     DISTINCT = "it is another object than a second one"
     ALL_DISTINCT = "it is another object than each of the others, and these than each other"
@@ -79,6 +83,21 @@ class TensorFacts:
     keys: int
     sizes: tuple[int | None, ...] | None
     strides: tuple[int | None, ...] | None
+    is_hidden: bool = False  # whether reading a fact of the tensor may run code of the program's
+
+    def hold_for(self, tensor: Any) -> bool:
+        """Whether a tensor of a class of the program has these facts. Runs no code of the class."""
+        if type(tensor) is not self.class_:
+            return False
+        with without_overrides():
+            found = tensor.shape, tensor.stride() if tensor.layout is torch.strided else None
+            return (
+                tensor_keys(tensor).raw_repr() == self.keys
+                and tensor.dtype is self.dtype
+                and tensor.device == self.device
+                and tensor.requires_grad is self.requires_grad
+                and all(map(_fits, found, (self.sizes, self.strides)))
+            )
 
     @property
     def is_static(self) -> bool:
@@ -87,14 +106,59 @@ class TensorFacts:
         return numbers is not None and None not in numbers
 
     @classmethod
-    def of(cls, tensor: torch.Tensor, fake: torch.Tensor) -> TensorFacts:
-        """The facts of a tensor. A size or stride that is a symbol in its fake is not compared."""
+    def of(cls, tensor: torch.Tensor, fake: torch.Tensor, *, is_hidden: bool = False) -> TensorFacts:
+        """The facts of a tensor. A size or stride that is a symbol in its fake is not compared.
+
+        is_hidden: whether modes answer calls of torch's functions.
+        """
+        asks = getattr(type(tensor), "__torch_function__", no_torch_function) is not no_torch_function
         sizes = _static(tensor.shape, fake.shape)
         strides = _static(tensor.stride(), fake.stride()) if tensor.layout is torch.strided else None
         return cls(
             class_=type(tensor), dtype=tensor.dtype, device=tensor.device, requires_grad=tensor.requires_grad,
             keys=tensor_keys(tensor).raw_repr(), sizes=sizes, strides=strides,
+            is_hidden=is_hidden or (asks and type(tensor) not in _PLAIN_CLASSES),
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WrapperFacts:
+    """What a guard on a wrapper of tensors compares, besides the facts of the wrapper itself."""
+
+    layout: WrapperLayout
+    parts: tuple[TensorFacts | None, ...]  # None for a part that is no tensor
+
+    @classmethod
+    def of(cls, wrapper: torch.Tensor) -> WrapperFacts:
+        """The facts of a wrapper's layout and parts."""
+        with without_overrides():
+            parts = dense_parts(wrapper)
+            layout = layout_of(wrapper)
+            assert layout is not None
+            facts = [TensorFacts.of(part, part) if isinstance(part, torch.Tensor) else None for part in parts]
+        return cls(layout, tuple(facts))
+
+    def hold_for(self, wrapper: Any) -> bool:
+        """Whether a tensor of the same class has this layout and parts."""
+        with without_overrides():
+            if not _has_layout(wrapper, self.layout):
+                return False
+            parts = zip(dense_parts(wrapper), self.parts, strict=True)
+            return all(seen is None or seen.hold_for(part) for part, seen in parts)
+
+
+def _has_layout(value: Any, layout: WrapperLayout | None) -> bool:
+    if layout is None:
+        return layout_of(value) is None
+    wrapper: Any = value
+    if type(wrapper) is not layout.kind:
+        return False
+    names, context = wrapper.__tensor_flatten__()
+    return (
+        tuple(names) == layout.attributes
+        and same_context(layout, value, context)
+        and all(_has_layout(getattr(value, name), inner) for name, inner in zip(names, layout.inner, strict=True))
+    )
 
 
 def _static(numbers: Sequence[int], of_fake: Sequence[Any]) -> tuple[int | None, ...]:
@@ -128,8 +192,18 @@ def _classes_of(keys: Sequence[Any]) -> list[Any]:
     return [_classes_of(key) if type(key) is tuple else id(type(key)) for key in keys]
 
 
+def _fits(numbers: Sequence[int] | None, seen: tuple[int | None, ...] | None) -> bool:
+    if numbers is None or seen is None:
+        return numbers is None and seen is None
+    return len(numbers) == len(seen) and all(
+        known is None or number == known for number, known in zip(numbers, seen, strict=True)
+    )
+
+
 def _tensor(value: str, seen: TensorFacts, constant: Constant) -> str:
     """Compares dispatch keys first: reading the sizes of a tensor with another layout may raise."""
+    if seen.is_hidden:
+        return f"{constant(seen.hold_for)}({value})"
     return f"type({value}) is {constant(seen.class_)} and {_facts(value, seen, constant)}"
 
 
@@ -254,6 +328,8 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.WITHOUT: lambda value, seen, read, constant: f"not hasattr({value}, {seen!r})",
     GuardKind.EMPTY: lambda value, seen, read, constant: f"not {value}",
     GuardKind.TENSOR: lambda value, seen, read, constant: _tensor(value, seen, constant),
+    GuardKind.WRAPPER: lambda value, seen, read, constant: f"{constant(seen.hold_for)}({value})",
+    GuardKind.MODES: lambda value, seen, read, constant: f"{value}() == {seen}",
     GuardKind.DISTINCT: lambda value, seen, read, constant: f"{value} is not {read(seen)}",
     GuardKind.ALL_DISTINCT: lambda value, seen, read, constant: _all_distinct([value, *map(read, seen)], constant),
     GuardKind.MARKS: lambda value, seen, read, constant: (
@@ -289,7 +365,7 @@ class GuardList:
         builder = ReaderBuilder(constants=dict(PRINTED_NAMES))
         tensors: list[tuple[str, TensorFacts]] = []  # tensors of which only the class is checked so far
         for guard in self:
-            if guard.kind is GuardKind.TENSOR and guard.seen.is_static:
+            if guard.kind is GuardKind.TENSOR and guard.seen.is_static and not guard.seen.is_hidden:
                 name = builder.read(guard.source)
                 builder.lines.append(f"if type({name}) is not {builder.constant(guard.seen.class_)}: return None")
                 tensors.append((name, guard.seen))

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from refimpl._torch import function_mode_at
+
 # Errors of reading a source that mean that the segment does not fit: an object has changed, or a condition divides by a size.
 READ_ERRORS = (AttributeError, KeyError, IndexError, TypeError, ValueError, ZeroDivisionError)
 
@@ -104,6 +106,20 @@ class KeptSource(Source):
 
     def __hash__(self) -> int:
         return id(self.kept)
+
+
+@dataclass(frozen=True, slots=True)
+class ModeSource(Source):
+    """A mode that answers calls of torch's functions, by its place on the stack."""
+
+    index: int
+
+    @property
+    def name(self) -> str:
+        return f"function_mode_at({self.index})"
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{constant(function_mode_at)}({self.index})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from types import (
     CellType,
     CodeType,
     FunctionType,
+    GetSetDescriptorType,
     MappingProxyType,
     MethodDescriptorType,
     MethodType,
@@ -29,8 +30,12 @@ import torch
 from refimpl._torch import (
     FakeTensor,
     FakeTensorMode,
+    function_mode_at,
+    function_modes_on,
     is_any_autocast_enabled,
+    is_traceable_wrapper_subclass,
     outside_of_transforms,
+    overrides_are_off,
     restore_transforms,
     set_grad_enabled,
     transform_state,
@@ -38,7 +43,7 @@ from refimpl._torch import (
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.config import config
-from refimpl.capture.guards.guard_list import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts
+from refimpl.capture.guards.guard_list import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts, WrapperFacts
 from refimpl.capture.guards.size_history import SizeHistory
 from refimpl.capture.guards.sources import (
     ArrayTensorSource,
@@ -47,6 +52,7 @@ from refimpl.capture.guards.sources import (
     DimensionSource,
     ItemSource,
     KeptSource,
+    ModeSource,
     PlainAttributeSource,
     PlainItemsSource,
     PlainMappingSource,
@@ -63,6 +69,7 @@ from refimpl.capture.public.numpy_interop import is_tensor_like
 from refimpl.capture.state.graph import SegmentGraph
 from refimpl.capture.state.node_meta import NodeMeta
 from refimpl.capture.state.operator_calls import OperatorState, is_symbolic
+from refimpl.capture.state.overrides import OverrideState, off_now
 from refimpl.capture.state.side_effects import SideEffects
 from refimpl.capture.values import (
     ArrayValue,
@@ -82,21 +89,28 @@ from refimpl.capture.values import (
     SequenceValue,
     SetValue,
     SliceValue,
+    SubclassTensorValue,
     TensorValue,
     Value,
 )
 from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
 from refimpl.capture.values.hashing import CONSTANT_TYPES, has_own_key, is_constant_key
+from refimpl.capture.values.subclass_tensor import is_known_subclass
 from refimpl.capture.values.value import unsupported
 from refimpl.errors import UnsupportedByRefimpl
+from refimpl.symbolic.dynamic_shapes import InputPolicy
 from refimpl.symbolic.fake_inputs import InputFaker, fake_int, symbolic_fake_mode
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.sources import Source as SymbolSource
 from refimpl.trace.fake_kernels import EagerLayoutsMode
 
 _ITERATORS = tuple(type(iter(found)) for found in ([], (), range(0)))
+STATIC = InputPolicy({})
 _MOST_AHEAD = 1024  # remaining elements of an iterator of the program
-_BY_IDENTITY = (Enum, FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+_BY_IDENTITY = (
+    Enum, FunctionType, type, ModuleType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType,
+    GetSetDescriptorType,
+)  # fmt: skip
 
 
 class CaptureState(OperatorState):
@@ -121,7 +135,7 @@ class CaptureState(OperatorState):
         )  # fmt: skip
         self.fake_mode: FakeTensorMode = symbolic_fake_mode(self.shape_env)
         self.layouts = EagerLayoutsMode(self.fake_mode)
-        self.faker = InputFaker(self.fake_mode, self.shape_env, takes_fakes=sizes.takes_fakes)
+        self.faker = InputFaker(self.fake_mode, self.shape_env, takes_fakes=sizes.takes_fakes, takes_overriding=True)
         # so that a backend's `to_fake_tensor` gives an input these symbols
         self.shape_env.fakers[id(self.fake_mode)] = self.faker
         self.effects = SideEffects()
@@ -136,11 +150,13 @@ class CaptureState(OperatorState):
         self.writes_arrays = False  # whether the memory of one of the program's arrays is written
         self._keys: dict[Source, None] = {}  # sources of objects that are dict keys by identity
         self._tensors: dict[Source, None] = {}  # sources of distinct tensors, each by the first source it was read from
+        self.overrides = OverrideState(off=off_now())
+        self.hides_overrides = False  # whether the graph must run without `__torch_function__`
         self.inference_mode = torch.is_inference_mode_enabled()
         self.grad_mode = torch.is_grad_enabled()  # at the entry; the current mode is torch's own state
         self.backward_of: tuple[type, ...] = ()  # classes of the autograd Functions whose backward is interpreted now
         self.passes_breaks = False  # whether `torch._dynamo.graph_break` is ignored
-        self.open_regions: list[tuple[RegionValue, int]] = []  # with the offset where each was entered
+        self.open_regions: list[tuple[Any, int]] = []  # with the offset where each was entered
         self.transforms = transform_state()  # at the entry; none of torch.func is active
         self.transforms_at: int | None = None  # the offset where the outermost active transform was entered
         self.offset = lambda: 0
@@ -150,6 +166,15 @@ class CaptureState(OperatorState):
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
         if is_any_autocast_enabled():
             self.guard_autocast()
+        self._find_modes()
+
+    def _find_modes(self) -> None:
+        """The function modes that are on at the entry. Their `__torch_function__` is interpreted."""
+        count = function_modes_on()
+        if count and not overrides_are_off():
+            self.hides_overrides = True
+            self.guard(GuardKind.MODES, KeptSource(function_modes_on, "function_modes_on"), count)
+            self.overrides.begin([self.wrap(function_mode_at(index), ModeSource(index)) for index in range(count)])
 
     def release(self) -> None:
         """Releases the program's objects. A segment needs only its guards, graph and constants."""
@@ -241,16 +266,21 @@ class CaptureState(OperatorState):
     def _tensor(self, found: torch.Tensor, source: Source) -> Value:
         is_plain = type(found) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
         is_plain |= type(found) is FakeTensor and self._sizes.takes_fakes
-        if not is_plain or found.is_nested:  # reading the sizes of a nested tensor raises
+        is_subclass = not is_plain and is_known_subclass(found)
+        if not (is_plain or is_subclass) or found.is_nested:  # reading the sizes of a nested tensor raises
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
+        is_hidden = is_subclass or bool(self.overrides.modes)
+        policy = STATIC if is_hidden else self._sizes.policy(source, found)
         try:
             with self._modes_at_entry():
-                fake = self.faker.tensor(found, source, policy=self._sizes.policy(source, found))
+                fake = self.faker.tensor(found, source, policy=policy)
         except UnsupportedByRefimpl:
             self.guard(GuardKind.TYPE, source, type(found))
             return ObjectValue(found, source)
-        self.guard(GuardKind.TENSOR, source, TensorFacts.of(found, fake))
+        self.guard(GuardKind.TENSOR, source, TensorFacts.of(found, fake, is_hidden=is_hidden))
+        if is_subclass:
+            return self._subclass(found, fake, source)
         if not tensor_always_has_static_shape(found, True, source)[0]:
             dynamic = (dim for dim, size in enumerate(fake.shape) if isinstance(size, torch.SymInt))
             self.guard(GuardKind.MARKS, source, frozenset([*dynamic, *getattr(found, DYNAMIC, ())]))
@@ -263,6 +293,16 @@ class CaptureState(OperatorState):
                     self.symbols.setdefault(size.node.expr, number)
         self._tensors[source] = None
         value = TensorValue(self.graph.input(source, fake, found), fake, source)
+        self.by_fake[id(fake)] = value
+        return value
+
+    def _subclass(self, found: torch.Tensor, fake: torch.Tensor, source: Source) -> Value:
+        """A tensor of a class of the program."""
+        if is_traceable_wrapper_subclass(found):
+            self.guard(GuardKind.WRAPPER, source, WrapperFacts.of(found))
+        self._tensors[source] = None
+        self.hides_overrides = True
+        value = SubclassTensorValue(self.graph.input(source, fake, found), fake, type(found), source)
         self.by_fake[id(fake)] = value
         return value
 

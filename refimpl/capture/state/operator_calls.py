@@ -25,6 +25,7 @@ from refimpl._torch import (
     OpOverload,
     OpOverloadPacket,
     is_functorch_wrapped,
+    is_traceable_wrapper_subclass,
     storage_key,
     upstream_shape_error,
 )
@@ -36,6 +37,7 @@ from refimpl.capture.values import (
     ConstantValue,
     NumberValue,
     SequenceValue,
+    SubclassTensorValue,
     TensorValue,
     Value,
 )
@@ -206,6 +208,12 @@ class OperatorState:
             ):
                 if target in _INDEXING and has_symbolic_integer(args[1]) and isinstance(args[0], torch.Tensor):
                     return _INDEXING[target](*args)
+                if any(map(is_traceable_wrapper_subclass, _tensors_in([args, *kwargs.values()]))):
+                    return (
+                        getattr(args[0], target)(*args[1:], **kwargs)
+                        if kind == "call_method"
+                        else target(*args, **kwargs)
+                    )
                 if kind == "call_method":
                     result = getattr(args[0], target)(*args[1:], **kwargs)
                     return laid_out(getattr(torch.Tensor, target, None), args, kwargs, result)
@@ -219,7 +227,8 @@ class OperatorState:
 
     def _result(self, result: Any, node: Any) -> Value:
         if isinstance(result, torch.Tensor):
-            value = TensorValue(node, result)
+            is_wrapper = is_traceable_wrapper_subclass(result)
+            value = SubclassTensorValue(node, result, type(result)) if is_wrapper else TensorValue(node, result)
             value.made_at = self.offset()
             self.by_fake.setdefault(id(result), value)
             return value
@@ -316,7 +325,7 @@ def _watched_updates(given: Any, what: str) -> Iterator[None]:
     """Raises GraphBreak for an operator call within the block that updates overlapping memory in a way that a graph cannot
     reproduce.
     """
-    tensors = [*_tensors_in(given)]
+    tensors = [tensor for tensor in _tensors_in(given) if not is_traceable_wrapper_subclass(tensor)]
     strided = [tensor for tensor in tensors if tensor.layout is torch.strided and not is_functorch_wrapped(tensor)]
     storages = list(map(storage_key, strided))
     if len(set(storages)) < len(storages) or any(

@@ -15,7 +15,6 @@ from refimpl.capture.values import (
     DictValue,
     FoundIteratorValue,
     FrozenDictValue,
-    ObjectValue,
     ReversedValue,
     SequenceValue,
     SetValue,
@@ -30,7 +29,7 @@ class SideEffects:
     """Side effects, in the order of each object's first change. A later read finds what was written."""
 
     _changed: dict[Changed, dict[Any, Any]] = field(default_factory=dict)  # with the former items of a dict
-    _attributes: dict[ObjectValue, dict[str, Any]] = field(default_factory=dict)
+    _attributes: dict[Value, dict[str, Any]] = field(default_factory=dict)
     _globals: dict[int, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
 
     # list -> its iterators that have begun
@@ -57,16 +56,16 @@ class SideEffects:
         """Whether the content of a value has been changed."""
         return value in self._changed
 
-    def set_attribute(self, value: ObjectValue, name: str, new: Any) -> None:
+    def set_attribute(self, value: Value, name: str, new: Any) -> None:
         """`value.name = new`."""
         self.count += 1
         self._attributes.setdefault(value, {})[name] = new
 
-    def attribute(self, value: ObjectValue, name: str) -> Any:
+    def attribute(self, value: Value, name: str) -> Any:
         """The value written to an attribute; None if there is none."""
         return self._attributes.get(value, {}).get(name)
 
-    def has_attributes(self, value: ObjectValue) -> bool:
+    def has_attributes(self, value: Value) -> bool:
         """Whether any attribute of the object has been written."""
         return value in self._attributes
 
@@ -88,7 +87,7 @@ class SideEffects:
         """The items of a changed dict before its first change, in the form of `value.items`."""
         return self._changed[value]
 
-    def attributes(self) -> Iterator[tuple[ObjectValue, str, Any]]:
+    def attributes(self) -> Iterator[tuple[Value, str, Any]]:
         """The written attributes."""
         for value, names in self._attributes.items():
             for name, new in names.items():

@@ -8,12 +8,19 @@ from __future__ import annotations
 import weakref
 from collections.abc import Sequence
 from enum import EnumMeta
-from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import HigherOrderOperator, LazyGraphModule, pytree
+from refimpl._torch import HigherOrderOperator, LazyGraphModule, OpOverload, OpOverloadPacket, pytree, set_grad_enabled
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.guards.guard_list import GuardKind
@@ -36,6 +43,8 @@ from refimpl.capture.rules.iterable_calls import ITERABLE_RULES, eaten
 from refimpl.capture.rules.lazy_iterators import ITERATOR_RULES
 from refimpl.capture.rules.symbol_questions import symbol_rule
 from refimpl.capture.rules.torch_calls import TORCH_RULES, call_numpy, is_array_call
+from refimpl.capture.torch_functions.constructors import CONSTRUCTOR_RULES, is_tensor_class, make_tensor
+from refimpl.capture.torch_functions.rules import TORCH_FUNCTION_RULES, switch_of
 from refimpl.capture.values import (
     ConstantValue,
     DictValue,
@@ -67,7 +76,13 @@ _RULES = {
     **NONSTRICT_RULES,
     **TRANSFORM_RULES,
     **REGION_RULES,
+    **CONSTRUCTOR_RULES,
+    **TORCH_FUNCTION_RULES,
 }
+_MAY_BE_OVERRIDDEN = (
+    FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, OpOverload, OpOverloadPacket,
+)  # fmt: skip
+_ACCESSES = (GetSetDescriptorType, property)
 _ANSWERED = (Treatment.NODE, Treatment.STATE, Treatment.FOLD, Treatment.COMPILING)
 _MODULE_CALL = torch.nn.Module.__call__
 _UNKNOWN: Any = object()
@@ -80,10 +95,27 @@ def call_object(
     domain: SymbolicDomain, frame: FrameState, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
     """Calls an object: by a rule for this object, else by its kind, else by where it is defined."""
-    found = _by_rule(domain, frame, function, args, kwargs)
+    found = _by_override(domain, function, args, kwargs)
+    if found is _UNKNOWN:
+        found = _by_rule(domain, frame, function, args, kwargs)
     if found is _UNKNOWN:
         found = _by_kind(domain, frame, function, args, kwargs)
     return _by_treatment(domain, frame, function, args, kwargs) if found is _UNKNOWN else found
+
+
+def _by_override(domain: SymbolicDomain, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The answer of `__torch_function__` to a call of a function of torch."""
+    target = function.object
+    if not is_a(target, _MAY_BE_OVERRIDDEN) or id(target) in TORCH_FUNCTION_RULES:
+        return _UNKNOWN
+    if treatment(target) is not Treatment.NODE and target is not set_grad_enabled:
+        return _UNKNOWN
+    answer = domain.overridden(target, args, kwargs)
+    if answer is None:
+        return _UNKNOWN
+    if function.source is not None:
+        domain.state.guard(GuardKind.ID, function.source, target)
+    return answer
 
 
 def _by_rule(
@@ -131,7 +163,13 @@ def _by_kind(
     if is_a(target, EnumMeta):
         return member_of(domain, function, args, kwargs)
     if is_a(target, type):
-        return instantiate(domain, target, args, kwargs)
+        switch = switch_of(target)
+        if switch is not None:
+            return switch
+        make = make_tensor if is_tensor_class(target) else instantiate
+        return make(domain, target, args, kwargs)
+    if is_a(target, MethodWrapperType) and is_a(target.__self__, _ACCESSES) and not kwargs:
+        return _access(domain, target, args)
     if is_a(target, FunctionType) and marks_static(target):
         return _mark_static(domain, args, kwargs)
     if is_a(target, FunctionType) and captured_original(target) is not None:
@@ -155,6 +193,21 @@ def _mark_static(domain: SymbolicDomain, args: list[Any], kwargs: dict[str, Any]
         if isinstance(size, NumberValue):
             domain.state.specialised(size)
     return ConstantValue(None)
+
+
+def _access(domain: SymbolicDomain, target: Any, args: list[Any]) -> Any:
+    """`torch.Tensor.shape.__get__(x)`, and `__set__`: reads or assigns the attribute."""
+    owner = target.__self__
+    found = ((name, member) for base in torch.Tensor.__mro__ for name, member in base.__dict__.items())
+    name = next((name for name, member in found if member is owner), None)
+    if name is None or not args or not isinstance(domain.state.realize(args[0]), TensorValue):
+        raise GraphBreak("call_of_native_code", what=target.__qualname__)
+    if target.__name__ == "__get__":
+        return domain.load_attr(args[0], name)
+    if target.__name__ == "__set__" and len(args) == 2:
+        stored = domain.store_attr(args[0], name, args[1])
+        return ConstantValue(None) if stored is None else stored
+    raise GraphBreak("call_of_native_code", what=target.__qualname__)
 
 
 def _by_treatment(

@@ -8,8 +8,10 @@ instruction, so a missing rule costs a graph but never correctness.
 from __future__ import annotations
 
 import builtins
+import inspect
+import operator
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import CellType, CodeType, ModuleType
 from typing import Any, NoReturn
 
@@ -18,6 +20,7 @@ import torch
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import GlobalSource, ItemSource, KeptSource
+from refimpl.capture.interpreter.concrete import BINARY, COMPARE, UNARY
 from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT
@@ -26,6 +29,8 @@ from refimpl.capture.rules.lazy_iterators import CLASS_METHODS
 from refimpl.capture.state.capture_state import CaptureState
 from refimpl.capture.symbolic_execution import inlining
 from refimpl.capture.symbolic_execution.object_calls import call_object
+from refimpl.capture.torch_functions.constructors import as_subclass
+from refimpl.capture.torch_functions.dispatch import overridden
 from refimpl.capture.values import (
     ArrayValue,
     CellValue,
@@ -55,6 +60,7 @@ from refimpl.capture.values.error import make_error
 from refimpl.capture.values.hashing import CONSTANT_TYPES, Member, has_own_key
 from refimpl.capture.values.object_operators import binary_of_objects, compare_objects
 from refimpl.capture.values.set import as_set, binary_of_sets, compare_sets, make_set, set_of
+from refimpl.capture.values.subclass_tensor import overriding_method
 from refimpl.capture.values.super import super_value
 from refimpl.capture.values.value import UserRaise, raising, unsupported
 
@@ -162,6 +168,36 @@ class SymbolicDomain(Domain):
     def format(self, value: Any, spec: Any) -> Any:
         return self.state.realize(value).format(self, spec)
 
+    # ---------------------------------------------------------------------------------------- `__torch_function__`
+
+    def overridden(
+        self, target: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None, *, is_method: bool = False
+    ) -> Any:
+        """What a mode or an argument answers to a call of a function of torch; None where nobody is asked."""
+        return overridden(self, target, args, kwargs or {}, is_method=is_method)
+
+    def overridden_attribute(self, value: TensorValue, name: str) -> Any:
+        """What a mode or the tensor's class answers when an attribute of torch.Tensor is read; None where nobody is asked."""
+        if inspect.isroutine(getattr(torch.Tensor, name, inspect.isroutine)):  # binding a method asks nobody
+            return None
+        return overridden(self, getattr, [value, ConstantValue(name)], {})
+
+    def as_subclass(self, value: TensorValue, class_: Any) -> Value:
+        """`tensor.as_subclass(class_)`."""
+        return as_subclass(self, value, self.constant_of(class_, "as_subclass"))
+
+    def _of_tensors(self, operation: Any, *operands: Value) -> Any:
+        """What a method in Python, a mode or an operand's `__torch_function__` answers to an instruction; None where nobody is
+        asked.
+        """
+        if not any(isinstance(operand, TensorValue) for operand in operands):
+            return None
+        method = overriding_method(operation, operands)
+        if method is not None:
+            name, value, *others = method
+            return self.call(None, value.load_attr(self, name), list(others), {})  # pyright: ignore[reportArgumentType]
+        return overridden(self, operation, operands, {})
+
     # --------------------------------------------------------------------------------------------------- operators
 
     def unary(self, sign: str, value: Any) -> Any:
@@ -169,14 +205,21 @@ class SymbolicDomain(Domain):
         if sign == "not":
             truth = self.truth(value)
             return ConstantValue(not truth) if type(truth) is bool else self.enter_polyfill(polyfills.negated, [value])
-        return value.unary(self, sign)
+        answer = self._of_tensors(UNARY[sign], value)
+        return value.unary(self, sign) if answer is None else answer
 
     def binary(self, sign: str, left: Any, right: Any) -> Any:
         left, right = self.state.realize(left), self.state.realize(right)
+        answer = self._of_tensors(BINARY[sign], left, right)
+        if answer is not None:
+            return answer
         return (left if left.rank >= right.rank else right).binary(self, sign, left, right)
 
     def compare(self, sign: str, left: Any, right: Any) -> Any:
         left, right = self.state.realize(left), self.state.realize(right)
+        answer = self._of_tensors(COMPARE[sign], left, right)
+        if answer is not None:
+            return answer
         return (left if left.rank >= right.rank else right).compare(self, sign, left, right)
 
     def identical(self, left: Any, right: Any, inverted: bool) -> Any:
@@ -255,16 +298,22 @@ class SymbolicDomain(Domain):
 
     def length(self, value: Any) -> Any:
         """`len(value)`."""
-        return self.state.realize(value).length(self)
+        value = self.state.realize(value)
+        answer = self._of_tensors(len, value)
+        return value.length(self) if answer is None else answer
 
     def contains(self, item: Any, container: Any, inverted: bool) -> Any:
         return self.state.realize(container).contains(self, self.state.realize(item), inverted)
 
     def get_item(self, container: Any, key: Any) -> Any:
-        return self.state.realize(container).get_item(self, self.state.realize(key))
+        container, key = self.state.realize(container), self.state.realize(key)
+        answer = self._of_tensors(operator.getitem, container, key)
+        return container.get_item(self, key) if answer is None else answer
 
     def set_item(self, container: Any, key: Any, item: Any) -> Enter | None:
-        return self.state.realize(container).set_item(self, self.state.realize(key), item)
+        container, key = self.state.realize(container), self.state.realize(key)
+        answer = self._of_tensors(operator.setitem, container, key, self.state.realize(item))
+        return container.set_item(self, key, item) if answer is None else answer
 
     def delete_item(self, container: Any, key: Any) -> Enter | None:
         return self.state.realize(container).delete_item(self, known(self, self.state.realize(key)))

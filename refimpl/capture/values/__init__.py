@@ -13,6 +13,7 @@ from refimpl.capture.values.object import FunctionObjectValue, ObjectValue
 from refimpl.capture.values.region import RegionValue
 from refimpl.capture.values.sequence import DequeValue, SequenceValue, SliceValue
 from refimpl.capture.values.set import SetValue
+from refimpl.capture.values.subclass_tensor import SubclassTensorValue
 from refimpl.capture.values.super import SuperValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import LazyValue, Value
@@ -48,6 +49,7 @@ __all__ = [
     "SequenceValue",
     "SetValue",
     "SliceValue",
+    "SubclassTensorValue",
     "SuperValue",
     "TensorValue",
     "TracebackValue",

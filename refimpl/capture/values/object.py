@@ -16,6 +16,7 @@ from types import (
     GetSetDescriptorType,
     MemberDescriptorType,
     MethodDescriptorType,
+    MethodWrapperType,
     ModuleType,
     UnionType,
     WrapperDescriptorType,
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
+from refimpl._torch import OpOverload, OpOverloadPacket
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import (
     AttributeSource,
@@ -59,6 +61,20 @@ _GIVEN_AS_THEY_ARE = (
     WrapperDescriptorType,
     MethodDescriptorType,
 )  # descriptors that a class returns unbound
+_IN_C = (
+    BuiltinFunctionType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+    MethodWrapperType,
+    OpOverload,
+    OpOverloadPacket,
+)
+_COMPARED_IN_C = (
+    *_IN_C,
+    FunctionType,
+    GetSetDescriptorType,
+)  # known by identity, and compared without code of the user's
+_NAMES_IN_C = ("__name__", "__qualname__", "__module__", "__doc__")
 _PLAIN_GETTERS = (object.__getattribute__, type.__getattribute__, ModuleType.__getattribute__)
 _MODULE_GETATTR = torch.nn.Module.__dict__["__getattr__"]
 _PLAIN = (FunctionType, ModuleType, type)
@@ -142,6 +158,12 @@ class ObjectValue(ProgramObject):
     def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
         if not self.is_object and sign in ("==", "!=") and isinstance(left, ObjectValue):
             is_plain = type(left.object).__eq__ in _PLAIN_EQUALITY
+            if (
+                isinstance(right, ObjectValue)
+                and is_a(left.object, _COMPARED_IN_C)
+                and is_a(right.object, _COMPARED_IN_C)
+            ):
+                return ConstantValue((left.object == right.object) is (sign == "=="))
             if isinstance(right, ObjectValue):
                 if is_plain and type(right.object).__eq__ in _PLAIN_EQUALITY:
                     return domain.identical(left, right, sign == "!=")
@@ -169,6 +191,10 @@ class ObjectValue(ProgramObject):
             unsupported(f"attribute {name}", self)
         if is_a(object_, FunctionType):
             return self._of_namespace(domain, vars(object_), source, name)
+        if is_a(object_, _IN_C) and name in _NAMES_IN_C and type(getattr(object_, name, None)) is str:
+            return ConstantValue(getattr(object_, name))  # it is known by identity
+        if is_a(object_, (GetSetDescriptorType, property)) and name in ("__get__", "__set__"):
+            return ObjectValue(getattr(object_, name))
         return self._of_instance(domain, object_, source, name)
 
     def _of_namespace(self, domain: SymbolicDomain, names: dict[str, Any], source: Source, name: str) -> Value:
@@ -200,6 +226,8 @@ class ObjectValue(ProgramObject):
         if is_a(found, classmethod):
             function = domain.state.wrap(found.__func__, AttributeSource(AttributeSource(source, name), "__func__"))
             return MethodValue(function, self)
+        if is_a(found, GetSetDescriptorType) and issubclass(class_, torch.Tensor):
+            return domain.state.wrap(found, AttributeSource(source, name))
         if found is MISSING and not hasattr(type(class_), "__getattr__"):
             self._raise_missing(domain, source, name)
         if found is MISSING or (hasattr(type(found), "__get__") and not is_a(found, _GIVEN_AS_THEY_ARE)):

@@ -466,3 +466,53 @@ def note_polyfills(functions: Iterable[Any]) -> None:
 def is_polyfill(code: CodeType) -> bool:
     """Whether the code is a polyfill's: a frame that the user's program does not have."""
     return code in _CODES
+
+
+def answered(handlers: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """What the first handler of `__torch_function__` gives that gives anything."""
+    for handler in handlers:
+        result = handler(function, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+    raise TypeError("Multiple dispatch failed: all __torch_function__ handlers returned NotImplemented")
+
+
+def answered_by_mode(pop: Any, push: Any, handlers: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    """What the innermost mode gives, which is off meanwhile, or else the first handler of an argument."""
+    mode = pop()
+    try:
+        result = mode.__torch_function__(function, types, args, kwargs)
+        if result is not NotImplemented:
+            return result
+        for handler in handlers:
+            result = handler(function, types, args, kwargs)
+            if result is not NotImplemented:
+                return result
+    finally:
+        push(mode)
+    raise TypeError("Multiple dispatch failed: all __torch_function__ handlers returned NotImplemented")
+
+
+def answered_by_default(
+    class_: Any, function: Any, types: Any, args: Any, kwargs: Any, switch: Any, convert: Any
+) -> Any:
+    """`torch.Tensor.__torch_function__`."""
+    for type_ in types:
+        if not issubclass(class_, type_):
+            return NotImplemented
+    with switch:
+        return convert(function(*args, **kwargs), class_, function)
+
+
+def called_within(function: Any, args: Any, kwargs: Any, switch: Any) -> Any:
+    """`function(*args, **kwargs)` within `with switch`."""
+    with switch:
+        return function(*args, **kwargs)
+
+
+def made_by_class(class_: Any, new: Any, init: Any, args: Any, kwargs: Any) -> Any:
+    """`class_(*args, **kwargs)`."""
+    made = new(class_, *args, **kwargs)
+    if init is not None and isinstance(made, class_):
+        init(made, *args, **kwargs)
+    return made

@@ -5,9 +5,13 @@ Counterpart: torch/_dynamo/variables/misc.py SuperVariable
 
 from __future__ import annotations
 
+import inspect
 from types import FunctionType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from refimpl._torch import TensorBase
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
@@ -16,6 +20,7 @@ from refimpl.capture.values.error import ErrorValue
 from refimpl.capture.values.instance import InstanceValue
 from refimpl.capture.values.object import ObjectValue
 from refimpl.capture.values.program_object import is_native_method
+from refimpl.capture.values.subclass_tensor import SubclassTensorValue
 from refimpl.capture.values.value import Value, unsupported
 
 if TYPE_CHECKING:
@@ -45,6 +50,14 @@ class SuperValue(Value):
     def _bound(self, domain: SymbolicDomain, owner: type, name: str, receiver: Value) -> Value | None:
         """Binds a class attribute to the receiver; None where that is not supported."""
         found, is_of_class = owner.__dict__[name], _is_class(receiver)
+        if (
+            isinstance(receiver, SubclassTensorValue)
+            and owner in torch.Tensor.__mro__[:-1]
+            and inspect.isroutine(found)
+        ):
+            return NativeMethodValue(receiver, name)
+        if name == "__new__" and is_of_class and owner in torch.Tensor.__mro__[:-1]:
+            return ObjectValue(TensorBase.__new__)
         if found is object.__init__:
             return MethodValue(ObjectValue(polyfills.do_nothing), receiver)
         if any(found is known for known in _GIVEN_AS_THEY_ARE):
@@ -72,6 +85,8 @@ def super_value(domain: SymbolicDomain, class_: Any, receiver: Any) -> SuperValu
     """Calls `super`."""
     class_, receiver = domain.state.realize(class_), domain.state.realize(receiver)
     known: tuple[type, ...] = receiver.class_.__mro__ if isinstance(receiver, InstanceValue) else ()
+    if isinstance(receiver, SubclassTensorValue):
+        known = receiver.class_.__mro__
     if isinstance(receiver, ObjectValue):
         known = (*type(receiver.object).__mro__, *(receiver.object.__mro__ if receiver.is_class else ()))
     if not _is_class(class_) or class_.object not in known:
@@ -84,7 +99,7 @@ def _is_class(value: Any) -> bool:
 
 
 def _mro_of(receiver: Value) -> tuple[type, ...]:
-    if isinstance(receiver, InstanceValue):
+    if isinstance(receiver, (InstanceValue, SubclassTensorValue)):
         return receiver.class_.__mro__
     if isinstance(receiver, ObjectValue):
         if receiver.is_class:

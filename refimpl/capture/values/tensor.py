@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import torch
 from torch.fx import Node
@@ -23,7 +23,7 @@ from refimpl.capture.values.bound import NativeMethodValue
 from refimpl.capture.values.constant import ConstantValue, NumberValue
 from refimpl.capture.values.hashing import CONSTANT_TYPES, Member
 from refimpl.capture.values.sequence import SequenceValue
-from refimpl.capture.values.value import Value, unsupported
+from refimpl.capture.values.value import Value, raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -48,7 +48,7 @@ _READ_DATA = frozenset(
 _MOST_ITEMS = 64  # elements that `tolist` reads out of a tensor
 _UNSUPPORTED = _names_in(
     """backward register_post_accumulate_grad_hook requires_grad_ set_ resize_ resize_as_
-    share_memory_ pin_memory storage untyped_storage data_ptr __reduce_ex__ __deepcopy__ as_subclass new_tensor cuda to_sparse
+    share_memory_ pin_memory storage untyped_storage data_ptr __reduce_ex__ __deepcopy__ new_tensor cuda to_sparse
     map_ map2_ apply_ module_load record_stream __array__ __dlpack__
     is_inference _is_view is_shared is_pinned is_coalesced"""
 )
@@ -62,10 +62,11 @@ _METADATA_CALLS = _names_in(
 class TensorValue(Value):
     """A tensor: a node of the graph, with a fake tensor for its metadata.
 
-    made_at: the offset in the segment's first frame where it was computed; None for a tensor of the program.
+    made_at: the offset in the segment's first frame where it was computed; None for a tensor of the program. attributes: what the
+    segment has assigned to attributes of a tensor that it computed.
     """
 
-    __slots__ = ("fake", "made_at", "node")
+    __slots__ = ("attributes", "fake", "made_at", "node")
     operand_rank = 4
 
     def __init__(self, node: Node, fake: torch.Tensor, source: Source | None = None) -> None:
@@ -73,6 +74,7 @@ class TensorValue(Value):
         self.node = node
         self.fake = fake
         self.made_at: int | None = None
+        self.attributes: dict[str, Any] = {}
 
     def class_of(self) -> type:
         return torch.nn.Parameter if isinstance(self.fake, torch.nn.Parameter) else torch.Tensor
@@ -101,7 +103,10 @@ class TensorValue(Value):
 
     # ------------------------------------------------------------------------------------------------- attributes
 
-    def load_attr(self, domain: SymbolicDomain, name: str) -> Value:
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
+        answer = domain.overridden_attribute(self, name)
+        if answer is not None:
+            return answer
         if name == "shape":
             return self.shape(domain)
         if name in ("requires_grad", "is_leaf") and (reason := unknown_gradient(domain.state, self)) is not None:
@@ -117,7 +122,30 @@ class TensorValue(Value):
             return domain.state.operator(getattr, [self, ConstantValue(name)], {})
         if inspect.isroutine(getattr(torch.Tensor, name, None)):
             return NativeMethodValue(self, name)
-        raise before_reading(domain.state, self, name)
+        if hasattr(torch.Tensor, name):
+            raise before_reading(domain.state, self, name)
+        return self._of_program(domain, name)
+
+    def _of_program(self, domain: SymbolicDomain, name: str) -> Any:
+        """An attribute that torch.Tensor does not have: the program has assigned it."""
+        written = self.written(domain, name)
+        if written is not None:
+            return written
+        if self.source is not None and name in domain.state.object_of(self).__dict__:
+            return domain.state.wrap(domain.state.object_of(self).__dict__[name], AttributeSource(self.source, name))
+        return self.missing(domain, name)
+
+    def written(self, domain: SymbolicDomain, name: str) -> Any:
+        """What the segment has assigned to the attribute; None if nothing."""
+        if self.source is not None:
+            return domain.state.effects.attribute(self, name)
+        return self.attributes.get(name)
+
+    def missing(self, domain: SymbolicDomain, name: str) -> NoReturn:
+        """Raises AttributeError, with a guard for a tensor of the program."""
+        if self.source is not None:
+            domain.state.guard(GuardKind.WITHOUT, self.source, name)
+        raising(AttributeError)
 
     def shape(self, domain: SymbolicDomain) -> Value:
         """`tensor.shape`."""
@@ -140,15 +168,25 @@ class TensorValue(Value):
     def has_attribute(self, domain: SymbolicDomain, name: str) -> bool:
         if hasattr(torch.Tensor, name):
             return hasattr(self.fake, name)
-        if self.source is None:  # results of operators have no attributes of the program
+        if self.written(domain, name) is not None:
+            return True
+        if self.source is None:  # results of operators have no other attributes of the program
             return False
         if hasattr(domain.state.object_of(self), name):
-            unsupported("hasattr()", self)
+            return True  # a guard on its value is added when it is read
         domain.state.guard(GuardKind.WITHOUT, self.source, name)
         return False
 
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
-        """Breaks the graph. Autograd state follows an assigned `.data`; that of a graph's outputs does not."""
+        """Breaks the graph for an attribute of torch.Tensor. Autograd state follows an assigned `.data`; that of a graph's
+        outputs does not.
+        """
+        if not hasattr(torch.Tensor, name):
+            if self.source is not None:
+                domain.state.effects.set_attribute(self, name, attribute)
+            else:
+                self.attributes[name] = attribute
+            return
         reason = GraphBreak("unsupported_operation", what=f"an assignment to attribute {name}", kind=self.kind)
         raise apart(domain.state, self, reason) if name == "data" else reason
 
@@ -176,6 +214,9 @@ class TensorValue(Value):
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
+        answer = domain.overridden(name, [self, *args], kwargs, is_method=True)
+        if answer is not None:
+            return answer
         if domain.state.backward_of and name in _UNKNOWN_IN_BACKWARD:
             unsupported(f"method {name} in backward", self)
         if name == "numpy" and not args and not kwargs:
@@ -188,6 +229,11 @@ class TensorValue(Value):
             raise before_watching(domain.state, self, name)
         if name == "detach_":
             raise before_the_write(domain.state, self)
+        if name == "as_subclass" and len(args) == 1 and not kwargs:
+            return domain.as_subclass(self, args[0])
+        if name == "requires_grad_" and self.source is None and not self.fake.requires_grad and len(args) == 1:
+            if domain.constant_of(args[0], name) is False:
+                return self
         if name in _UNSUPPORTED:
             unsupported(f"method {name}", self)
         if name in ("dim", "ndimension"):
@@ -213,7 +259,14 @@ class TensorValue(Value):
     def rebuilt(self, emitter: Any) -> str:
         if is_functorch_wrapped(self.fake):  # it belongs to a transform that the program has left
             raise GraphBreak("cannot_rebuild", kind="tensor of a torch.func transform").restarting_at(self.made_at)
-        return emitter.named(self, emitter.output(self.node))
+        name = emitter.named(self, emitter.output(self.node))
+        self.rebuild_attributes(emitter, name)
+        return name
+
+    def rebuild_attributes(self, emitter: Any, name: str) -> None:
+        """Lines that assign the attributes of a tensor that the segment computed."""
+        for attribute, content in self.attributes.items():
+            emitter.line(f"{name}.__dict__[{attribute!r}] = {emitter.expression(content)}")
 
     def iterator_rebuilt(self, emitter: Any, iterator: Any) -> str:
         name = emitter.named(iterator, f"iter([{emitter.listed(iterator.items)}])")

@@ -1,0 +1,1 @@
+"""`__torch_function__` during capture: of tensor subclasses, of other objects, and of modes."""
