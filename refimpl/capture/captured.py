@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import CodeType, FunctionType, GeneratorType, MethodType
 from typing import Any, NamedTuple
 
@@ -28,11 +28,13 @@ from refimpl._torch import (
     transform_state,
 )
 from refimpl.aot.runtime.autograd_function import is_of_graph
+from refimpl.backend_registry import lookup_backend
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.bytecode.errors import UnsupportedCode
 from refimpl.capture.bytecode.instructions import CANNOT_RAISE, Instruction, Op
 from refimpl.capture.config import config, settings_of
 from refimpl.capture.entry import Entry
+from refimpl.capture.guards.filters import Filter
 from refimpl.capture.guards.torch_state import autocast_state, restore_autocast
 from refimpl.capture.interpreter.concrete import ConcreteDomain
 from refimpl.capture.interpreter.concrete_calls import frame_of
@@ -51,8 +53,10 @@ from refimpl.capture.public.errors import (
 from refimpl.capture.public.fake_values import as_raised
 from refimpl.capture.public.marks import LEFT_OUT_ALONE
 from refimpl.capture.public.metrics import CompilationMetrics, next_compile_id, record_compilation_metrics
-from refimpl.capture.public.running import CAPTURE, DISABLED, RUN_ONLY, capturing, running
+from refimpl.capture.public.running import CAPTURE, DISABLED, RUN_ONLY, capturing, in_mode, running
 from refimpl.capture.public.same import same
+from refimpl.capture.public.stances import Stance
+from refimpl.capture.public.stances import current as stances
 from refimpl.capture.public.timing import dynamo_timed, increment_frame
 from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.segment import Segment, SegmentCache, facts_of_failure, facts_of_segment, place_of
@@ -78,6 +82,7 @@ class CaptureOptions:
     dynamic: bool | None = None
     recompile_limit: int | None = None  # None: `config.recompile_limit`
     wraps_errors: bool = False  # whether an error of the backend is raised as BackendCompilerFailed
+    guard_filter_fn: Filter | None = None  # decides which guards of a new segment are kept
     guard_export_fn: Callable[[Any], None] | None = None  # called with the guards of each new segment
     guard_fail_fn: Callable[[GuardFail], None] | None = (
         None  # called with the guard that failed, before a new segment is made
@@ -91,6 +96,16 @@ class CaptureOptions:
     )
 
     _lasting: dict[FunctionType, CapturedFunction] = field(default_factory=dict)
+    _forced: dict[int, CaptureOptions] = field(default_factory=dict)  # by id of the backend that `set_stance` forces
+
+    def with_backend(self, backend: Backend) -> CaptureOptions:
+        """These options with another backend, for a stance that forces one."""
+        known = self._forced.get(id(backend))
+        if known is None:
+            known = self._forced[id(backend)] = replace(
+                self, backend=backend, functions={}, breaks=self.breaks, _lasting={}, _forced={}
+            )
+        return known
 
     def captured(self, function: FunctionType) -> CapturedFunction:
         """The captured form of a function. Functions with the same code share segments: all that a segment reads is in frames."""
@@ -135,6 +150,45 @@ class CapturedFunction:
         self._first: tuple[Any, Any] = (None, None)  # code of the function, and the place of its first instruction
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if stances.stance is not None:
+            return self._under_stance(stances.stance, args, kwargs)
+        return self.call(args, kwargs)
+
+    def _under_stance(self, stance: Stance, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call as `set_stance` says."""
+        match stance.stance:
+            case "force_eager":
+                with in_mode(DISABLED):
+                    return self.function(*args, **kwargs)
+            case "eager_on_recompile":
+                with in_mode(RUN_ONLY if running.mode == CAPTURE else running.mode):
+                    return self.call(args, kwargs)
+            case "eager_then_compile" | "aot_eager_then_compile" if not self._is_begun():
+                self._note_sizes(args, kwargs)
+                if stance.stance == "eager_then_compile":
+                    with in_mode(DISABLED):
+                        return self.function(*args, **kwargs)
+                return self.options.with_backend(lookup_backend("aot_eager")).captured(self.function).call(args, kwargs)
+            case "default" if stance.backend is not None:
+                backend = lookup_backend(stance.backend) if isinstance(stance.backend, str) else stance.backend
+                return self.options.with_backend(backend).captured(self.function).call(args, kwargs)
+            case _:
+                return self.call(args, kwargs)
+
+    def _is_begun(self) -> bool:
+        """Whether the function was called before under a stance that captures the second call."""
+        before, self.cache.is_begun = self.cache.is_begun, True
+        return before
+
+    def _note_sizes(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Notes the sizes of a call that is not captured: a size that is another one in the next call is a symbol."""
+        frame = frame_of(self.function, args, kwargs)
+        if frame is not None:
+            with settings_of(dynamic=self.options.dynamic, fullgraph=False):
+                self.cache.sizes(place_of([frame])).note(frame)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call as `compile` says."""
         if running.mode == DISABLED:
             return self.function(*args, **kwargs)
         if is_fx_tracing():
@@ -255,10 +309,14 @@ class CapturedFunction:
         found = self.cache.lookup(place, frames[0].slots, frames[0].stack)
         if found is not None or place in self.cache.refused:
             return found
-        if running.mode == RUN_ONLY or is_inside_function_transform() or forward_mode_level() >= 0:
+        if running.mode == RUN_ONLY or config.disable:
+            return None
+        if is_inside_function_transform() or forward_mode_level() >= 0:
             return None  # forward-mode AD: the program's own functions have no tangent rule for a graph
         if self._is_over_limit(place, frames):
             return None
+        if stances.stance is not None and stances.stance.stance == "fail_on_recompile":
+            raise self._recompiled(place, frames)
         if any(map(_is_waiting, (*frames[0].slots, *frames[0].stack))):
             self.cache.refused.add(place)
             return None
@@ -288,6 +346,16 @@ class CapturedFunction:
         if len(segments) < limit and total < config.accumulated_recompile_limit:
             return False
         return self._refuse(place, min(limit, total), segments[0].guards.failing(frames))
+
+    def _recompiled(self, place: Any, frames: list[FrameState]) -> RuntimeError:
+        """The error of a call that fits no segment under the stance "fail_on_recompile"."""
+        segments = self.cache.by_place.get(place, [])
+        why = f": {segments[0].guards.failing(frames)}" if segments else ""
+        code = frames[0].code.code
+        return RuntimeError(
+            "Detected recompile when torch.compile stance is 'fail_on_recompile'. "
+            f"filename: '{code.co_filename}', function name: '{code.co_name}', line number: {code.co_firstlineno}{why}"
+        )
 
     def _refuse(self, place: Any, count: int, why: Any) -> bool:
         """Captures nothing more at this place; raises where the limit is an error."""
@@ -333,7 +401,7 @@ class CapturedFunction:
             with capturing(), settings_of(dynamic=options.dynamic, fullgraph=options.fullgraph):
                 segment = translate(
                     frames, self._compiled, fullgraph=options.fullgraph, breaks_at=options.breaks_at,
-                    sizes=self.cache.sizes(place_of(frames)),
+                    sizes=self.cache.sizes(place_of(frames)), keeps=options.guard_filter_fn,
                 )  # fmt: skip
         except GraphBreak as reason:  # the objects that the segment leaves behind cannot be rebuilt
             self._note(reason)

@@ -51,7 +51,8 @@ def compile(
     backend: a name of `refimpl.list_backends()`, "module:function", or a callable that gets the graph of every segment with its
         inputs and returns what runs it. Default: "eager".
     disable: give the model as it is.
-    options: goes to the backend, which must take a keyword of that name; "triton" takes the fields of CodegenOptions.
+    options: "guard_filter_fn" gets the guards of each graph and says which are kept. The rest goes to the backend, which must
+        take a keyword of that name; "triton" takes the fields of CodegenOptions.
     recompile_limit: segments of one place, after which calls that fit none of them are run without. Default: the setting.
     isolate_recompiles: share nothing that was captured with other calls of `compile`.
 
@@ -76,9 +77,11 @@ def compile(
     if disable:
         return model
     chosen = "eager" if backend is None else backend
+    options = dict(options or {})
+    guard_filter_fn = options.pop("guard_filter_fn", None)
     return _optimize(
         _with_backend_options(chosen, options) if options else chosen,
-        nopython=fullgraph, dynamic=dynamic, recompile_limit=recompile_limit,
+        nopython=fullgraph, dynamic=dynamic, recompile_limit=recompile_limit, guard_filter_fn=guard_filter_fn,
     )(model)  # fmt: skip
 
 
@@ -106,10 +109,10 @@ def compiler_compile(*args: Any, **kwargs: Any) -> Any:
 
 def optimize(*args: Any, **kwargs: Any) -> Any:
     """A decorator that captures a function: `optimize(backend="eager", *, nopython=False, guard_export_fn=None,
-    guard_fail_fn=None, disable=False, dynamic=None, recompile_limit=None)`.
+    guard_fail_fn=None, guard_filter_fn=None, disable=False, dynamic=None, recompile_limit=None)`.
 
     nopython: one graph, or Unsupported. guard_export_fn gets the guards of each new segment, guard_fail_fn the guard that
-        failed.
+        failed, guard_filter_fn says which guards of a new segment are kept.
     With `disable`, or TORCHDYNAMO_DISABLE=1 in the environment, functions are returned unchanged.
     Raises InvalidBackend for an unknown backend.
     """
@@ -125,12 +128,13 @@ def _optimize(
     disable: bool = False,
     dynamic: bool | None = None,
     recompile_limit: int | None = None,
+    guard_filter_fn: Callable[[Any], Any] | None = None,
 ) -> OptimizeContext | NullDecorator:
     check_if_dynamo_supported()
     if disable or os.environ.get("TORCHDYNAMO_DISABLE", "") == "1":
         return NullDecorator()
     log_api_usage("optimize")
-    hooks = Hooks(guard_export_fn, guard_fail_fn)
+    hooks = Hooks(guard_export_fn, guard_fail_fn, guard_filter_fn)
     rebuild = functools.partial(_rebuilt, backend, dynamic=dynamic)
     return _context(
         backend, fullgraph=nopython, dynamic=dynamic, hooks=hooks, recompile_limit=recompile_limit, rebuild_ctx=rebuild

@@ -100,12 +100,14 @@ class SegmentCache:
     by_place: dict[Place, list[Segment]] = field(default_factory=dict)
     refused: set[Place] = field(default_factory=set)  # places that have too many segments
     _sizes: dict[Place, SizeHistory] = field(default_factory=dict)
+    is_begun: bool = False  # whether a call ran under a stance that captures the second one
 
     def clear(self) -> None:
         """Removes all segments."""
         self.by_place.clear()
         self.refused.clear()
         self._sizes.clear()
+        self.is_begun = False
 
     def lookup(self, place: Place, slots: list[Any], stack: Sequence[Any]) -> tuple[Segment, tuple[Any, ...]] | None:
         """A segment whose guards hold, and the objects it needs; None where there is none."""

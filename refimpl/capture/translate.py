@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+import warnings
 from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,8 @@ from torch import fx
 from refimpl._torch import LazyGraphModule, function_modes_on, without_overrides, without_torch_function
 from refimpl.capture.breaks import GraphBreak, UserLine
 from refimpl.capture.bytecode.instructions import Op
+from refimpl.capture.config import config
+from refimpl.capture.guards.filters import Filter, filtered
 from refimpl.capture.guards.guard_list import GuardKind, InputFacts
 from refimpl.capture.guards.size_history import SizeHistory
 from refimpl.capture.guards.sources import AttributeSource, KeptSource, SlotSource, StackSource
@@ -30,6 +33,7 @@ from refimpl.capture.public.running import running
 from refimpl.capture.rebuild import Emitter
 from refimpl.capture.segment import Resumption, Segment
 from refimpl.capture.state.capture_state import CaptureState
+from refimpl.capture.state.side_effects import SideEffects
 from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 from refimpl.capture.values import ErrorValue, LazyValue
 from refimpl.capture.values.polyfills import is_polyfill
@@ -163,11 +167,12 @@ def translate(
     fullgraph: bool,
     breaks_at: BreaksAt | None = None,
     sizes: SizeHistory | None = None,
+    keeps: Filter | None = None,
 ) -> Segment:
     """The segment that begins at this frame. `frames` holds one frame, which handles no exception.
 
     breaks_at: whether to stop before an instruction of this frame, given the offset where the segment began.
-    sizes: the input sizes seen at this place before; this capture's are added.
+    sizes: the input sizes seen at this place before; this capture's are added. keeps: says which guards are kept.
 
     If the graph breaks in an inlined function, the segment has to end before the outermost call, and is interpreted again up to
     there. Raises GraphBreak under `fullgraph` and if an object that the segment leaves cannot be rebuilt; raises the backend's
@@ -184,7 +189,7 @@ def translate(
             with _overrides_off(), torch.set_grad_enabled(torch.is_grad_enabled()):
                 ended = _attempted(attempt, forced, fullgraph=fullgraph)
             if ended is not None:
-                return replace(ended.segment(backend, frames), restart_seconds=began - first)
+                return replace(ended.segment(backend, frames, keeps), restart_seconds=began - first)
         finally:
             attempt.release()
         began = time.perf_counter()
@@ -303,7 +308,9 @@ class _Attempt:
     def _ended(self, result: Callable[[Emitter], str], reason: GraphBreak | None) -> _Ended:
         emitter = Emitter()
         emitter.advance(self.state.iterators)
-        emitter.effects(self.state.effects)
+        if config.replay_side_effects:
+            emitter.effects(self.state.effects)
+        _tell_effects(self.state.effects)
         expression = result(emitter)
         dropped = self.machine.dropped(emitter.frames_made)
         if dropped is not None:
@@ -316,6 +323,16 @@ class _Attempt:
         return _Ended(self.state, emitter, expression, reason, after, has_passed=self.state.passes_breaks)
 
 
+def _tell_effects(effects: SideEffects) -> None:
+    """Warns of changes to the program's objects, or raises, as `side_effect_replay_policy` says."""
+    policy = config.side_effect_replay_policy
+    if policy in ("warn", "error") and (changed := effects.kinds()):
+        text = f"the captured code changes objects of the program: {', '.join(changed)}"
+        if policy == "error":
+            raise RuntimeError(text)
+        warnings.warn(text, stacklevel=2)
+
+
 class _Ended:
     """A finished run, from which the segment is made."""
 
@@ -326,7 +343,7 @@ class _Ended:
         self.state, self.emitter, self.result, self.reason, self.has_passed = state, emitter, result, reason, has_passed
         self.after = after
 
-    def segment(self, backend: Backend, frames: list[FrameState]) -> Segment:
+    def segment(self, backend: Backend, frames: list[FrameState], keeps: Filter | None) -> Segment:
         graph, emitter = self.state.graph, self.emitter
         is_followed = self.after is not None or running.is_called
         module, compiled = graph.finish(emitter.outputs, is_followed=is_followed), None
@@ -352,11 +369,12 @@ class _Ended:
                 compiled = _with_overrides_off(compiled)
         elif emitter.outputs:
             compiled = graph.inputs_given(emitter.outputs)
+        guards = self.state.guards if keeps is None else filtered(self.state.guards, keeps, frames)
         return Segment(
-            check_slots=self.state.guards.reader(emitter.sources), after=self.after,
+            check_slots=guards.reader(emitter.sources), after=self.after,
             inputs=len(graph.sources), sources=tuple(emitter.sources), call=compiled,
             rebuild=emitter.function(self.result), reason=self.reason, is_stepped=not self.has_passed,
-            has_effects=graph.has_effects, sets_state=graph.sets_state, guards=self.state.guards, graph=module,
+            has_effects=graph.has_effects, sets_state=graph.sets_state, guards=guards, graph=module,
             codes=(*(frame.code for frame in frames), *self.state.entered),
         )  # fmt: skip
 

@@ -124,6 +124,10 @@ _CAPTURE_COMPANIONS = {
         f"{where}.substitute_in_graph": f"{_ENTRY_POINTS}.decorators.substitute_in_graph"
         for where in (_DYNAMO, f"{_DYNAMO}.decorators", _COMPILER)
     },
+    f"{_COMPILER}.set_stance": f"{_PUBLIC}.stances.set_stance",
+    f"{_DYNAMO}.set_stance": f"{_PUBLIC}.stances.set_stance",
+    f"{_DYNAMO}.decorators.set_stance": f"{_PUBLIC}.stances.set_stance",
+    f"{_DYNAMO}.mutation_guard.GenerationTracker": f"{_PUBLIC}.generations.GenerationTracker",
     f"{_COMPILER}.reset": f"{_ENTRY_POINTS}.reset.reset",
     f"{_DYNAMO}.reset": f"{_ENTRY_POINTS}.reset.reset",
     f"{_DYNAMO}.reset_code_caches": f"{_ENTRY_POINTS}.reset.reset",

@@ -22,6 +22,7 @@ from refimpl.capture.entry_points.compiled_autograd import CompiledBackward, ena
 from refimpl.capture.entry_points.optimized_module import OptimizedModule
 from refimpl.capture.entry_points.options_table import hold, live_options, options_for
 from refimpl.capture.entry_points.torch_patcher import TorchPatcher
+from refimpl.capture.public.generations import GenerationTracker
 from refimpl.capture.public.running import DISABLED, RUN_ONLY, in_mode
 from refimpl.capture.recognition import CAPTURES, captured_original
 from refimpl.errors import BadParameter
@@ -31,10 +32,11 @@ _WRAPPER_ID = "_torchdynamo_wrapper_id"  # upstream's name
 
 
 class Hooks(NamedTuple):
-    """Functions to call with the guards of each new segment, and with the guard that failed before it."""
+    """Functions to call with the guards of each new segment, with the guard that failed before it, and to choose guards."""
 
     guard_export_fn: Callable[[Any], None] | None = None
     guard_fail_fn: Callable[[Any], None] | None = None
+    guard_filter_fn: Callable[[Any], Any] | None = None
 
 
 def nothing() -> None:
@@ -231,7 +233,7 @@ class RunOnlyContext(CaptureContext):
     """Uses existing segments and captures nothing new."""
 
     def __init__(self) -> None:
-        super().__init__(callback=False)
+        super().__init__(callback=False, on_enter=GenerationTracker.begin)
 
     def __reduce__(self) -> Any:
         return type(self), ()
@@ -248,7 +250,7 @@ class RunOnlyContext(CaptureContext):
 
         @functools.wraps(fn)
         def run_only(*args: Any, **kwargs: Any) -> Any:
-            with in_mode(RUN_ONLY):
+            with self._around() or contextlib.nullcontext(), in_mode(RUN_ONLY):
                 return captured(*args, **kwargs)
 
         # inside a captured function, calling it is calling the original

@@ -31,7 +31,7 @@ def options_for(
     made = _SHARED.get(key)
     if made is None:
         made = CaptureOptions(backend=backend, fullgraph=fullgraph, dynamic=dynamic, recompile_limit=recompile_limit)
-        made.guard_export_fn, made.guard_fail_fn = hooks
+        made.guard_export_fn, made.guard_fail_fn, made.guard_filter_fn = hooks
         made.wraps_errors = True
         _SHARED[key] = made
     return made

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
 from refimpl.capture.config import config
-from refimpl.capture.guards.sources import Source
+from refimpl.capture.guards.sources import SlotSource, Source
 from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.public.marks import DYNAMIC, WEAKLY_DYNAMIC
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy, marked_policy
@@ -55,6 +56,15 @@ class SizeHistory:
             return False
         varies = 0 in self._seen(source, (number,)) if config.automatic_dynamic_shapes else False
         return varies or not config.assume_static_by_default
+
+    def note(self, frame: Any) -> None:
+        """Notes tensors and integers in the variables of a frame that is not captured."""
+        for slot, (value, name) in enumerate(zip(frame.slots, frame.code.slots, strict=True)):
+            source = SlotSource(0, slot, name)
+            if type(value) is int:
+                self._seen(source, (value,))
+            elif isinstance(value, torch.Tensor) and not value.is_nested:
+                self._seen(source, tuple(value.shape))
 
     def promise(self, source: Hashable) -> DimSpec | None:
         """The range and marks of an integer that varies."""

@@ -13,6 +13,7 @@ import torch
 
 from refimpl._torch import set_grad_enabled, torch_checks
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.config import config
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import numpy_interop as interop
 from refimpl.capture.rules.rule_table import Rule, RuleTable, wrong
@@ -58,7 +59,7 @@ TORCH_RULES.update({id(function): _check_rule(function) for function in torch_ch
 
 def is_array_call(function: Any) -> bool:
     """Whether this is a numpy function that has a counterpart on tensors."""
-    return interop.counterpart_of(function) is not None
+    return config.trace_numpy and interop.counterpart_of(function) is not None
 
 
 def call_numpy(domain: SymbolicDomain, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Value:

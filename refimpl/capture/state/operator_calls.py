@@ -22,6 +22,7 @@ from refimpl._torch import (
     DispatchMode,
     DynamicOutputShapeException,
     FakeTensorMode,
+    HigherOrderOperator,
     OpOverload,
     OpOverloadPacket,
     is_functorch_wrapped,
@@ -30,6 +31,7 @@ from refimpl._torch import (
     upstream_shape_error,
 )
 from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.config import config
 from refimpl.capture.public.fake_values import fake_error
 from refimpl.capture.state.graph import SegmentGraph
 from refimpl.capture.values import (
@@ -59,6 +61,7 @@ _MORE_THAN_THEIR_VALUE = (
     "binomial", "sample", "gumbel",
 )  # fmt: skip
 _INDEXING: dict[Any, Callable[..., Any]] = {operator.getitem: get_item, operator.setitem: set_item}
+_OF_TORCH = ("aten", "prims", "prim")  # namespaces whose operators are all known
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _CONNECTIVES = (operator.and_, operator.or_)
 _DATA_DEPENDENT = upstream_shape_error("GuardOnDataDependentSymNode")
@@ -152,6 +155,8 @@ class OperatorState:
         Raises GraphBreak for arguments or results that a graph cannot have, and if the call raises.
         """
         what = target if isinstance(target, str) else getattr(target, "__name__", str(target))
+        if config.only_allow_pt2_compliant_ops and not is_compliant(target):
+            raise GraphBreak("call_of_skipped_function", what=f"{target}, without the tag pt2_compliant_tag,")
         fake_args = [self.fake_of(arg, what) for arg in args]
         fake_kwargs = {name: self.fake_of(arg, what) for name, arg in kwargs.items()}
         given = [*_tensors_in([fake_args, *fake_kwargs.values()])]
@@ -261,6 +266,17 @@ class OperatorState:
     def argument_of(self, value: Any) -> Any:
         """The argument for a node."""
         return self.realize(value).as_argument(self)
+
+
+def is_compliant(target: Any) -> bool:
+    """Whether a custom operator says that it may be compiled: all its overloads have the tag `pt2_compliant_tag`."""
+    if not isinstance(target, (OpOverload, OpOverloadPacket)) or isinstance(target, HigherOrderOperator):
+        return True
+    names = [] if isinstance(target, OpOverload) else target.overloads()
+    overloads = [getattr(target, name) for name in names] or [target]
+    if overloads[0].namespace in _OF_TORCH:
+        return True
+    return all(torch.Tag.pt2_compliant_tag in overload.tags for overload in overloads)
 
 
 def _has_tensor(result: Any) -> bool:

@@ -79,6 +79,15 @@ class SideEffects:
         found = self._globals.get(id(namespace))
         return None if found is None else found[1].get(name)
 
+    def kinds(self) -> list[str]:
+        """What was changed, in words."""
+        names = [f"attribute {name} of a {value.kind}" for value, name, _ in self.attributes()]
+        return [
+            *(f"a {value.kind}" for value in self._changed),
+            *names,
+            *(f"global {name}" for _, name, _ in self.globals()),
+        ]
+
     def contents(self) -> Iterator[Changed]:
         """Lists, dicts, sets and cells that were changed."""
         yield from self._changed
