@@ -43,6 +43,33 @@ def nothing() -> None:
     """Does nothing."""
 
 
+def _entering(make: Callable[[], contextlib.AbstractContextManager[Any]]) -> Callable[[], Any]:
+    """Enters a context manager, and gives what leaves it."""
+    manager = make()
+    manager.__enter__()
+    return functools.partial(manager.__exit__, None, None, None)
+
+
+def _sizes(dynamic: bool) -> contextlib.AbstractContextManager[None]:
+    """The settings that `dynamic` implies."""
+    settings = {"assume_static_by_default": not dynamic} | ({} if dynamic else {"automatic_dynamic_shapes": False})
+    return config.patch(settings)
+
+
+def _entered_all(hooks: Sequence[Callable[[], Callable[[], Any]]]) -> contextlib.ExitStack:
+    """A block that the hooks have entered. It leaves them in the order in which they were entered, as upstream does."""
+    leaving: list[Callable[[], Any]] = []
+    stack = contextlib.ExitStack()
+    stack.callback(lambda: [leave() for leave in leaving])
+    try:
+        for hook in hooks:
+            leaving.append(hook())
+    except BaseException:
+        stack.close()
+        raise
+    return stack
+
+
 def innermost_fn(fn: Any) -> Any:
     """The function inside nested wrappers of optimize, run and disable. Raises AssertionError where that is not callable."""
     while True:
@@ -82,26 +109,28 @@ class CaptureContext:
         self._on_enter = on_enter
         self._backend_ctx_ctor = backend_ctx_ctor
         self._stack: contextlib.ExitStack | None = None
+        # What a `with` block enters, in order; each gives what leaves it again.
+        self.enter_exit_hooks: list[Callable[[], Callable[[], Any]]] = []
+        if dynamic is not None:
+            self.enter_exit_hooks.append(functools.partial(_entering, functools.partial(_sizes, dynamic)))
+        if on_enter is not nothing:
+            self.enter_exit_hooks.append(self._call_on_enter)
+        if backend_ctx_ctor is not contextlib.nullcontext:
+            self.enter_exit_hooks.append(functools.partial(_entering, backend_ctx_ctor))
         patch_fn()
+
+    def _call_on_enter(self) -> Callable[[], Any]:
+        leave = self._on_enter()
+        return leave if callable(leave) else nothing
 
     def mode(self) -> contextlib.AbstractContextManager[Any]:
         """Sets the thread's mode, for a `with` block or a call."""
         return contextlib.nullcontext()
 
     def _around(self) -> contextlib.AbstractContextManager[Any] | None:
-        """A context manager for each call; None where none is needed, which saves time."""
-        if self._on_enter is nothing and self._backend_ctx_ctor is contextlib.nullcontext:
-            return None
-        stack = contextlib.ExitStack()
-        try:
-            leave = self._on_enter()
-            if callable(leave):
-                stack.callback(leave)
-            stack.enter_context(self._backend_ctx_ctor())
-        except BaseException:
-            stack.close()
-            raise
-        return stack
+        """A context manager for each call; None where none is needed, which saves time. `dynamic` is an option of the call."""
+        hooks = self.enter_exit_hooks if self.dynamic is None else self.enter_exit_hooks[1:]
+        return _entered_all(hooks) if hooks else None
 
     def __enter__(self) -> None:
         """Raises RuntimeError while `config.raise_on_ctx_manager_usage` is set: a `with` block captures nothing."""
@@ -112,7 +141,7 @@ class CaptureContext:
                 "  what to do: decorate the function; a with block captures nothing"
             )
         stack = contextlib.ExitStack()
-        stack.enter_context(self._around() or contextlib.nullcontext())
+        stack.enter_context(_entered_all(self.enter_exit_hooks))
         stack.enter_context(self.mode())
         self._stack = stack
 

@@ -147,6 +147,10 @@ def _is_kept(source: Source | None) -> bool:
     return source is not None and isinstance(next(source.way()), KeptSource)
 
 
+def _unmatched(found: Any, where: str, expected: str) -> AssertionError:
+    return AssertionError(f"Unexpectedly found a {type(found)} in the {where}\n  expected: {expected}")
+
+
 class _Builder:
     """Copies the nodes of a captured graph to a graph with new placeholders."""
 
@@ -182,6 +186,8 @@ class _Builder:
             elif isinstance(given, InputNumber):
                 copies[node] = self._leaves[given.position]
             else:
+                if not isinstance(given, _LEAVES):
+                    raise _unmatched(given, "inputs", "a tensor, a number or a constant")
                 known = None if _is_kept(notes_of(node).source) else by_object.get(id(given))
                 copies[node] = known or self._attribute(str(node.target), given)
             if "example_value" in node.meta:
@@ -238,6 +244,4 @@ class _Builder:
             return known
         if isinstance(leaf, torch.Tensor) and not (isinstance(leaf, FakeTensor) and leaf.fake_mode in self._modes):
             return self._attribute("held", leaf)
-        raise AssertionError(
-            f"Unexpectedly found a {type(leaf)} in the outputs\n  expected: what the graph computes, an argument, or a constant"
-        )
+        raise _unmatched(leaf, "outputs", "what the graph computes, an argument, or a constant")

@@ -25,6 +25,7 @@ from refimpl.capture.entry_points.contexts import (
 from refimpl.capture.entry_points.options_table import cached_backends
 from refimpl.capture.entry_points.reset import cache_entries, remove_from_cache
 from refimpl.capture.public.errors import BackendCompilerFailed
+from refimpl.capture.public.generations import GenerationTracker
 from refimpl.capture.public.running import CAPTURE, running
 from refimpl.tests.contracts.contract_backend import Backend, backend, nothing_is_left, plus_one
 
@@ -317,6 +318,48 @@ def test_a_context_takes_a_backend_or_false_or_none() -> None:
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in expected[5:])
 
 
+def test_a_context_enters_dynamic_on_enter_and_the_backend_s_context_in_this_order() -> None:
+    """DY-10"""
+    seen: list[str] = []
+
+    def on_enter() -> Callable[[], None]:
+        seen.append(f"on_enter, static={config.assume_static_by_default}")
+        return lambda: seen.append("on_enter left")
+
+    @contextlib.contextmanager
+    def around() -> Iterator[None]:
+        seen.append("backend entered")
+        yield
+        seen.append("backend left")
+
+    context = CaptureContext(None, on_enter, around, dynamic=True)
+    assert len(context.enter_exit_hooks) == 3
+    with config.patch(raise_on_ctx_manager_usage=False), context:
+        seen.append("block")
+    expected = ["on_enter, static=False", "backend entered", "block", "on_enter left", "backend left"]
+    assert seen == expected
+    assert config.assume_static_by_default, "each hook gives what takes it back"
+    cleanups = [hook() for hook in context.enter_exit_hooks]
+    assert not config.assume_static_by_default
+    cleanups[0]()
+    assert config.assume_static_by_default
+    for cleanup in cleanups[1:]:
+        cleanup()
+    assert not CaptureContext(None).enter_exit_hooks
+
+
+def test_a_failing_hook_leaves_those_before_it() -> None:
+    """DY-10"""
+
+    def failing() -> None:
+        raise ValueError
+
+    context = CaptureContext(None, failing, dynamic=True)
+    with config.patch(raise_on_ctx_manager_usage=False), pytest.raises(ValueError), context:
+        pass
+    assert config.assume_static_by_default
+
+
 def test_the_backend_s_context_is_entered_before_the_call_and_left_after_it() -> None:
     """DY-10, DY-21"""
     seen: list[str] = []
@@ -398,6 +441,26 @@ def test_a_decorator_wraps_functions_modules_classes_and_callable_objects(backen
         refimpl.optimize(backend)(3)
 
 
+def test_functions_of_skipped_files_and_of_generated_code_are_captured_when_decorated(backend: Backend) -> None:
+    """DY-13"""
+    of_torch = torch.distributions.utils.clamp_probs
+    assert torch.equal(refimpl.optimize_assert(backend)(of_torch)(torch.ones(2)), of_torch(torch.ones(2)))
+    assert backend.targets()[-1] == ["clamp"], "torch's own code is not captured when it runs at a graph break"
+    graph = fx.symbolic_trace(plus_one)
+    generated = refimpl.optimize_assert(backend)(graph.forward)
+    assert generated(torch.ones(2)).tolist() == [2, 2]
+    assert generated._torchdynamo_inline == graph.forward, "nothing is wrapped around it"
+    assert refimpl.optimize_assert(backend)(graph)(torch.ones(2)).tolist() == [2, 2]
+
+    class WithoutCode:
+        def __call__(self, x: Tensor) -> Tensor:
+            return x * 3
+
+    called = WithoutCode()
+    assert not hasattr(called, "__code__")
+    assert refimpl.optimize_assert(backend)(called)(torch.ones(2)).tolist() == [3, 3]
+
+
 def test_after_an_error_nothing_else_is_captured(backend: Backend) -> None:
     """DY-12, DY-45"""
 
@@ -445,6 +508,23 @@ def test_run_uses_what_is_captured_and_captures_nothing(backend: Backend) -> Non
     refimpl_run = refimpl.run(lambda x: x + 1)
     assert outer(torch.ones(2)).tolist() == [4, 4]
     assert backend.targets()[-1] == ["add", "mul"], "in a captured function it is one with that"
+
+
+def test_each_entry_of_a_run_only_context_begins_a_generation(backend: Backend) -> None:
+    """DY-15"""
+    compiled = refimpl.optimize(backend)(plus_one)
+    compiled(torch.ones(2))
+    only, before = refimpl.run(compiled), GenerationTracker.generation
+    compiled(torch.ones(2))
+    assert GenerationTracker.generation == before, "a call that may capture begins none"
+    only(torch.ones(2))
+    assert only(torch.ones(2, dtype=torch.int64)).tolist() == [2, 2]
+    assert GenerationTracker.generation == before + 2
+    with config.patch(raise_on_ctx_manager_usage=False), refimpl.run():
+        compiled(torch.ones(2, dtype=torch.int64))
+    assert GenerationTracker.generation == before + 3
+    assert refimpl.run().callback is False
+    assert backend.n == 1
 
 
 def test_what_is_disabled_is_in_no_graph(backend: Backend) -> None:

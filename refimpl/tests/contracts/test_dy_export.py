@@ -13,9 +13,11 @@ from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
 import refimpl
+from refimpl._torch import FakeTensorMode, pytree
 from refimpl.capture.compile import optimize
 from refimpl.capture.config import config
 from refimpl.capture.entry_points.export import ExportResult, argument_names, check_signature_rewritable
+from refimpl.capture.entry_points.export_signature import Captured, with_signature
 from refimpl.capture.entry_points.reset import cache_entries
 from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
 from refimpl.errors import BadParameter
@@ -64,6 +66,38 @@ def test_arguments_constants_and_what_is_computed_come_back_in_their_places() ->
     assert result["rest"][1][0].tolist() == [2, 2]
     calls = [node for node in module.graph.nodes if node.op == "call_function"]
     assert all("val" in node.meta and "example_value" in node.meta for node in calls)
+
+
+def test_arguments_and_results_are_matched_by_identity() -> None:
+    """DY-32"""
+    x = torch.ones(2)
+    module = exported(lambda a, b: (a, b, a + b), x, x)
+    first, second = torch.zeros(2), torch.full((2,), 3.0)
+    results = exported(lambda a, b: (b, a, a + b), torch.ones(2), torch.ones(2))(first, second)
+    assert results[0] is second
+    assert results[1] is first
+    assert module(x, x)[0] is x
+    made = exported(lambda a: (a * 2, a.detach()), x)(x)
+    assert made[1] is not x, "an equal tensor is not the same"
+
+
+def test_what_matches_nothing_is_an_error() -> None:
+    """DY-32"""
+    mode = FakeTensorMode()
+    computed, foreign = mode.from_tensor(torch.ones(2)), mode.from_tensor(torch.ones(2))
+    graph = fx.Graph()
+    node = graph.placeholder("x")
+    node.meta["example_value"] = computed
+    output = graph.output((node,))
+    parts: Any = {"nodes": [node, output], "outputs": [node], "values": [computed]}
+    with pytest.raises(AssertionError, match=r"Unexpectedly found a .*FakeTensor.* in the outputs"):
+        with_signature(Captured(inputs=[computed], result=foreign, **parts), [computed], _spec(1), ["x"])
+    with pytest.raises(AssertionError, match=r"Unexpectedly found a .*object.* in the inputs"):
+        with_signature(Captured(inputs=[object()], result=computed, **parts), [computed], _spec(1), ["x"])
+
+
+def _spec(count: int) -> Any:
+    return pytree.tree_structure(((0,) * count, {}))
 
 
 def test_tensors_that_are_no_arguments_become_attributes() -> None:
