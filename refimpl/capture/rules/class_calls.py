@@ -70,6 +70,8 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
         return FunctionObjectValue(class_)
     if issubclass(class_, BaseException):
         return make_error(domain, class_, args, kwargs)
+    if isinstance(in_mro(class_, "__new__"), staticmethod) and _is_plain(class_, class_.__new__):
+        return _through_new(domain, class_, args, kwargs)
     base = dict_base(class_) if issubclass(class_, dict) else None
     if is_plain_module(class_):
         pass
@@ -92,6 +94,32 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
     function = domain.state.wrap(init, AttributeSource(KeptSource(class_, class_.__qualname__), "__init__"))
     given = [made, function, SequenceValue(tuple, list(args)), domain.named(kwargs)]
     return domain.enter_polyfill(polyfills.initialised, given)
+
+
+def _through_new(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A call of a class whose `__new__` is written in Python."""
+    new, init = in_mro(class_, "__new__").__func__, in_mro(class_, "__init__")
+    if not isinstance(new, FunctionType) or not (isinstance(init, FunctionType) or init is object.__init__):
+        raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
+    source = KeptSource(class_, class_.__qualname__)
+    made = domain.state.wrap(new, AttributeSource(source, "__new__"))
+    begun: Value = ConstantValue(None)
+    if isinstance(init, FunctionType):
+        begun = domain.state.wrap(init, AttributeSource(source, "__init__"))
+    parts = [ObjectValue(class_), made, begun, SequenceValue(tuple, list(args)), domain.named(kwargs)]
+    return domain.enter_polyfill(polyfills.made_by_class, parts)
+
+
+@CLASS_RULES.of(object.__new__)
+def _new(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """`object.__new__(class_)`."""
+    class_ = domain.state.realize(args[0]) if args else None
+    if not isinstance(class_, ObjectValue) or not class_.is_class or kwargs:
+        raise GraphBreak("call_of_native_code", what="object.__new__")
+    is_checked = len(args) > 1 and class_.object.__init__ is object.__init__  # then `object` refuses arguments
+    if is_checked or not _is_plain(class_.object, class_.object.__new__):
+        raise GraphBreak("call_of_native_code", what=f"object.__new__ of class {class_.object.__qualname__}")
+    return InstanceValue(class_.object)
 
 
 def _named_tuple(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Value:

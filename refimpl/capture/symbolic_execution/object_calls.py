@@ -82,6 +82,7 @@ _RULES = {
 _MAY_BE_OVERRIDDEN = (
     FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, OpOverload, OpOverloadPacket,
 )  # fmt: skip
+_INLINED = "_torchdynamo_inline"  # the Python function that TorchScript compiled
 _ACCESSES = (GetSetDescriptorType, property)
 _ANSWERED = (Treatment.NODE, Treatment.STATE, Treatment.FOLD, Treatment.COMPILING)
 _MODULE_CALL = torch.nn.Module.__call__
@@ -176,6 +177,10 @@ def _by_kind(
         return _call_captured(domain, frame, function, args, kwargs)
     if is_run_as_it_is(target):
         return call_as_it_is(domain, function, args, kwargs)
+    if is_a(target, torch.jit.ScriptFunction) and is_a(getattr(target, _INLINED, None), FunctionType):
+        way = KeptSource(target, "script") if function.source is None else function.source
+        inner = domain.state.wrap(getattr(target, _INLINED), AttributeSource(way, _INLINED))
+        return domain.call(frame, inner, args, kwargs)
     if is_a(target, FunctionType) and target.__dict__.get(marks.CONSTANT_RESULT):
         return _assumed_result(domain, target, args, kwargs)
     return call_numpy(domain, target, args, kwargs) if is_array_call(target) else _UNKNOWN

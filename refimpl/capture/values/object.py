@@ -210,8 +210,12 @@ class ObjectValue(ProgramObject):
     def attribute_of_class(self, domain: SymbolicDomain, source: Source, name: str) -> Value:
         """`class_.name`."""
         class_ = self.object
-        if type(class_).__getattribute__ is not type.__getattribute__ or name in ("__dict__", "__mro__", "__bases__"):
+        if type(class_).__getattribute__ is not type.__getattribute__:
             unsupported(f"attribute {name}", self)
+        if name in ("__mro__", "__bases__"):
+            return SequenceValue(tuple, [domain.object(base) for base in getattr(class_, name)])
+        if name == "__dict__":
+            return domain.state.wrap(class_.__dict__, AttributeSource(source, name))
         if name == "__name__":
             return ConstantValue(class_.__name__)
         if domain.has_class_method(class_, name):
@@ -220,7 +224,7 @@ class ObjectValue(ProgramObject):
             return domain.state.wrap(class_.__dict__["_member_map_"][name], AttributeSource(source, name))
         found, of_metaclass = in_mro(class_, name), in_mro(type(class_), name)
         if of_metaclass is not MISSING and (found is MISSING or is_data_descriptor(of_metaclass)):
-            unsupported(f"attribute {name} of its metaclass", self)
+            return self._of_metaclass(domain, of_metaclass, name)
         if is_a(found, staticmethod):
             return domain.state.wrap(found.__func__, AttributeSource(source, name))
         if is_a(found, classmethod):
@@ -233,6 +237,15 @@ class ObjectValue(ProgramObject):
         if found is MISSING or (hasattr(type(found), "__get__") and not is_a(found, _GIVEN_AS_THEY_ARE)):
             unsupported(f"attribute {name}", self)
         return domain.state.wrap(found, AttributeSource(source, name))
+
+    def _of_metaclass(self, domain: SymbolicDomain, found: Any, name: str) -> Any:
+        """An attribute that the metaclass provides: a property or a method written in Python."""
+        way = AttributeSource(class_source(self.object), name)
+        if is_a(found, property) and is_a(found.fget, FunctionType):
+            return domain.enter_function(domain.state.wrap(found.fget, AttributeSource(way, "fget")), [self], {})
+        if is_a(found, FunctionType):
+            return MethodValue(domain.state.wrap(found, way), self)
+        unsupported(f"attribute {name} of its metaclass", self)
 
     def _raise_missing(self, domain: SymbolicDomain, source: Source, name: str) -> NoReturn:
         """Raises AttributeError, with a guard. Only where no code of the user's could provide the attribute."""

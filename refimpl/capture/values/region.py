@@ -109,8 +109,35 @@ class RegionValue(Value):
         return ConstantValue(None)
 
 
-def region_of(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> RegionValue | None:
+class UnrecordedValue(Value):
+    """A context manager that names a part of the program for a profiler. It is left out, as upstream does."""
+
+    __slots__ = ()
+
+    @property
+    def kind(self) -> str:
+        return "record_function"
+
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
+        is_end = name in ("__enter__", "__exit__")
+        return NativeMethodValue(self, name) if is_end else super().load_attr(domain, name)
+
+    def call_method(
+        self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        return self if name == "__enter__" else ConstantValue(None)
+
+    def enter_context(self, domain: SymbolicDomain) -> tuple[Any, Any]:
+        return NativeMethodValue(self, "__exit__"), self
+
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.named(self, f"{emitter.constant(torch.autograd.profiler.record_function)}('')")
+
+
+def region_of(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Value | None:
     """A call of one of these context manager classes; None for other classes."""
+    if class_ is torch.autograd.profiler.record_function:
+        return UnrecordedValue()
     found = _REGIONS.get(id(class_))
     if found is None:
         return None

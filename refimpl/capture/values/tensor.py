@@ -181,7 +181,9 @@ class TensorValue(Value):
         """Breaks the graph for an attribute of torch.Tensor. Autograd state follows an assigned `.data`; that of a graph's
         outputs does not.
         """
-        if not hasattr(torch.Tensor, name):
+        if not hasattr(torch.Tensor, name) or (
+            name == "grad" and self.source is not None and domain.is_none(attribute)
+        ):
             if self.source is not None:
                 domain.state.effects.set_attribute(self, name, attribute)
             else:
