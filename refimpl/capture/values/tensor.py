@@ -40,6 +40,7 @@ _METADATA = _names_in(
 )
 # Attributes that are tensors; reading one is a node.
 _TENSOR_ATTRIBUTES = frozenset(["T", "H", "mT", "mH", "real", "imag", "data"])
+_MARKS = ("_is_param", "_is_buffer")
 WATCHING_METHODS = frozenset({"register_hook", "retain_grad"})
 # Methods that read data.
 _READ_DATA = frozenset(
@@ -188,6 +189,8 @@ class TensorValue(Value):
                 domain.state.effects.set_attribute(self, name, attribute)
             else:
                 self.attributes[name] = attribute
+            if name in _MARKS:  # isinstance of Parameter and Buffer reads it
+                setattr(self.fake, name, domain.constant_of(attribute, f"an assignment to attribute {name}"))
             return
         reason = GraphBreak("unsupported_operation", what=f"an assignment to attribute {name}", kind=self.kind)
         raise apart(domain.state, self, reason) if name == "data" else reason

@@ -207,7 +207,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Make, ...]]] = {
     "a mode on a factory": (factory_mode, (plain,)),
     "a mode on functions in Python": (functional_mode, (plain,)),
     "a mode left by an error": (mode_left_by_an_error, (plain,)),
-    "a buffer made": (lambda x: (lambda b: (b * 2, b.persistent))(torch.nn.Buffer(x)), (plain,)),
+    "a buffer made": (lambda x: (lambda b: (b * 2, b.persistent, isinstance(b, torch.nn.Buffer)))(torch.nn.Buffer(x)), (plain,)),
     "attributes of plain tensors": (lambda x: (set_attribute(x), hasattr(x, "tag")), (leaf,)),
 }  # fmt: skip
 
