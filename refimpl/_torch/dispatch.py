@@ -22,6 +22,10 @@ from torch.amp.autocast_mode import _exit_autocast as exit_autocast
 from torch.autograd.grad_mode import _enter_inference_mode as enter_inference_mode
 from torch.autograd.grad_mode import _exit_inference_mode as exit_inference_mode
 
+# The mode that `with torch.device(...)` pushes, and the functions to which it gives the device.
+from torch.utils._device import DeviceContext as DeviceContext
+from torch.utils._device import _device_constructors as device_constructors
+
 # Sees every call of an aten overload below autograd.
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
@@ -224,6 +228,7 @@ without_autocast = torch._C._DisableAutocast
 __all__ = [
     "PRE_DISPATCH_KEY",
     "TORCH_FUNCTION_QUESTIONS",
+    "DeviceContext",
     "DispatchMode",
     "PreDispatchSlot",
     "TorchDispatchMode",
@@ -231,6 +236,7 @@ __all__ = [
     "autograd_sequence_number",
     "below_autograd",
     "creation_of_view",
+    "device_constructors",
     "dispatch_keys",
     "dispatch_modes_on",
     "engine_call",

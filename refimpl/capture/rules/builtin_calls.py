@@ -11,7 +11,7 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable
-from types import FunctionType, MethodType, ModuleType, UnionType
+from types import FunctionType, MethodDescriptorType, MethodType, ModuleType, UnionType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 BUILTIN_RULES = RuleTable()
+_BINDABLE = (FunctionType, MethodDescriptorType, WrapperDescriptorType)
 _LEGACY_TENSOR_TYPE = type(torch.FloatTensor)  # each instance stands for the tensors of one dtype and device
 
 
@@ -193,7 +194,7 @@ def _method(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: 
         and not kwargs
         and (
             isinstance(seen[0], FunctionValue)
-            or (isinstance(seen[0], ObjectValue) and type(seen[0].object) is FunctionType)
+            or (isinstance(seen[0], ObjectValue) and type(seen[0].object) in _BINDABLE)
         )
     )
     if not is_function:

@@ -44,6 +44,7 @@ from refimpl.capture.rules.lazy_iterators import ITERATOR_RULES
 from refimpl.capture.rules.symbol_questions import symbol_rule
 from refimpl.capture.rules.torch_calls import TORCH_RULES, call_numpy, is_array_call
 from refimpl.capture.torch_functions.constructors import CONSTRUCTOR_RULES, is_tensor_class, make_tensor
+from refimpl.capture.torch_functions.devices import DEVICE_RULES
 from refimpl.capture.torch_functions.rules import TORCH_FUNCTION_RULES, switch_of
 from refimpl.capture.values import (
     ConstantValue,
@@ -78,6 +79,7 @@ _RULES = {
     **REGION_RULES,
     **CONSTRUCTOR_RULES,
     **TORCH_FUNCTION_RULES,
+    **DEVICE_RULES,
 }
 _MAY_BE_OVERRIDDEN = (
     FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, OpOverload, OpOverloadPacket,

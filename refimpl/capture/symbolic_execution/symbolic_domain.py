@@ -30,6 +30,7 @@ from refimpl.capture.state.capture_state import CaptureState
 from refimpl.capture.symbolic_execution import inlining
 from refimpl.capture.symbolic_execution.object_calls import call_object
 from refimpl.capture.torch_functions.constructors import as_subclass
+from refimpl.capture.torch_functions.devices import enter_device, leave_device
 from refimpl.capture.torch_functions.dispatch import overridden
 from refimpl.capture.values import (
     ArrayValue,
@@ -293,6 +294,14 @@ class SymbolicDomain(Domain):
 
     def enter_context(self, frame: FrameState, manager: Any) -> tuple[Any, Any]:
         return self.state.realize(manager).enter_context(self)
+
+    def enter_device(self, device: ConstantValue) -> tuple[Any, Any]:
+        """`with torch.device(...)`."""
+        return enter_device(self, device)
+
+    def leave_device(self) -> Value:
+        """The end of `with torch.device(...)`."""
+        return leave_device(self)
 
     # -------------------------------------------------------------------------------------------------- what is in it
 

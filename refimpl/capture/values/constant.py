@@ -107,10 +107,15 @@ class ConstantValue(Value):
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
+        if type(self.value) is torch.device and name in ("__enter__", "__exit__"):
+            return domain.enter_device(self)[1] if name == "__enter__" else domain.leave_device()
         if args and domain.runs_code(args[0]):
             given = [NativeMethodValue(self, name), args[0], domain.build("tuple", args[1:]), domain.named(kwargs)]
             return domain.enter_polyfill(polyfills.called_with_list, given)
         return domain.folded(getattr(self.value, name), args, kwargs)
+
+    def enter_context(self, domain: SymbolicDomain) -> tuple[Any, Any]:
+        return domain.enter_device(self) if type(self.value) is torch.device else super().enter_context(domain)
 
     def length(self, domain: SymbolicDomain) -> Any:
         return domain.folded(len, [self], {})

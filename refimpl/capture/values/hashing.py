@@ -6,7 +6,15 @@ Counterpart: torch/_dynamo/variables/dicts.py is_hashable
 from __future__ import annotations
 
 from enum import Enum
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -22,7 +30,10 @@ CONSTANT_TYPES: tuple[type, ...] = (
     int, float, bool, str, bytes, complex, type(None), type(...), type(NotImplemented), range, torch.dtype, torch.device,
     torch.layout, torch.memory_format,
 )  # fmt: skip
-_THEIR_OWN_KEYS = (FunctionType, BuiltinFunctionType, ModuleType)
+_THEIR_OWN_KEYS = (
+    FunctionType, BuiltinFunctionType, ModuleType, MethodDescriptorType, WrapperDescriptorType, GetSetDescriptorType,
+    MethodWrapperType,
+)  # fmt: skip
 _NATIVE_HASHES = tuple(class_.__hash__ for class_ in (Enum, int, str, object))
 _NATIVE_EQUALITIES = tuple(class_.__eq__ for class_ in (int, str, object))
 

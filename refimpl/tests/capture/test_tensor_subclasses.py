@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -148,6 +149,26 @@ def unwrapped(x: Any) -> Any:
     return made.a * made.b
 
 
+def on_meta(x: Any) -> Any:
+    with torch.device("meta"):
+        y = torch.ones(4)
+        z = torch.ones(4, device="cpu") + x.shape[0]
+    return x + z, y.device.type, torch.zeros(2).device.type
+
+
+def device_within_a_stack(x: Any) -> Any:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.device("meta"))
+        made = torch.ones(3)
+    return x + 1, made.device.type, torch.ones(2)
+
+
+def device_under_a_mode(x: Any) -> Any:
+    with InFloat64(), torch.device("meta"):
+        made = torch.ones(3)
+    return x + 1, made.device.type, made.dtype
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Make, ...]]] = {
     "an operator of a wrapper": (lambda x: x * 2, (two,)),
     "gradients of a wrapper": (lambda x: (x * 2).sin(), (two_leaf,)),
@@ -206,6 +227,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[Make, ...]]] = {
     "a mode on items": (item_mode, (plain,)),
     "a mode on a factory": (factory_mode, (plain,)),
     "a mode on functions in Python": (functional_mode, (plain,)),
+    "a device around a factory": (on_meta, (plain,)),
+    "a device on a stack": (device_within_a_stack, (plain,)),
+    "a device under a mode": (device_under_a_mode, (plain,)),
     "a mode left by an error": (mode_left_by_an_error, (plain,)),
     "a buffer made": (lambda x: (lambda b: (b * 2, b.persistent, isinstance(b, torch.nn.Buffer)))(torch.nn.Buffer(x)), (plain,)),
     "attributes of plain tensors": (lambda x: (set_attribute(x), hasattr(x, "tag")), (leaf,)),
