@@ -125,8 +125,8 @@ _CAPTURE_COMPANIONS = {
         for where in (_DYNAMO, f"{_DYNAMO}.decorators", _COMPILER)
     },
     f"{_COMPILER}.set_stance": f"{_PUBLIC}.stances.set_stance",
-    f"{_DYNAMO}.set_stance": f"{_PUBLIC}.stances.set_stance",
-    f"{_DYNAMO}.decorators.set_stance": f"{_PUBLIC}.stances.set_stance",
+    f"{_DYNAMO}.set_stance": f"{_PUBLIC}.stances.StanceContext",
+    f"{_DYNAMO}.decorators.set_stance": f"{_PUBLIC}.stances.StanceContext",
     f"{_DYNAMO}.mutation_guard.GenerationTracker": f"{_PUBLIC}.generations.GenerationTracker",
     f"{_COMPILER}.reset": f"{_ENTRY_POINTS}.reset.reset",
     f"{_DYNAMO}.reset": f"{_ENTRY_POINTS}.reset.reset",

@@ -150,9 +150,9 @@ class WrapperFacts:
 def _has_layout(value: Any, layout: WrapperLayout | None) -> bool:
     if layout is None:
         return layout_of(value) is None
-    wrapper: Any = value
-    if type(wrapper) is not layout.kind:
+    if type(value) is not layout.kind:
         return False
+    wrapper: Any = value
     names, context = wrapper.__tensor_flatten__()
     return (
         tuple(names) == layout.attributes

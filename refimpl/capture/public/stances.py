@@ -47,7 +47,10 @@ def _set(stance: Stance | None) -> Stance | None:
 
 
 class StanceContext:
-    """What `set_stance` gives: a stance that is set, and that a `with` block or decorator takes back."""
+    """What `set_stance` gives: a stance that is set, and that a `with` block or decorator takes back.
+
+    Upstream has this class under the name `torch._dynamo.set_stance`.
+    """
 
     def __init__(
         self, stance: str = "default", *, skip_guard_eval_unsafe: bool = False,
@@ -95,4 +98,4 @@ def set_stance(
     return StanceContext(stance, skip_guard_eval_unsafe=skip_guard_eval_unsafe, force_backend=force_backend)
 
 
-FORBIDDEN[id(set_stance)] = set_stance
+FORBIDDEN.update({id(name): name for name in (set_stance, StanceContext)})

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refimpl._torch import is_traceable_wrapper_subclass, no_torch_function, without_overrides
+from refimpl.capture.config import config
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.values.bound import MethodValue
 from refimpl.capture.values.classes import MISSING, in_mro, is_a
@@ -212,6 +213,8 @@ def as_class(tensor: torch.Tensor, class_: type) -> torch.Tensor:
 def is_known_subclass(tensor: torch.Tensor) -> bool:
     """Whether capture knows what tensors of this class do: a traceable wrapper, or a class without `__torch_dispatch__`."""
     class_: Any = type(tensor)
+    if class_ in config.nontraceable_tensor_subclasses:
+        return False
     if is_traceable_wrapper_subclass(tensor):
         return True
     return class_.__torch_dispatch__ is NO_DISPATCH and not is_a(tensor, torch.nn.Parameter)

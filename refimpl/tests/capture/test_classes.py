@@ -65,7 +65,7 @@ def scripted(x: Tensor) -> Tensor:
     return x * 2 + 1
 
 
-traced = torch.jit.trace(lambda x: x.sin() * 2, (torch.ones(2),))
+traced: Any = torch.jit.trace(lambda x: x.sin() * 2, (torch.ones(2),))
 
 
 def made_with_new(x: Tensor) -> Any:

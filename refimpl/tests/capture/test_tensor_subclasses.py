@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 
 from refimpl.aot.analysis.subclasses import dense_parts
 from refimpl.capture.compile import compile
+from refimpl.capture.config import config
 from refimpl.capture.entry_points.reset import reset
 from refimpl.tests.capture.capturing import Recorder
 from refimpl.tests.capture.subclass_programs import (
@@ -377,3 +378,13 @@ def test_nothing_answers_within_the_graph() -> None:
     x = plain().as_subclass(PlusOne)
     torch.testing.assert_close(compiled(x).as_subclass(Tensor), x.as_subclass(Tensor).sum() + 1)
     assert recorder.targets == ["sum", "add"]
+
+
+def test_classes_may_be_left_out() -> None:
+    recorder: Any = Recorder()
+    with config.patch(nontraceable_tensor_subclasses={Plain}):
+        compiled = compile(lambda x: x * 2, backend=recorder)
+        assert type(compiled(plain().as_subclass(Plain))) is Plain
+        assert not recorder.graphs
+        compiled(plain().as_subclass(PlusOne))
+    assert len(recorder.graphs) == 1

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import fx
+from torch.distributions.utils import clamp_probs
 
 import refimpl
 from refimpl.capture.config import config
@@ -443,7 +444,7 @@ def test_a_decorator_wraps_functions_modules_classes_and_callable_objects(backen
 
 def test_functions_of_skipped_files_and_of_generated_code_are_captured_when_decorated(backend: Backend) -> None:
     """DY-13"""
-    of_torch = torch.distributions.utils.clamp_probs
+    of_torch = clamp_probs
     assert torch.equal(refimpl.optimize_assert(backend)(of_torch)(torch.ones(2)), of_torch(torch.ones(2)))
     assert backend.targets()[-1] == ["clamp"], "torch's own code is not captured when it runs at a graph break"
     graph = fx.symbolic_trace(plus_one)

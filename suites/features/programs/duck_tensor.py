@@ -1,6 +1,6 @@
 """An object that is no tensor answers for the functions of torch."""
 
-# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportArgumentType=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
 
 import torch
 

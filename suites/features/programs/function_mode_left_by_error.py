@@ -1,6 +1,6 @@
 """A mode is off after an exception has left its block."""
 
-# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportPossiblyUnboundVariable=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
 
 import torch
 from torch.overrides import TorchFunctionMode

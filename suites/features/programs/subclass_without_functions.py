@@ -1,6 +1,6 @@
 """A subclass that disables __torch_function__ computes plain tensors."""
 
-# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportAssignmentType=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
 
 import torch
 

@@ -1,6 +1,6 @@
 """A wrapper of two tensors is made, computed with and taken apart."""
 
-# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportAssignmentType=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
 
 import torch
 from torch.utils._pytree import tree_map_only

@@ -1,6 +1,6 @@
 """A wrapper with a placement passes it on, and control flow depends on it."""
 
-# pyright: reportOperatorIssue=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
+# pyright: reportAssignmentType=false, reportOperatorIssue=false, reportAttributeAccessIssue=false, reportIncompatibleMethodOverride=false
 
 import torch
 from torch.utils._pytree import tree_map_only
