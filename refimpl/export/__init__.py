@@ -23,11 +23,13 @@ from refimpl.export.graph_signature import (
     TokenArgument,
 )
 from refimpl.export.module_call_graph import ModuleCallEntry, ModuleCallSignature
+from refimpl.export.shapes.additional_inputs import AdditionalInputs
 from refimpl.export.shapes.collection import ShapesCollection
 from refimpl.export.shapes.dims import Dim, dims
 from refimpl.export.unflatten import FlatArgsAdapter, UnflattenedModule, unflatten
 
 __all__ = [
+    "AdditionalInputs",
     "ConstantArgument",
     "CustomObjArgument",
     "Dim",

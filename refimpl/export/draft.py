@@ -25,6 +25,7 @@ from refimpl.export.entry_points import check_arguments, exported_program
 from refimpl.export.exported_program import ExportedProgram
 from refimpl.export.non_strict import non_strict_program
 from refimpl.export.outside_containers import containers_kept
+from refimpl.export.shapes.additional_inputs import without_wrappers
 from refimpl.export.shapes.policies import InputLeaf, argument_names, input_leaves, signature_of
 
 
@@ -53,10 +54,10 @@ def draft_export(
         )
     check_arguments(mod, args, kwargs, preserve_module_call_signature, strict=False)
     kwargs = dict(kwargs or {})
-    examples = args, kwargs
+    examples = without_wrappers((args, kwargs))
     if hasattr(dynamic_shapes, "dynamic_shapes"):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
-    args, kwargs = with_hints_as_sizes(args, kwargs)
+    args, kwargs = with_hints_as_sizes(*without_wrappers((args, kwargs)))
     signature = signature_of(mod)
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
     check_leaves([v for leaf in leaves if not is_opaque_object(v := leaf.value)], UserErrorType.INVALID_INPUT, "inputs")

@@ -32,6 +32,7 @@ from refimpl.export.lifted_graph import lifted
 from refimpl.export.module_call_graph import module_call_graph
 from refimpl.export.non_strict import non_strict_program
 from refimpl.export.outside_containers import containers_kept
+from refimpl.export.shapes.additional_inputs import without_wrappers
 from refimpl.export.shapes.collection import ShapesCollection
 from refimpl.export.shapes.policies import argument_names, input_leaves, signature_of
 from refimpl.export.shapes.range_constraints import call_conditions, check_promises, range_constraints
@@ -90,10 +91,10 @@ def _exported(
 ) -> ExportedProgram:
     check_arguments(mod, args, kwargs, preserve_module_call_signature, strict=strict)
     kwargs = dict(kwargs or {})
-    examples = args, kwargs
+    examples = without_wrappers((args, kwargs))
     if isinstance(dynamic_shapes, ShapesCollection) or hasattr(dynamic_shapes, "dynamic_shapes"):
         dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
-    args, kwargs = with_hints_as_sizes(args, kwargs)
+    args, kwargs = with_hints_as_sizes(*without_wrappers((args, kwargs)))
     signature = signature_of(mod)
     leaves = input_leaves(signature, args, kwargs, dynamic_shapes)
     check_leaves([v for leaf in leaves if not is_opaque_object(v := leaf.value)], UserErrorType.INVALID_INPUT, "inputs")
@@ -198,6 +199,8 @@ def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict
     graph = traced(program)
     check_promises(program.shape_env)
     made = lifted(program, graph)
+    if isinstance(program.root, fx.GraphModule) and "custom" in program.root.meta:
+        made.graph_module.meta["custom"] = program.root.meta["custom"]
     note_users(made.graph_module, made.signature)
     verify_metadata(made.graph_module)
     verify_placeholder_names(made.graph_module, made.signature)

@@ -72,6 +72,12 @@ class ExportedProgram:
         """The graph as a module whose flat inputs include the state."""
         return self._graph_module
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        found = getattr(type(self), name, None)
+        if isinstance(found, property) and found.fset is None:
+            raise RuntimeError(f"Unable to set ExportedProgram's {name} attribute")
+        super().__setattr__(name, value)
+
     @property
     def graph(self) -> fx.Graph:
         """The graph of `graph_module`."""
@@ -123,7 +129,9 @@ class ExportedProgram:
             case None | tuple((tuple(), dict())):
                 self._example_inputs = value
             case _:
-                raise ValueError(f"example inputs {value!r}\n  expected: (args, kwargs), a tuple and a dict, or None")
+                raise ValueError(
+                    f"Example inputs should be a tuple of arguments (a tuple) and keyword arguments (a dict), not {value!r}"
+                )
 
     @property
     def call_spec(self) -> CallSpec:
@@ -222,6 +230,37 @@ class ExportedProgram:
             guards=self._guards,
             input_names=self._input_names,
         )
+
+    def _update(
+        self,
+        graph_module: fx.GraphModule,
+        graph_signature: ExportGraphSignature,
+        *,
+        state_dict: Mapping[str, torch.Tensor] | None = None,
+        constants: Mapping[str, Any] | None = None,
+        verifiers: Sequence[type[Verifier]] | None = None,
+    ) -> ExportedProgram:
+        """The program with another graph and signature, by the name that passes of upstream use."""
+        made = ExportedProgram(
+            root=graph_module,
+            graph=graph_module.graph,
+            graph_signature=graph_signature,
+            state_dict=self._state_dict if state_dict is None else state_dict,
+            range_constraints=self._range_constraints,
+            module_call_graph=self._module_call_graph,
+            example_inputs=self._example_inputs,
+            constants=self._constants if constants is None else constants,
+            verifiers=self._verifiers if verifiers is None else verifiers,
+            guards=self._guards,
+            input_names=self._input_names,
+        )
+        made.report = self.report
+        return made
+
+    @property
+    def _report(self) -> DraftExportReport | None:
+        """`report` by upstream's name."""
+        return self.report
 
     def input_contract(self) -> InputContract:
         """The checks of the leaves of user inputs."""

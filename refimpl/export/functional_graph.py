@@ -19,6 +19,7 @@ from torch import fx
 from torch.fx import traceback as fx_traceback
 
 from refimpl._torch import FakeTensor, OpOverload, set_grad_enabled
+from refimpl._torch.operators import has_composite_kernel
 from refimpl.aot.export.function import ExportedFunction, export_function
 from refimpl.aot.export.module import leaf_of_loss
 from refimpl.aot.export_errors import GradientMissing
@@ -42,6 +43,7 @@ from refimpl.export.region_operators import (
     wrap_with_set_grad_enabled,
 )
 from refimpl.export.regions import with_noted_regions, with_regions
+from refimpl.functionalize.geometry import is_same_geometry
 from refimpl.trace.options import DecompositionTable
 
 _UPDATES = {
@@ -175,6 +177,9 @@ def _with_signature(source: _Source, exported: ExportedFunction, loss: int | Non
     for node in old.nodes:
         if node in copies or node.op == "output" or node.target is set_grad_enabled:
             continue
+        if _is_needless_copy(node):
+            copies[node] = copies[node.args[1]]
+            continue
         copies[node] = graph.node_copy(node, lambda inner: copies[inner])
     found: Any = list(fx.map_arg(old.output_node().args[0], lambda inner: copies[inner]))  # type: ignore[arg-type]
     mutated = [source.distinct[position] for position in exported.metadata.mutated_inp_runtime_indices]
@@ -205,6 +210,22 @@ def _with_signature(source: _Source, exported: ExportedFunction, loss: int | Non
         ],
     )
     return FunctionalGraph(graph_module=graph_module, signature=signature)
+
+
+def _is_needless_copy(node: fx.Node) -> bool:
+    """Whether the node copies a new value, which nothing else reads, to a tensor of the same layout: `x.add_(1)` is decomposed to
+    such a copy. No value of a functional graph changes, so the copy is the value."""
+    if node.target is not torch.ops.aten.copy.default or not isinstance(made := node.args[1], fx.Node):
+        return False
+    if not isinstance(made.target, OpOverload) or len(made.users) > 1 or has_composite_kernel(made.target):
+        return False
+    schema = made.target._schema
+    if schema.is_mutable or any(part.alias_info is not None for part in (*schema.arguments, *schema.returns)):
+        return False
+    value, copied = made.meta.get("val"), node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not isinstance(copied, torch.Tensor):
+        return False
+    return value.dtype == copied.dtype and value.device == copied.device and is_same_geometry(value, copied)
 
 
 def _program_inputs(

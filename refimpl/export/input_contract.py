@@ -20,13 +20,14 @@ from typing import Any
 
 import sympy
 import torch
+from sympy.printing.precedence import PRECEDENCE
 from torch import fx
 
 from refimpl._torch import is_opaque_object, storage_key
 from refimpl.export.constants import class_name
 from refimpl.export.errors import InputMismatch
 from refimpl.symbolic.guard_output import linear
-from refimpl.symbolic.guards import PRINTED_NAMES, python_source
+from refimpl.symbolic.guards import PRINTED_NAMES, PythonSource, python_source
 
 DEFAULT_LOWER = 2  # sizes of 0 and 1 are not symbols
 
@@ -53,6 +54,13 @@ class _Condition:
     source: str
     text: str
     found: str
+
+
+class _ConditionText(PythonSource):
+    """Prints conditions for messages, with the terms of a sum as torch orders them: `-1 + x.size()[0]`."""
+
+    def _print_Add(self, expr: sympy.Add, order: Any = None) -> str:  # noqa: N802
+        return " + ".join(self.parenthesize(term, PRECEDENCE["Add"]) for term in expr.args)
 
 
 class InputContract:
@@ -158,7 +166,7 @@ class InputContract:
         def text_of(symbol: Any) -> str:
             return known[symbol].name if symbol in known else self._divided(symbol, "name")
 
-        text = python_source(expr, text_of).replace("\n", "")
+        text = str(_ConditionText(text_of).doprint(expr)).replace("\n", "")
         return _Condition(
             source=python_source(expr, source_of), text=ast.unparse(ast.parse(text, mode="eval")), found=found
         )

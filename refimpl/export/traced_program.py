@@ -136,8 +136,9 @@ def _assert_metadata_of_conversions(graph: torch.fx.Graph) -> None:
     """
     for node in graph.nodes:
         given = node.args[0] if node.target in _CONVERSIONS else None
+        before = node.prev
         if given is None or (
-            node.prev.target is torch.ops.aten._assert_tensor_metadata.default and node.prev.args[0] is given
+            before.target is torch.ops.aten._assert_tensor_metadata.default and before.args[0] is given
         ):
             continue
         value = given.meta["val"]

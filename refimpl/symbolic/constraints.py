@@ -43,9 +43,12 @@ class Violation:
     problem: str
     suggestion: str = ""
     guards: tuple[ShapeGuard, ...] = ()
+    text: str = ""  # the whole problem, where it is no condition on the size alone
 
     def __str__(self) -> str:
         shown = [f"\n      {guard.expr} at {guard.sloc}" for guard in self.guards[:MOST_GUARDS_SHOWN]]
+        if self.text:
+            return f"{self.text}{''.join(shown)}"
         sizes = f"{self.promise.label} ({self.promise.source.name})"
         return f"Not all values of {sizes} satisfy the generated guard: {self.problem}{''.join(shown)}"
 
@@ -91,7 +94,10 @@ def _violation(env: Traced, promise: Promise) -> Violation | None:
         if promise.value in (0, 1) and not guards:
             problem = f"0 and 1 are specialised; the example has {expr}"
             return Violation(promise, problem, "" if promise.spec.name else f"{promise.label} = DimSpec.static()")
-        return Violation(promise, f"is always {expr}", f"{promise.label} = DimSpec.static()  # {expr}", guards)
+        said = f"You marked {promise.label} as dynamic, but your code specialized it to be a constant ({expr}). "
+        said += "If you're using Dim.DYNAMIC, replace it with either Dim.STATIC or Dim.AUTO."
+        suggestion = f"{promise.label} = DimSpec.static()  # {expr}"
+        return Violation(promise, f"is always {expr}", suggestion, guards, said)
     if not promise.spec.strict:
         return None
     return _equality(env, promise, expr, guards) or _bounds(env, promise, expr, guards) or _other(env, promise, expr)
@@ -107,7 +113,12 @@ def _equality(env: Traced, promise: Promise, expr: Any, guards: tuple[ShapeGuard
     if promise.spec.name is not None and all(names.get(s) == promise.spec.name for s in expr.free_symbols):
         return None
     text = python_source(expr, lambda symbol: names.get(symbol) or env.source_name(symbol))
-    return Violation(promise, f"is always {text}", f"{promise.label} = {text}", guards)
+    label, source = promise.label, promise.source.name
+    others = ", ".join(f"{names[s]} = {env.source_name(s)}" for s in expr.free_symbols if s in names)
+    said = f"The values of {label} = {source} must always be related to the values of {others} by {label} = {text}"
+    if expr.is_Symbol:
+        said = f"The values of {label} = {source} and {others} must always be equal"
+    return Violation(promise, f"is always {text}", f"{label} = {text}", guards, said)
 
 
 def _bounds(env: Traced, promise: Promise, expr: Any, guards: tuple[ShapeGuard, ...]) -> Violation | None:

@@ -197,6 +197,17 @@ _EXPORT_COMPANIONS = {
         for name in ("FlatArgsAdapter", "InterpreterModule", "InterpreterModuleDispatcher", "UnflattenedModule")
     },
     f"{_EXPORT_PACKAGE}.dims": f"{_OURS}.shapes.dims.dims",
+    f"{_EXPORT_PACKAGE}.AdditionalInputs": f"{_OURS}.AdditionalInputs",
+    f"{_EXPORT_PACKAGE}.dynamic_shapes.AdditionalInputs": f"{_OURS}.AdditionalInputs",
+    f"{_EXPORT_PACKAGE}.dynamic_shapes._IntWrapper": f"{_OURS}.shapes.additional_inputs.IntWrapper",
+    f"{_EXPORT_PACKAGE}.dynamic_shapes.refine_dynamic_shapes_from_suggested_fixes": (
+        f"{_OURS}.shapes.refining.refine_dynamic_shapes_from_suggested_fixes"
+    ),
+    f"{_EXPORT_PACKAGE}.decomp_utils.CustomDecompTable": f"{_OURS}.decomposition_table.CompositeTable",
+    **{
+        f"{_EXPORT_PACKAGE}._draft_export.{name}": f"{_OURS}.{name}"
+        for name in ("DraftExportReport", "FailureReport", "FailureType")
+    },
     f"{_EXPORT_PACKAGE}.dynamic_shapes.dims": f"{_OURS}.shapes.dims.dims",
     f"{_VERIFIER}.SpecViolationError": f"{_OURS}.SpecViolationError",
     **{f"{_VERIFIER}.{name}": f"{_OURS}.verifier.{name}" for name in ("TrainingIRVerifier", "Verifier")},

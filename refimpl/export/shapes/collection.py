@@ -13,11 +13,12 @@ import torch
 from refimpl._torch import pytree
 from refimpl.errors import BadParameter
 from refimpl.export.errors import invalid_input
+from refimpl.export.shapes.additional_inputs import is_int_wrapper
 from refimpl.export.shapes.policies import signature_of
 
 
 class ShapesCollection:
-    """A map from tensors, by identity, to their dynamic shapes.
+    """A map from tensors and wrapped integers, by identity, to their dynamic shapes.
 
     Raises AssertionError for a key that is no tensor, and for a second, different shape of a tensor.
     """
@@ -27,8 +28,10 @@ class ShapesCollection:
         self._tensors: dict[int, torch.Tensor] = {}  # keeps the tensors alive, so that ids remain theirs
 
     def __setitem__(self, tensor: torch.Tensor, shape: Any) -> None:
-        if not isinstance(tensor, torch.Tensor):
-            raise BadParameter(seen=f"Cannot assign shape to non-tensor type {type(tensor)}", expected="a tensor")
+        if not isinstance(tensor, torch.Tensor) and not is_int_wrapper(tensor):
+            raise BadParameter(
+                seen=f"Cannot assign shape to non-tensor type {type(tensor)}", expected="a tensor or an IntWrapper"
+            )
         known = self._shapes.get(id(tensor))
         if known is not None and known != shape:
             raise BadParameter(
@@ -50,7 +53,7 @@ class ShapesCollection:
 
         def shape_of(leaf: Any) -> Any:
             found.add(id(leaf))
-            return self._shapes.get(id(leaf)) if isinstance(leaf, torch.Tensor) else None
+            return self._shapes.get(id(leaf)) if isinstance(leaf, torch.Tensor) or is_int_wrapper(leaf) else None
 
         arguments = signature_of(m).bind(*args, **(kwargs or {})).arguments
         tree = {name: pytree.tree_map(shape_of, value) for name, value in arguments.items()}
