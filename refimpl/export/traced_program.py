@@ -121,7 +121,7 @@ def _forget_steps_of_capture(program: FakeProgram) -> None:
     env.pending_fresh_unbacked_symbols.clear()
     for value in program.inputs:
         read = value.item_memo if isinstance(value, FakeTensor) else None
-        if isinstance(read, torch.SymInt) and read.node.expr not in env.unbacked:
+        if isinstance(read, torch.SymInt) and read.node.expr.is_number:
             value.item_memo = None
 
 
