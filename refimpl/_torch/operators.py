@@ -30,10 +30,16 @@ from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder 
 # Side effects of ops that their schemas do not show.
 from torch._library import simple_registry as _simple_registry
 
+# Records of what operators were called with, from which torch makes fake kernels.
+from torch._library.fake_profile import OpProfile as OpProfile
+from torch._library.fake_profile import TensorMetadata as _TensorProfile
+
 # The type of aten.add.Tensor has no public name.
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
+
+TensorProfile = _TensorProfile
 
 
 def has_composite_kernel(func: OpOverload) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import sys
 from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
@@ -83,6 +84,12 @@ def propagate_real_tensors(fake_mode: FakeTensorMode) -> None:
 def active_fake_mode() -> FakeTensorMode | None:
     """The innermost active FakeTensorMode."""
     return next((mode for mode in reversed(active_dispatch_modes()) if isinstance(mode, FakeTensorMode)), None)
+
+
+def has_oblivious_sizes() -> bool:
+    """Whether the user has set torch's `backed_size_oblivious`: the module with the setting is then loaded."""
+    settings = sys.modules.get("torch.fx.experimental._config")
+    return settings is not None and bool(getattr(settings, "backed_size_oblivious", False))
 
 
 SYMBOLIC_TYPES = (torch.SymInt, torch.SymFloat, torch.SymBool)

@@ -87,7 +87,7 @@ def draft_export(
                 )
             )
             leaves = _without_promises(leaves)
-    exported.report = DraftExportReport(failures=(*earlier, *noted.failures))
+    exported.report = DraftExportReport(failures=(*earlier, *noted.failures), op_profiles=noted.profiles)
     return exported
 
 

@@ -60,6 +60,9 @@ class DraftExportReport:
     """All assumptions, in the order they were made."""
 
     failures: Sequence[FailureReport]
+    op_profiles: Mapping[str, set[Any]] = field(default_factory=dict)
+    """What operators without a right fake kernel were called with and returned, for
+    torch._library.fake_profile.unsafe_generate_fake_kernels."""
 
     def successful(self) -> bool:
         """Whether there are none: `export` takes the program as it is."""

@@ -13,7 +13,16 @@ from typing import Any
 import sympy
 import torch
 
-from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, FakeTensorMode, OpOverload, propagate_real_tensors, pytree
+from refimpl._torch import (
+    SYMBOLIC_TYPES,
+    FakeTensor,
+    FakeTensorMode,
+    OpOverload,
+    OpProfile,
+    TensorProfile,
+    propagate_real_tensors,
+    pytree,
+)
 from refimpl.export.draft_report import FailureReport, FailureType
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.stacks import Stack
@@ -34,12 +43,21 @@ class DraftFailuresState:
 
     def __init__(self) -> None:
         self.failures: list[FailureReport] = []
+        self.profiles: dict[str, set[OpProfile]] = {}
 
     def add(self, failure_type: FailureType, **data: Any) -> None:
         """Add a failure at the current line of the program."""
         failure = FailureReport(failure_type=failure_type, place=Stack.capture().user_line(), data=data)
         if failure not in self.failures:
             self.failures.append(failure)
+
+    def add_profile(self, func: OpOverload, args: Any, result: Any) -> None:
+        """Note the metadata of the arguments and of the real result of an operator."""
+        described: Any = tuple(map(TensorProfile.maybe_from_tensor, args))
+        out: Any = TensorProfile.maybe_from_tensor(result)
+        if isinstance(result, (list, tuple)):
+            out = tuple(map(TensorProfile.maybe_from_tensor, result))
+        self.profiles.setdefault(str(func), set()).add(OpProfile(described, out))
 
 
 class DraftShapeEnv(ShapeEnv):
@@ -123,6 +141,7 @@ class DraftFakeMode(FakeTensorMode):
                 self._noted.add(FailureType.MISSING_FAKE_KERNEL, op=str(func))
             else:
                 self._noted.add(FailureType.MISMATCHED_FAKE_KERNEL, op=str(func), reason=f"it raises {reason}")
+            self._noted.add_profile(func, given, real)
             return pytree.tree_map(self._fake_of_real, real)
         finally:
             self.propagate_real_tensors = True

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensorMode, pytree
+from refimpl._torch import FakeTensorMode, has_oblivious_sizes, pytree
 from refimpl.aot.functional_call import call_and_read_buffers
 from refimpl.export.shapes.policies import InputLeaf
 from refimpl.export.traced_program import FakeProgram
@@ -42,6 +42,7 @@ def non_strict_program(
     if fake_mode is None:
         env = ShapeEnv(
             duck_shape=False,
+            backed_size_oblivious=has_oblivious_sizes(),
             names_symbols_by_source=True,
             trace_asserts=True,
             prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,

@@ -93,7 +93,12 @@ def _violation(env: Traced, promise: Promise) -> Violation | None:
     if expr.is_number:
         if promise.value in (0, 1) and not guards:
             problem = f"0 and 1 are specialised; the example has {expr}"
-            return Violation(promise, problem, "" if promise.spec.name else f"{promise.label} = DimSpec.static()")
+            if promise.spec.name:
+                return Violation(promise, problem)
+            place = promise.source.name.replace("L[", "inputs[", 1).replace(".size()", ".shape")
+            said = "Received user-specified dim hint Dim.DYNAMIC, but export 0/1 specialized due to hint of "
+            suggestion = f"{promise.label} = DimSpec.static()"
+            return Violation(promise, problem, suggestion, text=f"{said}{expr} for dimension {place}")
         said = f"You marked {promise.label} as dynamic, but your code specialized it to be a constant ({expr}). "
         said += "If you're using Dim.DYNAMIC, replace it with either Dim.STATIC or Dim.AUTO."
         suggestion = f"{promise.label} = DimSpec.static()  # {expr}"

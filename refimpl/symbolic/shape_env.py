@@ -47,6 +47,8 @@ class ShapeEnvSettings:
     duck_shape: bool = True
     prefer_deferred_runtime_asserts_over_guards: bool = False
     trace_asserts: bool = False
+    # Sizes of 0 and 1 are symbols, and `guard_or_false` asks nothing of a size.
+    backed_size_oblivious: bool = False
     names_symbols_by_source: bool = (
         False  # `s77` for the first size of `x`, as upstream names it; else s0, s1, ... in order
     )
@@ -147,12 +149,14 @@ class ShapeEnv(GuardOutput):
             return to_expr(val)
         if isinstance(val, float):
             return self._note_source(self._new_float(val), source)
-        if val in (0, 1) and self.settings.specialize_zero_one and not do_not_specialize_zero_one:
+        is_oblivious = self.settings.backed_size_oblivious and positive is True
+        if val in (0, 1) and self.settings.specialize_zero_one and not (do_not_specialize_zero_one or is_oblivious):
             return sympy.Integer(val)
         duck = policy == "DUCK" and self.settings.duck_shape
         if duck and val in self.val_to_var:
             return self._note_source(self.val_to_var[val], source)
         found = self._default_value_range(do_not_specialize_zero_one) if positive else UNKNOWN
+        found = Range(0, INFINITY) if is_oblivious else found
         symbol = sympy.Symbol(f"s{self._number_of(source)}", integer=True, **_assumption(found))
         self._register(symbol, found)
         self.backed_var_to_val[symbol] = sympy.Integer(val)
@@ -276,6 +280,12 @@ class ShapeEnv(GuardOutput):
         known = self._known_value(expr, node.pytype, size_oblivious)
         if known is not None:
             return known
+        if self.settings.backed_size_oblivious and node.pytype is bool:
+            if size_oblivious:
+                known = self.facts.assuming_sizes_of_two(expr.free_symbols).decide(expr)
+                fallback = fallback if known is None else known
+            if fallback is not None:
+                return fallback
         hint = node.hint
         if hint is None:
             if fallback is None:

@@ -32,6 +32,7 @@ from refimpl._torch import (
     FakeTensorMode,
     function_mode_at,
     function_modes_on,
+    has_oblivious_sizes,
     is_any_autocast_enabled,
     is_traceable_wrapper_subclass,
     outside_of_transforms,
@@ -128,7 +129,7 @@ class CaptureState(OperatorState):
             config.capture_scalar_outputs or reads_data
         )  # a number read out of a tensor becomes an unbacked symbol
         self.shape_env = ShapeEnv(
-            names_symbols_by_source=True,
+            names_symbols_by_source=True, backed_size_oblivious=has_oblivious_sizes(),
             assume_static_by_default=True, allow_scalar_outputs=self.reads_data,
             allow_dynamic_output_shape_ops=config.capture_dynamic_output_shape_ops,
             prefer_deferred_runtime_asserts_over_guards=sizes.prefers_assertions,

@@ -77,7 +77,8 @@ def _merged_number(value: Any, *others: Any) -> Any:
     if type(value) is int:
         return Dim.DYNAMIC
     raise ValueError(
-        f"The following inputs were found to have differing values, and only sizes and integers can be dynamic: {(value, *others)}"
+        "The following inputs were found to have differing values, and only sizes and integers can be dynamic: "
+        f"{(value, *others)}"
     )
 
 

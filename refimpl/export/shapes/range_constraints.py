@@ -24,6 +24,10 @@ _EQUALITY = re.compile(r"^\S+ = (?!DimSpec)(.+)$")
 _LINEAR = re.compile(r"^(?:\d+ ?\* ?)?[^\s*+()/-]+(?: [+-] \d+)?$")
 
 
+class HintConflict(UserError, ValueError):
+    """`Dim.DYNAMIC` for a size of 0 or 1. Callers of torch.export catch it as a ValueError."""
+
+
 def check_promises(env: ShapeEnv) -> None:
     """Raises UserError with the violated promises on sizes and suggested fixes."""
     found = [violation for violation in violations(env) if not _is_checked_at_calls(violation)]
@@ -33,7 +37,8 @@ def check_promises(env: ShapeEnv) -> None:
     fixes = [f"  {fix}" for fix in suggested_fixes(env, found)]
     advice = "\nSuggested fixes:\n" + "\n".join(fixes) if fixes else ""
     names = ", ".join(dict.fromkeys(violation.promise.label for violation in found))
-    raise UserError(
+    is_hint_of_one = any(violation.problem.startswith("0 and 1") for violation in found)
+    raise (HintConflict if is_hint_of_one else UserError)(
         UserErrorType.CONSTRAINT_VIOLATION,
         f"Constraints violated ({names})! For more information, see the conditions below.\n{problems}{advice}",
     )

@@ -183,6 +183,10 @@ def _call(record: Any) -> Any:
     return _node(record, "call_function")
 
 
+def _contradict(symbols: dict[str, Any]) -> None:
+    symbols["guards"].append(f"GreaterThan({symbols['symbols'][0]['name']}, 100)")
+
+
 CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "function": (lambda r: r["operators"].update({"os.system": None}), "the program calls 'os.system'"),
     "undeclared": (lambda r: _call(r).update(target="torch.ops.aten.sin.default"), "an operator of the archive's list"),
@@ -206,7 +210,7 @@ CHANGES: dict[str, tuple[Callable[[Any], object], str]] = {
     "empty_range": (lambda r: r["symbols"]["symbols"][0].update(range=[9, 2]), "symbols[0].range"),
     "no_range": (lambda r: r["symbols"]["symbols"][0].update(range=["x", 2]), "two numbers"),
     "symbol_name": (lambda r: r["symbols"]["symbols"][0].update(name="a b"), "expected: a Python identifier"),
-    "contradiction": (lambda r: r["symbols"]["guards"].append(f"GreaterThan({r['symbols']['symbols'][0]['name']}, 100)"), "excludes each other"),
+    "contradiction": (lambda r: _contradict(r["symbols"]), "excludes each other"),
     "state_name": (lambda r: r["state_dict"][0].__setitem__(0, 'a"),b'), "a name without quotes"),
     "state_number": (lambda r: r["state_dict"][0].__setitem__(1, 99), "the tensor number 99"),
     "negative_number": (lambda r: r["state_dict"][0].__setitem__(1, -1), "the tensor number -1"),

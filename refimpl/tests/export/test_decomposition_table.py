@@ -1,0 +1,104 @@
+"""The default table of `run_decompositions`: composite operators are in it, and one that is deleted is kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from refimpl.export import default_decompositions, export
+from refimpl.export.decomposition_table import CompositeTable
+
+aten = torch.ops.aten
+
+
+class Layers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.conv = nn.Conv2d(1, 1, 1)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        assert isinstance(self.count, torch.Tensor)
+        self.count.add_(1)
+        return self.conv(self.linear(x)[None, None]).chunk(3, -1)
+
+
+def targets_of(table: object, module: nn.Module, x: torch.Tensor) -> list[object]:
+    program = export(module, (x,)).run_decompositions(table)  # type: ignore[arg-type]
+    expected, actual = module(x), program.module()(x)
+    torch.testing.assert_close(actual, expected)
+    return [node.target for node in program.graph.nodes if node.op == "call_function"]
+
+
+def test_a_deleted_operator_is_kept_and_others_are_not() -> None:
+    table = default_decompositions()
+    del table[aten.linear.default]
+    kept = targets_of(table, Layers(), torch.randn(3, 3))
+    assert aten.linear.default in kept
+    assert aten.conv2d.default not in kept
+    assert aten.convolution.default in kept
+    assert aten.chunk.default not in kept
+    table[aten.linear.default] = lambda x, w, b: aten.addmm.default(b, x, aten.t.default(w))
+    assert aten.linear.default not in targets_of(table, Layers(), torch.randn(3, 3))
+
+
+def test_by_default_only_composites_that_are_core_are_kept() -> None:
+    assert aten.linear.default not in targets_of(None, Layers(), torch.randn(3, 3))
+
+    class Upsampled(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.interpolate(x, scale_factor=2, mode="bilinear")
+
+    assert targets_of(None, Upsampled(), torch.randn(1, 1, 2, 2)) == [aten.upsample_bilinear2d.vec]
+
+
+def test_the_table_is_a_mapping_of_its_own() -> None:
+    table = default_decompositions()
+    for op in (aten.linear.default, aten.conv2d.default, aten.scaled_dot_product_attention.default):
+        assert op in table
+    for op in (aten.chunk.default, aten.reshape.default, aten.upsample_nearest2d.vec, "aten.linear"):
+        assert op not in table
+    other = table.copy()
+    assert isinstance(other, CompositeTable)
+    table.pop(aten.linear.default)
+    assert (aten.linear.default in table, aten.linear.default in other) == (False, True)
+    assert len(other) == len(table) + 1
+    assert set(other) - set(table.keys()) == {aten.linear.default}
+    with pytest.raises(KeyError):
+        table.pop(aten.linear.default)
+    assert table.pop(aten.linear.default, 3) == 3
+
+
+def test_a_custom_composite_is_decomposed_unless_it_is_deleted() -> None:
+    table = default_decompositions()
+    with torch.library._scoped_library("refimpl_table", "FRAGMENT") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x.sin() * 2, "CompositeImplicitAutograd")
+        op = torch.ops.refimpl_table.twice.default
+
+        class Calling(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                return op(x)
+
+        assert targets_of(table, Calling(), torch.randn(2)) == [aten.sin.default, aten.mul.Tensor]
+        del table[op]
+        assert targets_of(table, Calling(), torch.randn(2)) == [op]
+
+
+def test_updates_have_no_needless_copies() -> None:
+    program = export(Layers(), (torch.randn(3, 3),)).run_decompositions()
+    assert aten.copy.default not in [node.target for node in program.graph.nodes]
+    assert list(program.graph_signature.buffers_to_mutate.values()) == ["count"]
+
+    class Copied(nn.Module):  # here the copy is the program's: the results must not be one tensor
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            y = x + 1
+            z = torch.empty_like(y).copy_(y)
+            return y, z
+
+    y, z = export(Copied(), (torch.ones(2),)).run_decompositions().module()(torch.ones(2))
+    torch.testing.assert_close(y, z)
+    assert y.data_ptr() != z.data_ptr()
