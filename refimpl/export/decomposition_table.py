@@ -3,6 +3,7 @@
 Counterpart: torch/export/decomp_utils.py CustomDecompTable, PRESERVED_ATEN_CIA_OPS; torch/_export/utils.py
   _collect_all_valid_cia_ops, _is_preservable_cia_op, _get_decomp_for_cia
 Differs: composite operators are looked up when they are asked for, so an operator that is defined after the table is in it too.
+All of them are decomposed by default; upstream keeps two upsampling operators.
 """
 
 from __future__ import annotations
@@ -17,10 +18,6 @@ from refimpl._torch import OpOverload, run_composite_kernel
 from refimpl._torch.operators import has_composite_kernel
 from refimpl.trace.decompositions import decomposition_table
 from refimpl.trace.recording_mode import may_share_memory
-
-# Composite operators that are core operators: backends have kernels of their own for them. Other composite operators with the
-# tag `core`, such as avg_pool1d, are decomposed all the same, as backends expect.
-_CORE_COMPOSITES = frozenset({torch.ops.aten.upsample_bilinear2d.vec, torch.ops.aten.upsample_nearest2d.vec})
 
 
 class CompositeTable(dict[Any, Any]):
@@ -96,7 +93,7 @@ def default_decompositions() -> CompositeTable:
     """A copy of the default table of `run_decompositions`, for the caller to change: `del table[op]` keeps an operator."""
     aten = torch.ops.aten
     rules = {op: rule for op, rule in decomposition_table.items() if op is not aten.detach.default}
-    return CompositeTable({**rules, aten.lift_fresh_copy.default: aten.clone.default}, kept=_CORE_COMPOSITES)
+    return CompositeTable({**rules, aten.lift_fresh_copy.default: aten.clone.default})
 
 
 def composite_decompositions() -> CompositeTable:

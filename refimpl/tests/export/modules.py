@@ -142,3 +142,16 @@ class Losing(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x).sum()
+
+
+# Programs with `assert`. They are here because pytest rewrites the asserts of test files.
+
+
+def asserting(x: Any, y: Any) -> Any:
+    assert x.item() > 2
+    return y + x.item()
+
+
+def asserting_of_a_tensor(x: Any, y: Any) -> Any:
+    assert x.sum() > 2, "too small"
+    return y + 1
