@@ -24,7 +24,7 @@ class Graphs:
         self.forward: list[GraphModule] = []
         self.backward: list[GraphModule] = []
 
-    def __call__(self, graph: GraphModule, examples: list[Any]) -> Callable[..., Any]:
+    def __call__(self, graph: GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         def keep(into: list[GraphModule]) -> Callable[..., Any]:
             return lambda module, _: (into.append(module), module)[1]
 

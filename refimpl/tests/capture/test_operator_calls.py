@@ -79,7 +79,7 @@ def bypassing(x: Tensor, y: Tensor) -> Any:
 
 
 def quantization(x: Tensor, y: Tensor) -> Any:
-    return quantized(lambda a, b: ((a * b).sin(),), x, y, scheme="nf4")[0]  # type: ignore[no-untyped-call]
+    return quantized(lambda a, b: ((a * b).sin(),), x, y, scheme="nf4")[0]
 
 
 def each(x: Tensor, y: Tensor) -> Any:
@@ -96,7 +96,7 @@ def strict(x: Tensor, y: Tensor) -> Any:
 
 def of_integers(x: Tensor, y: Tensor) -> Any:
     a, b = (x.detach() * 9).to(torch.int8), (y.detach() * 9).to(torch.int8)
-    return out_dtype(mm, torch.int32, a, b)  # type: ignore[no-untyped-call]
+    return out_dtype(mm, torch.int32, a, b)
 
 
 CALLS: list[tuple[Callable[..., Any], str, bool]] = [
@@ -131,7 +131,7 @@ def test_parameters_are_operands_and_get_gradients() -> None:
     found = []
     for function in (refimpl.compile(lambda x: wrap(lambda y: linear(y), x), backend=graphs, fullgraph=True), linear):
         function(leaf(2, 3)).sum().backward()
-        found.append([parameter.grad.clone() for parameter in linear.parameters()])
+        found.append([None if p.grad is None else p.grad.clone() for p in linear.parameters()])
         linear.zero_grad()
     assert_same(*found)
     assert len(calls(graphs.captured[0], "wrap")[0].args) == 4
@@ -190,7 +190,8 @@ def printing_in_regions(x: Tensor) -> Any:
     printed("before")
     y = printing_region(x)
     printed("between {}", y)
-    return printing_region(y * 1)
+    z: Any = y
+    return printing_region(z * 1)
 
 
 def printing_in_a_branch(x: Tensor) -> Any:
@@ -264,14 +265,14 @@ def products(x: Tensor, y: Tensor) -> Tensor:
 CONTEXTS: dict[str, tuple[Callable[..., Any] | None, int]] = {  # with the number of products in the backward
     "none": (None, 4 + 2),
     "a policy": (functools.partial(create_selective_checkpoint_contexts, saves_products), 4),
-    "a list": (lambda: create_selective_checkpoint_contexts([mm]), 4),  # type: ignore[no-untyped-call]
+    "a list": (lambda: create_selective_checkpoint_contexts([mm]), 4),
 }
 
 
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_policy_decides_what_the_backward_computes_again(name: str) -> None:
     contexts, count = CONTEXTS[name]
-    given = {} if contexts is None else {"context_fn": contexts}
+    given: dict[str, Any] = {} if contexts is None else {"context_fn": contexts}
 
     def program(x: Tensor, y: Tensor) -> Any:
         return checkpoint(products, torch.sin(x), y, use_reentrant=False, **given)

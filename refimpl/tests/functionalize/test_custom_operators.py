@@ -37,7 +37,8 @@ def total(x: Tensor) -> Tensor:
 
 
 def all_(x: Tensor | None, ys: list[Tensor], zs: list[Tensor] | None = None) -> None:
-    for number, tensor in enumerate([*([] if x is None else [x]), *ys, *(zs or ())]):
+    tensors: list[Tensor] = [*([] if x is None else [x]), *ys, *(zs or ())]
+    for number, tensor in enumerate(tensors):
         tensor.add_(number + 1)
 
 
@@ -49,7 +50,7 @@ def running(x: Tensor, ys: list[Tensor]) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def library() -> Iterator[None]:
-    with torch.library._scoped_library("written", "FRAGMENT") as made:  # type: ignore[no-untyped-call]
+    with torch.library._scoped_library("written", "FRAGMENT") as made:
         for schema in SCHEMAS:
             torch.library.define(f"written::{schema.partition('(')[0]}", schema[schema.index("(") :], lib=made)
         for name, function in (
