@@ -24,8 +24,9 @@ from torch._higher_order_ops import while_loop as hop_while_loop
 # The class of operators that run one function on operands, and keep their keyword arguments.
 from torch._higher_order_ops.base_hop import BaseHOP as BaseHOP
 
-# What the wrapper of torch.compiler.nested_compile_region calls.
+# What the wrapper of torch.compiler.nested_compile_region calls, and what makes the wrapper.
 from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder as call_of_region
+from torch._higher_order_ops.invoke_subgraph import mark_compile_region as mark_of_region
 
 # Side effects of ops that their schemas do not show.
 from torch._library import simple_registry as _simple_registry
@@ -157,6 +158,7 @@ __all__ = [
     "hop_utils",
     "hop_while_loop",
     "is_decomposed_by_autograd",
+    "mark_of_region",
     "no_python_dispatcher",
     "registered_effect",
     "run_composite_kernel",

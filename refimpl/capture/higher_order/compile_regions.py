@@ -16,7 +16,7 @@ import torch
 from torch import fx
 from torch.fx.node import map_arg
 
-from refimpl._torch import SYMBOLIC_TYPES, LazyGraphModule, call_of_region, storage_key
+from refimpl._torch import SYMBOLIC_TYPES, LazyGraphModule, call_of_region, mark_of_region, storage_key
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.higher_order.subgraphs import SubGraph, one_instruction, run_body
@@ -42,7 +42,7 @@ _WHAT = "a nested compile region"
 
 
 def _region(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A call of the region's function; see `torch.compiler.nested_compile_region`."""
+    """A call of the region's function; see nested_compile_region."""
     function, *given = args
     outer = domain.state.graph
     with one_instruction(domain):
@@ -234,7 +234,7 @@ def _put_in_place(module: fx.GraphModule, node: fx.Node, body: fx.GraphModule) -
     graph, attribute = module.graph, node.args[0]
     placeholders = [each for each in body.graph.nodes if each.op == "placeholder"]
     new: dict[fx.Node, Any] = dict(zip(placeholders, node.args[2:], strict=True))
-    outputs: Sequence[Any] = ()
+    outputs: Any = ()
     with graph.inserting_before(node):
         for each in body.graph.nodes:
             if each.op == "get_attr":
@@ -268,11 +268,11 @@ def _moved(module: fx.GraphModule, body: fx.GraphModule, node: fx.Node) -> fx.No
 
 
 def _mark(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`nested_compile_region(function)` within what is captured. The options decide nothing here."""
-    given = [*args, *(value for name, value in kwargs.items() if name == "fn")]
+    """A function is marked as a region within what is captured. The options decide nothing here."""
+    given = [*args, *(value for name, value in kwargs.items() if name in ("fn", "func"))]
     if not given or domain.is_none(given[0]):
-        return ObjectValue(torch.compiler.nested_compile_region)
+        return ObjectValue(mark_of_region)
     return PartialValue(ObjectValue(call_of_region), given[:1], {})
 
 
-REGION_RULES: dict[int, Rule] = {id(call_of_region): _region, id(torch.compiler.nested_compile_region): _mark}
+REGION_RULES: dict[int, Rule] = {id(call_of_region): _region, id(mark_of_region): _mark}
