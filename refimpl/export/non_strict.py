@@ -78,8 +78,8 @@ def symbolic_extremes() -> Iterator[None]:
     """A block in which Python's `max` and `min` of symbolic numbers and of one-element tensors are operations of the graph. The
     functions would ask which of their arguments is larger, and no method of the arguments sees the call."""
     before = builtins.max, builtins.min
-    builtins.max = functools.partial(_extreme, before[0], torch.sym_max, torch.maximum, "min")  # type: ignore[assignment]
-    builtins.min = functools.partial(_extreme, before[1], torch.sym_min, torch.minimum, "max")  # type: ignore[assignment]
+    builtins.max = functools.partial(_extreme, before[0], torch.sym_max, torch.maximum, "min")
+    builtins.min = functools.partial(_extreme, before[1], torch.sym_min, torch.minimum, "max")
     try:
         yield
     finally:
@@ -100,7 +100,7 @@ def _extreme(real: Any, of_numbers: Any, of_tensors: Any, bound: str, *args: Any
         if not isinstance(tensor, torch.Tensor):
             return of_numbers(a, b)
         is_exact = isinstance(number, int) or tensor.is_floating_point()
-        return torch.clamp(tensor, **{bound: number}) if tensor.numel() == 1 and is_exact else real(a, b)
+        return tensor.clamp(**{bound: number}) if tensor.numel() == 1 and is_exact else real(a, b)
 
     return functools.reduce(of_two, values)
 

@@ -99,7 +99,8 @@ def _violation(env: Traced, promise: Promise) -> Violation | None:
             said = "Received user-specified dim hint Dim.DYNAMIC, but export 0/1 specialized due to hint of "
             suggestion = f"{promise.label} = DimSpec.static()"
             return Violation(promise, problem, suggestion, text=f"{said}{expr} for dimension {place}")
-        said = f"You marked {promise.label} as dynamic, but your code specialized it to be a constant ({expr}). "
+        which = f"{promise.label} ({promise.source.name})" if promise.spec.name else promise.label
+        said = f"You marked {which} as dynamic, but your code specialized it to be a constant ({expr}). "
         said += "If you're using Dim.DYNAMIC, replace it with either Dim.STATIC or Dim.AUTO."
         suggestion = f"{promise.label} = DimSpec.static()  # {expr}"
         return Violation(promise, f"is always {expr}", suggestion, guards, said)

@@ -154,7 +154,7 @@ def _pop_jump_if_true(domain: Domain, frame: FrameState, target: int) -> Enter |
 
 def _message_of_assert(frame: FrameState) -> str | None:
     """The message if the instruction is the jump of an `assert`: what follows loads AssertionError. None for other jumps."""
-    following = frame.code.instructions[frame.offset : frame.offset + 2]
+    following = list(frame.code.instructions[frame.offset : frame.offset + 2])
     if not following or following[0].op is not Op.LOAD_CONST or following[0].arg is not AssertionError:
         return None
     is_text = len(following) > 1 and following[1].op is Op.LOAD_CONST and isinstance(following[1].arg, str)

@@ -138,7 +138,7 @@ class OperatorState:
     def is_read(self, value: NumberValue) -> bool:
         """Whether the number is known only when the program runs."""
         node = value.number.node
-        return node.hint is None and (node.pytype is not bool or self.shape_env.decided(node.expr) is None)
+        return node.hint is None and (node.pytype is not bool or node.shape_env.decided(node.expr) is None)
 
     def _without_truth(self, operand: Value) -> Value:
         if isinstance(operand, NumberValue) and isinstance(operand.number, torch.SymBool):

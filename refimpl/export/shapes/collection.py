@@ -13,7 +13,7 @@ import torch
 from refimpl._torch import pytree
 from refimpl.errors import BadParameter
 from refimpl.export.errors import invalid_input
-from refimpl.export.shapes.additional_inputs import is_int_wrapper
+from refimpl.export.shapes.additional_inputs import IntWrapper, is_int_wrapper
 from refimpl.export.shapes.policies import signature_of
 
 
@@ -25,9 +25,9 @@ class ShapesCollection:
 
     def __init__(self) -> None:
         self._shapes: dict[int, Any] = {}
-        self._tensors: dict[int, torch.Tensor] = {}  # keeps the tensors alive, so that ids remain theirs
+        self._tensors: dict[int, Any] = {}  # keeps the tensors alive, so that ids remain theirs
 
-    def __setitem__(self, tensor: torch.Tensor, shape: Any) -> None:
+    def __setitem__(self, tensor: torch.Tensor | IntWrapper, shape: Any) -> None:
         if not isinstance(tensor, torch.Tensor) and not is_int_wrapper(tensor):
             raise BadParameter(
                 seen=f"Cannot assign shape to non-tensor type {type(tensor)}", expected="a tensor or an IntWrapper"
@@ -40,7 +40,7 @@ class ShapesCollection:
         self._shapes[id(tensor)] = shape
         self._tensors[id(tensor)] = tensor
 
-    def __getitem__(self, tensor: torch.Tensor) -> Any:
+    def __getitem__(self, tensor: torch.Tensor | IntWrapper) -> Any:
         self._tensors[id(tensor)] = tensor
         return self._shapes.setdefault(id(tensor), {})
 

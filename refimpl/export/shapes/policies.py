@@ -208,10 +208,6 @@ def _leaf(argument: str, path: str, words: tuple[str, ...], value: Any, spec: An
     if spec is None:
         return leaf
     if type(value) is int:
-        if hasattr(spec, "__name__"):
-            raise ValueError(
-                f"Unable to specify the integer {name} as dynamic by a named Dim\n  expected: Dim.AUTO or Dim.DYNAMIC"
-            )
         number = _dim_spec(name, spec, value)
         return leaf if number.policy == "STATIC" else replace(leaf, number=number)
     raise _misfit(name, spec, f"None, for the input is a {type(value).__name__}")

@@ -53,9 +53,9 @@ def refine_dynamic_shapes_from_suggested_fixes(msg: str, dynamic_shapes: Any) ->
             case ast.Call(func=ast.Name(id="Dim"), args=[ast.Constant(value=str() as name)], keywords=bounds):
                 given = {k.arg: k.value.value for k in bounds if k.arg and isinstance(k.value, ast.Constant)}
                 return Dim(name, **given)  # pyright: ignore[reportArgumentType]
-        raise BadParameter(
-            seen=f"the suggested fix {ast.unparse(node)}", expected="a number, a Dim or a linear function"
-        )
+            case _:
+                seen = f"the suggested fix {ast.unparse(node)}"
+                raise BadParameter(seen=seen, expected="a number, a Dim or a linear function")
 
     def refined(dim: Any) -> Any:
         if not isinstance(dim, Dim):

@@ -42,11 +42,12 @@ def test_the_graph_calls_the_guards_after_its_inputs(strict: bool) -> None:
             return x * self.scale
 
     program = export(Scaled(), (torch.randn(3, 4),), dynamic_shapes=({0: Dim("n")},), strict=strict)
-    module = program.module()
+    module: Any = program.module()
     assert [(node.op, node.name) for node in module.graph.nodes][:3] == [
         ("get_attr", "scale"), ("placeholder", "x"), ("call_module", "_guards_fn"),
     ]  # fmt: skip
-    assert "_guards_fn" not in [node.name for node in program.module(check_guards=False).graph.nodes]
+    unchecked: Any = program.module(check_guards=False)
+    assert "_guards_fn" not in [node.name for node in unchecked.graph.nodes]
     x = torch.randn(5, 4)
     torch.testing.assert_close(module(x), x)
     torch.testing.assert_close(copy.deepcopy(module)(x), x)
@@ -156,7 +157,8 @@ def test_conversions_assert_what_they_convert() -> None:
 
 def test_nodes_say_where_they_are_from() -> None:
     program = export(nn.Linear(2, 2), (torch.ones(1, 2),))
-    for node in program.module().graph.nodes:
+    module: Any = program.module()
+    for node in module.graph.nodes:
         if node.op in ("get_attr", "call_function"):
             source = node.meta["from_node"][-1]
             copied = source.from_node[-1] if node.op == "get_attr" else source
