@@ -216,7 +216,7 @@ def test_names_kinds_ranges_and_state_are_the_programs_own() -> None:
     assert [(s.kind.name, s.arg.name, s.target) for s in converted.graph_signature.input_specs] == [
         (s.kind.name, s.arg.name, s.target) for s in program.graph_signature.input_specs
     ]
-    assert {str(s): (r.lower, r.upper) for s, r in converted.range_constraints.items()} == {"s0": (3, 8)}
+    assert {str(s): (r.lower, r.upper) for s, r in converted.range_constraints.items()} == {"s77": (3, 8)}
     for name, tensor in program.state_dict.items():
         assert converted.state_dict[name] is tensor, name
     env = next(iter(converted.graph.nodes)).meta["val"].fake_mode.shape_env
