@@ -115,21 +115,21 @@ def in_the_backward(x: Tensor) -> Tensor:
     return _ChecksInBackward.apply(x)
 
 
-@_program((3, 3), (1, 3), (2, 3), (4, 3), captured=False)
+@_program((3, 3), (1, 3), (2, 3), (4, 3))
 def conjunction_with_an_equation(x: Tensor) -> Tensor:
     n, m = x.tolist()
     torch._check(sym_and(n == 3, m > 2))
     return x * n
 
 
-@_program((3, 3), (3, 4), (4, 4), captured=False)
+@_program((3, 3), (3, 4), (4, 4))
 def conjunction_of_equations(x: Tensor) -> Tensor:
     n, m = x.tolist()
     torch._check(sym_and(n == m, n == 3))
     return x * n
 
 
-@_program((4, 1), (3, 1), (4, 4), (-4, 1), captured=False)
+@_program((4, 1), (3, 1), (4, 4), (-4, 1))
 def conjunction_over_a_size(x: Tensor) -> Tensor:
     n, m = x.tolist()
     torch._check(n >= 0)
@@ -138,7 +138,7 @@ def conjunction_over_a_size(x: Tensor) -> Tensor:
     return torch.zeros(n)
 
 
-@_program((3, 3), (4, 1), (3, 1), (1, 3), captured=False)
+@_program((3, 3), (4, 1), (3, 1), (1, 3))
 def disjunction(x: Tensor) -> Tensor:
     n, m = x.tolist()
     torch._check(sym_or(sym_and(n == 3, m == 3), n == 4))
