@@ -88,7 +88,7 @@ def test_the_source_names_nothing_forbidden(path: Path) -> None:
     if path == PACKAGE / "upstream" / "substitutions.py":  # names of what is stood in for, and of the modules it is in
         stood_in_for = [name for part in refimpl.SUBSTITUTION_PARTS.values() for name in part]
         allowed = {name[:end] for name in stood_in_for for end in (*_dots(name), len(name))}
-    if path == DOOR / "fake_tensors.py":
+    if path == DOOR / "tensors.py":
         allowed = {"torch.fx.experimental.symbolic_shapes"}  # only for the error types in UPSTREAM_SHAPE_ERRORS
     assert sorted(name for name in used - allowed if is_under(name, FORBIDDEN)) == []
     if path.parent != DOOR:
