@@ -23,10 +23,6 @@ _HOOKS: Any = getattr(torch._C, "_autograd")
 _NATIVE: Any = torch._C
 _VF: Any = getattr(torch, "_VF")
 
-# What torch registers at the first vmap: batching rules for a few operators. Done here, so that a graph which calls the C++
-# functions alone finds them.
-_vmap.lazy_load_decompositions()
-
 
 def _wrapped(*names: str, owner: Any = _C) -> dict[str, tuple[Any, tuple[Any, ...]]]:
     """For each name the C++ function, and the Python functions that only pass a call on to it."""
@@ -76,6 +72,12 @@ transform_loaders: tuple[Any, ...] = tuple(
 load_forward_derivatives: Callable[[], None] = getattr(_forward_ad, "_maybe_load_decompositions")
 # The decorator that copies the attributes of the transformed function to what a transform returns.
 wraps_transformed: Any = getattr(_apis, "_wraps_without_dynamo_attrs", None)
+
+
+def load_batching_rules() -> None:
+    """Registers what torch registers at the first vmap: batching rules for a few operators, which the C++ functions find."""
+    if not getattr(_predispatch, "DECOMPOSITIONS_LOADED", False):
+        _vmap.lazy_load_decompositions()
 
 
 def transform_depth() -> int:
@@ -162,6 +164,7 @@ __all__ = [
     "autograd_grad_of_transforms",
     "is_mapped",
     "leaving_transforms",
+    "load_batching_rules",
     "load_forward_derivatives",
     "outside_of_transforms",
     "restore_transforms",

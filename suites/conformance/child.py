@@ -86,10 +86,12 @@ _COMPILERS = ("nop", "debug_nop", "ts_compile", "simple_ts_compile", "print_comp
 
 
 def _given_by_tests() -> tuple[Any, ...]:
-    """Functions of upstream that refimpl may call: a public one, and compilers that tests pass as arguments."""
+    """Functions of upstream that refimpl may call: a public one, the one that registers eager's batching rules at the first
+    vmap, and compilers that tests pass as arguments."""
     boxed = functorch.compile.make_boxed_func(len)  # each wrapper that it makes has this code
     named = [getattr(compilers, name) for name in _COMPILERS]
-    return torch.func.functional_call, boxed, *named, *map(inspect.unwrap, named)
+    load = vars(sys.modules["torch._functorch.vmap"])["lazy_load_decompositions"]
+    return torch.func.functional_call, load, boxed, *named, *map(inspect.unwrap, named)
 
 
 def _substitutes_for(subject: str, suite: ConformanceSuite) -> tuple[dict[str, object], dict[str, str], str]:

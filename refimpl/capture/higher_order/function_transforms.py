@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from refimpl._torch import (
     autograd_grad_of_transforms,
+    load_batching_rules,
     load_forward_derivatives,
     set_tensor_requires_grad,
     transform_loaders,
@@ -68,7 +69,8 @@ for _native in transform_questions:
 
 @TRANSFORM_RULES.of(*transform_loaders, load_forward_derivatives)
 def _load(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Registers what eager mode registers at the first transform; batching rules are registered already."""
+    """Registers what eager mode registers at the first transform."""
+    load_batching_rules()
     load_forward_derivatives()
     return ConstantValue(None)
 
