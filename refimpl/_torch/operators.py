@@ -43,6 +43,12 @@ from torch._ops import OpOverloadPacket as OpOverloadPacket
 TensorProfile = _TensorProfile
 
 
+# Calls in graphs that assert a condition on numbers, or of a tensor, when the program runs.
+check_condition = torch._check
+assert_of_tensor = torch._assert_async
+assert_in_graph = torch._assert
+
+
 def has_composite_kernel(func: OpOverload) -> bool:
     """Whether the op has a CompositeImplicitAutograd kernel, which may return an argument or a view of one."""
     name = func.name()
@@ -60,6 +66,16 @@ def is_decomposed_by_autograd(func: OpOverload, device_types: frozenset[str]) ->
         return False
     keys = [torch._C._dispatch_key_for_device(device_type) for device_type in device_types]
     return not any(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key) for key in keys)
+
+
+def has_python_composite_kernel(func: OpOverload) -> bool:
+    """Whether somebody has registered a Python kernel that computes the op by others."""
+    return torch._C.DispatchKey.CompositeImplicitAutograd in func.py_kernels
+
+
+def names_of_composite_ops() -> list[str]:
+    """The names of all ops with a composite kernel, such as "aten::matmul", in order."""
+    return sorted(torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd"))
 
 
 def run_composite_kernel(func: OpOverload, args: Any, kwargs: Any) -> Any:
@@ -150,15 +166,20 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
+    "assert_in_graph",
+    "assert_of_tensor",
     "call_of_region",
+    "check_condition",
     "enable_python_dispatcher",
     "has_composite_kernel",
+    "has_python_composite_kernel",
     "hop_map",
     "hop_scan",
     "hop_utils",
     "hop_while_loop",
     "is_decomposed_by_autograd",
     "mark_of_region",
+    "names_of_composite_ops",
     "no_python_dispatcher",
     "registered_effect",
     "run_composite_kernel",

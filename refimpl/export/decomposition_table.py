@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import OpOverload, run_composite_kernel
-from refimpl._torch.operators import has_composite_kernel
+from refimpl._torch import OpOverload, has_composite_kernel, has_python_composite_kernel, names_of_composite_ops
+from refimpl.trace.composite_kernels import run_composite
 from refimpl.trace.decompositions import decomposition_table
 from refimpl.trace.recording_mode import may_share_memory
 
@@ -109,7 +109,7 @@ def is_keepable_composite(op: Any) -> bool:
 
 
 def _is_composite(op: OpOverload) -> bool:
-    return has_composite_kernel(op) or torch._C.DispatchKey.CompositeImplicitAutograd in op.py_kernels
+    return has_composite_kernel(op) or has_python_composite_kernel(op)
 
 
 def _is_query(op: OpOverload) -> bool:
@@ -120,7 +120,7 @@ def _is_query(op: OpOverload) -> bool:
 def all_keepable_composites() -> list[OpOverload]:
     """The composite operators that are defined now, by name."""
     found = []
-    for name in sorted(torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")):
+    for name in names_of_composite_ops():
         space, _, rest = name.partition("::")
         packet, _, overload = rest.partition(".")
         op = getattr(getattr(getattr(torch.ops, space), packet, None), overload or "default", None)
@@ -130,7 +130,4 @@ def all_keepable_composites() -> list[OpOverload]:
 
 
 def _decomposed(op: OpOverload, *args: Any, **kwargs: Any) -> Any:
-    kernel = op.py_kernels.get(torch._C.DispatchKey.CompositeImplicitAutograd)
-    if callable(kernel):
-        return kernel(*args, **kwargs)
-    return run_composite_kernel(op, args, kwargs)
+    return run_composite(op, args, kwargs)

@@ -23,7 +23,7 @@ import torch
 from sympy.printing.precedence import PRECEDENCE
 from torch import fx
 
-from refimpl._torch import is_opaque_object, storage_key
+from refimpl._torch import assert_in_graph, is_opaque_object, storage_key
 from refimpl.export.constants import class_name
 from refimpl.export.errors import InputMismatch
 from refimpl.symbolic.guard_output import linear
@@ -253,7 +253,7 @@ def _sizes(leaf: int, name: str, value: Any) -> list[_Size]:
 def require(condition: Any, message: str, found: Any = None) -> None:
     """Raises InputMismatch if the condition does not hold. A condition that a tracer stands in for becomes an assertion."""
     if isinstance(condition, fx.Proxy):
-        torch._assert(condition, message)
+        assert_in_graph(condition, message)
     elif not condition:
         seen = message if found is None else f"{message}; it is {found}"
         raise InputMismatch(seen=seen, expected="an input the program was exported for")

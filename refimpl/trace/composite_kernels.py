@@ -8,7 +8,7 @@ of this package for the others:
 | operators | what the C++ kernel does | kernel |
 |---|---|---|
 | upsampling `.vec`, `unsafe_chunk`, `pad_sequence`, `stft` | makes symbolic sizes numbers | here, where a size is a symbol |
-| `dropout` | asks whether the input is empty | here, where a size is a symbol |
+| `dropout` | asks whether the input is empty; keeps a mask of floats | here: one operator, with a mask of bools |
 | `rnn_tanh`, `rnn_relu`, `gru`, `lstm` | makes symbolic sizes numbers | recurrent_kernels, where a size is a symbol |
 | the same for packed sequences | reads how many sequences take part in each step | recurrent_kernels |
 | `tensor_split` by a tensor, `istft`, `one_hot` | reads values, which fake tensors do not have | here |
@@ -29,6 +29,7 @@ import torch
 
 from refimpl._torch import (
     OpOverload,
+    active_fake_mode,
     enable_python_dispatcher,
     pytree,
     run_composite_kernel,
@@ -46,6 +47,12 @@ def composite_kernels() -> Iterator[None]:
         yield
 
 
+def run_composite(operator: OpOverload, args: Any, kwargs: Any) -> Any:
+    """The result of a composite operator by refimpl's kernel, or by eager's if it has none."""
+    kernel = _own_kernels().get(operator)
+    return run_composite_kernel(operator, args, kwargs) if kernel is None else kernel(*args, **kwargs)
+
+
 @cache
 def _own_kernels() -> Mapping[OpOverload, Callable[..., Any]]:
     own: dict[OpOverload, Callable[..., Any]] = {
@@ -53,13 +60,13 @@ def _own_kernels() -> Mapping[OpOverload, Callable[..., Any]]:
         _aten.istft.default: _istft,
         _aten.one_hot.default: _one_hot,
         _aten.native_batch_norm.default: _native_batch_norm,
+        _aten.dropout.default: _dropout,
         **by_batch_sizes(),
     }
     for operator, kernel in (
         (_aten.unsafe_chunk.default, _unsafe_chunk),
         (_aten.pad_sequence.default, _pad_sequence),
         (_aten.stft.center, _stft),
-        (_aten.dropout.default, _dropout),
         *((operator, _upsampling(operator)) for operator in _upsampling_operators()),
         *by_steps().items(),
     ):
@@ -128,7 +135,12 @@ def _tensor_split(self: torch.Tensor, tensor_indices_or_sections: torch.Tensor, 
     _require(places.dim() < 2, f"tensor_split expected at most one dimension, got {places.dim()}")
     if places.dim() == 0:
         return _aten.tensor_split.sections(self, places.item(), dim)
-    return _aten.tensor_split.indices(self, [place.item() for place in places.unbind()], dim)
+    fake_mode = active_fake_mode()
+    shape_env: Any = None if fake_mode is None else fake_mode.shape_env
+    # slices make symbols of their own for the sizes of the parts: those of the places are in no result
+    with contextlib.nullcontext() if shape_env is None else shape_env.ignore_fresh_unbacked_symbols():
+        numbers = [place.item() for place in places.unbind()]
+    return _aten.tensor_split.indices(self, numbers, dim)
 
 
 def _pad_sequence(
@@ -190,7 +202,7 @@ def _dropout(input: torch.Tensor, p: float, train: bool) -> torch.Tensor:
         return input
     if p == 1:
         return input.mul(torch.zeros([], dtype=input.dtype, device=input.device))
-    return input.mul(torch.empty_like(input).bernoulli_(1 - p).div_(1 - p))
+    return _aten.native_dropout.default(input, p, True)[0]
 
 
 def _require(condition: Any, problem: str) -> None:
@@ -232,8 +244,8 @@ def _stft(
     length = signal.shape[1]
     _require(n_fft > 0, f"stft: expected n_fft > 0, but got n_fft={n_fft}")
     _require(n_fft <= length, f"stft: expected n_fft={n_fft} to be at most the length of the signal")
-    if 0 in [stride for stride in signal.stride() if isinstance(stride, int)]:
-        # eager views memory: elements of an expanded signal share one place, and one gradient
+    if not center and not signal.is_contiguous():
+        # eager views memory: elements in one place share one gradient, which has the strides of the signal
         signal = signal.as_strided(signal.shape, signal.stride(), signal.storage_offset())
     frames = signal.unfold(-1, n_fft, hop)
     if window is not None or width < n_fft:
@@ -244,8 +256,9 @@ def _stft(
         spectrum = _aten._fft_c2c.default(frames, [2], norm, True)
     else:
         spectrum = _aten._fft_r2c.default(frames, [2], norm, onesided is None or onesided)
-    spectrum = spectrum.transpose(1, 2)
-    spectrum = spectrum.squeeze(0) if self.dim() == 1 else spectrum
+    spectrum.transpose_(1, 2)  # in place, as in eager: the result is no view
+    if self.dim() == 1:
+        spectrum.squeeze_(0)
     return spectrum if return_complex else torch.view_as_real(spectrum)
 
 

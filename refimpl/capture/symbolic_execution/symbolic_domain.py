@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from refimpl._torch import assert_of_tensor, check_condition
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import GlobalSource, ItemSource, KeptSource
@@ -145,10 +146,10 @@ class SymbolicDomain(Domain):
         if not self.state.is_whole:
             return False  # eager's AssertionError is not the error of an assertion in a graph
         if isinstance(value, NumberValue) and isinstance(value.number, torch.SymBool) and self.state.is_read(value):
-            self.state.operator(torch._check, [value], {})
+            self.state.operator(check_condition, [value], {})
             return True
         if isinstance(value, TensorValue) and value.fake.numel() == 1:
-            self.state.operator(torch._assert_async, [value, ConstantValue(message)], {})
+            self.state.operator(assert_of_tensor, [value, ConstantValue(message)], {})
             return True
         return False
 

@@ -6,6 +6,7 @@ Differs: if the graph breaks within a region, the segment ends before the region
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -110,9 +111,17 @@ class RegionValue(Value):
 
 
 class UnrecordedValue(Value):
-    """A context manager that names a part of the program for a profiler. It is left out, as upstream does."""
+    """A context manager that names a part of the program for a profiler. It is left out, as upstream does.
 
-    __slots__ = ()
+    Code that runs after a graph break within the block gets one that does nothing: the real one was never entered.
+    """
+
+    __slots__ = ("is_entered", "name")
+
+    def __init__(self, name: Any) -> None:
+        super().__init__()
+        self.name = name
+        self.is_entered = False
 
     @property
     def kind(self) -> str:
@@ -125,19 +134,25 @@ class UnrecordedValue(Value):
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
-        return self if name == "__enter__" else ConstantValue(None)
+        self.is_entered = name == "__enter__"
+        return self if self.is_entered else ConstantValue(None)
 
     def enter_context(self, domain: SymbolicDomain) -> tuple[Any, Any]:
+        self.is_entered = True
         return NativeMethodValue(self, "__exit__"), self
 
     def rebuilt(self, emitter: Any) -> str:
-        return emitter.named(self, f"{emitter.constant(torch.autograd.profiler.record_function)}('')")
+        if self.is_entered:
+            return emitter.named(self, f"{emitter.constant(contextlib.nullcontext)}()")
+        class_ = emitter.constant(torch.autograd.profiler.record_function)
+        return emitter.named(self, f"{class_}({emitter.constant(self.name)})")
 
 
 def region_of(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Value | None:
     """A call of one of these context manager classes; None for other classes."""
     if class_ is torch.autograd.profiler.record_function:
-        return UnrecordedValue()
+        name = args[0] if args else kwargs.get("name", ConstantValue(""))
+        return UnrecordedValue(domain.constant_of(name, class_.__name__))
     found = _REGIONS.get(id(class_))
     if found is None:
         return None

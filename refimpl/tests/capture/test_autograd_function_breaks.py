@@ -106,7 +106,7 @@ OTHER = torch.ones(2)
         (Counting, "effect_in_branch"),
         (Asking, "unsupported_operation"),
         (Strided, "unsupported_operation"),
-        (Written, "effect_in_branch"),
+        (Written, "operator_mutates"),
         (Global, "unsupported_operation"),
         (Raising, "exception_leaves"),
         (Turned, "unsupported_operation"),

@@ -157,3 +157,27 @@ def test_a_gradient_is_removed_after_the_graph() -> None:
     compiled(x).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [2, 2]
+
+
+def break_in_a_named_block(x: Tensor) -> Any:
+    with torch.profiler.record_function("part"):
+        y = x * 2
+        torch._dynamo.graph_break()
+        y = y + 1
+    return y
+
+
+def named_block_begins_after_a_break(x: Tensor) -> Any:
+    named = torch.profiler.record_function("part")
+    torch._dynamo.graph_break()
+    with named:
+        y = x * 2
+    return y, named.name
+
+
+@pytest.mark.parametrize("program", [break_in_a_named_block, named_block_begins_after_a_break])
+def test_a_block_that_is_named_for_a_profiler_may_hold_a_break(program: Callable[..., Any]) -> None:
+    compiled = compile(program, backend="eager")
+    for value in (1.0, 2.0):
+        x = torch.full((2,), value)
+        assert same(compiled(x), program(x))
