@@ -20,7 +20,6 @@ class _Running(threading.local):
     mode = CAPTURE
     is_capturing = False
     is_called = False  # whether a captured function runs at a graph break of another one, which continues afterwards
-    error_on_break: bool | None = None
 
 
 running = _Running()

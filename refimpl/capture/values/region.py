@@ -93,7 +93,7 @@ class RegionValue(Value):
             raise GraphBreak("unsupported_operation", what="a second `with`", kind=self.kind)
         if domain.state.inference_mode and self.enter is enter_inference_mode and not self.args[0]:
             # Results of a graph that runs in inference mode have no gradient, so the graph breaks, and the code within the region
-            # begins a # segment in normal mode.
+            # begins a segment in normal mode.
             raise GraphBreak("unsupported_operation", what="leaving inference mode", kind=self.kind)
         try:
             self.context = self.enter(*self.args)
