@@ -565,7 +565,7 @@ def _totals(comparison: Comparison) -> TextTable:
         note += f". Speedup head / base over {comparison.timed_in_both} cases timed in both: "
         note += f"{number(comparison.speed_change)}x (sign test p = {comparison.speed_change_p:.2g})"
         note += f". Speed: {', '.join(f'{count} {word}' for word, count in comparison.speed_words.items() if count)}"
-    if comparison.speed_invalid:
+    if comparison.speed_invalid and comparison.timed_in_both:
         note += f". Nothing is said about speed: {comparison.speed_invalid}"
     for name, run in (("base", base), ("head", head)):
         if run.state == "planning":

@@ -75,7 +75,7 @@ def triage_text(comparison: Comparison, flaky: Sequence[tuple[str, Flakiness]], 
         by_owner[owner].append(flaky_table(of_owner[:_SHOWN]))
     lines = [f"# {head.run_id} since {base.run_id}", ""]
     lines += [f"{base.started_at} to {head.started_at}; {head.recorded} of {head.planned} cases recorded.", ""]
-    if comparison.speed_invalid:
+    if comparison.speed_invalid and comparison.timed_in_both:
         lines += [markdown(f"Nothing is said about speed: {comparison.speed_invalid}")]
     if not by_owner:
         lines += ["Nothing new, fixed, flaky or slower.", ""]

@@ -33,6 +33,7 @@ CONFIDENCE: Final = 0.95
 DRIFT_P: Final = 0.001  # of the sign test over untouched cases
 DRIFT_LEAST: Final = math.log(1.01)
 _MOST_PROCESSES: Final = 50  # more are not asked for
+_MOST_TOLD: Final = 10  # times the cost: a larger change that noise may hide is told in words
 
 
 class Word(str, Enum):
@@ -282,6 +283,8 @@ class _Judged:
             return f"{_percent(math.exp(self.found.value[row]))}, more than {threshold} that noise explains"
         if word is Word.SAME:
             return f"a change of more than {_percent(math.exp(self.resolution))} is excluded"
+        if self.threshold[row] > math.log(_MOST_TOLD):
+            return f"the processes differ so much that even {_MOST_TOLD} times the cost would not be told from noise"
         text = f"a change of up to {threshold} would not be told from noise"
         quantile = self.half_width[row] / self.found.error[row]
         wanted = math.ceil(2 * self.found.unit[row] * (quantile / self.resolution) ** 2)  # processes

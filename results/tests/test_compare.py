@@ -171,6 +171,17 @@ def test_the_same_code_is_not_slower_and_if_all_of_it_is_the_run_is_invalid():
     assert "Nothing is said about speed" in "".join(map(render.plain, tables_of(told)))
 
 
+def test_runs_that_measured_no_speed_say_nothing_about_it():
+    def text(*, speedup: float | None) -> str:
+        base, head = one(Status.PASS, speedup=speedup), one(Status.PASS, speedup=speedup)
+        runs = [run_info(name, base, environment={"cpu_model": f"processor of {name}"}) for name in ("base", "head")]
+        told = compare(base, head, base_run=runs[0], head_run=runs[1])
+        return "".join(map(render.plain, tables_of(told)))
+
+    assert "Nothing is said about speed: base ran on processor of base" in text(speedup=1.5)
+    assert "about speed" not in text(speedup=None)
+
+
 def test_memory_and_counts_that_changed_have_a_table():
     peaks = {"peak_memories": (100_000_000, 101_000_000, 99_000_000)}
     doubled = {"peak_memories": tuple(2 * peak for peak in peaks["peak_memories"])}

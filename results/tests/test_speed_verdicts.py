@@ -80,6 +80,8 @@ def test_same_is_said_only_where_a_large_change_is_excluded():
     noisy = judge_speed(runs(seed=2, processes=2, process_noise=0.3))
     assert {verdict.word for verdict in noisy.verdicts.values()} == {Word.NOT_ENOUGH_DATA}
     assert "would not be told from noise" in noisy.verdicts["case-0"].reason
+    wild = judge_speed(runs(seed=2, processes=2, process_noise=20.0))
+    assert "even 10 times the cost would not be told from noise" in wild.verdicts["case-0"].reason
 
 
 def test_one_process_without_history_and_other_cases_tells_only_huge_changes():
