@@ -42,7 +42,7 @@ test-postgres: $(READY)  ## tests of the results store on a PostgreSQL server, w
 	@$(PIP) install --quiet -c $(VENV)/constraints.txt -e '.[postgres]'
 	@$(BIN)/python docs/tools/postgres.py
 
-test-ray: $(READY)  ## sweeps on a ray cluster of two nodes on this machine, one of which is killed
+test-ray: $(READY)  ## sweeps and campaigns on a ray cluster of two nodes on this machine, one of which is killed
 	@$(PIP) install --quiet -c $(VENV)/constraints.txt -e '.[ray]'
 	@TORCH_ORACLE_TEST_RAY=1 $(PYTEST) suites/tests/test_ray.py $(ARGS)
 

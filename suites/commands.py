@@ -15,13 +15,22 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from oracle.cluster.execution import (
+    DEFAULT_TIMEOUT_S,
+    LOCAL,
+    ExecutorOption,
+    RayAddressOption,
+    RayResourcesOption,
+    RaySlotsOption,
+    make_execution,
+)
 from oracle.environment import check_supported
 from oracle.errors import UsageError
 from oracle.isolate import Completed, Pool, Task
 from oracle.subjects.registry import check_requirements, known
 from results.store import Store
 from suites.base import Selection
-from suites.execution import DEFAULT_TIMEOUT_S, LOCAL, PRELOAD, make_execution
+from suites.execution import PRELOAD
 from suites.registry import SUITES, find_suite
 from suites.request import SweepRequest, make_request
 from suites.run import Sweep
@@ -77,18 +86,6 @@ _Recording = Annotated[
 _Rerun = Annotated[
     int, typer.Option(help="Run each case that fails so many times more, each in a fresh process: is it flaky?")
 ]
-_Executor = Annotated[
-    str, typer.Option(help="Where cases run: 'local' or 'ray', the nodes of a ray cluster (docs/scale.md).")
-]
-_RayAddress = Annotated[
-    str | None, typer.Option(help="The cluster, as HOST:PORT. Default: $RAY_ADDRESS, or the one on this machine.")
-]
-_RayResources = Annotated[
-    str | None, typer.Option(help="What one slot takes of a node, such as CPU=4,GPU=0.5. Default: CPU=1.")
-]
-_RaySlots = Annotated[
-    int | None, typer.Option(help="Most slots that this run takes. Default: as many as the nodes hold.")
-]
 _OnHang = Annotated[
     str | None,
     typer.Option(
@@ -128,10 +125,10 @@ def sweep(
     speed_budget: _SpeedBudget = 1.0,
     speed_processes: _SpeedProcesses = 3,
     rerun: _Rerun = 0,
-    executor: _Executor = LOCAL,
-    ray_address: _RayAddress = None,
-    ray_resources: _RayResources = None,
-    ray_slots: _RaySlots = None,
+    executor: ExecutorOption = LOCAL,
+    ray_address: RayAddressOption = None,
+    ray_resources: RayResourcesOption = None,
+    ray_slots: RaySlotsOption = None,
     on_hang: _OnHang = None,
     on_hang_timeout: _OnHangTimeout = DEFAULT_TIMEOUT_S,
     db: _Db = DEFAULT_DB,

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 from rich.console import Console
 
-from oracle.cluster import NodesLostError
+from oracle.cluster import Execution, NodesLostError
 from oracle.commands import fingerprint_with_worker
 from oracle.errors import UsageError
 from oracle.isolate import TaskPool
@@ -25,7 +25,7 @@ from oracle.sweep import CaseLimits, KnownCheck, SweepSummary, execute
 from results.report import GROUPS_SHOWN, show_run
 from results.store import RunInfo, Store
 from suites.end_report import End, EndReport, plural
-from suites.execution import Execution, open_pool
+from suites.execution import open_pool
 from suites.planning import make_plans
 from suites.progress import PlanningProgress, SweepProgress
 from suites.request import SweepRequest

@@ -13,6 +13,7 @@ import json
 import math
 import os
 import selectors
+import shutil
 import socket
 import tempfile
 import threading
@@ -65,11 +66,13 @@ class _State:
 class BuildServer:
     """A context manager that serves until it is left. `path` is the socket, for the workers' environment."""
 
-    def __init__(self, *, turns: int) -> None:
+    def __init__(self, *, turns: int, folder: str | None = None) -> None:
+        """`folder`: a folder for the socket and for what the linker needs, deleted at the end; None for a temporary one."""
         self._state = _State(free=turns)
         self._turns = turns
-        self._directory = tempfile.TemporaryDirectory(prefix="torch-oracle-builds-", ignore_cleanup_errors=True)
-        self.path = str(Path(self._directory.name) / "socket")
+        self._folder = Path(folder or tempfile.mkdtemp(prefix="torch-oracle-builds-"))
+        self._folder.mkdir(exist_ok=True)
+        self.path = str(self._folder / "socket")
         self.libraries = 0
         self.calls = 0
         self._done: deque[list[_Request]] = deque()
@@ -94,7 +97,7 @@ class BuildServer:
         self._is_closing = True
         self._wake()
         self._thread.join()
-        self._directory.cleanup()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):  # already closed: a call of the compiler may end after the campaign
@@ -223,7 +226,7 @@ class BuildServer:
         try:
             groups = by_command([job for request in requests for job in request.jobs])
             for group in groups:
-                self.libraries += len(build(group, stubs=Path(self._directory.name) / STUBS))
+                self.libraries += len(build(group, stubs=self._folder / STUBS))
             self.calls += len(groups)
         finally:
             self._done.append(requests)

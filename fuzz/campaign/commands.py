@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from typing_extensions import Self
 
-from fuzz.builds.server import BUILDS, BuildServer
 from fuzz.campaign.corpus import Corpus
 from fuzz.campaign.known import id_of_known, issues_of, looked_at_again
 from fuzz.campaign.progress import CampaignProgress
@@ -32,35 +26,36 @@ from fuzz.campaign.settings import (
     BATCHED_BLOCK,
     BATCHED_ROUND,
     INDUCTOR_CHUNK,
-    PROCESS_BYTES,
     CampaignSettings,
     default_batch_size,
     is_inductor,
 )
 from fuzz.campaign.state import CampaignState, FoundBucket, new_state
 from fuzz.campaign.summary import bucket_json, call_lines, summary_json, summary_lines
+from fuzz.campaign.workers import open_workers
 from fuzz.draw.settings import FOCUSES
 from fuzz.program.render import render_shown
 from fuzz.triage.ledger import Recheck
+from oracle.cluster import Execution
+from oracle.cluster.execution import (
+    LOCAL,
+    ExecutorOption,
+    RayAddressOption,
+    RayResourcesOption,
+    RaySlotsOption,
+    make_execution,
+)
 from oracle.commands import fingerprint_with_worker
 from oracle.environment import check_supported
 from oracle.errors import UsageError
-from oracle.isolate import Pool, Task
 from oracle.known.ledger import BUILT_IN, KnownIssue
-from oracle.limits import ADDRESS_SPACE_MARGIN_BYTES, available_cores, check_positive, duration
+from oracle.limits import check_positive, duration
 from oracle.subjects.registry import check_requirements, resolve
 from oracle.subjects.usability import check_usable
 from oracle.verdict import Status
 from results.store import Store
 
 DEFAULT_TIME_S = 600.0
-PRELOAD = ("torch", "oracle.case", "fuzz.campaign.worker", "fuzz.judge.relation", "fuzz.reduce.task")
-INDUCTOR_PRELOAD = (
-    "torch._inductor.compile_fx", "torch._inductor.graph", "torch._dynamo.backends.inductor", "torch.export._trace",
-    "torch.utils.cpp_extension",
-)  # fmt: skip
-WARM_UP_S = 180.0
-START_S = 400.0  # limit for the start of the process that workers are forked from, including one trial of the compiler
 
 
 def fuzz(
@@ -81,7 +76,9 @@ def fuzz(
         str, typer.Option(help="Known issues, by comma: 'torch' (built in), your own TOML files; or 'none'.")
     ] = BUILT_IN,
     reduce: Annotated[bool, typer.Option("--reduce/--no-reduce", help="Reduce findings to a few lines.")] = True,
-    workers: Annotated[int | None, typer.Option(help="Worker processes. Default: one per core.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Worker processes, of each slot on a cluster. Default: one per core.")
+    ] = None,
     threads: Annotated[int, typer.Option(help="Threads per worker.")] = 1,
     case_timeout: Annotated[float, typer.Option(help="Seconds for one program.")] = 60.0,
     memory: Annotated[float, typer.Option(help="Memory limit of a task, in GiB beyond what its worker uses.")] = 4.0,
@@ -91,21 +88,21 @@ def fuzz(
     ] = None,
     number: Annotated[int | None, typer.Option(help="Judge only the program with this number.")] = None,
     replay: Annotated[Path | None, typer.Option(help="Judge only the program in this file (findings/*.json).")] = None,
-    executor: Annotated[str, typer.Option(help="Only 'local': a campaign runs on one machine.")] = "local",
+    executor: ExecutorOption = LOCAL,
+    ray_address: RayAddressOption = None,
+    ray_resources: RayResourcesOption = None,
+    ray_slots: RaySlotsOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per finding, then a summary.")] = False,
 ) -> None:
     """Draw random programs, judge a subject on them, reduce those that differ from eager, and count each bug once."""
     check_supported()
-    if executor != "local":
-        raise UsageError(
-            seen=f"fuzz --executor {executor}",
-            expected="local: what a campaign has found decides what it draws next, and its workers share a compiler's cache",
-            do="start a campaign on each machine, with a --seed and a --db of its own; `torch-oracle merge --history` joins them",
-        )
+    execution = make_execution(
+        executor=executor, ray_address=ray_address, ray_resources=ray_resources, ray_slots=ray_slots
+    )
     settings = _settings(
         subject=subject, subjects_file=subjects_file, time=time, count=count, seed=seed, focus=focus,
-        max_statements=max_statements, reduce=reduce, workers=workers, threads=threads, case_timeout=case_timeout,
-        memory=memory, batch=batch,
+        max_statements=max_statements, reduce=reduce, threads=threads, case_timeout=case_timeout, memory=memory,
+        batch=batch, workers=execution.default_workers if workers is None else workers,
     )  # fmt: skip
     check_requirements(settings.subject)
     if number is not None and number < 0:
@@ -114,13 +111,13 @@ def fuzz(
         raise UsageError(seen="--number and --replay", expected="one of the two", do="leave one out")
     interrupts = _Interrupts()
     if number is not None or replay is not None:
-        raise typer.Exit(_replay(settings, replay, number, as_json=as_json))
-    raise typer.Exit(_campaign(settings, corpus, db, known, interrupts, as_json=as_json))
+        raise typer.Exit(_replay(settings, execution, replay, number, as_json=as_json))
+    raise typer.Exit(_campaign(settings, execution, corpus, db, known, interrupts, as_json=as_json))
 
 
 def _settings(
     *, subject: str, subjects_file: Path | None, time: str | None, count: int | None, seed: int, focus: str,
-    max_statements: int, reduce: bool, workers: int | None, threads: int, case_timeout: float, memory: float,
+    max_statements: int, reduce: bool, workers: int, threads: int, case_timeout: float, memory: float,
     batch: int | None,
 ) -> CampaignSettings:  # fmt: skip
     """Check every option before anything is written or started."""
@@ -152,7 +149,7 @@ def _settings(
         max_statements=max_statements,
         count=count,
         time_s=time_s,
-        workers=workers or available_cores(),
+        workers=workers,
         threads=threads,
         case_timeout_s=case_timeout,
         memory_bytes=int(memory * 2**30),
@@ -165,6 +162,7 @@ def _settings(
 
 def _campaign(
     settings: CampaignSettings,
+    execution: Execution,
     corpus_directory: Path | None,
     db: str | None,
     known: str,
@@ -182,26 +180,25 @@ def _campaign(
         corpus = stack.enter_context(Corpus(corpus_directory, settings.identity())) if corpus_directory else None
         state = _state_of(corpus, settings)
         store = stack.enter_context(Store.open(db, create=True)) if db else None
-        cache = stack.enter_context(CompilerCache())
-        pool = stack.enter_context(_pool(settings, cache))
+        workers = stack.enter_context(open_workers(settings, execution, tell=partial(_tell, err)))
         progress = stack.enter_context(CampaignProgress(settings, state, console=err, quiet=as_json))
         environment: Mapping[str, Any] = {}
         save = _saver(corpus, state)
         try:
-            check_usable([settings.subject], pool)
-            environment = fingerprint_with_worker(pool) if store is not None else {}
-            _warm_up(settings, pool, cache)
+            check_usable([settings.subject], workers.pool)
+            environment = fingerprint_with_worker(workers.pool) if store is not None else {}
+            workers.warm_up()
             run_campaign(
                 settings,
                 state,
-                pool,
+                workers.pool,
                 listener=_listener(settings, issues, corpus, corpus_directory, progress, as_json=as_json),
                 save=save,
                 on_progress=progress.update,
-                between_rounds=cache.prune,
+                between_rounds=workers.between_runs,
                 whole=interrupts.held,
             )
-            rechecked = looked_at_again(issues, settings, pool)  # last: new findings first
+            rechecked = looked_at_again(issues, settings, workers.pool)  # last: new findings first
         except KeyboardInterrupt:
             interrupts.ignore()  # a second Ctrl-C must not cut the closing short
             is_interrupted = True
@@ -220,6 +217,10 @@ def _campaign(
         goes_on = "the same command continues" if corpus is not None else "nothing is kept without --corpus DIR"
         err.print(f"interrupted after {state.programs} programs; {goes_on}", highlight=False, soft_wrap=True)
     return _exit_code(state, is_interrupted=is_interrupted)
+
+
+def _tell(err: Console, text: str) -> None:
+    err.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _print_summary(
@@ -304,57 +305,13 @@ def _listener(
     return Listener(on_bucket=on_bucket, on_interesting=on_interesting, known=known)
 
 
-@contextmanager
-def _pool(settings: CampaignSettings, cache: CompilerCache) -> Iterator[Pool]:
-    """The pool of workers, and for inductor the server that compiles their kernels."""
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": "1", "TORCHINDUCTOR_CACHE_DIR": str(cache.path)}
-    with ExitStack() as stack:
-        if settings.is_inductor:
-            environment[BUILDS] = stack.enter_context(BuildServer(turns=settings.workers)).path
-        yield stack.enter_context(_workers(settings, environment))
-
-
-def _workers(settings: CampaignSettings, environment: Mapping[str, str]) -> Pool:
-    return Pool(
-        workers=settings.processes,
-        preload=_preload(settings),
-        threads_per_worker=settings.threads,
-        environment=environment,
-        max_worker_growth_bytes=PROCESS_BYTES,
-        address_space_margin_bytes=ADDRESS_SPACE_MARGIN_BYTES,
-        start_timeout_s=START_S,
-    )
-
-
-def _preload(settings: CampaignSettings) -> tuple[str, ...]:
-    if settings.is_inductor:
-        return (*PRELOAD, *INDUCTOR_PRELOAD, "fuzz.campaign.warming:inductor")
-    if settings.subject.kind in ("torch_compile", "backend"):
-        return (*PRELOAD, "fuzz.campaign.warming:aot_eager")
-    return PRELOAD
-
-
-def _warm_up(settings: CampaignSettings, pool: Pool, cache: CompilerCache) -> None:
-    """Compile one program, so that no other program's time includes what inductor builds once (probes of the processor)."""
-    if not settings.is_inductor:
-        return
-    task = Task(
-        key="warm up",
-        function="fuzz.campaign.worker:warm_up",
-        payload={"subject": settings.subject.to_json()},
-        group="",
-        timeout_s=WARM_UP_S,
-        memory_bytes=settings.memory_bytes,
-        environment=tuple(sorted(settings.subject.env.items())),
-    )
-    for _ in pool.run([task]):  # an error is ignored: the programs of the campaign will show it
-        cache.keep()
-
-
-def _replay(settings: CampaignSettings, replay: Path | None, number: int | None, *, as_json: bool) -> int:
+def _replay(
+    settings: CampaignSettings, execution: Execution, replay: Path | None, number: int | None, *, as_json: bool
+) -> int:
     """Judge one program and show it. Returns the exit code."""
     err = Console(stderr=True)
-    with CompilerCache() as cache, _pool(settings, cache) as pool:
+    with open_workers(settings, execution, tell=partial(_tell, err)) as workers:
+        pool = workers.pool
         check_usable([settings.subject], pool)
         relation, turn = "", None
         inputs: list[list[str]] = []
@@ -412,43 +369,3 @@ class _Interrupts:
         """Ignore interrupts from now on."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
-
-
-# The compiler's cache directory during a campaign: a temporary one of limited size.
-
-_MOST_FILES = 20_000  # a few GB of kernels
-
-
-class CompilerCache:
-    """A temporary directory for TORCHINDUCTOR_CACHE_DIR. `prune` deletes its files, except those seen by `keep`.
-
-    Kernels of random programs are never needed again, and should not fill the user's cache.
-    """
-
-    def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="torch-oracle-fuzz-", ignore_cleanup_errors=True)
-        self.path = Path(self._directory.name)
-        self._kept: set[str] = set()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._directory.cleanup()
-
-    def keep(self) -> None:
-        """Keep the files that exist now: every process needs them (results of probes, headers)."""
-        self._kept = set(self._files())
-
-    def prune(self) -> None:
-        """Delete files if there are too many. Call it between two runs of the pool, when no process reads them."""
-        files = [name for name in self._files() if name not in self._kept]
-        if len(files) > _MOST_FILES:
-            for name in files:
-                with contextlib.suppress(OSError):  # another process has deleted it
-                    os.unlink(name)
-
-    def _files(self) -> list[str]:
-        return [os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names]

@@ -9,7 +9,7 @@ from fuzz.campaign.state import FoundBucket
 from fuzz.triage.bucket import Bucket
 from fuzz.triage.ledger import Recheck, known_issue, recheck
 from oracle.errors import UsageError
-from oracle.isolate import Completed, Pool, Task
+from oracle.isolate import Completed, Task, TaskPool
 from oracle.known.ledger import KnownIssue, ledger_named
 from oracle.program import Program
 from oracle.subjects.registry import check_requirements, resolve
@@ -45,7 +45,7 @@ def id_of_known(found: FoundBucket, issues: Sequence[KnownIssue]) -> str:
     return "" if issue is None else issue.id
 
 
-def looked_at_again(issues: Sequence[KnownIssue], settings: CampaignSettings, pool: Pool) -> list[Recheck]:
+def looked_at_again(issues: Sequence[KnownIssue], settings: CampaignSettings, pool: TaskPool) -> list[Recheck]:
     """Run the programs of the issues on torch.compile's rungs up to the subject's: which are fixed or expired."""
     subjects: dict[str, SubjectSpec] = {}
     chosen = []

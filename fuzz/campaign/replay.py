@@ -16,7 +16,7 @@ from fuzz.campaign.work import JUDGE_RELATED, REPEATS, task_of
 from fuzz.judge.refusal import refusal_of
 from fuzz.program.structure import FuzzProgram
 from oracle.errors import InternalError, UsageError
-from oracle.isolate import Completed, Pool, Task
+from oracle.isolate import Completed, Task, TaskPool
 from oracle.subjects.spec import SubjectSpec
 from oracle.sweep import verdict_of_end
 from oracle.verdict import Verdict
@@ -35,7 +35,7 @@ def program_of_file(path: Path) -> tuple[FuzzProgram, str]:
     return program, str(data.get("relation", ""))
 
 
-def program_of_number(settings: CampaignSettings, number: int, pool: Pool, vocabulary: Vocabulary) -> FuzzProgram:
+def program_of_number(settings: CampaignSettings, number: int, pool: TaskPool, vocabulary: Vocabulary) -> FuzzProgram:
     """Program `number` of a campaign. Rounds that influenced its own are drawn again first, but not judged.
 
     Raises UsageError for a number that the grammar fails on.
@@ -70,7 +70,7 @@ def program_of_number(settings: CampaignSettings, number: int, pool: Pool, vocab
     return FuzzProgram.from_json(programs[0]["program"])
 
 
-def inputs_of(program: FuzzProgram, pool: Pool) -> list[list[str]]:
+def inputs_of(program: FuzzProgram, pool: TaskPool) -> list[list[str]]:
     """For each call the Python lines that make its inputs and call the program; [] if they cannot be written."""
     task = Task(
         key="inputs",
@@ -88,7 +88,7 @@ def inputs_of(program: FuzzProgram, pool: Pool) -> list[list[str]]:
 def judge_alone(
     program: FuzzProgram,
     subject: SubjectSpec,
-    pool: Pool,
+    pool: TaskPool,
     settings: CampaignSettings,
     *,
     relation: str = "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 from fuzz.campaign.coverage import Vocabulary
 from fuzz.campaign.results import Listener, ResultTaker
@@ -15,7 +16,7 @@ from fuzz.campaign.work import selected_work, task_of
 from fuzz.judge.refusal import REFUSED
 from oracle.deadline import is_over
 from oracle.errors import InternalError
-from oracle.isolate import Completed, Pool, Task, TaskResult
+from oracle.isolate import Completed, Task, TaskPool, TaskResult
 from oracle.verdict import Status
 
 FAILS_ALWAYS = TRIAL_PROGRAMS  # stop if the first programs are all findings with one symptom
@@ -36,7 +37,7 @@ _SAYING_NOTHING = (
 def run_campaign(
     settings: CampaignSettings,
     state: CampaignState,
-    pool: Pool,
+    pool: TaskPool,
     *,
     listener: Listener,
     save: Callable[[], None],
@@ -55,12 +56,13 @@ def run_campaign(
         state.vocabulary = describe_grammar(pool)
     while True:
         is_late = clock.is_over() or bool(state.stopped)
+        wide = replace(settings, workers=settings.workers * pool.places)  # enough work for all slots of a cluster
         with whole():
             form_batches(settings, state)
-            if not is_late and may_begin_block(settings, state):
+            if not is_late and may_begin_block(wide, state):
                 begin_block(settings, state)
             taker.drop_explained()
-        selected = selected_work(settings, state, only_findings=is_late)
+        selected = selected_work(wide, state, only_findings=is_late)
         if not selected:
             break
         was_stopped = state.stopped
@@ -161,7 +163,7 @@ def reason_to_stop(state: CampaignState) -> str:
     return ""
 
 
-def describe_grammar(pool: Pool) -> Vocabulary:
+def describe_grammar(pool: TaskPool) -> Vocabulary:
     """Names of the operators and rules, from a worker, since this needs torch."""
     task = Task(
         key="grammar",

@@ -7,9 +7,13 @@ tasks and asks it for results. If a node is lost, tasks without a result go to o
 This package imports neither torch nor, before a `RayClient` is made, ray.
 """
 
+from oracle.cluster.execution import Execution, make_execution, open_cluster
 from oracle.cluster.pool import ClusterPool, NodesLostError
 from oracle.cluster.ray_client import RayClient
 from oracle.cluster.resources import Resources
-from oracle.cluster.slot import SlotSettings
+from oracle.cluster.slot import SlotService, SlotSettings
 
-__all__ = ["ClusterPool", "NodesLostError", "RayClient", "Resources", "SlotSettings"]
+__all__ = [
+    "ClusterPool", "Execution", "NodesLostError", "RayClient", "Resources", "SlotService", "SlotSettings", "make_execution",
+    "open_cluster",
+]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Sweeps on a ray cluster of two nodes, one of which is killed in the middle. Needs ray: `make test-ray`."""
+"""Sweeps and campaigns on a ray cluster of two nodes, one of which is killed in the middle. Needs ray: `make test-ray`."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from results.store import RunInfo, Store
 
 VARIABLE = "TORCH_ORACLE_TEST_RAY"
 DRILL = "suites.tests.drill_subjects"
+PLANTED = "fuzz.tests.planted:wrong_for_rank_two"
 SUBJECTS = ("eager", f"{DRILL}:slow", f"{DRILL}:wrong", f"{DRILL}:segfault")
 MATCH = ("--match", "clos*")  # three programs, one graph each
 SWEEP = ("sweep", "--suite", "features", *MATCH, "--subject", ",".join(SUBJECTS), "--workers", "1")
@@ -56,6 +57,12 @@ class Nodes:
             return [server, *server.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
+
+    def renew(self) -> None:
+        """Two nodes again, in place of those that were killed."""
+        for node in self.nodes:
+            self.kill(node)
+        self.nodes = [self.cluster.add_node(num_cpus=1) for _ in range(2)]
 
     def kill(self, node: Any) -> None:
         """End every process of it at once, as a power cut does."""
@@ -150,6 +157,39 @@ def test_an_interrupted_sweep_leaves_no_worker_and_one_without_nodes_goes_on_els
     after, _, records = stored(Path(database))
     assert after.state == "complete"
     assert Counter(record.case_id for record in records) == Counter(case.case_id for case in planned)
+
+
+def campaign(db: Path, *options: str) -> list[str]:
+    return [
+        *("fuzz", "--subject", f"compile:{PLANTED}", "--focus", "ops", "--max-statements", "3", "--no-reduce", "--known", "none"),
+        *("--count", "120", "--workers", "1", "--json", "--db", str(db), *options),
+    ]  # fmt: skip
+
+
+def told_by(out: str) -> tuple[dict[str, int], dict[str, Any]]:
+    """How many programs show each finding, by its key, and the summary."""
+    summary = json.loads(out.splitlines()[-1])["summary"]
+    return {bucket["key"]: bucket["count"] for bucket in summary["buckets"]}, summary
+
+
+def test_a_campaign_that_loses_a_node_finds_what_one_on_this_machine_finds(
+    tmp_path: Path, nodes: Nodes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes.renew()
+    command = [sys.executable, "-m", "oracle.cli", *campaign(tmp_path / "ray.db", *nodes.options)]
+    fuzz = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert fuzz.stdout is not None
+    first = fuzz.stdout.readline()  # a finding
+    nodes.kill(max(nodes.nodes, key=lambda node: len(nodes.processes(node))))
+    out, errors = fuzz.communicate(timeout=240)
+    assert fuzz.returncode == 1, errors
+    assert "its tasks run again elsewhere" in errors
+    assert run(campaign(tmp_path / "local.db")) == 1
+    findings, summary = told_by(first + out)
+    findings_here, summary_here = told_by(capsys.readouterr().out)
+    assert findings == findings_here
+    assert summary["statuses"] == summary_here["statuses"]
+    assert summary["programs"] == summary_here["programs"] == 120
 
 
 def is_working(nodes: Nodes, node: Any) -> bool:
