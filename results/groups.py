@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from sys import intern
 from typing import Any, Final, Protocol
 
 from oracle.known.severity import Severity
@@ -151,9 +152,9 @@ class _Finding:
         status: str,
         symptom: str,
     ) -> _Finding:
-        kind = symptom_of(Verdict(status=Status(status), symptom=symptom)).kind
+        kind = intern(symptom_of(Verdict(status=Status(status), symptom=symptom)).kind)
         what = _what(group, name, dtype, direction)
-        bug = (suite, what, status, kind[:_KIND_LENGTH].rstrip())
+        bug = (suite, what, status, intern(kind[:_KIND_LENGTH].rstrip()))
         if Status(status).is_absent:
             bug, kind = ("", "", status, ""), ""  # missing rows are one group, whatever their operators
         place = _place(subject)

@@ -125,8 +125,10 @@ def read_columns(
 ) -> dict[str, list[Any]]:
     """These columns of the planned cases that meet the conditions, in planned order.
 
-    A case without a record has the status and symptom of `Store.records`.
+    A case without a record has the status and symptom of `Store.records`. Equal texts of labels are one object: databases give a
+    new one for each row.
     """
+    same: dict[str, str] = {}
     query = (
         sa.select(*(_column(name) for name in columns), RECORDS.c.nan_columns)
         .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
@@ -136,8 +138,8 @@ def read_columns(
     found: dict[str, list[Any]] = {name: [] for name in (*columns, "nan_columns")}
     with store.reading() as connection:
         for block in connection.execution_options(yield_per=BLOCK).execute(query).partitions():
-            for values, block_values in zip(found.values(), zip(*block, strict=True), strict=True):
-                values.extend(block_values)
+            for (name, values), block_values in zip(found.items(), zip(*block, strict=True), strict=True):
+                values.extend(map(same.setdefault, block_values, block_values) if name in _LABELS else block_values)
     for row, nans in enumerate(found.pop("nan_columns")):
         for name in nans or ():
             if name in found:
@@ -150,6 +152,9 @@ def read_columns(
                 if name in found:
                     found[name][row] = value
     return found
+
+
+_LABELS: Final = frozenset({"suite", "group", "subject", "dtype", "direction", "status", "issue", "observed"})
 
 
 def _column(name: str) -> sa.ColumnElement[Any]:

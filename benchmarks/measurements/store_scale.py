@@ -2,7 +2,8 @@
 
 Writes runs of made-up cases to a database, in batches as a sweep does, then runs commands on it, each in a process of its own.
 Columns: rows written or read, wall and processor seconds, rows a second, and the peak of resident memory of the process in MB
-(imports included). One record in a hundred is a finding, two are known issues, and one in five was timed.
+(imports included). One record in a hundred is a finding, two are known issues, and one in five was timed. With --failing each row
+of both runs is a finding with a text of its own.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Cost:
     peak_mb: int
 
 
-def made_up_records(run: int, rows: int) -> Iterator[Record]:
-    """Records of one run: the same cases in each run, some of which change their verdict from run to run."""
+def made_up_records(run: int, rows: int, *, fail: bool = False) -> Iterator[Record]:
+    """Records of one run: the same cases in each run, some of which change their verdict from run to run. `fail`: all do."""
     bias = BiasSum(dtype="float32", eps=2.0**-23, tensors=1, weight=24, subject=0.5, eager=0.25, variance=0.125)
     for index in range(rows):
         operator, sample = divmod(index, 40)
@@ -53,21 +54,29 @@ def made_up_records(run: int, rows: int) -> Iterator[Record]:
             source=f"def program(x):\n    return torch.operator_{operator}(x, {sample})\n",
         )
         status = Status.PASS
-        if index % 100 == 0 or (index + run) % 1000 == 7:
+        if fail or index % 100 == 0 or (index + run) % 1000 == 7:
             status = Status.FAIL_ACCURACY
         elif index % 50 == 1:
             status = Status.KNOWN
         speedup = 1.0 + ((index * 7919 + run * 104729) % 97) / 100 if index % 5 == 2 else None
         record = fabricate.record(case, status, run_id=f"run-{run:04}", speedup=speedup)
-        yield replace(record, verdict=replace(record.verdict, bias=(bias,)))
+        verdict = replace(record.verdict, bias=(bias,))
+        if fail:
+            element, value = index % 1000, index / rows  # as of real findings: no two texts are equal
+            symptom = f"call 0: output[{operator % 8}][{element}] is {value:.9g}, but should be 1 (fp64 1.0)"
+            verdict = replace(
+                verdict,
+                symptom=f"{symptom}: error {1 - value:.3g}, allowed 4.77e-07; {element} of 1000 elements are wrong",
+            )
+        yield replace(record, verdict=verdict)
 
 
-def write(db: str, first: int, runs: int, rows: int) -> tuple[int, float, float]:
+def write(db: str, first: int, runs: int, rows: int, fail: int = 0) -> tuple[int, float, float]:
     """Rows, and seconds of wall and processor, of planning and appending; making the records up is not counted."""
     wall = cpu = 0.0
     with Store.open(db, create=True) as store:
         for run in range(first, first + runs):
-            records = made_up_records(run, rows)
+            records = made_up_records(run, rows, fail=bool(fail))
             store.begin_run(run_id=f"run-{run:04}", environment=fabricate.ENVIRONMENT, arguments=fabricate.ARGUMENTS)
             batches = iter(lambda records=records: list(islice(records, BATCH)), [])
             for batch in batches:
@@ -150,6 +159,26 @@ def costs(db: str, runs: int, rows: int) -> Iterator[Cost]:
     yield cost("show", db, str(rows), "show", "--db", db)
     yield cost("history of a case", db)
     yield cost("show --runs", db, str(runs * rows), "show", "--runs", "--db", db)
+    yield from _costs_of_gate("gate", db, rows)
+    yield cost("show --json", db, str(rows), "show", "--json", "--db", db)
+    for kind, ending in (("JSON lines", "jsonl"), ("JUnit XML", "xml")):
+        with tempfile.TemporaryDirectory() as folder:
+            yield cost(f"export to {kind}", db, str(rows), "export", "--db", db, str(Path(folder) / f"out.{ending}"))
+
+
+def costs_of_failures(db: str, rows: int) -> Iterator[Cost]:
+    """The same of two runs of which every row fails."""
+    yield cost("insert", db, "0", "2", str(rows), "1")
+    yield from _costs_of_gate("gate of failing rows alone", db, rows)
+    yield cost("show of failing rows alone", db, str(rows), "show", "--db", db)
+    yield cost("compare of failing rows alone", db, str(2 * rows), "compare", f"{db}#run-0000", f"{db}#run-0001")
+
+
+def _costs_of_gate(what: str, db: str, rows: int) -> Iterator[Cost]:
+    """The cost of a gate without accepted failures."""
+    with tempfile.TemporaryDirectory() as folder:
+        (accepted := Path(folder) / "accepted.txt").write_text("")
+        yield cost(what, db, str(rows), "gate", "--db", db, "--baseline", str(accepted))
 
 
 def main() -> None:
@@ -162,10 +191,14 @@ def main() -> None:
     parser.add_argument(
         "--db", default="", help="a database to write to, such as one on PostgreSQL; else a temporary file"
     )
+    parser.add_argument(
+        "--failing", type=int, default=0, metavar="ROWS", help="measure runs whose rows all fail instead"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         db = options.db or str(Path(folder) / "scale.db")
-        shown((asdict(one) for one in costs(db, options.runs, options.rows)), options.csv)
+        found = costs_of_failures(db, options.failing) if options.failing else costs(db, options.runs, options.rows)
+        shown(map(asdict, found), options.csv)
 
 
 if __name__ == "__main__":
