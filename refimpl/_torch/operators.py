@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -120,19 +122,35 @@ def _exchange_kernels(own: Mapping[OpOverload, Callable[..., Any]]) -> Iterator[
     for op in {*_ops_with_python_kernels(), *own}:
         kernels = {key: op.py_kernels.pop(key) for key in _COMPOSITE_KEYS if key in op.py_kernels}
         if op in own:
-            keys = _COMPOSITE_KEYS[:1] if has_composite_kernel(op) else _COMPOSITE_KEYS
-            op.py_kernels.update(dict.fromkeys(keys, own[op]))
+            op.py_kernels.update(dict.fromkeys(_keys_of_own(op), own[op]))
         op._dispatch_cache.clear()
         yield op, kernels
 
 
-def _ops_with_python_kernels() -> Iterator[OpOverload]:
-    """Ops of torch for which somebody has registered a Python kernel: only these exist as Python objects already."""
-    for packet in list(vars(torch.ops.aten).values()):
-        if isinstance(packet, OpOverloadPacket):
-            for op in list(vars(packet).values()):
-                if isinstance(op, OpOverload) and any(key in op.py_kernels for key in _COMPOSITE_KEYS):
-                    yield op
+@functools.cache
+def _keys_of_own(op: OpOverload) -> tuple[Any, ...]:
+    return _COMPOSITE_KEYS[:1] if has_composite_kernel(op) else _COMPOSITE_KEYS
+
+
+def _ops_with_python_kernels() -> tuple[OpOverload, ...]:
+    """Ops of torch for which somebody has registered a Python kernel: only these exist as Python objects already.
+
+    Modules register them when they are loaded, so the two thousand ops are searched again only after one was.
+    """
+    loaded = len(sys.modules)
+    if loaded not in _found_kernels:
+        _found_kernels.clear()
+        _found_kernels[loaded] = tuple(
+            op
+            for packet in list(vars(torch.ops.aten).values())
+            if isinstance(packet, OpOverloadPacket)
+            for op in list(vars(packet).values())
+            if isinstance(op, OpOverload) and any(key in op.py_kernels for key in _COMPOSITE_KEYS)
+        )
+    return _found_kernels[loaded]
+
+
+_found_kernels: dict[int, tuple[OpOverload, ...]] = {}  # by the number of loaded modules
 
 
 def registered_effect(func: Any) -> Any:

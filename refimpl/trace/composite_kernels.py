@@ -47,6 +47,11 @@ def composite_kernels() -> Iterator[None]:
         yield
 
 
+def keeping_composite_kernels() -> contextlib.AbstractContextManager[None]:
+    """Within, `composite_kernels` costs little: the kernels stay in place between its blocks."""
+    return with_kernels_of_composites(_own_kernels())
+
+
 def run_composite(operator: OpOverload, args: Any, kwargs: Any) -> Any:
     """The result of a composite operator by refimpl's kernel, or by eager's if it has none."""
     kernel = _own_kernels().get(operator)
