@@ -176,6 +176,18 @@ class UserLine:
         return f'File "{self.file}", line {self.line}, in {self.function}'
 
 
+class BreakSetting:
+    """What `error_on_graph_break` sets. Capture interprets the reads and writes of it as those of any object of the program.
+
+    So a write during capture is seen by the rest of the segment, is made after the segment has run, and what was read is guarded.
+    """
+
+    is_error: bool = False
+
+
+BREAK_SETTING = BreakSetting()
+
+
 class GraphBreak(Exception):
     """Capture stops before the current instruction. The domain raises it; the user's program never sees it."""
 
@@ -185,6 +197,7 @@ class GraphBreak(Exception):
         self.stack: tuple[UserLine, ...] = ()  # innermost last; filled in by the function that catches the break
         self.is_done = False  # whether the instruction has no effect but the break, so that it need not run again
         self.operator: str | None = None  # the higher-order operator whose call broke the graph
+        self.is_error = False  # whether the program forbids it by `error_on_graph_break`
         self.is_of_body = False  # whether a function given to such an operator broke it
         self.restart_at: int | None = None  # offset in the segment's first frame: the segment has to end before it
         super().__init__(name)

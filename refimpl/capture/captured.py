@@ -405,7 +405,7 @@ class CapturedFunction:
                 )  # fmt: skip
         except GraphBreak as reason:  # the objects that the segment leaves behind cannot be rebuilt
             self._note(reason)
-            if options.fullgraph:
+            if options.fullgraph or reason.is_error:
                 raise _as_error(reason) from reason.__cause__
             return None
         except Exception as error:
@@ -522,7 +522,7 @@ def _traced(how: str) -> RuntimeError:
 
 
 def _as_error(reason: GraphBreak) -> Exception:
-    """The error that a user sees for a graph break under `fullgraph`."""
+    """The error that a user sees for a graph break that is not allowed."""
     raised = as_raised(reason)
     return Unsupported.of(reason) if raised is reason else raised
 

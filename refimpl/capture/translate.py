@@ -176,8 +176,8 @@ def translate(
     sizes: the input sizes seen at this place before; this capture's are added. keeps: says which guards are kept.
 
     If the graph breaks in an inlined function, the segment has to end before the outermost call, and is interpreted again up to
-    there. Raises GraphBreak under `fullgraph` and if an object that the segment leaves cannot be rebuilt; raises the backend's
-    errors.
+    there. Raises GraphBreak where a break is not allowed (`fullgraph`, `error_on_graph_break`), and if an object that the segment
+    leaves cannot be rebuilt; raises the backend's errors.
     """
     (frame,) = frames
     forced: dict[int, GraphBreak] = {}
@@ -208,7 +208,8 @@ def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: b
             value = attempt.machine.resume().value
     except GraphBreak as reason:
         reason.stack = reason.stack or attempt.machine.user_stack()
-        if fullgraph:
+        reason.is_error = reason not in forced.values() and attempt.state.breaks_are_errors
+        if fullgraph or reason.is_error:
             raise
         reason.__traceback__ = None  # its frames keep the program's objects alive
         at = reason.restart_at if reason.restart_at is not None else attempt.machine.restart_at

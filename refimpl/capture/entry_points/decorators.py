@@ -6,6 +6,7 @@ Differs: marks are attributes of the objects, under upstream's names where it ha
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, WrapperDescriptorType
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 
+from refimpl.capture.breaks import BREAK_SETTING
 from refimpl.capture.entry_points.contexts import DisableContext, RunOnlyContext, innermost_fn
 from refimpl.capture.public.marks import (
     ALLOWED,
@@ -72,6 +74,35 @@ def skip_frame(msg: str = "") -> None:
 
 
 skip_frame.__dict__["_torchdynamo_disable"] = True
+
+
+class error_on_graph_break:  # noqa: N801  a context manager, named as torch names it
+    """Within, a graph break is an error (True) or allowed (False). Also a decorator.
+
+    It holds for functions that the block calls, too. An inner region takes precedence over an outer one, and `fullgraph=True`
+    over all. A break that is an error raises Unsupported.
+    """
+
+    def __init__(self, error_on_graph_break: bool) -> None:
+        self._is_error = error_on_graph_break
+        self._before: list[bool] = []
+
+    def __call__(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        is_error = self._is_error
+
+        @functools.wraps(fn)
+        def within(*args: Any, **kwargs: Any) -> Any:
+            with error_on_graph_break(is_error):
+                return fn(*args, **kwargs)
+
+        return within
+
+    def __enter__(self) -> None:
+        self._before.append(BREAK_SETTING.is_error)
+        BREAK_SETTING.is_error = self._is_error
+
+    def __exit__(self, *_: object) -> None:
+        BREAK_SETTING.is_error = self._before.pop()
 
 
 def allow_in_graph(fn: Any) -> Any:

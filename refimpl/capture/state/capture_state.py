@@ -42,7 +42,7 @@ from refimpl._torch import (
     transform_state,
 )
 from refimpl.aot.analysis.fake_arguments import unrelated_alias, with_history
-from refimpl.capture.breaks import GraphBreak, UserLine
+from refimpl.capture.breaks import BREAK_SETTING, GraphBreak, UserLine
 from refimpl.capture.config import config
 from refimpl.capture.guards.guard_list import Guard, GuardKind, GuardList, ShapeFacts, TensorFacts, WrapperFacts
 from refimpl.capture.guards.size_history import SizeHistory
@@ -518,6 +518,14 @@ class CaptureState(OperatorState):
         """Sets grad mode for fakes and in the graph. The caller of the capture restores torch's own mode."""
         set_grad_enabled(is_on)
         self.graph.set_state(set_grad_enabled, is_on)
+
+    @property
+    def breaks_are_errors(self) -> bool:
+        """What `error_on_graph_break` says at this point of the program."""
+        for value, name, new in self.effects.attributes():
+            if name == "is_error" and getattr(value, "object", None) is BREAK_SETTING:
+                return bool(self.realize(new).value)
+        return BREAK_SETTING.is_error
 
     def enter_region(self, region: RegionValue) -> Any:
         """Adds a node that enters a region (autocast or inference mode)."""

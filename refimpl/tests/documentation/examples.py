@@ -22,14 +22,6 @@ EXAMPLES = tuple(
 )
 _REASONS: dict[str, tuple[str, ...]] = {
     "calls of reorderable_logging_functions end a graph": ("graph breaks/printing_is_moved_to_the_end",),
-    "refimpl has no regions in which a break is an error": (
-        "graph breaks/a_break_is_allowed_in_one_function",
-        "graph breaks/a_break_is_allowed_in_a_block",
-        "graph breaks/a_method_of_a_library_is_wrapped",
-        "graph breaks/a_break_is_forbidden_in_one_function",
-        "graph breaks/a_setting_holds_for_nested_calls",
-        "graph breaks/fullgraph_is_stronger",
-    ),
     "a break ends the graph before the outermost call that it is in": (
         "graph breaks/nested_breaks_make_two_graphs",
         "graph breaks/nested_breaks_are_turned_off",
