@@ -15,6 +15,7 @@ from refimpl._torch import function_of
 
 # Types of autograd nodes whose saved tensors cannot be read: writes to views, and C++ functions.
 _UNTOLD = ("CopySlices", "CppFunction")
+_WITHOUT_FORMULA = "torch::autograd::WarnNotImplemented"
 
 
 def is_new_leaf(tensor: torch.Tensor) -> bool:
@@ -58,6 +59,14 @@ def steps_behind(tensors: Sequence[torch.Tensor]) -> list[Any]:
             found[step] = None
             waiting += [following for following, _ in step.next_functions]
     return list(found)
+
+
+def lacks_formula(results: Sequence[torch.Tensor]) -> bool:
+    """Whether an operator behind the results has no formula for its gradient.
+
+    Eager mode then differentiates the operators that its kernel calls, and warns if there are none. Fake tensors do not run it.
+    """
+    return any(step.name() == _WITHOUT_FORMULA for step in steps_behind(results))
 
 
 def freed_together(results: Sequence[torch.Tensor]) -> tuple[frozenset[int], ...]:

@@ -167,6 +167,8 @@ class ProgramAnalysis:
     enables_gradients: bool = False  # the program enters grad mode itself, and was called in no_grad mode
     # Positions of the differentiable outputs for whose gradient autograd raises, with the error.
     refused: tuple[tuple[int, Exception], ...] = ()
+    lacks_formula: bool = False
+    """Whether an operator that tensors with gradients pass through has no formula for its gradient."""
     # Per returned gradient, the tangents that it is given for without being computed from them (gradient_dependences); () if none
     given_unread: tuple[frozenset[int], ...] = ()
     # For each custom backward that may return something else than zeros for zeros: the tangents it runs for, if not all

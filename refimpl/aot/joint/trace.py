@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import torch
 
 from refimpl._torch import FakeTensor, FakeTensorMode, PlainCodeGen, without_saved_tensors_hooks
-from refimpl.aot.analysis.autograd_graph import freed_together, is_new_leaf
+from refimpl.aot.analysis.autograd_graph import freed_together, is_new_leaf, lacks_formula
 from refimpl.aot.analysis.data_assignments import DataAssignmentsMode, refuse_unseen
 from refimpl.aot.analysis.fake_arguments import CapturedInputsMode, unrelated_alias, with_history
 from refimpl.aot.analysis.inputs import (
@@ -173,6 +173,7 @@ class _Gradients:
     given_unread: tuple[frozenset[int], ...] = ()
     adding: tuple[frozenset[int], ...] = ()
     freed_together: tuple[frozenset[int], ...] = ()
+    lacks_formula: bool = False
 
     @property
     def returned(self) -> list[torch.Tensor]:
@@ -329,6 +330,7 @@ class _JointTraceState:
             given_unread=unread,
             adding=answers.adding(outs),
             freed_together=freed_together(outs),
+            lacks_formula=lacks_formula(outs),
         )
 
     def _read_written_inputs_late(self, before: Sequence[tuple[torch.Tensor, Any]]) -> None:
@@ -388,6 +390,7 @@ class _JointTraceState:
             freed_together=gradients.freed_together,
             backward_writes=tuple(self.backward_writes),
             refused=() if backward is None else tuple((differentiable[o], error) for o, error in backward.refused),
+            lacks_formula=gradients.lacks_formula,
             owned=() if self.outer is not None else owned_outputs(outputs),
             argument_mutations=tuple((i, mutation) for i, mutation in changes if mutation is not None),
         )

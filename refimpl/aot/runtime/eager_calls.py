@@ -47,6 +47,11 @@ HOOKS_ON_REFUSED = EagerCondition(
     "gradient is computed from what they packed. Graphs save other tensors than the program.",
     holds=lambda args: has_saved_tensors_hooks(),
 )
+WITHOUT_FORMULA = EagerCondition(
+    reason="An operator of the program has no formula for its gradient, as one that torch.library.Library.impl gave a kernel "
+    "alone. Autograd differentiates the operators that the kernel calls, which a graph does not show.",
+    holds=lambda args: True,
+)
 WATCHED_VIEW = (
     "A hook or retain_grad waits for the gradient of a view, and the program writes to its memory. Autograd then makes the "
     "view's history again, and the hooks stay with the uses from before. A graph has one place for the gradient of an argument."
@@ -62,6 +67,8 @@ def eager_conditions(
         found.append(MEMORYLESS_ZEROS)
     if analysis.refused:
         found.append(HOOKS_ON_REFUSED)
+    if analysis.lacks_formula:
+        found.append(WITHOUT_FORMULA)
     is_watched = _watched_view_written(args, plan, analysis.mutated_inputs, captured)
     if is_watched is not None:
         found.append(EagerCondition(reason=WATCHED_VIEW, holds=is_watched))

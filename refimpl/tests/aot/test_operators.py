@@ -470,3 +470,43 @@ def test_with_symbolic_sizes_a_users_backward_divides_as_python_does():
         x = torch.ones(2, requires_grad=True)
         with pytest.raises(ZeroDivisionError):
             torch.autograd.grad(compiled(x).sum(), x)
+
+
+@pytest.fixture(scope="module")
+def without_formula():
+    """An operator with a kernel of other operators, and no formula for its gradient."""
+    library = torch.library.Library("refimpl_without_formula", "DEF")
+    library.define("cubed(Tensor x) -> Tensor")
+    library.impl("cubed", lambda x: x**3, "CPU")
+    torch.library.register_fake("refimpl_without_formula::cubed", torch.empty_like, lib=library)
+    yield torch.ops.refimpl_without_formula.cubed
+    library._destroy()
+
+
+@pytest.mark.filterwarnings("ignore:.*an autograd kernel was not registered")
+@pytest.mark.parametrize("partition", ["min_cut", "default"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_an_operator_without_a_formula_is_differentiated_through_its_kernel(without_formula, partition, dynamic):
+    def program(x, y):
+        return without_formula(x.sin()) * y
+
+    args = [torch.randn(3, requires_grad=True) for _ in range(2)]
+    expected = torch.autograd.grad(program(*args).sum(), args)
+    compiled = compile_aot(program, partition=partition, dynamic=dynamic)
+    torch.testing.assert_close(torch.autograd.grad(compiled(*args).sum(), args), expected)
+    captured = with_options(program, CaptureOptions(backend=aot_eager))
+    torch.testing.assert_close(torch.autograd.grad(captured(*args).sum(), args), expected)
+
+
+def test_an_operator_without_a_formula_stays_in_a_graph_without_gradients(without_formula):
+    graphs = []
+
+    def backend(graph, examples):
+        graphs.append(graph)
+        return graph
+
+    compiled = compile_aot(lambda x, y: without_formula(x.sin()) * y, backend=backend)
+    x, y = torch.randn(3), torch.randn(3, requires_grad=True)
+    result = compiled(x, y)
+    torch.testing.assert_close(torch.autograd.grad(result.sum(), y)[0], x.sin() ** 3)
+    assert any(node.target is without_formula.default for graph in graphs for node in graph.graph.nodes)
