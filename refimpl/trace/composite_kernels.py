@@ -8,6 +8,7 @@ of this package for the others:
 | operators | what the C++ kernel does | kernel |
 |---|---|---|
 | upsampling `.vec`, `unsafe_chunk`, `pad_sequence`, `stft` | makes symbolic sizes numbers | here, where a size is a symbol |
+| `matmul`, until torch 2.12 | makes symbolic sizes numbers | here, where a size is a symbol |
 | `dropout` | asks whether the input is empty; keeps a mask of floats | here: one operator, with a mask of bools |
 | `rnn_tanh`, `rnn_relu`, `gru`, `lstm` | makes symbolic sizes numbers | recurrent_kernels, where a size is a symbol |
 | the same for packed sequences | reads how many sequences take part in each step | recurrent_kernels |
@@ -20,6 +21,7 @@ Counterpart: torch/_decomp/decompositions.py, torch/_refs/__init__.py (py_impl o
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from types import MappingProxyType
@@ -38,6 +40,7 @@ from refimpl._torch import (
 from refimpl.trace.recurrent_kernels import by_batch_sizes, by_steps
 
 _aten = torch.ops.aten
+MATMUL_READS_SIZES = torch.__version__ < "2.13"
 
 
 @contextlib.contextmanager
@@ -72,6 +75,7 @@ def _own_kernels() -> Mapping[OpOverload, Callable[..., Any]]:
         (_aten.unsafe_chunk.default, _unsafe_chunk),
         (_aten.pad_sequence.default, _pad_sequence),
         (_aten.stft.center, _stft),
+        *(((_aten.matmul.default, _matmul),) if MATMUL_READS_SIZES else ()),
         *((operator, _upsampling(operator)) for operator in _upsampling_operators()),
         *by_steps().items(),
     ):
@@ -122,6 +126,70 @@ def _upsampling(operator: OpOverload) -> Callable[..., Any]:
         return by_size(input, sizes, *rest, *scale_factors)
 
     return kernel
+
+
+# ---------------------------------------------------------------------------------------------------------------- products
+
+
+def _matmul(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """The operators that the C++ kernel calls, which depend on strides and on which of the two requires a gradient."""
+    left, right = self.dim(), other.dim()
+    _require(
+        left > 0 and right > 0, f"both arguments to matmul need to be at least 1D, but they are {left}D and {right}D"
+    )
+    if left <= 2 and right <= 2:
+        if left == right == 1:
+            return self.dot(other)
+        if right == 1:
+            return self.mv(other)
+        return self.mm(other) if left == 2 else self.unsqueeze(0).mm(other).squeeze(0)
+    if _is_folded(self, other):
+        return _folded_matmul(self, other) if left >= right else _folded_matmul_of_the_right(self, other)
+    if left == right == 3 and self.shape[0] != other.shape[0]:
+        if _is_known(self.shape[0] == 1):  # in a trace; eager does so if this operand requires a gradient
+            return _matmul(self.squeeze(0), other)
+        if _is_known(other.shape[0] == 1):
+            return _matmul(self, other.squeeze(0))
+    return _batched_matmul(self, other)
+
+
+def _is_folded(self: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the larger of the two is made a matrix, so that `mm` or `mv` computes the product.
+
+    If the smaller one requires a gradient, a batched product would expand it, and its gradient would be large.
+    """
+    larger, smaller = (self, other) if self.dim() >= other.dim() else (other.mT, self)
+    if larger.dim() < 3 or smaller.dim() > 2:
+        return False
+    if smaller.requires_grad:
+        return True
+    if self.dim() == 2:
+        return False
+    sizes, strides = larger.shape, larger.stride()
+    return all(strides[i] == strides[i + 1] * sizes[i + 1] for i in range(larger.dim() - 2))
+
+
+def _folded_matmul(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    *rows, width = self.shape
+    matrix = self.reshape(math.prod(rows), width)
+    if other.dim() == 1:
+        return _aten._unsafe_view.default(matrix.mv(other), rows)
+    return _aten._unsafe_view.default(matrix.mm(other), [*rows, other.shape[1]])
+
+
+def _folded_matmul_of_the_right(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    product = _folded_matmul(other.mT, self.t() if self.dim() == 2 else self)
+    return product.mT.contiguous() if self.dim() == 2 else product
+
+
+def _batched_matmul(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    is_row, is_column = self.dim() == 1, other.dim() == 1
+    matrices = (self.unsqueeze(0) if is_row else self, other.unsqueeze(1) if is_column else other)
+    batch = list(torch.broadcast_shapes(*(matrix.shape[:-2] for matrix in matrices)))
+    left, right = (m.expand(*batch, *m.shape[-2:]).reshape(math.prod(batch), *m.shape[-2:]) for m in matrices)
+    product = left.bmm(right)
+    sizes = [*batch, *([] if is_row else [left.shape[1]]), *([] if is_column else [right.shape[2]])]
+    return _aten._unsafe_view.default(product.squeeze(-1) if is_column else product, sizes)
 
 
 # ------------------------------------------------------------------------------------------------------- parts of a tensor

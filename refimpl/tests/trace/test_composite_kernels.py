@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 import refimpl
 from refimpl._torch import OpOverload, OpOverloadPacket, pytree
+from refimpl.trace import composite_kernels
 
 _KEYS = (torch._C.DispatchKey.CompositeImplicitAutograd, torch._C.DispatchKey.Autograd)
 Shapes = tuple[tuple[int, ...], ...]
@@ -139,3 +140,34 @@ def test_classes_out_of_range_are_an_error_when_the_graph_runs(values: list[int]
     assert torch.equal(graph(torch.tensor([2, 0])), functional.one_hot(torch.tensor([2, 0]), 5))
     with pytest.raises(RuntimeError, match="Class values must be"):
         graph(torch.tensor(values))
+
+
+_OPERANDS = [(4,), (3, 4), (2, 3, 4), (1, 3, 4), (5, 2, 3, 4)], [(4,), (4, 6), (2, 4, 6), (1, 4, 6), (1, 2, 4, 6)]
+
+
+@pytest.mark.parametrize("gradients", [(False, False), (True, False), (False, True)], ids=["none", "left", "right"])
+@pytest.mark.parametrize("is_transposed", [False, True])
+@pytest.mark.parametrize("right", _OPERANDS[1], ids=str)
+@pytest.mark.parametrize("left", _OPERANDS[0], ids=str)
+def test_our_matmul_calls_the_operators_that_eagers_calls(
+    left: tuple[int, ...], right: tuple[int, ...], is_transposed: bool, gradients: tuple[bool, bool]
+) -> None:
+    """Traces of torch before 2.13 run ours, since its C++ kernel made sizes numbers."""
+
+    def operand(sizes: tuple[int, ...], requires_grad: bool) -> Tensor:
+        made = torch.randn(sizes)
+        made = made.mT.contiguous().mT if is_transposed and made.dim() > 1 else made
+        return made.requires_grad_(requires_grad)
+
+    operands = [operand(sizes, requires_grad) for sizes, requires_grad in zip((left, right), gradients, strict=True)]
+    expected = refimpl.make_fx(torch.matmul)(*operands)
+    found = refimpl.make_fx(composite_kernels._matmul)(*operands)
+    result = torch.matmul(*operands)
+    assert torch.equal(found(*operands), result)
+    assert found(*operands).stride() == result.stride()
+    products = ("mm", "bmm", "mv", "dot", "_unsafe_view", "expand", "contiguous", "clone")
+    names = [
+        [name for node in graph.graph.nodes if (name := str(node.target).split(".")[1:2]) and name[0] in products]
+        for graph in (found, expected)
+    ]
+    assert names[0] == names[1]
