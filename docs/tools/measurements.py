@@ -73,6 +73,10 @@ def figures() -> dict[str, Callable[[], str]]:
         "documentation.pages": lambda: _of_documentation("pages"),
         "documentation.right": lambda: _of_documentation("right"),
         "documentation.percent": lambda: _of_documentation("right_percent"),
+        "speed.processes": lambda: str(_most_processes()),
+        "speed.false": lambda: _of_speed(0, "false_percent"),
+        "speed.found_10": lambda: _of_speed(10, "found_percent"),
+        "speed.found_5": lambda: _of_speed(5, "found_percent"),
         "transformers.listed": lambda: str(len(_transformers_in_eval())),
         "transformers.eager": lambda: str(_done_with("eager")),
         "transformers.compared": lambda: str(_done_with("compare")),
@@ -87,6 +91,18 @@ def figures() -> dict[str, Callable[[], str]]:
 
 def _of_documentation(column: str) -> str:
     return next(row[column] for row in rows_of("documentation.csv") if row["area"] == "all")
+
+
+def _most_processes() -> int:
+    return max(int(row["processes"]) for row in rows_of("speed-verdicts.csv"))
+
+
+def _of_speed(slower_percent: int, column: str) -> str:
+    """Of the verdicts on all programs, with history and the most processes."""
+    wanted = ("all", str(_most_processes()), "True", str(slower_percent))
+    keys = ("programs", "processes", "history", "slower_percent")
+    (row,) = [row for row in rows_of("speed-verdicts.csv") if tuple(row[key] for key in keys) == wanted]
+    return f"{float(row[column]):.1f}"
 
 
 def _transformers_in_eval() -> list[dict[str, str]]:
