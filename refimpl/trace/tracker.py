@@ -14,8 +14,10 @@ from typing import Any
 import torch
 
 from refimpl._torch import (
+    SYMBOLIC_TYPES,
     OpOverload,
     WeakTensorKeyDictionary,
+    pytree,
     registered_effect,
     set_wrapped_number,
     storage_key,
@@ -129,10 +131,14 @@ class ConstantsState:
             return func(*args, **kwargs)
 
     def compute(self, func: Callable[..., Any], args: Any, kwargs: Any, result: Any) -> Any:
-        """Run an op on constants on real tensors; None if the result is too large, or the op is random or has side effects."""
+        """Run an op on constants on real tensors; None if the result is too large or depends on a symbolic number, or if the
+        op is random or has side effects. For a symbolic number a kernel of C++ takes a number that stands for it.
+        """
         if isinstance(func, OpOverload) and torch.Tag.nondeterministic_seeded in func.tags:
             return None
         if registered_effect(func) is not None:
+            return None
+        if any(isinstance(leaf, SYMBOLIC_TYPES) for leaf in pytree.tree_leaves((args, kwargs))):
             return None
         tensors = [
             t for t in (result if isinstance(result, (list, tuple)) else [result]) if isinstance(t, torch.Tensor)
