@@ -1,13 +1,15 @@
 """Writes docs/contracts.md: every contract of the reference implementation, its status, and the tests that show it.
 
 The data is docs/contracts_status.toml. `--check` fails if a contract is missing, a status lacks what it needs, a named test does
-not exist (looked up in the syntax tree, nothing is imported), or the page is out of date. `--write` makes the page.
+not exist (looked up in the syntax tree, nothing is imported), or the page is out of date. `--write` makes the page. READ holds
+what was found when each row was read against its tests once more, by someone who had not written them.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import csv
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -23,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 ROW_COUNTS = {"DY": 45, "UT": 57, "PX": 51, "EX": 57, "AO": 52, "XC": 19}
 WEIGHTS = ("core", "supporting", "incidental")
 STATUSES = ("done", "partial", "todo")
+READ = "results/data/cpu-torch-2.13.0/contracts-read.csv"
+ANSWERS = ("yes", "partly", "no")
 FIELDS = {"title", "weight", "status", "reason", "tests", "note"}
 
 
@@ -130,7 +134,37 @@ def names_of_tests(body: list[ast.stmt]) -> list[str]:
     return [function.name for function in functions if function.name.startswith("test")]
 
 
-def render(status: Status) -> str:
+def read_answers(status: Status, root: Path) -> tuple[list[dict[str, str]], list[str]]:
+    """Returns the rows of READ, and its errors. Contracts that hold across all modules (XC) are not in it."""
+    path = root / READ
+    if not path.is_file():
+        return [], []
+    with path.open(newline="", encoding="utf-8") as file:
+        answers = list(csv.DictReader(file))
+    problems: list[str] = []
+    if {answer["id"] for answer in answers} != {row.id for row in status.rows if not row.id.startswith("XC")}:
+        problems.append(f"{READ} should have one row for each contract but those of XC")
+    for answer in answers:
+        if answer["shown"] not in ANSWERS:
+            problems.append(f"{READ}: {answer['id']}: shown is {answer['shown']!r}, but should be one of {ANSWERS}")
+        elif (answer["shown"] == "yes") is bool(answer["missing"]):
+            problems.append(
+                f"{READ}: {answer['id']}: what is missing is said where the answer is not yes, and only there"
+            )
+    return answers, problems
+
+
+def sentence_of_answers(answers: list[dict[str, str]]) -> str:
+    """Returns the line that sums READ up."""
+    counts = Counter(answer["shown"] for answer in answers)
+    latest = max(answer["date"] for answer in answers)
+    return (
+        f"The rows but those of XC were read against their tests once more, strictly, up to {latest}: "
+        f"{', '.join(f'{counts[word]} {word}' for word in ANSWERS)}. [What is missing](../{READ})."
+    )
+
+
+def render(status: Status, answers: list[dict[str, str]] | None = None) -> str:
     """Returns the page."""
     lines = [
         "# Contracts: what the reference implementation reproduces, and how far it is",
@@ -141,6 +175,7 @@ def render(status: Status) -> str:
         "",
         "Made by `docs/tools/contracts.py` from `docs/contracts_status.toml`; do not edit.",
         "",
+        *([sentence_of_answers(answers), ""] if answers else []),
         "| | rows | done | partial | todo |",
         "|---|---:|---:|---:|---:|",
     ]
@@ -172,7 +207,9 @@ def main(arguments: list[str] | None = None, root: Path = ROOT) -> int:
 
     status, problems = parse((root / "docs/contracts_status.toml").read_text(encoding="utf-8"))
     problems += missing_tests(status.rows, root)
-    page, text = root / "docs/contracts.md", render(status)
+    answers, found = read_answers(status, root)
+    problems += found
+    page, text = root / "docs/contracts.md", render(status, answers)
     if options.write:
         page.write_text(text, encoding="utf-8")
     elif not page.is_file() or page.read_text(encoding="utf-8") != text:

@@ -96,3 +96,37 @@ def test_a_page_out_of_date_is_named_and_repaired(tree: Path, capsys: pytest.Cap
     assert "contracts.md is not what the data says" in capsys.readouterr().err
     contracts.main(["--write"], root=tree)
     assert page.read_text(encoding="utf-8") == good
+
+
+def answers(tree: Path, *changes: tuple[str, str]) -> list[str]:
+    """Returns the problems of a copy of the table of answers after replacements."""
+    text = (contracts.ROOT / contracts.READ).read_text(encoding="utf-8")
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    path = tree / contracts.READ
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return contracts.read_answers(contracts.parse(DATA)[0], tree)[1]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("PX-01,yes,,2026-11-28\n", "", "one row for each contract"),
+        ("PX-01,yes,", "PX-01,maybe,", "shown is 'maybe'"),
+        ("PX-01,yes,", "PX-01,no,", "what is missing is said"),
+        ("PX-01,yes,,", "PX-01,yes,much,", "what is missing is said"),
+    ],
+)
+def test_a_wrong_answer_is_named(tmp_path: Path, old: str, new: str, problem: str):
+    (found,) = answers(tmp_path, (old, new))
+    assert problem in found
+
+
+def test_answers_are_summed_up_on_the_page(tmp_path: Path):
+    assert answers(tmp_path) == []
+    status, _ = contracts.parse(DATA)
+    rows, _ = contracts.read_answers(status, tmp_path)
+    assert f"{sum(row['shown'] == 'yes' for row in rows)} yes" in contracts.render(status, rows)
+    assert "were read" not in contracts.render(status)
