@@ -1,22 +1,25 @@
-"""Which Python code of torch runs while refimpl works, and which of it decides what a graph computes.
+"""Which code of torch runs while refimpl works, and which of it decides what a graph computes.
 
-    python -m refimpl.tests.upstream_code --write
+    python -m refimpl.tests.upstream_code --write          # the fixed sample, some minutes of one core
+    python -m refimpl.tests.upstream_code --all            # every program and operator, prints totals only
 
 writes `independence.csv`: the functions of torch that ran, with the number of their calls, and the operators that were recorded
-in a graph while one of torch's Python kernels ran. A mistake in such a kernel would be a mistake of refimpl. `--write` needs some
-minutes, because every call of Python is looked at.
+in a graph while one of torch's Python kernels ran. A mistake in such a kernel would be a mistake of refimpl. Python functions are
+seen by a profile function. Operators, composite kernels and derivatives of C++ are seen by torch's profiler.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from inspect import CO_OPTIMIZED
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,27 +28,39 @@ from unittest import mock
 import torch
 
 import refimpl
-from refimpl._torch import pytree
+from refimpl._torch import OpOverloadPacket, pytree
 from refimpl.pipeline import compile_aot
 from refimpl.tests.corpus import Program, programs_of
 from refimpl.trace.graph_builder import GraphBuilder
 
 ROOT = Path(torch.__file__).parent
+# The fixed sample: all programs of the trace corpus, and each of these many programs of the AOT corpus and operators of OpInfo.
+EVERY_PROGRAM = 3
+EVERY_OPERATOR = 5
 TABLE = Path(refimpl.__file__).parents[1] / "results" / "data" / "cpu-torch-2.13.0" / "independence.csv"
 # Part of torch -> its files. What a part does for refimpl is said in docs/tools/independence.py.
 KERNELS = {
     "Python decompositions": ("_decomp/",),
-    "Python references": ("_refs/", "_prims/", "_prims_common/"),
+    "Python references": ("_refs/", "_prims/"),
     "meta kernels": ("_meta_registrations.py",),
 }
 PARTS = {
     **KERNELS,
+    "helpers of Python kernels": ("_prims_common/",),
     "fake tensors": ("_subclasses/",),
     "symbolic numbers": ("fx/experimental/",),
     "higher-order operators": ("_higher_order_ops/",),
     "function transforms": ("_functorch/",),
     "compilers": ("_dynamo/", "_inductor/", "_export/", "export/", "compiler/"),
+    "dispatcher": ("_ops.py", "_library/", "library.py", "utils/_python_dispatch.py"),
+    "autograd in Python": ("autograd/",),
+    "graph classes": ("fx/",),
+    "pytrees": ("utils/_pytree.py",),
 }
+# Parts in C++: of them torch's profiler tells the calls.
+OPERATORS, COMPOSITES, DERIVATIVES = "operators", "C++ composite kernels", "C++ derivatives"
+ALL_PARTS = (*PARTS, OPERATORS, COMPOSITES, DERIVATIVES)
+_ENGINE = "autograd::engine::evaluate_function: "
 COLUMNS = ("part", "function", "calls", "recorded operators")
 
 
@@ -66,7 +81,7 @@ class SeenCode:
     """Operators that entered a graph while one of torch's Python kernels ran, by the innermost such kernel."""
 
     def rows(self) -> list[tuple[str, str, int, int]]:
-        order = list(PARTS)
+        order = list(ALL_PARTS)
         keys = sorted({*self.calls, *self.recorded}, key=lambda key: (order.index(key[0]), key[1]))
         return [(*key, self.calls[key], self.recorded[key]) for key in keys]
 
@@ -85,7 +100,8 @@ def watched(*, counts_calls: bool) -> Iterator[SeenCode]:
         return None if part is None else (part, f"{Path(file).relative_to(ROOT)}:{frame.f_code.co_name}")
 
     def profile(frame: FrameType, event: str, _: object) -> None:
-        if event == "call" and (key := key_of(frame, parts)) is not None:
+        # The bodies of modules and classes are no calls: they run when a module is loaded.
+        if event == "call" and frame.f_code.co_flags & CO_OPTIMIZED and (key := key_of(frame, parts)) is not None:
             seen.calls[key] += 1
 
     original = GraphBuilder.call
@@ -107,6 +123,33 @@ def watched(*, counts_calls: bool) -> Iterator[SeenCode]:
             yield seen
         finally:
             sys.setprofile(None)
+
+
+def is_composite(operator: str) -> bool:
+    """Whether C++ computes all overloads of an operator of aten (`aten::matmul`) by other operators. Events name no overload."""
+    packet = getattr(torch.ops.aten, operator.removeprefix("aten::"), None)
+    found: list[bool] = []
+    for overload in packet.overloads() if isinstance(packet, OpOverloadPacket) else ():
+        name = operator if overload == "default" else f"{operator}.{overload}"
+        with suppress(RuntimeError):  # overloads of TorchScript alone, which the dispatcher does not know
+            found.append(torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd"))
+    return bool(found) and all(found)
+
+
+@contextmanager
+def watched_operators(seen: SeenCode, is_known: dict[str, bool]) -> Iterator[None]:
+    """Adds to `seen` the operators and derivatives that torch's profiler sees within the block. `is_known` is a cache."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        yield
+    results = profile.profiler.kineto_results if profile.profiler else None
+    for event in results.events() if results else ():
+        name = event.name()
+        if name.startswith(_ENGINE):
+            seen.calls[DERIVATIVES, name.removeprefix(_ENGINE)] += 1
+        elif name.startswith("aten::"):
+            if name not in is_known:
+                is_known[name] = is_composite(name)
+            seen.calls[(COMPOSITES, name) if is_known[name] else (OPERATORS, "all that are not composite")] += 1
 
 
 # ------------------------------------------------------------------------------------------------------------- what is run
@@ -148,39 +191,60 @@ def trace_of_operator(info: Any) -> None:
     refimpl.make_fx(run, tracing_mode="symbolic")(*tensors)
 
 
-def works() -> Iterator[tuple[str, Callable[[], None]]]:
-    """What the table is made of: programs of the corpus, and each operator of OpInfo."""
+def works(*, everything: bool) -> Iterator[tuple[str, Callable[[], None]]]:
+    """What the table is made of: programs of the corpus and operators of OpInfo, a fixed sample of them or all."""
     from torch.testing._internal.common_methods_invocations import op_db  # noqa: PLC0415  takes seconds to import
 
     for program in programs_of("trace"):
         yield f"trace {program}", lambda program=program: trace_of(program)
-    for program in programs_of("aot"):
+    for program in programs_of("aot")[:: 1 if everything else EVERY_PROGRAM]:
         yield f"compile {program}", lambda program=program: compiled_call_of(program)
-    for info in op_db:
-        if torch.float32 in info.dtypes:
-            yield f"operator {info.name}", lambda info=info: trace_of_operator(info)
+    operators = sorted((info for info in op_db if torch.float32 in info.dtypes), key=lambda info: info.full_name)
+    for info in operators[:: 1 if everything else EVERY_OPERATOR]:
+        yield f"operator {info.full_name}", lambda info=info: trace_of_operator(info)
+
+
+def load_what_torch_loads_later() -> None:
+    """Makes torch import what the first fake tensor, trace, compile and profile import, so that it is not counted."""
+    importlib.import_module("torch._dynamo")
+    for tracing_mode in ("real", "symbolic"):
+        refimpl.make_fx(torch.sin, tracing_mode=tracing_mode)(torch.ones(2))
+    compile_aot(torch.sin, dynamic=True)(torch.ones(2, requires_grad=True)).sum().backward()
+    with watched_operators(SeenCode(), {}):
+        torch.ones(2)
+
+
+def measured(*, everything: bool) -> tuple[SeenCode, Counter[str]]:
+    """What ran, and how many traces, compiles and operators ended well, or in an error."""
+    ends: Counter[str] = Counter()
+    is_known: dict[str, bool] = {}
+    load_what_torch_loads_later()
+    with watched(counts_calls=True) as seen:
+        for name, work in works(everything=everything):
+            with watched_operators(seen, is_known):
+                try:
+                    work()
+                    ends[name.split()[0]] += 1
+                except Exception:  # refused programs and operators: what ran until then counts as well
+                    ends["refused"] += 1
+    return seen, ends
 
 
 def main() -> None:
     """Entry point of `python -m`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
+    what.add_argument("--all", action="store_true", help="run everything, not the fixed sample: takes very long")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    done = refused = 0
-    with watched(counts_calls=True) as seen:
-        for _, work in works():
-            try:
-                work()
-                done += 1
-            except Exception:  # refused programs and operators: what ran until then counts as well
-                refused += 1
-    rows = [("", f"{done} programs, {refused} refused", 0, 0), *seen.rows()]
-    for part in PARTS:
+    seen, ends = measured(everything=options.all)
+    rows = [*(("run", kind, number, 0) for kind, number in ends.items()), *seen.rows()]
+    for part in ALL_PARTS:
         of_part = [row for row in rows if row[0] == part]
-        print(
-            f"{part}: {len(of_part)} functions, {sum(r[2] for r in of_part)} calls, {sum(r[3] for r in of_part)} operators"
-        )
+        calls, recorded = sum(row[2] for row in of_part), sum(row[3] for row in of_part)
+        print(f"{part}: {len(of_part)} functions, {calls} calls, {recorded} operators")
+    print(dict(ends))
     if options.write:
         with TABLE.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
