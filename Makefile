@@ -57,6 +57,7 @@ lint: $(READY)  ## ruff, layering, types, generated documents
 	$(BIN)/python docs/tools/figures.py --check
 	$(BIN)/python docs/tools/performance.py --check
 	$(BIN)/python docs/tools/schema.py --check
+	$(BIN)/python docs/tools/independence.py --check
 
 fix: $(READY)  ## fix lint errors and rewrite generated documents
 	$(BIN)/ruff check --fix .
@@ -67,6 +68,7 @@ fix: $(READY)  ## fix lint errors and rewrite generated documents
 	$(BIN)/python docs/tools/figures.py --write
 	$(BIN)/python docs/tools/performance.py --write
 	$(BIN)/python docs/tools/schema.py --write
+	$(BIN)/python docs/tools/independence.py --write
 
 accept: $(READY)  ## rewrite goldens with the current output; read the diff before you commit
 	$(PYTEST) --accept -m "not slow and not gpu" $(ARGS)
