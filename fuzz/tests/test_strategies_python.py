@@ -12,8 +12,8 @@ from fuzz.draw.settings import Settings
 from fuzz.judge.single import judge
 from fuzz.program.render import render, to_program
 from fuzz.program.structure import Block, FuzzProgram, Items, Lines, OpCall, Ref, Statement
-from fuzz.vocabulary.programs import draw_program
-from fuzz.vocabulary.statements import control, python
+from fuzz.vocabulary.programs import PYTHON_RULES, draw_program
+from fuzz.vocabulary.statements import control
 from fuzz.vocabulary.statements.plans import draw_plan
 from fuzz.vocabulary.statements.plans_run import PlanRun, accepted
 from fuzz.vocabulary.statements.python_template import Template, Varies, computation, filled, rules_of
@@ -23,7 +23,7 @@ from oracle.subjects.registry import load, resolve
 from oracle.verdict import Status
 
 _RARE = {"cond", "while_loop", "scan", "map"}  # eager compiles them: half a second each
-_RULES = [rule for rule in (*python.RULES, *control.RULES) if rule.name not in _RARE]
+_RULES = [rule for rule in (*PYTHON_RULES, *control.RULES) if rule.name not in _RARE]
 _TRIES = 12
 
 
@@ -73,7 +73,7 @@ def test_no_place_of_a_text_is_left_open(rule: Rule) -> None:
 
 
 def test_names_of_rules_are_unique() -> None:
-    names = [rule.name for rule in (*python.RULES, *control.RULES)]
+    names = [rule.name for rule in (*PYTHON_RULES, *control.RULES)]
     assert len(names) == len(set(names))
     assert len(names) >= 120
 
@@ -165,7 +165,7 @@ def test_operators_alone_have_no_python_features() -> None:
 
 def test_a_size_is_compared_with_one_that_comes_later() -> None:
     """Regression 113875: a comparison with a shape, and then an input of exactly that shape."""
-    rule = next(rule for rule in python.RULES if rule.name == "size_compared")
+    rule = next(rule for rule in PYTHON_RULES if rule.name == "size_compared")
     for seed in range(2000):
         draw = RandomDraw(seed)
         scene = Scene(draw, Settings(focus="dynamic"), seed=1)
@@ -183,7 +183,7 @@ def test_a_size_is_compared_with_one_that_comes_later() -> None:
 
 def test_a_class_attribute_is_another_at_a_later_call() -> None:
     """Regression 176851."""
-    rule = next(rule for rule in python.RULES if rule.name == "class_attribute")
+    rule = next(rule for rule in PYTHON_RULES if rule.name == "class_attribute")
     for seed in range(100):
         scene = _scene(seed, focus="guards")
         lines = rule.draw_statements(scene.draw, scene)

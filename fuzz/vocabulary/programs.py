@@ -10,7 +10,22 @@ from fuzz.draw.choices import Draw
 from fuzz.draw.scene import Scene, is_usable
 from fuzz.draw.settings import Settings
 from fuzz.program.structure import Entries, FuzzProgram, Items, OpCall, Operand, Ref, walk
-from fuzz.vocabulary.statements import autograd, control, modules, ops, python, random, views, writes
+from fuzz.vocabulary.statements import (
+    autograd,
+    control,
+    modules,
+    ops,
+    python_around,
+    python_calls,
+    python_classes,
+    python_data,
+    python_names,
+    python_special,
+    python_tensors,
+    random,
+    views,
+    writes,
+)
 from fuzz.vocabulary.statements.layouts import draw_layout
 from fuzz.vocabulary.statements.plans import draw_plan
 from fuzz.vocabulary.statements.plans_run import accepted
@@ -23,6 +38,16 @@ _ATTEMPTS = 4  # at a program that eager accepts
 _TRIES = 6  # rules tried for one statement before the program ends earlier
 _MOST_RESULTS = 6
 
+# Features of Python that capture must trace or leave to Python.
+PYTHON_RULES: tuple[Rule, ...] = (
+    *python_names.RULES,
+    *python_around.RULES,
+    *python_calls.RULES,
+    *python_classes.RULES,
+    *python_data.RULES,
+    *python_tensors.RULES,
+    *python_special.RULES,
+)
 RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
     {
         "op": ops.RULES,
@@ -32,7 +57,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = MappingProxyType(
         "random": random.RULES,
         "state": modules.RULES,
         "control": control.RULES,
-        "python": python.RULES,
+        "python": PYTHON_RULES,
     }
 )
 
