@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import sqlalchemy as sa
 import typer
@@ -28,7 +28,6 @@ from results import compare as comparing
 from results import gate as gating
 from results.baseline import baseline_text, is_acceptable, read_baseline, updated_baseline, write_baseline
 from results.engine import Location
-from results.formats import FORMATS, format_of
 from results.groups import group_findings
 from results.history import (
     case_history,
@@ -54,6 +53,8 @@ from results.transfer import Copied, copy_runs
 from results.triage import Owners, read_owners, triage_text
 
 DEFAULT_DB = "torch-oracle.db"  # what `sweep` writes by default
+FORMATS: Final = ("jsonl", "csv", "dynamo-accuracy", "dynamo-speedup", "markdown", "junit", "parquet")
+_SUFFIXES: Final = {".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet", ".md": "markdown", ".xml": "junit"}
 _CASES_IN_FULL = 20  # `show GLOB` prints up to so many cases in full, more as a table
 
 DbOption = Annotated[str, typer.Option(help="Results: a SQLite file or a database URL.")]
@@ -481,3 +482,15 @@ def _run_json(info: RunInfo) -> dict[str, Any]:
 
 def _write_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=2) + "\n")
+
+
+def format_of(path: Path, given: str | None) -> str:
+    """The given format, or the one of the file's suffix. Raises UsageError if there is neither."""
+    chosen = given or _SUFFIXES.get(path.suffix)
+    if chosen is None or chosen not in FORMATS:
+        raise UsageError(
+            seen=f"--format {given}" if given else f"{path}, whose suffix names no format",
+            expected=f"--format one of {', '.join(FORMATS)}, or a suffix of {', '.join(_SUFFIXES)}",
+            do="name the format",
+        )
+    return chosen

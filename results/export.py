@@ -242,7 +242,7 @@ _LINES: Final[Mapping[str, Callable[[Iterable[Record]], Iterator[str]]]] = {
 
 
 def export(records: Iterable[Record], *, run: RunInfo, path: Path, format: str) -> None:
-    """Write `records` to `path` in one of FORMATS. Raises UsageError if the path cannot be written."""
+    """Write `records` to `path` in one of `results.commands.FORMATS`. Raises UsageError if the path cannot be written."""
     if format == "parquet":
         write_atomically(path, lambda temporary: write_parquet(records, temporary, run=run))
     elif format == "markdown":
@@ -254,7 +254,7 @@ def export(records: Iterable[Record], *, run: RunInfo, path: Path, format: str) 
 
 
 def export_run(store: Store, run: RunInfo, cases: Cases, *, path: Path, format: str) -> None:
-    """Write these cases of a run to `path` in one of FORMATS, without holding them all in memory."""
+    """Write these cases of a run to `path` in one of `results.commands.FORMATS`, without holding them all in memory."""
     if format == "markdown":
         write_atomically(path, markdown_of(queried(store, run, cases, limit=None), run=run))
     elif format == "junit":

@@ -21,8 +21,8 @@ from oracle.errors import UsageError
 from oracle.records import SCHEMA_VERSION, Record
 from oracle.verdict import Status
 from results import export
+from results.commands import FORMATS, format_of
 from results.files import write_atomically
-from results.formats import FORMATS, format_of
 from results.junit import junit_of_records
 from results.report import selected
 from results.schema import FLAT_NAMES, flatten, unflatten
