@@ -74,23 +74,6 @@ def _value_of_no_kind(program: ExportedProgram) -> None:
     nodes(program, "call_function")[0].meta["val"] = object()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (_python_function, "not an allowed operator type"),
-        (_method, "call_method"),
-        (_tensor_attribute, "Invalid get_attr type"),
-        (_value_of_no_kind, "invalid type <class 'object'>"),
-    ],
-)
-def test_what_is_in_no_dialect_is_refused(
-    program: ExportedProgram, spoil: Callable[[ExportedProgram], None], message: str
-) -> None:
-    spoil(program)
-    with pytest.raises(SpecViolationError, match=message):
-        program.validate()
-
-
 def _no_such_parameter(program: ExportedProgram) -> None:
     program.graph_signature.input_specs[0].target = "missing"
 
@@ -124,6 +107,10 @@ def _no_parameter(program: ExportedProgram) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
+        (_python_function, "not an allowed operator type"),
+        (_method, "call_method"),
+        (_tensor_attribute, "Invalid get_attr type"),
+        (_value_of_no_kind, "invalid type <class 'object'>"),
         (_no_such_parameter, "'missing' is not in the state dict"),
         (_another_name, "inputs of the graph are"),
         (_output_missing, "Number of output nodes 1 is different"),
@@ -133,7 +120,7 @@ def _no_parameter(program: ExportedProgram) -> None:
         (_no_parameter, r"expected: a torch\.nn\.Parameter"),
     ],
 )
-def test_a_signature_that_does_not_fit_is_refused(
+def test_what_is_in_no_dialect_or_does_not_fit_the_signature_is_refused(
     program: ExportedProgram, spoil: Callable[[ExportedProgram], None], message: str
 ) -> None:
     spoil(program)
