@@ -63,7 +63,7 @@ class CaseOptions:
 
     speed: bool = False  # measure speed, compile times and memory if the case passes
     speed_budget_s: float = 1.0  # of all processes together
-    speed_processes: int = 1  # that measure it: 1 is the one that judges it, more are others (`measure_case_again`)
+    speed_processes: int = 1  # 1: the process that judges also measures; more: others measure (`measure_case_again`)
     device: str = "cpu"
 
 

@@ -267,7 +267,7 @@ def _aliases(outcome: Outcome) -> Iterable[str]:
 
 
 def _outputs(group: tuple[str, ...]) -> list[str]:
-    """The outputs in a group; of outputs among themselves, the last is left to the others."""
+    """The outputs to list for a group of paths that share memory: all, or all but the last if the group has only outputs."""
     found = [path for path in group if path.startswith("output")]
     return found if len(found) < len(group) else found[:-1]
 

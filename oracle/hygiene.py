@@ -520,7 +520,7 @@ _PROBES: tuple[_Probe, ...] = (
         write=_write_patches,
         differences=_patch_differences,
     ),
-    # Last: leaving modes and levels sets keys too. A compile that fails inside a level may leave such that no operator runs.
+    # Last: leaving modes and levels sets keys too. A compile that fails in one may leave keys with which no operator runs.
     _Probe(
         name="dispatch keys of the thread",
         read=_read_dispatch_keys,

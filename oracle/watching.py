@@ -299,7 +299,7 @@ def _compiled_like(model: Callable[..., Any]) -> Callable[[Callable[..., Any]], 
 
 
 def _attach(model: torch.nn.Module, see: Callable[..., None]) -> Callable[[], None]:
-    """Call `see(args, kwargs)` before each call of the module, outside of what Dynamo compiles. Returns what undoes it."""
+    """Call `see(args, kwargs)` before each call of the module, outside of compiled code. Returns a function that undoes this."""
     compiled = model._compiled_call_impl
     if compiled is None or isinstance(model, OptimizedModule):
         # An OptimizedModule has hooks of its own, which Dynamo neither compiles nor guards.

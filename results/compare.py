@@ -132,7 +132,7 @@ class Comparison:
     new_failures: tuple[FindingGroup, ...]  # the cases of kind NEW_FAILURE, grouped
     environment: tuple[tuple[str, str, str], ...]  # (key, base, head) of each difference between the environments
     new_bias: tuple[BiasFinding, ...] = ()  # systematic errors that only head has; they do not fail the comparison
-    # Cases whose program is another one in head, so that a change may be one of the program. Known of `compare_runs` only.
+    # Cases whose program differs in head, so that the program may explain the change. Filled by `compare_runs` only.
     definitions: tuple[str, ...] = ()
     subjects: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # those of base alone, and of head alone
 
@@ -330,7 +330,7 @@ def _comparison(
 def _moved(base: RunInfo, head: RunInfo) -> str:
     """Why times of two runs cannot be compared: they were made on two machines; "" if they were not.
 
-    A speedup over eager is another one on another processor or GPU.
+    The same program has a different speedup over eager on another processor or GPU.
     """
     places = machine_of(base), machine_of(head)
     if "" in places or places[0] == places[1]:
@@ -368,7 +368,7 @@ def _case_change(base: ComparedRow | None, head: ComparedRow | None) -> CaseChan
 
 
 def _with_frequency(change: CaseChange, verdict: Verdict | None) -> CaseChange:
-    """The change with how often head's finding is one, by the rule of `gate` and `show`."""
+    """The change with how often head's finding was seen in its runs of the case, counted as in `gate` and `show`."""
     if verdict is None or not verdict.status.is_finding:
         return change
     return replace(change, head_frequency=verdict.frequency, is_flaky=verdict.is_flaky)
@@ -408,7 +408,7 @@ _PASS: Final = Status.PASS.value
 
 
 def _as_judged(word: str) -> Status:
-    """The status, with `xpass` as a pass: the ledger's expectation is no change of the subject."""
+    """The status, where `xpass` counts as a pass: the subject has not changed if the ledger expected a failure."""
     status = Status(word)
     return Status.PASS if status is Status.XPASS else status
 

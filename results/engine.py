@@ -83,7 +83,7 @@ def open_engine(location: Location, *, create: bool, read_only: bool) -> sa.Engi
 
 @contextmanager
 def writing(engine: sa.Engine, location: Location) -> Iterator[sa.Connection]:
-    """One writing transaction, of which all or nothing is written. Database errors become UsageError."""
+    """One writing transaction: all of it is written or nothing. Database errors become UsageError."""
     with (
         translated_errors(location),
         engine.connect().execution_options(is_write=True) as connection,

@@ -1,4 +1,4 @@
-"""Reads two runs case by case for a comparison: only what differs, and what was measured of it.
+"""Reads two runs case by case for a comparison: only the cases that differ, and their measurements.
 
 If one connection reaches both runs, since they are in one database or in two SQLite files, the database joins them, so that cases
 that just pass in both never leave it. Else both runs are read in the order of their case ids, side by side.

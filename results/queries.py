@@ -1,4 +1,4 @@
-"""Queries for what a whole run is asked for, so that it is counted and filtered in the database and not in Python.
+"""Queries over a whole run, which count and filter in the database and not in Python.
 
 SQL, and no data frame library that reads the whole run: what `show` and `compare` print is a few counts and the rows that differ,
 and a database has an index for them. The remaining rows are narrow.
@@ -197,7 +197,7 @@ def bias_findings(store: Store, run: RunInfo, glob: Cases = "*") -> list[BiasFin
         field, has_second = _FIRST_SUM[connection.dialect.name]
         find = _FIND[connection.dialect.name]
         has_bias, is_clean = _HAS_BIAS.format(find=find), _IS_CLEAN.format(find=find)
-        # CASE, since nothing else keeps a database from reading text as JSON that is none.
+        # Only CASE keeps a database from parsing text as JSON that is not JSON.
         is_simple = f"CASE WHEN {has_bias} AND {is_clean} THEN NOT ({has_second}) ELSE 1 = 0 END"
         dtype = sa.literal_column(field.format(field="dtype"))
         numbers = {name: f"CAST({field.format(field=name)} AS {kind})" for name, kind in _NUMBERS.items()}

@@ -81,7 +81,7 @@ def captured(make: Callable[[], Instance], *, dynamic: bool, is_exact: bool) -> 
     """
     program = make().program
     if program.policy.describes_outputs:
-        yield "its policy describes outputs, and those of a graph are others"
+        yield "its policy describes outputs, and a graph has other outputs"
         return
     for graph in recorded(make, dynamic=dynamic):
         try:

@@ -147,7 +147,7 @@ def test_the_policy_of_a_program_goes_with_it_unless_it_describes_outputs(descri
     if described:
         with pytest.raises(NotStructuredError, match="policy describes outputs"):
             from_source(instantiate(given), is_exact=False)
-        assert graphs == ["its policy describes outputs, and those of a graph are others"]
+        assert graphs == ["its policy describes outputs, and a graph has other outputs"]
         return
     for found in (from_source(instantiate(given), is_exact=False), *graphs):
         assert isinstance(found, FuzzProgram)

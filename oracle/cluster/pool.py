@@ -243,7 +243,7 @@ class ClusterPool:
             raise InternalError(f"a batch ended without results of {', '.join(slot.batch)}")
 
     def _admit(self, slot: _SlotState, about: Mapping[str, Any]) -> None:
-        """The first answer of a slot: it may work, unless its versions are others than those of the first one."""
+        """The first answer of a slot: it may work unless its versions differ from those of the first slot."""
         slot.node = about["node"]
         self._failed_starts = 0
         versions = self._versions = self._versions or about["versions"]

@@ -18,7 +18,7 @@ Place = tuple[int, Section, str]  # identifies a leaf: number of the call, secti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """Further runs of eager, each made by a call. By default there is no such run, and the witness that needs it is not asked."""
+    """Functions that run eager again in another way. A witness whose run is missing here (the default) is not asked."""
 
     truth: Callable[[], Outcome | None] = lambda: None  # in fp64
     noise: Callable[[], Sequence[Outcome]] = (

@@ -115,7 +115,7 @@ def _drop_chance(builder: FindingsBuilder, eager: Outcome, seeds: Sequence[Outco
 
 
 def _place(finding: Finding) -> tuple[Severity, str]:
-    """Which property of which leaf is wrong: the symptom up to its verb, without the values seen."""
+    """The leaf and its property that are wrong, without the values: the symptom up to its verb."""
     return finding.severity, finding.symptom.partition(" is ")[0]
 
 

@@ -79,13 +79,23 @@ def _is_orthonormal(columns: Tensor, row: ToleranceRow) -> bool:
     return _excess(columns.mH @ columns, identity, row, side) <= 1
 
 
-def _svd(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
-    if len(eager) != 3:
-        return f"svd has {len(eager)} outputs, but should have 3"
-    row = _row(eager)
-    if _has_other_finiteness(eager, subject):
-        return "NaN or infinity elsewhere"
-    (ue, se, ve), (us, ss, vs) = ([widen(t) for t in side] for side in (eager, subject))
+def _of_factors(
+    operator: str, count: int, compare: Callable[[Sequence[Tensor], Sequence[Tensor], ToleranceRow], str]
+) -> InvariantRule:
+    """The rule of an operator with `count` outputs. `compare` gets them in float64 or complex128, finite where eager's are."""
+
+    def rule(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
+        if len(eager) != count:
+            return f"{operator} has {len(eager)} outputs, but should have {count}"
+        if _has_other_finiteness(eager, subject):
+            return "NaN or infinity in other places"
+        return compare([widen(t) for t in eager], [widen(t) for t in subject], _row(eager))
+
+    return rule
+
+
+def _svd(eager: Sequence[Tensor], subject: Sequence[Tensor], row: ToleranceRow) -> str:
+    (ue, se, ve), (us, ss, vs) = eager, subject
     side = max(*ue.shape[-2:], *ve.shape[-2:], 1)
     if (message := _spectrum_symptom("singular values", se, ss, row, side)) != "":
         return message
@@ -114,13 +124,8 @@ def _svd(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
     return ""
 
 
-def _eigenvectors(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
-    if len(eager) != 2:
-        return f"an eigendecomposition has {len(eager)} outputs, but should have 2"
-    row = _row(eager)
-    if _has_other_finiteness(eager, subject):
-        return "NaN or infinity elsewhere"
-    (le, ve), (ls, vs) = ([widen(t) for t in side] for side in (eager, subject))
+def _eigenvectors(eager: Sequence[Tensor], subject: Sequence[Tensor], row: ToleranceRow) -> str:
+    (le, ve), (ls, vs) = eager, subject
     common = torch.complex128 if any(t.is_complex() for t in (le, ve, ls, vs)) else torch.float64
     le, ve, ls, vs = (t.to(common) for t in (le, ve, ls, vs))
     side = max(*ve.shape[-2:], 1)
@@ -148,7 +153,7 @@ def _general_eigenvectors(le: Tensor, ve: Tensor, ls: Tensor, vs: Tensor, row: T
     A = torch.linalg.solve(ve.mH, (ve * le.unsqueeze(-2)).mH).mH  # V diag(L) V^-1
     norms = torch.linalg.vector_norm(vs, dim=-2) - torch.linalg.vector_norm(ve, dim=-2)
     if bool((norms.abs() > row.k * side * row.eps).any()):
-        return "the eigenvectors have other norms"
+        return "the norms of the eigenvectors differ"
     excess = _excess(A + A @ vs - vs * ls.unsqueeze(-2), A, row, side, factor=condition)
     if excess > 1:
         return f"A V - V diag(L) is {excess:.3g} times further from zero than a stable algorithm leaves it"
@@ -160,17 +165,12 @@ def _eigenvalues_symptom(expected: Tensor, seen: Tensor, bound: Tensor) -> str:
     """Each eigenvalue must be close to one of the other side, in both directions, so that none is returned twice."""
     gaps = (expected.unsqueeze(-1) - seen.unsqueeze(-2)).abs()
     if bool((gaps.amin(-1) > bound).any()) or bool((gaps.amin(-2) > bound).any()):
-        return "the eigenvalues are others"
+        return "the eigenvalues differ"
     return ""
 
 
-def _qr(eager: Sequence[Tensor], subject: Sequence[Tensor]) -> str:
-    if len(eager) != 2:
-        return f"qr has {len(eager)} outputs, but should have 2"
-    row = _row(eager)
-    if _has_other_finiteness(eager, subject):
-        return "NaN or infinity elsewhere"
-    (qe, re), (qs, rs) = ([widen(t) for t in side] for side in (eager, subject))
+def _qr(eager: Sequence[Tensor], subject: Sequence[Tensor], row: ToleranceRow) -> str:
+    (qe, re), (qs, rs) = eager, subject
     side = max(*re.shape[-2:], *qe.shape[-2:], 1)
     if bool((rs.tril(-1) != 0).any()):
         return "R is not upper triangular, but should be"
@@ -188,7 +188,7 @@ def _spectrum_symptom(name: str, expected: Tensor, seen: Tensor, row: ToleranceR
         return ""
     scale = expected.abs().amax(-1, keepdim=True)
     if bool(((seen - expected).abs() > row.k * side * row.eps * scale + row.atol).any()):
-        return f"the {name} are others"
+        return f"the {name} differ"
     return ""
 
 
@@ -227,9 +227,9 @@ def _columns(tensor: Tensor) -> list[np.ndarray]:
 
 
 INVARIANT_RULES: dict[str, InvariantRule] = {
-    "eigenvectors": _eigenvectors,
-    "svd": _svd,
-    "qr": _qr,
+    "eigenvectors": _of_factors("an eigendecomposition", 2, _eigenvectors),
+    "svd": _of_factors("svd", 3, _svd),
+    "qr": _of_factors("qr", 2, _qr),
     "order": _order,
 }
 

@@ -86,7 +86,7 @@ class GuardState:
         return tensor
 
     def place_copy(self, name: str, tensor: Tensor, device: torch.device | None = None) -> Tensor:
-        """A copy with the same strides. Between its elements lies the pattern, too."""
+        """A copy with the same strides. Gaps between its elements hold the guard pattern too."""
         result = self.place(name, tuple(tensor.shape), tensor.stride(), tensor.dtype, device or tensor.device)
         return result.copy_(tensor)
 

@@ -180,7 +180,7 @@ def default_inputs(names: Sequence[str]) -> tuple[Spec, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnTensor:
-    """A tensor as data: what it is made from again, and what is printed of it."""
+    """A description of a tensor, to make it again and to print it."""
 
     name: str
     dtype: str

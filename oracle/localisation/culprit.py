@@ -362,7 +362,7 @@ class _Search:
         return Culprit(text=text, parts=together) if are_needed else Culprit()
 
     def _call(self, parts: list[Part]) -> tuple[Part, ...]:
-        """The call that is wrong if it alone is captured, and right if it is not; () if there is no such one.
+        """The call that makes the program wrong if only this call is captured, and right if only it is not; () if there is none.
 
         A break in the graph changes more than one call, therefore both are asked. In a program of a single call, AOT autograd,
         or a backend of the user, may be wrong about what is around the call instead: a write, its gradient, what its arguments

@@ -155,7 +155,7 @@ def _literal_call(asked: UserFile) -> str:
 
 
 def _top_level(tree: ast.Module) -> dict[str, ast.AST]:
-    """What each name at module level is bound by; the last counts."""
+    """The statement that binds each name at module level; the last one if there are several."""
     found: dict[str, ast.AST] = {}
     for node in tree.body:
         match node:
@@ -262,7 +262,7 @@ def _answered(work: Callable[[], dict[str, Any]], program: Program, asked: UserF
 
 
 def _before(answer: dict[str, Any]) -> str:
-    """What a program that raised had done outside of it by then."""
+    """A line with the side effects of a program before it raised; "" if it had none."""
     return f"\n  before that: {'; '.join(answer['effects'][:_SHOWN])}" if answer["effects"] else ""
 
 
@@ -296,7 +296,7 @@ def _trial(work: Callable[[], dict[str, Any]], program: Program) -> dict[str, An
 
 
 def _is_of_memory(error: BaseException) -> bool:
-    """Whether there was too little memory. The CPU's allocator raises a RuntimeError, which only its words tell from others."""
+    """Whether memory ran out. The CPU allocator raises a plain RuntimeError, so its message must be read."""
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "DefaultCPUAllocator" in str(error)
 
 

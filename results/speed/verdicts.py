@@ -91,7 +91,7 @@ class Drift:
 
 
 class Verdicts(Mapping[str, SpeedVerdict]):
-    """The verdicts on many cases, by name. A verdict with its numbers and its reason is made when it is asked for."""
+    """The verdicts on many cases, by name. A verdict, with its numbers and reason, is computed on first access."""
 
     def __init__(self, words: Mapping[str, Word], make: Callable[[str, Word], SpeedVerdict]) -> None:
         self.words = words
@@ -111,7 +111,7 @@ class Verdicts(Mapping[str, SpeedVerdict]):
         return {name: self[name] for name, word in self.words.items() if word.is_change}
 
     def with_changed(self, change: Callable[[str, SpeedVerdict], SpeedVerdict]) -> Verdicts:
-        """The same, of which those that say better or worse went through `change`."""
+        """These verdicts, with `change` applied to those that say better or worse."""
         changed = {name: change(name, verdict) for name, verdict in self.changes().items()}
         words = {**self.words, **{name: verdict.word for name, verdict in changed.items()}}
         return Verdicts(words, lambda name, word: changed[name] if name in changed else self[name])
