@@ -9,20 +9,13 @@ from typing import Any
 import pytest
 
 from fuzz.program.parsing import program_of
+from fuzz.tests.specs import FLOOR
 from fuzz.triage.issue_text import environment_text, fenced, in_cell, in_code, issue_text, title_of
 from fuzz.triage.short_script import short_scripts
 from oracle.known.ledger import load_ledger
-from oracle.program import Program
 from oracle.subjects.registry import resolve
 from oracle.verdict import Status, Verdict, WorstElement
 
-_FLOOR = Program(
-    name="floor",
-    source=(
-        "import torch\n\n\ndef program(a, b):\n    return a // b\n\n\n"
-        "def inputs(call):\n    return (torch.tensor([1.0]), torch.tensor([0.1])), {}\n"
-    ),
-)
 _TEN = Verdict(
     status=Status.FAIL_ACCURACY,
     symptom="call 0: output[0] is 10, but should be 9 (fp64 9.0): error 1, allowed 1e-05; 1 of 1 elements are wrong",
@@ -36,12 +29,12 @@ _INDUCTOR = resolve("inductor")
 
 
 def _text(**more: Any) -> str:
-    script = short_scripts(_FLOOR, _INDUCTOR, _TEN)[0].text
+    script = short_scripts(FLOOR, _INDUCTOR, _TEN)[0].text
     fields = {
         "script": script,
         "verdict": _TEN,
         "subject": _INDUCTOR,
-        "program": _FLOOR,
+        "program": FLOOR,
         "environment": _VERSIONS,
         **more,
     }
@@ -58,7 +51,7 @@ def test_an_issue_of_a_wrong_number_in_full() -> None:
         reliability=(10, 10),
         alike=[issue],
     )
-    script = short_scripts(_FLOOR, _INDUCTOR, _TEN)[0].text
+    script = short_scripts(FLOOR, _INDUCTOR, _TEN)[0].text
     assert (
         text
         == f"""[inductor] floor division of float32 gives 10.0, eager gives 9.0
@@ -133,11 +126,11 @@ def test_a_long_script_is_folded_and_a_missing_one_is_replaced_by_the_program() 
     long = "\n".join(f"line_{number} = 0" for number in range(200))
     folded = _text(script=long)
     assert folded.index("return a // b") < folded.index("<details>") < folded.index("line_0 = 0")
-    assert fenced(_FLOOR.source) in _text(script="")
+    assert fenced(FLOOR.source) in _text(script="")
 
 
 def test_options_of_the_program_are_named() -> None:
-    program = replace(_FLOOR, config={"torch._inductor.config.cpp.simdlen": 1}, dynamic=True)
+    program = replace(FLOOR, config={"torch._inductor.config.cpp.simdlen": 1}, dynamic=True)
     text = _text(program=program)
     assert "torch.compile(program, backend='inductor', dynamic=True)" in text
     assert "`torch._inductor.config.cpp.simdlen = 1`" in text

@@ -15,7 +15,7 @@ import fuzz
 from fuzz.judge.single import judge
 from fuzz.program.parsing import program_of
 from fuzz.program.structure import FuzzProgram
-from fuzz.tests.specs import tensor_spec
+from fuzz.tests.specs import FLOOR, tensor_spec
 from fuzz.triage.localise import judge_here
 from fuzz.triage.script_runs import NO_END, exit_code
 from fuzz.triage.short_script import ShortScript, short_scripts, shortest_script, verified
@@ -240,13 +240,6 @@ def test_the_script_of_one_line_has_few_lines_and_runs_in_an_interpreter_of_its_
     assert "Tensor-likes are not equal!" in done.stderr
 
 
-_FLOOR = Program(
-    name="floor",
-    source=(
-        "import torch\n\n\ndef program(a, b):\n    return a // b\n\n\n"
-        "def inputs(call):\n    return (torch.tensor([1.0]), torch.tensor([0.1])), {}\n"
-    ),
-)
 _TEN = Verdict(
     status=Status.FAIL_ACCURACY,
     symptom="call 0: output[0] is 10, but should be 9 (fp64 9.0): error 1, allowed 1e-05; 1 of 1 elements are wrong",
@@ -255,7 +248,7 @@ _TEN = Verdict(
 
 
 def test_the_shortest_script_is_the_program_and_its_values() -> None:
-    lines = short_scripts(_FLOOR, resolve("inductor"), _TEN)[0].text.splitlines()
+    lines = short_scripts(FLOOR, resolve("inductor"), _TEN)[0].text.splitlines()
     assert lines[0] == "# inductor: output[0] is 10, eager gives 9 (float64: 9.0)"
     assert lines[2:] == [
         "import torch",
@@ -273,10 +266,10 @@ def test_the_shortest_script_is_the_program_and_its_values() -> None:
 
 def test_the_long_form_is_taken_where_no_short_one_shows_the_bug() -> None:
     subject = resolve("inductor")
-    assert "DIFFERENT" in shortest_script(_FLOOR, subject, _TEN, runs=lambda script: 0)
-    assert "DIFFERENT" in shortest_script(_FLOOR, subject, _TEN, runs=lambda script: 1)  # eager alone fails as well
-    assert "DIFFERENT" in shortest_script(_FLOOR, subject, _TEN, runs=lambda script: NO_END)
-    right = shortest_script(_FLOOR, subject, _TEN, runs=lambda script: int("torch.compile" in script))
+    assert "DIFFERENT" in shortest_script(FLOOR, subject, _TEN, runs=lambda script: 0)
+    assert "DIFFERENT" in shortest_script(FLOOR, subject, _TEN, runs=lambda script: 1)  # eager alone fails as well
+    assert "DIFFERENT" in shortest_script(FLOOR, subject, _TEN, runs=lambda script: NO_END)
+    right = shortest_script(FLOOR, subject, _TEN, runs=lambda script: int("torch.compile" in script))
     assert "DIFFERENT" not in right
 
 
@@ -291,14 +284,14 @@ def test_the_long_form_is_taken_where_no_short_one_shows_the_bug() -> None:
     ],
 )  # fmt: skip
 def test_there_is_no_short_form_for(calls: tuple[Call, ...], status: Status, symptom: str) -> None:
-    program = Program(name="floor", source=_FLOOR.source, calls=calls)
+    program = Program(name="floor", source=FLOOR.source, calls=calls)
     assert short_scripts(program, resolve("inductor"), Verdict(status=status, symptom=symptom)) == []
 
 
 def test_a_subject_that_torch_does_not_have_is_refused() -> None:
-    assert short_scripts(_FLOOR, resolve("refimpl.aot"), _TEN) == []
+    assert short_scripts(FLOOR, resolve("refimpl.aot"), _TEN) == []
     with pytest.raises(UsageError, match="first wrong rung"):
-        shortest_script(_FLOOR, resolve("refimpl.aot"), _TEN, runs=lambda script: 0)
+        shortest_script(FLOOR, resolve("refimpl.aot"), _TEN, runs=lambda script: 0)
 
 
 @pytest.mark.parametrize(

@@ -62,16 +62,8 @@ class Sink:
         self.records.extend(records)
 
 
-def swept(
-    end_of: Script, *, count: int = 3, deadline: float | None = None, places: int = 1
-) -> tuple[dict[str, Verdict], SweepSummary, Any]:
-    """The verdicts of cases c0, c1 ..., by their names; the summary; the pool."""
-    cases = [
-        PlannedCase(case_id=f"c{i}", suite="s", group=f"c{i}", name=f"c{i}", subject="aot_eager") for i in range(count)
-    ]
-    pool: Any = StandInPool(end_of, places=places)
-    sink: Any = Sink()
-    summary = execute(
+def executed(cases: list[PlannedCase], sink: Any, pool: Any, *, deadline: float | None = None) -> SweepSummary:
+    return execute(
         cases,
         subjects={"aot_eager": SubjectSpec(name="aot_eager", kind="torch_compile")},
         sink=sink,
@@ -81,6 +73,18 @@ def swept(
         options={},
         deadline=deadline,
     )
+
+
+def swept(
+    end_of: Script, *, count: int = 3, deadline: float | None = None, places: int = 1
+) -> tuple[dict[str, Verdict], SweepSummary, Any]:
+    """The verdicts of cases c0, c1 ..., by their names; the summary; the pool."""
+    cases = [
+        PlannedCase(case_id=f"c{i}", suite="s", group=f"c{i}", name=f"c{i}", subject="aot_eager") for i in range(count)
+    ]
+    pool: Any = StandInPool(end_of, places=places)
+    sink: Any = Sink()
+    summary = executed(cases, sink, pool, deadline=deadline)
     return {record.name: record.verdict for record in sink.records}, summary, pool
 
 
@@ -157,17 +161,8 @@ def test_an_interrupt_while_a_late_case_runs_again_keeps_what_has_ended() -> Non
         return late(15) if task.key == "c0" else PASSED
 
     cases = [PlannedCase(case_id=f"c{i}", suite="s", group="g", name=f"c{i}", subject="aot_eager") for i in range(2)]
-    pool: Any = StandInPool(end_of)
     with pytest.raises(KeyboardInterrupt):
-        execute(
-            cases,
-            subjects={"aot_eager": SubjectSpec(name="aot_eager", kind="torch_compile")},
-            sink=sink,
-            run_id="r",
-            pool=pool,
-            limits=Limits(timeout_s=15.0),
-            options={},
-        )
+        executed(cases, sink, StandInPool(end_of))
     assert [record.name for record in sink.records] == ["c1"]
 
 
