@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 import torch
 from torch import fx, nn
+from torch._C._functorch import get_interpreter_stack
 from torch.autograd import forward_ad
 
 import refimpl
+from refimpl._torch import FakeTensorMode
 from refimpl.aot.export.view_and_mutation import MutationType, run_functionalized_fw_and_collect_metadata
 from refimpl.aot.options import AOTConfig
 from refimpl.aot_entry_points import aot_module_simplified
 from refimpl.capture.entry_points.contexts import OptimizeContext
 from refimpl.capture.entry_points.reset import remove_from_cache
+from refimpl.capture.public.errors import UserError
 from refimpl.capture.public.same import same
 from refimpl.export import Dim, ExportedProgram, InputKind, OutputKind, export
 from refimpl.export.traced_program import FakeProgram
@@ -26,6 +29,7 @@ from refimpl.tests.aot.kept_graphs import Compiler
 from refimpl.tests.contracts.contract_backend import Backend, backend, nothing_is_left, plus_one
 from refimpl.tests.export.modules import EverythingModule, Losing, Mutating, Normalised, Tied
 from refimpl.tests.graphs import placeholders_of, targets_of
+from refimpl.trace.proxies import PythonKeyTracer, set_meta
 from refimpl.upstream import predicates, proxy_tensor, small
 from refimpl.upstream.measuring import torchscript
 
@@ -101,6 +105,29 @@ def test_one_times_a_size_is_the_size() -> None:
     assert targets_of(graph_module) == [aten.sym_size.int, aten.new_ones.default]
 
 
+@pytest.mark.skipif(
+    not hasattr(FakeTensorMode(), "_allow_unsafe_data_ptr_access"),
+    reason="only a global setting, in older versions of torch",
+)
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x + x.data_ptr(),
+        lambda x: x + (x * 2).data_ptr(),
+        lambda x: x + x.untyped_storage().data_ptr(),
+    ],
+)
+def test_a_tensor_without_memory_has_no_data_pointer(program: Callable[[Tensor], Tensor]) -> None:
+    """PX-40"""
+    for mode in ("fake", "symbolic"):
+        with pytest.raises(RuntimeError, match="data pointer"):
+            refimpl.make_fx(program, tracing_mode=mode)(torch.ones(2))
+    for dynamic in (False, True):
+        with pytest.raises(RuntimeError, match="data pointer"):
+            compile_aot(program, dynamic=dynamic)(torch.ones(2))
+    assert FakeTensorMode().from_tensor(torch.ones(2)).data_ptr() == 0  # other modes are as they were
+
+
 def test_an_integer_among_the_inputs_is_a_symbol_in_symbolic_mode_only() -> None:
     """PX-41"""
     for mode, factor in (("real", 3.0), ("fake", 3.0), ("symbolic", 5.0)):
@@ -171,7 +198,67 @@ def test_columns_of_a_matrix_whose_memory_crosses_are_no_aliases() -> None:
     assert len(placeholders_of(shared.graph("inference"))) == 1
 
 
+def test_metadata_of_a_quantized_tensor_has_its_parameters() -> None:
+    """PX-07"""
+    graph = fx.Graph()
+    tracer = PythonKeyTracer()
+    tracer.graph = graph
+    proxy = fx.Proxy(graph.placeholder("x"), tracer)
+    set_meta(proxy, torch.quantize_per_tensor(torch.ones(2), 0.5, 3, torch.quint8))
+    meta = proxy.node.meta["tensor_meta"]
+    assert meta.is_quantized
+    assert (meta.qparams["scale"], meta.qparams["zero_point"]) == (0.5, 3)
+
+
 # ------------------------------------------------------------------------------------------------------------- capture
+
+
+def test_a_class_of_modules_is_decorated_in_place(backend: Backend) -> None:
+    """DY-12"""
+
+    @refimpl.optimize(backend)
+    class Shifted(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x + 2
+
+    module = Shifted()
+    module.register_forward_hook(lambda _, args, result: result * 3)
+    assert type(module) is Shifted
+    assert module(torch.ones(2)).tolist() == [9.0, 9.0]
+    assert backend.n == 1
+
+
+def test_an_error_leaves_no_transform_behind(backend: Backend) -> None:
+    """DY-12"""
+
+    def program(x: Tensor) -> Tensor:
+        refimpl.graph_break()
+        return torch.func.vmap(lambda row: {}[row])(x)
+
+    assert get_interpreter_stack() is None
+    with pytest.raises(KeyError):
+        refimpl.optimize(backend)(program)(torch.ones(2))
+    assert get_interpreter_stack() is None
+
+
+def test_nodes_keep_the_names_of_the_capture(backend: Backend) -> None:
+    """DY-28"""
+
+    def program(x: Tensor) -> Tensor:
+        return (x.sin() + 1).relu().sin()
+
+    refimpl.optimize(backend)(program)(torch.ones(2))
+    module = refimpl.export_graph(program)(torch.ones(2)).graph_module
+    names = [[node.name for node in graph.graph.nodes][1:] for graph in (backend.graphs[0], module)]
+    assert names[0] == names[1] == ["sin", "add", "relu", "sin_1", "output"]
+
+
+def test_attributes_of_an_aten_graph_have_values() -> None:
+    """DY-38"""
+    linear = nn.Linear(2, 2)
+    module = refimpl.export_graph(lambda x: linear(x), aten_graph=True)(torch.ones(1, 2)).graph_module
+    attributes = module.graph.find_nodes(op="get_attr")
+    assert [tuple(node.meta["val"].shape) for node in attributes] == [(2, 2), (2,)]
 
 
 def test_a_pickled_context_has_all_its_options() -> None:
@@ -343,7 +430,62 @@ def test_inputs_and_outputs_of_nested_graphs_have_no_stack_either(strict: bool) 
     assert not any({"nn_module_stack", "stack_trace"} & set(node.meta) for node in ends)
 
 
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_an_export_that_raises_leaves_the_flags_of_backends(is_enabled: bool) -> None:
+    """EX-03"""
+
+    class Branching(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x if x.sum() > 0 else -x
+
+    with torch.backends.mkldnn.flags(enabled=is_enabled), torch.backends.nnpack.flags(enabled=is_enabled):
+        nnpack = torch._C._get_nnpack_enabled()
+        with pytest.raises(UserError):
+            export(Branching(), (torch.ones(2),))
+        export(nn.Conv2d(1, 1, 1), (torch.ones(1, 1, 2, 2),))
+        assert torch.backends.mkldnn.enabled is is_enabled
+        assert torch._C._get_nnpack_enabled() is nnpack
+
+
+@STRICT
+def test_keyword_arguments_share_the_fake_mode_and_there_may_be_no_arguments(strict: bool) -> None:
+    """EX-07"""
+
+    class Adding(nn.Module):
+        def forward(self, x: Tensor, *, y: Tensor) -> Tensor:
+            return x + y
+
+    class Alone(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(2))
+
+        def forward(self) -> Tensor:
+            return self.weight * 2
+
+    n = Dim("n")
+    shapes = {"x": {0: n}, "y": {0: n}}
+    program = export(Adding(), (torch.ones(4),), {"y": torch.ones(4)}, dynamic_shapes=shapes, strict=strict)
+    values = [node.meta["val"] for node in program.graph.nodes if node.op != "output"]
+    assert len({value.fake_mode for value in values}) == 1
+    assert len({str(value.shape[0]) for value in values}) == 1
+    assert program.module()(torch.ones(7), y=torch.ones(7)).tolist() == [2.0] * 7
+    alone = export(Alone(), (), strict=strict)
+    assert alone.module()().tolist() == [2.0, 2.0]
+
+
 # ------------------------------------------------------------------------------------------------------------- helpers
+
+
+def test_graph_breaks_share_a_checker_that_is_reset() -> None:
+    """UT-07"""
+    checker = small.graph_break_dup_warning_checker
+    checker.reset()
+    assert checker.add("a break")
+    assert not checker.add("a break")
+    checker.reset()
+    assert checker.add("a break")
+    checker.reset()
 
 
 def test_the_pair_of_a_dual_number_is_a_named_tuple() -> None:
