@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.campaign import commands
+from fuzz.campaign import workers as campaign_workers
 from fuzz.campaign.corpus import Corpus, read_json
 from fuzz.campaign.settings import CampaignSettings
 from oracle.cli import run
@@ -27,14 +27,14 @@ FAULTY = "compile:fuzz.tests.planted:wrong_for_rank_two"
 
 @pytest.fixture(scope="module")
 def workers() -> Iterator[Pool]:
-    with commands._workers(CampaignSettings(subject=resolve(FAULTY)), {}) as pool:
+    with campaign_workers._pool_here(CampaignSettings(subject=resolve(FAULTY)), {}) as pool:
         yield pool
 
 
 @pytest.fixture
 def kept_workers(workers: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands of this process use the same workers: starting them takes longer than the few programs they judge."""
-    monkeypatch.setattr(commands, "_workers", lambda settings, environment: nullcontext(workers))
+    monkeypatch.setattr(campaign_workers, "_pool_here", lambda settings, environment: nullcontext(workers))
 
 
 @pytest.mark.parametrize(
