@@ -124,6 +124,10 @@ _CAPTURE_COMPANIONS = {
         f"{where}.substitute_in_graph": f"{_ENTRY_POINTS}.decorators.substitute_in_graph"
         for where in (_DYNAMO, f"{_DYNAMO}.decorators", _COMPILER)
     },
+    **{
+        f"{_COMPILER}.{name}": f"refimpl.capture.guards.filters.{name}"
+        for name in ("skip_guard_on_all_nn_modules_unsafe", "skip_guard_on_inbuilt_nn_modules_unsafe")
+    },
     f"{_COMPILER}.set_stance": f"{_PUBLIC}.stances.set_stance",
     f"{_DYNAMO}.set_stance": f"{_PUBLIC}.stances.StanceContext",
     f"{_DYNAMO}.decorators.set_stance": f"{_PUBLIC}.stances.StanceContext",

@@ -1,7 +1,8 @@
 """Guards that the program leaves out: the option `guard_filter_fn` of `compile`, and functions for it.
 
 Counterpart: torch/_dynamo/types.py GuardFilterEntry; torch/compiler/__init__.py skip_guard_on_globals_unsafe and the like
-Differs: upstream's helpers work on these entries too, whose `guard_type` has upstream's names.
+Differs: upstream's helpers work on these entries too: `guard_type` has upstream's names, and `orig_guard.source` says whether
+the guard is on a module.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from refimpl.capture.guards.guard_list import Guard, GuardKind, GuardList
-from refimpl.capture.guards.sources import GlobalSource, ReaderBuilder
+from refimpl.capture.guards.sources import READ_ERRORS, GlobalSource, ReaderBuilder, Source
 from refimpl.errors import BadParameter
 
+_BUILTIN = ("torch.nn.modules.", "torch.ao.")
+_CONTAINERS = "torch.nn.modules.container"
 Filter = Callable[[Sequence[Any]], Sequence[bool]]
 _NAMES = {
     GuardKind.TENSOR: "TENSOR_MATCH", GuardKind.WRAPPER: "TENSOR_SUBCLASS_METADATA_MATCH", GuardKind.TYPE: "TYPE_MATCH",
@@ -27,6 +32,31 @@ _NAMES = {
 
 
 @dataclass(frozen=True)
+class GuardOrigin:
+    """Whether what is guarded is a module, or is read from one, under the names that upstream's helpers ask for."""
+
+    classes: tuple[type, ...]  # of the modules on the way to what is guarded, the outermost first
+
+    def is_unspecialized_nn_module(self) -> bool:
+        """A module, or something read from one."""
+        return bool(self.classes)
+
+    def is_unspecialized_builtin_nn_module(self) -> bool:
+        """A module on the way to it is of a class of torch that is no container."""
+        return any(
+            class_.__module__.startswith(_BUILTIN) and class_.__module__ != _CONTAINERS for class_ in self.classes
+        )
+
+
+@dataclass(frozen=True)
+class OriginalGuard:
+    """The guard of an entry, and where what it guards comes from."""
+
+    guard: Guard
+    source: GuardOrigin
+
+
+@dataclass(frozen=True)
 class GuardFilterEntry:
     """One guard as a filter sees it."""
 
@@ -36,7 +66,17 @@ class GuardFilterEntry:
     guard_type: str
     derived_guard_types: tuple[str, ...]
     is_global: bool
-    orig_guard: Guard
+    orig_guard: OriginalGuard
+
+
+def skip_guard_on_all_nn_modules_unsafe(entries: Sequence[Any]) -> list[bool]:
+    """A filter that keeps guards on what is not read from a module."""
+    return [not entry.orig_guard.source.is_unspecialized_nn_module() for entry in entries]
+
+
+def skip_guard_on_inbuilt_nn_modules_unsafe(entries: Sequence[Any]) -> list[bool]:
+    """A filter that leaves out guards on modules whose classes are torch's."""
+    return [not entry.orig_guard.source.is_unspecialized_builtin_nn_module() for entry in entries]
 
 
 def filtered(guards: GuardList, keep: Filter, frames: Any) -> GuardList:
@@ -57,7 +97,24 @@ def filtered(guards: GuardList, keep: Filter, frames: Any) -> GuardList:
 
 
 def _entry(guard: Guard, frames: Any) -> GuardFilterEntry:
-    builder = ReaderBuilder()
-    value = builder.function(builder.read(guard.source), name="value")(frames)
+    value = _read(guard.source, frames)
     is_global = any(isinstance(source, GlobalSource) for source in guard.source.way())
-    return GuardFilterEntry(guard.source.name, True, value, _NAMES[guard.kind], (), is_global, guard)
+    original = OriginalGuard(guard, GuardOrigin(_modules_on_the_way(guard.source, frames)))
+    return GuardFilterEntry(guard.source.name, True, value, _NAMES[guard.kind], (), is_global, original)
+
+
+def _modules_on_the_way(source: Source, frames: Any) -> tuple[type, ...]:
+    classes: list[type] = []
+    for step in source.way():
+        try:
+            value = _read(step, frames)
+        except READ_ERRORS:
+            continue
+        if isinstance(value, torch.nn.Module):
+            classes.append(type(value))
+    return tuple(classes)
+
+
+def _read(source: Source, frames: Any) -> Any:
+    builder = ReaderBuilder()
+    return builder.function(builder.read(source), name="value")(frames)

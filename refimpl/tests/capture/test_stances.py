@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import torch
 
 import refimpl
 from refimpl.capture.config import config
+from refimpl.capture.guards import filters
 from refimpl.capture.public.errors import Unsupported
 from refimpl.capture.public.stances import current, set_stance
 from refimpl.tests.capture.capturing import Recorder
@@ -170,6 +171,47 @@ def test_all_guards_may_be_dropped() -> None:
     for size in (3, 4):
         torch.testing.assert_close(compiled(torch.ones(size)), torch.full((size,), 2.0))
     assert len(recorder.graphs) == 1
+
+
+class Scaling(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = 2
+        self.inner = torch.nn.Dropout(0.0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) * self.factor
+
+
+@pytest.mark.parametrize("home", [torch.compiler, filters])
+@pytest.mark.parametrize(
+    ("name", "own_is_guarded", "builtin_is_guarded"),
+    [
+        ("skip_guard_on_all_nn_modules_unsafe", False, False),
+        ("skip_guard_on_inbuilt_nn_modules_unsafe", True, False),
+    ],
+)
+def test_guards_on_modules_may_be_left_out(
+    home: Any, name: str, own_is_guarded: bool, builtin_is_guarded: bool
+) -> None:
+    module, recorder, x = Scaling(), cast(Any, Recorder()), torch.ones(2)
+    compiled = refimpl.compile(module, backend=recorder, options={"guard_filter_fn": getattr(home, name)})
+    torch.testing.assert_close(compiled(x), module(x))
+    torch.testing.assert_close(compiled(torch.ones(2, 2)), module(torch.ones(2, 2)), msg="inputs are guarded")
+    before = len(recorder.graphs)
+    module.inner.p = 1.0
+    torch.testing.assert_close(compiled(x), module(x) if builtin_is_guarded else torch.full((2,), 2.0))
+    assert len(recorder.graphs) == before
+    module.inner.p, module.factor = 0.0, 3
+    torch.testing.assert_close(compiled(x), torch.full((2,), 3.0 if own_is_guarded else 2.0))
+
+
+def test_what_a_container_of_torch_holds_is_guarded_as_its_own_class_says() -> None:
+    module, skip = torch.nn.Sequential(Scaling()), cast(Any, torch.compiler.skip_guard_on_inbuilt_nn_modules_unsafe)
+    compiled = refimpl.compile(module, backend="eager", options={"guard_filter_fn": skip})
+    assert compiled(torch.ones(2)).tolist() == [2, 2]
+    cast(Scaling, module[0]).factor = 3
+    assert compiled(torch.ones(2)).tolist() == [3, 3]
 
 
 def test_a_filter_has_to_answer_for_each_guard() -> None:
