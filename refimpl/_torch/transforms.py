@@ -85,6 +85,15 @@ def transform_depth() -> int:
     return _C.get_dynamic_layer_stack_depth()
 
 
+# By the kind of the innermost transform. The function of torch that leaves several at once leaves each twice on torch 2.11.
+_LEAVE: dict[str, Callable[[], Any]] = {
+    "Vmap": _C._vmap_decrement_nesting,
+    "Grad": _C._grad_decrement_nesting,
+    "Jvp": _C._jvp_decrement_nesting,
+    "Functionalize": _C._func_decrement_nesting,
+}
+
+
 def transform_kinds() -> tuple[str, ...]:
     """The active transforms, outermost first: "Vmap", "Grad" (also of vjp), "Jvp" and others."""
     return tuple(layer.key().name for layer in _C.get_interpreter_stack() or ())
@@ -116,8 +125,8 @@ def transform_state() -> tuple[Any, ...]:
 def restore_transforms(state: tuple[Any, ...]) -> None:
     """Leaves the transforms that were entered since, because an exception or a graph break has left the code that would."""
     depth, forward_mode, message = state
-    if transform_depth() > depth:
-        _C.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+    for kind in reversed(transform_kinds()[depth:]):
+        _LEAVE[kind]()
     _NATIVE._set_fwd_grad_enabled(forward_mode)
     if message is None:
         _HOOKS._saved_tensors_hooks_enable()

@@ -179,6 +179,8 @@ class OperatorState:
         if not _has_tensor(result):
             if type(result) in CONSTANT_TYPES and result is not None:
                 return ConstantValue(result)
+            if type(result) in (tuple, list) and not result:
+                return SequenceValue(type(result), [])
             if result is not None and not _has_number(result):
                 raise GraphBreak("op_returns", what=what, result=type(result).__name__)
         node_args = [self.argument_of(arg) for arg in args]

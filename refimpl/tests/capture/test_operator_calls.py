@@ -331,3 +331,14 @@ def test_attention_itself_may_be_compiled() -> None:
     q, k, v = (torch.sin(torch.arange(64.0) * (i + 1)).view(1, 2, 8, 4) for i in range(3))
     assert_same(compiled(q, k, v, block_mask=MASK), causal(q, k, v))
     assert_same(compiled(q, k, v, block_mask=OF_DOCUMENTS), flex_attention(q, k, v, block_mask=OF_DOCUMENTS))
+
+
+def test_an_operator_may_return_no_tensors():
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        parts = (0, *torch.tensor([2]).cumsum(0)[:-1].neg().unbind())
+        return x + len(parts), len(x[:0].unbind())
+
+    x = torch.randn(3)
+    total, count = refimpl.compile(program, backend="aot_eager", fullgraph=True)(x)
+    assert torch.equal(total, x + 1)
+    assert count == 0
