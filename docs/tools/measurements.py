@@ -77,9 +77,11 @@ def figures() -> dict[str, Callable[[], str]]:
         "speed.false": lambda: _of_speed(0, "false_percent"),
         "speed.found_10": lambda: _of_speed(10, "found_percent"),
         "speed.found_5": lambda: _of_speed(5, "found_percent"),
-        "transformers.listed": lambda: str(len(_transformers_in_eval())),
+        "transformers.listed": lambda: str(len(_transformers())),
         "transformers.eager": lambda: str(_done_with("eager")),
         "transformers.compared": lambda: str(_done_with("compare")),
+        "transformers.trained": lambda: str(_done_with("compare", mode="train")),
+        "transformers.trained_agree": lambda: str(_done_with("agree", mode="train")),
         "decompositions.overloads": lambda: _of_decompositions("overloads with a rule"),
         "decompositions.calls": lambda: _of_decompositions("calls judged"),
         "decompositions.agree": lambda: _of_decompositions("calls that agree with eager"),
@@ -105,14 +107,14 @@ def _of_speed(slower_percent: int, column: str) -> str:
     return f"{float(row[column]):.1f}"
 
 
-def _transformers_in_eval() -> list[dict[str, str]]:
-    return [row for row in rows_of("transformers.csv") if (row["mode"], row["dtype"]) == ("eval", "float32")]
+def _transformers(mode: str = "eval") -> list[dict[str, str]]:
+    return [row for row in rows_of("transformers.csv") if (row["mode"], row["dtype"]) == (mode, "float32")]
 
 
-def _done_with(step: str) -> int:
-    """How many architectures of transformers have done this step of the funnel, in eval mode."""
+def _done_with(step: str, mode: str = "eval") -> int:
+    """How many architectures of transformers have done this step of the funnel."""
     steps = ["build", "eager", "capture", "compile", "run", "compare", "agree", ""]
-    return sum(steps.index(row["stops at"]) > steps.index(step) for row in _transformers_in_eval())
+    return sum(steps.index(row["stops at"]) > steps.index(step) for row in _transformers(mode))
 
 
 def tables() -> dict[str, Callable[[], str]]:
