@@ -81,11 +81,6 @@ def propagate_real_tensors(fake_mode: FakeTensorMode) -> None:
     fake_mode.fake_tensor_converter.meta_converter.describer.copy_data = True
 
 
-def forbid_data_pointers(fake_mode: FakeTensorMode) -> None:
-    """Make `data_ptr()` of fake tensors that the mode makes from now on an error: there is no memory to point to."""
-    fake_mode._allow_unsafe_data_ptr_access = False
-
-
 def active_fake_mode() -> FakeTensorMode | None:
     """The innermost active FakeTensorMode."""
     return next((mode for mode in reversed(active_dispatch_modes()) if isinstance(mode, FakeTensorMode)), None)
@@ -169,7 +164,6 @@ __all__ = [
     "WeakTensorKeyDictionary",
     "active_fake_mode",
     "fake_object",
-    "forbid_data_pointers",
     "has_no_dispatch_of_its_own",
     "inside_fake_kernel",
     "is_opaque_object",

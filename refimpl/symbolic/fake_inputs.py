@@ -18,7 +18,6 @@ from refimpl._torch import (
     FakeTensor,
     FakeTensorMode,
     WeakTensorKeyDictionary,
-    forbid_data_pointers,
     inside_fake_kernel,
     is_functorch_wrapped,
     is_traceable_wrapper_subclass,
@@ -36,14 +35,10 @@ Geometry = tuple[tuple[Any, ...], tuple[Any, ...], Any]
 
 
 def symbolic_fake_mode(shape_env: ShapeEnv | None = None, **settings: Any) -> FakeTensorMode:
-    """A fake mode with refimpl's ShapeEnv, without its cache, which costs more than it saves (see BypassedFakeCache).
-
-    `x.data_ptr()` of its tensors is an error. It would be 0, and a program that computes with it would be wrong.
-    """
+    """A fake mode with refimpl's ShapeEnv, without its cache, which costs more than it saves (see BypassedFakeCache)."""
     settings.setdefault("allow_fallback_kernels", False)
     mode = FakeTensorMode(shape_env=shape_env or ShapeEnv(), **settings)  # pyright: ignore[reportArgumentType]
     mode.cache_enabled = False
-    forbid_data_pointers(mode)
     return mode
 
 

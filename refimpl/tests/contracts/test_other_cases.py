@@ -13,7 +13,6 @@ from torch._C._functorch import get_interpreter_stack
 from torch.autograd import forward_ad
 
 import refimpl
-from refimpl._torch import FakeTensorMode
 from refimpl.aot.export.view_and_mutation import MutationType, run_functionalized_fw_and_collect_metadata
 from refimpl.aot.options import AOTConfig
 from refimpl.aot_entry_points import aot_module_simplified
@@ -103,29 +102,6 @@ def test_one_times_a_size_is_the_size() -> None:
     """PX-32"""
     graph_module = refimpl.make_fx(lambda x: x.new_ones(1 * x.shape[0]), tracing_mode="symbolic")(torch.ones(3))
     assert targets_of(graph_module) == [aten.sym_size.int, aten.new_ones.default]
-
-
-@pytest.mark.skipif(
-    not hasattr(FakeTensorMode(), "_allow_unsafe_data_ptr_access"),
-    reason="only a global setting, in older versions of torch",
-)
-@pytest.mark.parametrize(
-    "program",
-    [
-        lambda x: x + x.data_ptr(),
-        lambda x: x + (x * 2).data_ptr(),
-        lambda x: x + x.untyped_storage().data_ptr(),
-    ],
-)
-def test_a_tensor_without_memory_has_no_data_pointer(program: Callable[[Tensor], Tensor]) -> None:
-    """PX-40"""
-    for mode in ("fake", "symbolic"):
-        with pytest.raises(RuntimeError, match="data pointer"):
-            refimpl.make_fx(program, tracing_mode=mode)(torch.ones(2))
-    for dynamic in (False, True):
-        with pytest.raises(RuntimeError, match="data pointer"):
-            compile_aot(program, dynamic=dynamic)(torch.ones(2))
-    assert FakeTensorMode().from_tensor(torch.ones(2)).data_ptr() == 0  # other modes are as they were
 
 
 def test_an_integer_among_the_inputs_is_a_symbol_in_symbolic_mode_only() -> None:
