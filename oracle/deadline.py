@@ -33,6 +33,7 @@ def closed_at(deadline: float | None, results: Results) -> Iterator[Results]:
         yield results
     finally:
         timer.cancel()
+        timer.join()  # a close that has begun ends first: the loop may have ended before it, and the pool is busy until then
 
 
 def is_over(deadline: float | None) -> bool:

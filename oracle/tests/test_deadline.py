@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 from oracle.deadline import closed_at
@@ -31,3 +32,18 @@ def test_results_that_are_there_in_time_are_untouched() -> None:
     with Pool(workers=1) as pool:
         with closed_at(time.monotonic() + 300, pool.run([task(str(i), 0) for i in range(3)])) as results:
             assert [result.task.key for result in results] == ["0", "1", "2"]
+
+
+def test_a_close_that_has_begun_ends_before_the_block_does() -> None:
+    class Slow:
+        is_closed = False
+
+        def close(self) -> None:
+            begun.set()
+            time.sleep(0.3)
+            self.is_closed = True
+
+    begun, results = threading.Event(), Slow()
+    with closed_at(time.monotonic(), results):
+        assert begun.wait(30)
+    assert results.is_closed
