@@ -62,7 +62,7 @@ def made_up_records(run: int, rows: int, *, fail: bool = False) -> Iterator[Reco
         record = fabricate.record(case, status, run_id=f"run-{run:04}", speedup=speedup)
         verdict = replace(record.verdict, bias=(bias,))
         if fail:
-            element, value = index % 1000, index / rows  # as of real findings: no two texts are equal
+            element, value = index % 1000, index / rows  # each text differs, as those of real findings do
             symptom = f"call 0: output[{operator % 8}][{element}] is {value:.9g}, but should be 1 (fp64 1.0)"
             verdict = replace(
                 verdict,
@@ -167,7 +167,7 @@ def costs(db: str, runs: int, rows: int) -> Iterator[Cost]:
 
 
 def costs_of_failures(db: str, rows: int) -> Iterator[Cost]:
-    """The same of two runs of which every row fails."""
+    """The costs of such commands on two runs in which every case fails."""
     yield cost("insert", db, "0", "2", str(rows), "1")
     yield from _costs_of_gate("gate of failing rows alone", db, rows)
     yield cost("show of failing rows alone", db, str(rows), "show", "--db", db)

@@ -240,7 +240,7 @@ def _wrapped(text: str, *, indent: str = "") -> str:
 
 
 def with_sentences(text: str, measured: Measured) -> str:
-    """README with the sentences between the marks. Raises ValueError if there are no marks."""
+    """README's text with these sentences between its marks. Raises ValueError if it has no marks."""
     if not _PLACE.search(text):
         raise ValueError(f"{README} has no <!-- independence --> marks")
     sentences = _wrapped(f"  {summary(measured)} [The figures](docs/independence.md).", indent="  ")

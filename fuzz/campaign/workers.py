@@ -7,13 +7,14 @@ import hashlib
 import os
 import shutil
 import socket
+import stat
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from typing_extensions import Self
 
@@ -82,28 +83,24 @@ def open_workers(settings: CampaignSettings, execution: Execution, *, tell: Call
 
 
 def _pool_here(settings: CampaignSettings, environment: Mapping[str, str]) -> Pool:
-    return Pool(
-        workers=settings.processes,
-        preload=_preload(settings),
-        threads_per_worker=settings.threads,
-        environment=environment,
-        max_worker_growth_bytes=PROCESS_BYTES,
-        address_space_margin_bytes=ADDRESS_SPACE_MARGIN_BYTES,
-        start_timeout_s=START_S,
-    )
+    return Pool(workers=settings.processes, environment=environment, **_options(settings))
 
 
 def _slots_of(settings: CampaignSettings) -> SlotSettings:
     function = builds_of_slot if settings.is_inductor else cache_of_slot
-    return SlotSettings(
-        workers=settings.workers,
-        preload=_preload(settings),
-        threads_per_worker=settings.threads,
-        max_worker_growth_bytes=PROCESS_BYTES,
-        address_space_margin_bytes=ADDRESS_SPACE_MARGIN_BYTES,
-        start_timeout_s=START_S,
-        service=f"{function.__module__}:{function.__name__}",
-    )
+    service = f"{function.__module__}:{function.__name__}"
+    return SlotSettings(workers=settings.workers, service=service, **_options(settings))
+
+
+def _options(settings: CampaignSettings) -> dict[str, Any]:
+    """What the pool of this machine and that of a slot have in common."""
+    return {
+        "preload": _preload(settings),
+        "threads_per_worker": settings.threads,
+        "max_worker_growth_bytes": PROCESS_BYTES,
+        "address_space_margin_bytes": ADDRESS_SPACE_MARGIN_BYTES,
+        "start_timeout_s": START_S,
+    }
 
 
 def _preload(settings: CampaignSettings) -> tuple[str, ...]:
@@ -133,18 +130,18 @@ def folder_of_process() -> Path:
     A slot is killed at the end of a run, without time to delete its own.
     """
     root = Path(tempfile.gettempdir()) / f"{_PREFIX}{os.getuid()}"
-    root.mkdir(mode=0o700, exist_ok=True)
-    if root.stat().st_uid != os.getuid():  # somebody else took the name
+    with contextlib.suppress(FileExistsError):
+        root.mkdir(mode=0o700)
+    found = root.lstat()
+    if found.st_uid != os.getuid() or not stat.S_ISDIR(
+        found.st_mode
+    ):  # somebody else took the name, perhaps for a link
         return Path(tempfile.mkdtemp(prefix=_PREFIX))
-    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[
-        :8
-    ]  # short: the path of a socket has at most 107 bytes
-    for left in root.glob(f"{host}-*"):
-        if not _is_running(left.name.removeprefix(f"{host}-")):
+    host = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]  # the path of a socket has at most 107 bytes
+    for left in root.glob(f"{host}-*-*"):
+        if not _is_running(left.name.split("-")[1]):
             shutil.rmtree(left, ignore_errors=True)
-    folder = root / f"{host}-{os.getpid()}"
-    folder.mkdir(exist_ok=True)
-    return folder
+    return Path(tempfile.mkdtemp(prefix=f"{host}-{os.getpid()}-", dir=root))
 
 
 def _is_running(pid: str) -> bool:

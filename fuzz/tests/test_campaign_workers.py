@@ -53,11 +53,19 @@ def test_folders_of_processes_that_were_killed_are_deleted(temporary: Path) -> N
     ended.wait()
     mine = folder_of_process()
     host = mine.name.partition("-")[0]
-    (left := mine.with_name(f"{host}-{ended.pid}")).mkdir()
-    (elsewhere := mine.with_name(f"another-{ended.pid}")).mkdir()  # of a container that has this folder, too
-    (running := mine.with_name(f"{host}-{os.getppid()}")).mkdir()
-    assert folder_of_process() == mine
-    assert [path.is_dir() for path in (mine, left, elsewhere, running)] == [True, False, True, True]
+    (left := mine.with_name(f"{host}-{ended.pid}-x")).mkdir()
+    (elsewhere := mine.with_name(f"another-{ended.pid}-x")).mkdir()  # of another machine that shares this folder
+    (running := mine.with_name(f"{host}-{os.getppid()}-x")).mkdir()
+    other = folder_of_process()
+    assert other != mine
+    assert [path.is_dir() for path in (mine, other, left, elsewhere, running)] == [True, True, False, True, True]
+
+
+def test_a_link_in_the_place_of_the_folder_is_not_followed(temporary: Path) -> None:
+    (kept := temporary / "elsewhere").mkdir()
+    (temporary / f"torch-oracle-fuzz-{os.getuid()}").symlink_to(kept)
+    assert folder_of_process().parent == temporary
+    assert list(kept.iterdir()) == []
 
 
 def test_a_slot_gives_its_workers_what_they_share_and_ends_it(temporary: Path) -> None:

@@ -180,6 +180,7 @@ class BreakSetting:
     """What `error_on_graph_break` sets. Capture interprets the reads and writes of it as those of any object of the program.
 
     So a write during capture is seen by the rest of the segment, is made after the segment has run, and what was read is guarded.
+    Unlike torch's, the setting is one for all threads.
     """
 
     is_error: bool = False

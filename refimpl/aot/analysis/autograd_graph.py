@@ -62,7 +62,7 @@ def steps_behind(tensors: Sequence[torch.Tensor]) -> list[Any]:
 
 
 def lacks_formula(results: Sequence[torch.Tensor]) -> bool:
-    """Whether an operator behind the results has no formula for its gradient.
+    """Whether an operator that computed the results has no derivative formula.
 
     Eager mode then differentiates the operators that its kernel calls, and warns if there are none. Fake tensors do not run it.
     """

@@ -33,7 +33,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class GuardOrigin:
-    """Whether what is guarded is a module, or is read from one, under the names that upstream's helpers ask for."""
+    """Tells whether a guard is on a module or on something read from one. Torch's guard filters call its methods."""
 
     classes: tuple[type, ...]  # of the modules on the way to what is guarded, the outermost first
 
