@@ -31,7 +31,6 @@ from importlib.abc import MetaPathFinder
 from pathlib import Path
 from pkgutil import resolve_name
 
-from oracle.errors import InternalError
 from suites.conformance.shims import SHIMS
 from suites.conformance.stand_in import missing
 
@@ -274,14 +273,15 @@ class TestFiles(MetaPathFinder):
 
     def __init__(self, folders: Sequence[Path], names: Names, *, harness: Sequence[str] = ()) -> None:
         """folders: folders of the test files, which are on the path as for `python test/folder/test_x.py`. harness: dotted names
-        of modules of the installed torch that are part of the tests. None may be loaded yet.
+        of modules of the installed torch that are part of the tests. Those that are loaded already are loaded anew: to find the
+        originals of the names may have imported one.
         """
         self._folders = tuple(folders)
         self._loader = type("_NamedLoader", (_Loader,), {"names": names})
         self._finders = [importlib.machinery.FileFinder(str(folder), (self._loader, [".py"])) for folder in folders]
         self._harness = frozenset(harness)
-        if loaded := self._harness & set(sys.modules):
-            raise InternalError(f"{', '.join(sorted(loaded))} is loaded before its names are substituted")
+        for module in self._harness:
+            sys.modules.pop(module, None)
 
     def install(self) -> None:
         """Install this finder before all others, and put the folders on the path."""

@@ -254,3 +254,35 @@ def test_a_file_that_does_not_load_is_refused_with_its_traceback(
     assert "No module named 'a_library_that_nobody_has'" in said
     assert "shims.py" in said
     assert not cache.exists()
+
+
+CAPTURE_FILE = """
+import torch
+import torch._dynamo.testing
+from torch._dynamo.testing import CompileCounter, EagerAndRecordGraphs
+
+from unittest import TestCase
+
+
+class TestCaptured(TestCase):
+    def test_compiles_by_the_harness(self):
+        torch._dynamo.testing.standard_test(self, fn=lambda x, y: x + y, nargs=2)
+
+    def test_compiles(self):
+        counter = CompileCounter()
+        self.assertTrue(torch.equal(torch.compile(torch.neg, backend=counter)(torch.ones(2)), -torch.ones(2)))
+        self.assertEqual(counter.frame_count, 1)
+"""
+
+
+def test_a_suite_of_capture_uses_the_harness_of_the_installed_torch(tmp_path: Path) -> None:
+    """Its modules go through the substitutes too, though one of the substituted names lives in a module that imports them."""
+    (tmp_path / "test" / "dynamo").mkdir(parents=True)
+    (tmp_path / "test" / "dynamo" / "test_ctx_manager.py").write_text(CAPTURE_FILE, encoding="utf-8")
+    (tmp_path / "version.txt").write_text("2.1.0a0\n", encoding="utf-8")
+    output = tmp_path / "rows.csv"
+    named = ["--pytorch-src", str(tmp_path), "--suite", "dynamo_ctx_manager", "--output", str(output)]
+    assert run(["conformance", *named, "--workers", "1", "--timeout", "60"]) == 0
+    with output.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["stock"], row["stand_in"], row["subject"]) for row in rows] == [("pass", "error", "pass")] * 2
