@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import refimpl
 from refimpl.errors import BadParameter
 from refimpl.trace.make_fx import make_fx
 from refimpl.upstream.accuracy import backend_accuracy_fails, cast_to_fp64, run_fwd_maybe_bwd, same_two_models
@@ -174,6 +175,12 @@ def test_gradients_are_compared_unless_only_forward_is() -> None:
     wrong = lambda *args: Halved.apply(graph(*args))  # noqa: E731
     assert not same_two_models(graph, wrong, inputs)
     assert same_two_models(graph, wrong, inputs, only_fwd=True)
+
+
+def test_what_compile_made_of_a_module_has_the_gradients_of_the_module() -> None:
+    module, x = nn.Linear(3, 1), torch.ones(2, 3)
+    assert same_two_models(module, refimpl.compile(module, backend="eager"), [x])
+    assert not same_two_models(module, refimpl.compile(nn.Linear(3, 1), backend="eager"), [x])
 
 
 def test_results_and_gradients_of_a_run() -> None:
