@@ -110,6 +110,14 @@ _ROWS = (
     _of_capture("unspec", "capture: numbers that are not burned in"),
     _of_capture("ctx_manager", "capture: context managers"),
     _of_capture("aot_autograd", "capture with AOT autograd behind it"),
+    _of_capture("higher_order_ops", "capture: cond, map, while_loop, wrap, transforms of torch.func"),
+    _of_capture("subclasses", "capture: tensor subclasses and modes of torch functions"),
+    _of_capture("autograd_function", "capture: torch.autograd.Function"),
+    _of_capture("activation_checkpointing", "capture: torch.utils.checkpoint, with policies"),
+    _of_capture("hooks", "capture: hooks on tensors and modules"),
+    _of_capture("decorators", "capture: disable, graph_break, mark_dynamic and others"),
+    _of_capture("recompiles", "capture: what compiles again, and what need not"),
+    _of_capture("optimizers", "capture: steps of optimizers"),
     _of_export(
         "default", "export: signatures, state, sizes, constraints, in the mode that is the default", "test_export"
     ),

@@ -8,7 +8,6 @@ checks the guards in the order in which they were added. There is no C++ guard m
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -223,8 +222,10 @@ def _facts(value: str, seen: TensorFacts, constant: Constant) -> str:
 
 _FEW = 4  # up to this many tensors, separate conditions are faster than loops in C
 _keys_number: Any = type(tensor_keys(torch.empty(0))).raw_repr
-_dtype, _device, _shape = map(operator.attrgetter, ("dtype", "device", "shape"))
-_requires_grad = operator.attrgetter("requires_grad")
+# Bound getters and `size` take two thirds of the time of `operator.attrgetter`.
+_fields: Any = torch.Tensor
+_dtype, _device, _requires_grad = (field.__get__ for field in (_fields.dtype, _fields.device, _fields.requires_grad))
+_shape = _fields.size
 
 
 def _facts_of_many(tensors: Sequence[tuple[str, TensorFacts]], constant: Constant) -> list[str]:
