@@ -41,6 +41,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.array import array_operator
 from refimpl.capture.values.classes import MISSING, finds_plainly, in_mro, is_a
+from refimpl.capture.values.program_object import ProgramObject
 from refimpl.capture.values.super import super_value
 from refimpl.capture.values.value import raising, unsupported
 
@@ -63,6 +64,9 @@ def _isinstance(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
     special = [kind for kind in kinds if _has_own_check(kind)]
     if not special:
         return ConstantValue(issubclass(domain.state.realize(args[0]).class_of(), tuple(kinds)))
+    if any(map(_check_in_python, special)):
+        class_ = domain.state.realize(args[0]).class_of()
+        return _asked_in_turn(domain, args[0], kinds, "__instancecheck__", lambda kind: class_ is kind, "isinstance")
     if any(_is_users(kind) or _is_users(type(kind)) or isinstance(kind, _LEGACY_TENSOR_TYPE) for kind in special):
         raise GraphBreak("call_of_native_code", what="isinstance")
     value = domain.state.realize(args[0])
@@ -77,6 +81,32 @@ def _isinstance(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
             return ConstantValue(isinstance(value.value, tuple(kinds)))
         case _:
             return ConstantValue(issubclass(value.class_of(), tuple(kinds)))
+
+
+def _check_in_python(class_: type, name: str = "__instancecheck__") -> FunctionType | None:
+    """The method of the metaclass that answers `isinstance`, if it is written in Python and not in the standard library."""
+    found = in_mro(type(class_), name)
+    return found if isinstance(found, FunctionType) and _is_users(type(class_)) else None
+
+
+def _asked_in_turn(
+    domain: SymbolicDomain, value: Any, kinds: list[type], name: str, holds: Callable[[type], bool], what: str
+) -> Any:
+    """`isinstance` or `issubclass` where methods of metaclasses answer for some of the classes."""
+    asked: list[tuple[Value, Value]] = []
+    for kind in kinds:
+        function = _check_in_python(kind, name)
+        if function is None:
+            if _has_own_check(kind):
+                raise GraphBreak("call_of_native_code", what=what)
+            asked.append((ConstantValue(None), ConstantValue(holds(kind))))
+        elif name == "__instancecheck__" and holds(kind):
+            asked.append((ConstantValue(None), ConstantValue(True)))  # it is not asked about its own instances
+        else:
+            way = AttributeSource(KeptSource(type(kind), type(kind).__qualname__), name)
+            asked.append((domain.state.wrap(function, way), ObjectValue(kind)))
+    pairs: list[Value] = [SequenceValue(tuple, list(pair)) for pair in asked]
+    return domain.enter_polyfill(polyfills.holds_for_any, [SequenceValue(tuple, pairs), value])
 
 
 def _has_own_check(class_: type) -> bool:
@@ -98,6 +128,10 @@ def _may_ask_object(class_: type) -> bool:
 def _issubclass(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     class_ = domain.constant_of(args[0], "issubclass")
     kinds = _classes(domain, args[1])
+    if any(_check_in_python(kind, "__subclasscheck__") for kind in kinds):
+        return _asked_in_turn(
+            domain, args[0], kinds, "__subclasscheck__", lambda kind: issubclass(class_, kind), "issubclass"
+        )
     if any(_has_own_check(kind) and (_is_users(kind) or _is_users(type(kind))) for kind in kinds):
         raise GraphBreak("call_of_native_code", what="issubclass")
     return ConstantValue(issubclass(class_, tuple(kinds)))
@@ -134,6 +168,17 @@ def _callable(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs
     if isinstance(value, InstanceValue):
         return ConstantValue(in_mro(value.class_, "__call__") is not MISSING)
     return ConstantValue(callable(value.object) if isinstance(value, ObjectValue) else False)
+
+
+@BUILTIN_RULES.of(builtins.id)
+def _id(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The id of an object of the program, which a guard keeps alive."""
+    value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
+    if not isinstance(value, ObjectValue) or is_a(value.object, torch.Tensor):
+        raise GraphBreak("call_of_native_code", what="id")
+    if value.source is not None:
+        domain.state.guard(GuardKind.ID, value.source, value.object)
+    return ConstantValue(id(value.object))
 
 
 @BUILTIN_RULES.of(builtins.next)
@@ -336,11 +381,9 @@ def _converted_when_run(domain: SymbolicDomain, class_: type, value: NumberValue
 def _converted(domain: SymbolicDomain, class_: type, value: Value) -> Any:
     """`int(value)` of an object whose class defines the conversion."""
     name = f"__{class_.__name__}__"
-    return (
-        domain.call_special(value, name, [])
-        if domain.special(value, name) is not None
-        else unsupported(f"{name[2:-2]}()", value)
-    )
+    if not isinstance(value, ProgramObject) or domain.special(value, name) is None:
+        unsupported(f"{name[2:-2]}()", value)
+    return value.as_number(domain, class_)
 
 
 @BUILTIN_RULES.of(builtins.repr)

@@ -55,7 +55,7 @@ for _callable in (torch.finfo, torch.iinfo, torch.device, bytes, dispatch_modes_
 def _hash(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     value = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
     if isinstance(value, (InstanceValue, ObjectValue)) and domain.special(value, "__hash__") is not None:
-        return domain.call_special(value, "__hash__", [])
+        return value.hashed(domain)
     if not isinstance(value, (ConstantValue, SequenceValue)):
         raise GraphBreak("call_of_native_code", what="hash")
     return domain.folded(hash, [value], {})

@@ -42,7 +42,7 @@ from refimpl.capture.values import (
     Value,
     polyfills,
 )
-from refimpl.capture.values.classes import is_a
+from refimpl.capture.values.classes import MISSING, in_mro, is_a
 from refimpl.capture.values.sequence import in_order
 from refimpl.capture.values.set import make_set
 from refimpl.capture.values.value import raising
@@ -150,6 +150,12 @@ def _same(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
         isinstance(left, ObjectValue) and isinstance(right, ObjectValue) and left.object is right.object
     )
     return ConstantValue(is_one or domain.same_or_equal(left, right) is True)
+
+
+@ITERABLE_RULES.of(polyfills.is_iterator)
+def _is_iterator(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    value = domain.state.realize(args[0])
+    return ConstantValue(value.is_iterator or in_mro(value.class_of(), "__next__") is not MISSING)
 
 
 @ITERABLE_RULES.of(polyfills.failed)

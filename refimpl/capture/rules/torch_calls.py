@@ -17,7 +17,15 @@ from refimpl.capture.config import config
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public import numpy_interop as interop
 from refimpl.capture.rules.rule_table import Rule, RuleTable, wrong
-from refimpl.capture.values import ArrayValue, ConstantValue, NumberValue, ObjectValue, TensorValue, Value
+from refimpl.capture.values import (
+    ArrayValue,
+    ConstantValue,
+    NumberValue,
+    ObjectValue,
+    SequenceValue,
+    TensorValue,
+    Value,
+)
 from refimpl.capture.values.array import numpy_node, tensor_of_array
 
 if TYPE_CHECKING:
@@ -38,6 +46,50 @@ def _set_grad_enabled(domain: SymbolicDomain, frame: FrameState, args: list[Any]
 @TORCH_RULES.of(torch.is_tensor)
 def _is_tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return ConstantValue(isinstance(domain.state.realize(args[0]), TensorValue))
+
+
+@TORCH_RULES.of(torch._shape_as_tensor)
+def _shape_as_tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    tensor = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
+    if not isinstance(tensor, TensorValue):
+        raise GraphBreak("call_of_native_code", what="torch._shape_as_tensor")
+    sizes = [domain.state.size_of(tensor, dim) for dim in range(tensor.fake.dim())]
+    return domain.call(
+        frame, ObjectValue(torch.tensor), [SequenceValue(list, sizes)], {"dtype": ConstantValue(torch.int64)}
+    )
+
+
+def _legacy_rule(class_: Any) -> Rule:
+    """`torch.LongTensor(items)` is `torch.tensor(items, dtype=torch.long)`, and `torch.LongTensor(2, 3)` an empty tensor."""
+
+    def make(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        seen = [domain.state.realize(arg) for arg in args]
+        named = {"dtype": ConstantValue(class_.dtype)}
+        if kwargs:
+            wrong(f"torch.{class_.__name__}")
+        if len(seen) == 1 and isinstance(seen[0], SequenceValue) and seen[0].class_ in (list, tuple):
+            named["device"] = ConstantValue(torch.device("cpu"))
+            return domain.call(frame, ObjectValue(torch.tensor), seen, named)
+        if all(isinstance(value, NumberValue) or (_is_int(value)) for value in seen):
+            named["device"] = ConstantValue(torch.device("cpu"))
+            sizes = [SequenceValue(tuple, list(seen))] if seen else [SequenceValue(tuple, [ConstantValue(0)])]
+            return domain.call(frame, ObjectValue(torch.empty), sizes, named)
+        raise GraphBreak("call_of_native_code", what=f"class {class_.__name__}")
+
+    return make
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, ConstantValue) and type(value.value) is int
+
+
+# Classes of tensors of one dtype in the CPU's memory, from before there were dtypes.
+_LEGACY = [
+    value
+    for value in vars(torch).values()
+    if type(value) is type(torch.FloatTensor) and str(value.layout) == "torch.strided"
+]
+TORCH_RULES.update({id(class_): _legacy_rule(class_) for class_ in _LEGACY})
 
 
 def _check_rule(function: Any) -> Rule:

@@ -344,9 +344,9 @@ def _is_tensor_with_number(function: Any, left: Value, right: Value) -> bool:
 
 
 def _is_dtype(object_: Any) -> bool:
-    return is_a(object_, np.dtype) or (
-        is_a(object_, type) and object_.__module__ == "numpy" and issubclass(object_, np.generic)
-    )
+    if is_a(object_, np.dtype) or any(object_ is class_ for class_ in (bool, int, float, complex)):
+        return True
+    return is_a(object_, type) and object_.__module__ == "numpy" and issubclass(object_, np.generic)
 
 
 def _as_tensor(array: ArrayValue) -> TensorValue:

@@ -478,7 +478,11 @@ class ObjectValue(ProgramObject):
         return any(item.object is member for member in self.object._member_map_.values())
 
     def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
-        return self._item_of_class(domain, domain.known_key(key)) if self.is_class else super().get_item(domain, key)
+        if self.is_class:
+            return self._item_of_class(domain, domain.known_key(key))
+        if defining_package(type(self.object)) == "typing":  # `typing.List[...]`
+            return ObjectValue(self.object[_annotation(domain, key)])
+        return super().get_item(domain, key)
 
     def _item_of_class(self, domain: SymbolicDomain, key: Value) -> Any:
         """`class_[key]`, by `__class_getitem__`; for an enumeration, the member of that name."""

@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/polyfills
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
 from types import CodeType, FunctionType
 from typing import Any
@@ -12,8 +13,9 @@ from typing import Any
 
 def initialised(instance: Any, init: Any, args: Any, kwargs: Any) -> Any:
     """Calls `__init__` on a new object."""
-    if init(instance, *args, **kwargs) is not None:
-        raise TypeError("__init__() should return None")
+    found = init(instance, *args, **kwargs)
+    if found is not None:
+        raise TypeError(f"__init__() should return None, not '{type(found).__name__}'")
     return instance
 
 
@@ -206,6 +208,80 @@ def truth_of(value: Any) -> bool:
 def negated(value: Any) -> bool:
     """`not value`."""
     return False if value else True  # noqa: SIM211 - it stands for what is proposed
+
+
+def truth_by(function: Any, object_: Any) -> bool:
+    """`bool(object_)` by `__bool__`."""
+    found = function(object_)
+    if type(found) is not bool:
+        raise TypeError(f"__bool__ should return bool, returned {type(found).__name__}")
+    return found
+
+
+def length_by(function: Any, object_: Any) -> int:
+    """`len(object_)` by `__len__`."""
+    found = operator.index(function(object_))
+    if found < 0:
+        raise ValueError("__len__() should return >= 0")
+    return found
+
+
+def truth_by_length(function: Any, object_: Any) -> bool:
+    """`bool(object_)` by `__len__`."""
+    return length_by(function, object_) != 0
+
+
+def iterated_by(function: Any, object_: Any) -> Any:
+    """`iter(object_)` by `__iter__`."""
+    found = function(object_)
+    if not is_iterator(found):
+        raise TypeError(f"iter() returned non-iterator of type '{type(found).__name__}'")
+    return found
+
+
+def is_iterator(value: Any) -> bool:
+    """Whether the class has `__next__`. The domain implements it."""
+    return hasattr(type(value), "__next__")
+
+
+def text_by(function: Any, object_: Any, name: str) -> Any:
+    """`str(object_)` or `repr(object_)`, by the method of that name."""
+    found = function(object_)
+    if not isinstance(found, str):
+        raise TypeError(f"{name} returned non-string (type {type(found).__name__})")
+    return found
+
+
+def format_by(function: Any, object_: Any, spec: Any) -> Any:
+    """`format(object_, spec)` by `__format__`."""
+    found = function(object_, spec)
+    if not isinstance(found, str):
+        raise TypeError(f"__format__ must return a str, not {type(found).__name__}")
+    return found
+
+
+def number_by(function: Any, object_: Any, kind: Any, returned: str) -> Any:
+    """`int(object_)`, `float(object_)` or `complex(object_)`, by that method. returned: the beginning of the error."""
+    found = function(object_)
+    if not isinstance(found, kind):
+        raise TypeError(f"{returned} (type {type(found).__name__})")
+    return kind(found)
+
+
+def hash_by(function: Any, object_: Any) -> Any:
+    """`hash(object_)` by `__hash__`."""
+    found = function(object_)
+    if not isinstance(found, int):
+        raise TypeError("__hash__ method should return an integer")
+    return hash(found)
+
+
+def holds_for_any(asked: Any, value: Any) -> bool:
+    """`isinstance(value, classes)`: pairs of a method and its class, or of None and an answer that is known."""
+    for function, class_ in asked:  # noqa: SIM110 - a generator would be one more frame
+        if class_ if function is None else function(class_, value):
+            return True
+    return False
 
 
 def contained_by(function: Any, container: Any, item: Any, wanted: bool) -> bool:

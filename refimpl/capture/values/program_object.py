@@ -74,11 +74,29 @@ class ProgramObject(Value):
     def truth(self, domain: SymbolicDomain) -> Any:
         class_ = self.class_of()
         if hasattr(class_, "__bool__"):
-            return self.call_special(domain, "__bool__", [])
+            return self._by_python(domain, polyfills.truth_by, "__bool__")
         if not hasattr(class_, "__len__"):
             return True
-        length = self.call_special(domain, "__len__", [])
+        length = self._by_python(domain, polyfills.truth_by_length, "__len__")
         return bool(length.value) if isinstance(length, ConstantValue) else length
+
+    def _by_python(self, domain: SymbolicDomain, polyfill: Any, name: str, *more: Value) -> Any:
+        """A special method, by a polyfill that also checks its result where the method is written in Python."""
+        method = self.special(domain, name)
+        if method is None:
+            return self.call_native_special(domain, name, [])
+        return domain.enter_polyfill(polyfill, [method.function, self, *more])
+
+    def as_number(self, domain: SymbolicDomain, kind: type) -> Any:
+        """`int(value)`, `float(value)` or `complex(value)` by a special method written in Python."""
+        name = f"__{kind.__name__}__"
+        of_class = f"{self.class_of().__name__}." if kind is float else ""
+        returned = ConstantValue(f"{of_class}{name} returned non-{kind.__name__}")
+        return self._by_python(domain, polyfills.number_by, name, domain.object(kind), returned)
+
+    def hashed(self, domain: SymbolicDomain) -> Any:
+        """`hash(value)` by a special method written in Python."""
+        return self._by_python(domain, polyfills.hash_by, "__hash__")
 
     def unary(self, domain: SymbolicDomain, sign: str) -> Any:
         return self.call_special(domain, _UNARY[sign], []) if self.is_object else super().unary(domain, sign)
@@ -100,7 +118,7 @@ class ProgramObject(Value):
         for name in _TEXTS.get(kind, ()):
             found = in_mro(self.class_of(), name)
             if isinstance(found, FunctionType):
-                return self.call_special(domain, name, [])
+                return self._by_python(domain, polyfills.text_by, name, ConstantValue(name))
             if any(found is base.__dict__.get(text) for base in (int, str, float) for text in ("__str__", "__repr__")):
                 return domain.convert(kind, self.plain_of_member())
             if found is not object.__str__:
@@ -112,7 +130,7 @@ class ProgramObject(Value):
             return super().format(domain, spec)
         given = ConstantValue("") if spec is None else domain.state.realize(spec)
         if self.special(domain, "__format__") is not None:
-            return self.call_special(domain, "__format__", [given])
+            return self._by_python(domain, polyfills.format_by, "__format__", given)
         class_, plain = self.class_of(), self.plain_of_member()
         if any(class_.__format__ is base.__format__ for base in (int, str, float)) and plain is not self:
             return domain.folded(format, [plain, given], {})
@@ -123,7 +141,7 @@ class ProgramObject(Value):
     # ------------------------------------------------------------------------------------------------ what is in it
 
     def length(self, domain: SymbolicDomain) -> Any:
-        return self.call_special(domain, "__len__", [])
+        return self._by_python(domain, polyfills.length_by, "__len__")
 
     def get_item(self, domain: SymbolicDomain, key: Value) -> Any:
         return self.call_special(domain, "__getitem__", [domain.known_key(key)])
@@ -154,7 +172,7 @@ class ProgramObject(Value):
         )
 
     def iterate(self, domain: SymbolicDomain) -> Any:
-        return self.call_special(domain, "__iter__", [])
+        return self._by_python(domain, polyfills.iterated_by, "__iter__")
 
     # ---------------------------------------------------------------------------------------------- the dict inside
 

@@ -70,10 +70,15 @@ class SuperValue(Value):
         if is_native_method(found, receiver.class_of()) or is_init_of_error:
             return NativeMethodValue(receiver, name)
         way = AttributeSource(KeptSource(owner, owner.__qualname__), name)
-        if is_of_class and is_a(found, classmethod) and isinstance(found.__func__, FunctionType):
-            return MethodValue(domain.state.wrap(found.__func__, AttributeSource(way, "__func__")), receiver)
+        if is_a(found, classmethod) and isinstance(found.__func__, FunctionType):
+            class_ = receiver if is_of_class else ObjectValue(receiver.class_of())
+            return MethodValue(domain.state.wrap(found.__func__, AttributeSource(way, "__func__")), class_)
         if is_a(found, staticmethod):
             return domain.state.wrap(found.__func__, way)
+        if is_a(found, property) and not is_of_class and isinstance(found.fget, FunctionType):
+            return domain.enter_function(domain.state.wrap(found.fget, AttributeSource(way, "fget")), [receiver], {})
+        if not hasattr(type(found), "__get__"):
+            return domain.state.wrap(found, way)
         if not is_a(found, FunctionType):
             return None
         function = domain.state.wrap(found, way)
