@@ -21,6 +21,7 @@ from refimpl.capture.values import (
     FoundIteratorValue,
     Value,
 )
+from refimpl.capture.values.value import DELETED
 
 _LITERALS = (int, str, bool, type(None), bytes)
 
@@ -117,6 +118,9 @@ class Emitter:
             name = self.expression(value)
             value.write_back(self, name, log)
         for value, attribute, new in log.attributes():
+            if new is DELETED:
+                self._lines.append(f"delattr({self.expression(value)}, {attribute!r})")
+                continue
             self._lines.append(f"setattr({self.expression(value)}, {attribute!r}, {self.expression(new)})")
         for namespace, variable, new in log.globals():
             self._lines.append(f"{self.constant(namespace)}[{variable!r}] = {self.expression(new)}")

@@ -72,9 +72,7 @@ STATE_READERS = _by_id(
     {
         torch.is_grad_enabled,
         torch.is_inference_mode_enabled,
-        torch.is_autocast_enabled,
-        torch.get_autocast_dtype,
-        torch.is_autocast_cache_enabled,
+        *(value for name, value in vars(torch).items() if name.startswith(("is_autocast_", "get_autocast_"))),
         torch.get_default_dtype,
         torch.are_deterministic_algorithms_enabled,
         *NATIVE_STATE_READERS,

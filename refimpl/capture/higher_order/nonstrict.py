@@ -26,6 +26,7 @@ from refimpl.capture.values import (
     ArrayValue,
     ConstantValue,
     DictValue,
+    LocalFunctionValue,
     ObjectValue,
     SequenceValue,
     TensorValue,
@@ -143,6 +144,8 @@ def _constants_allowed(mode: FakeTensorMode) -> Iterator[None]:
 def _mark_inside(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Value:
     """`nonstrict_trace(function)` in captured code, of a function that was defined outside of it."""
     function = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
+    if isinstance(function, LocalFunctionValue):
+        function = ObjectValue(domain.state.real_of(function), function.source)
     if not isinstance(function, ObjectValue):
         raise GraphBreak("unsupported_operation", what="nonstrict_trace", kind="a function that was made here")
     if function.source is not None:

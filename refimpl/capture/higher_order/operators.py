@@ -26,6 +26,7 @@ from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.values import (
     ConstantValue,
     DictValue,
+    LocalFunctionValue,
     NumberValue,
     ObjectValue,
     SequenceValue,
@@ -129,7 +130,7 @@ def _bypassing(domain: SymbolicDomain, operator: Any, args: list[Any], kwargs: d
     """
     wrapper, function, *given = _at_least(2, operator, args)
     known = domain.state.realize(wrapper)
-    if not isinstance(known, ObjectValue):
+    if not isinstance(known, (ObjectValue, LocalFunctionValue)):
         raise GraphBreak("not_a_graph_argument", what=known.kind)
     if known.source is not None:
         domain.state.guard(GuardKind.ID, known.source, known.object)

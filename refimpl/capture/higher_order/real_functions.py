@@ -22,7 +22,7 @@ from refimpl.capture.values import (
     TensorValue,
     Value,
 )
-from refimpl.capture.values.function import CellValue, FunctionValue
+from refimpl.capture.values.function import CellValue, FunctionValue, LocalFunctionValue
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -37,7 +37,7 @@ def real_object(domain: SymbolicDomain, value: Any) -> Any:
     match known:
         case ConstantValue():
             return known.value
-        case ObjectValue():
+        case ObjectValue() | LocalFunctionValue():
             if known.source is not None:
                 domain.state.guard(GuardKind.ID, known.source, known.object)
             return known.object

@@ -28,6 +28,7 @@ from refimpl.capture.values import (
     ConstantValue,
     FunctionValue,
     InstanceValue,
+    LocalFunctionValue,
     MethodValue,
     NativeMethodValue,
     NumberValue,
@@ -283,6 +284,14 @@ def _setattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs:
     return ConstantValue(None)
 
 
+@BUILTIN_RULES.of(builtins.delattr)
+def _delattr(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    name = domain.constant_of(args[1], "delattr") if len(args) == 2 and not kwargs else wrong("delattr")
+    if type(name) is not str or domain.delete_attr(args[0], name) is not None:
+        raise GraphBreak("call_of_native_code", what="delattr")
+    return ConstantValue(None)
+
+
 @BUILTIN_RULES.of(object.__getattribute__)
 def _object_getattribute(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     found = domain.state.realize(args[0]) if len(args) == 2 and not kwargs else None
@@ -423,7 +432,7 @@ def _signature(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwarg
     given = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
     function = given.function if isinstance(given, MethodValue) else given
     function = domain.state.realize(function)
-    if not isinstance(function, ObjectValue) or not is_a(function.object, FunctionType):
+    if not isinstance(function, (ObjectValue, LocalFunctionValue)) or not is_a(function.object, FunctionType):
         raise GraphBreak("call_of_native_code", what="inspect.signature")
     plain = function.object
     if any(name in plain.__dict__ for name in _ELSEWHERE) or function.source is None:

@@ -32,6 +32,7 @@ from refimpl.capture.values import (
     FunctionValue,
     InstanceValue,
     IteratorValue,
+    LocalFunctionValue,
     NumberValue,
     ObjectValue,
     PartialValue,
@@ -318,7 +319,7 @@ def _update_wrapper(domain: SymbolicDomain, frame: FrameState, args: list[Any], 
     for name, usual in (("assigned", functools.WRAPPER_ASSIGNMENTS), ("updated", functools.WRAPPER_UPDATES)):
         if name in named and domain.constant_of(named[name], name) != usual:
             raise GraphBreak("call_of_native_code", what="update_wrapper")
-    if not isinstance(wrapper, FunctionValue):
+    if not isinstance(wrapper, FunctionValue) or isinstance(wrapper, LocalFunctionValue):
         raise GraphBreak("call_of_native_code", what="update_wrapper")
     found = _wrapped_attributes(domain, wrapped)
     wrapper.attributes |= {**found, "__wrapped__": wrapped}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import itertools
+from collections import OrderedDict, defaultdict
 from typing import TYPE_CHECKING, Any
 
 from refimpl.capture.breaks import GraphBreak
@@ -17,6 +18,7 @@ from refimpl.capture.rules.rule_table import Rule, RuleTable, wrong
 from refimpl.capture.values import (
     CombinedIteratorValue,
     ConstantValue,
+    DefaultDictValue,
     DictValue,
     GeneratorValue,
     InstanceValue,
@@ -441,22 +443,28 @@ def callable_iterator(domain: SymbolicDomain, function: Any, sentinel: Any) -> A
     )
 
 
-def _from_keys(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`dict.fromkeys`."""
-    if not 1 <= len(args) <= 2 or kwargs:
-        wrong("dict")
-    if domain.runs_code(args[0]):
-        rest = SequenceValue(tuple, args[1:])
-        given = [NativeMethodValue(ObjectValue(dict), "fromkeys"), args[0], rest, domain.named({})]
-        return domain.enter_polyfill(polyfills.called_with_list, given)
-    made = DictValue({})
-    for key in domain.elements(args[0]):
-        domain.put(made, key, args[1] if len(args) > 1 else _NOTHING)
-    return made
+def _from_keys(class_: type) -> Rule:
+    """`class_.fromkeys`."""
+
+    def make(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if class_ is OrderedDict and kwargs.keys() == {"value"}:  # the others take it by position only
+            args, kwargs = [*args, kwargs["value"]], {}
+        if not 1 <= len(args) <= 2 or kwargs:
+            wrong(class_.__name__)
+        if domain.runs_code(args[0]):
+            rest = SequenceValue(tuple, args[1:])
+            given = [NativeMethodValue(ObjectValue(class_), "fromkeys"), args[0], rest, domain.named({})]
+            return domain.enter_polyfill(polyfills.called_with_list, given)
+        made = DefaultDictValue({}, _NOTHING) if class_ is defaultdict else DictValue({}, class_=class_)
+        for key in domain.elements(args[0]):
+            domain.put(made, key, args[1] if len(args) > 1 else _NOTHING)
+        return made
+
+    return make
 
 
 # Rules for methods of classes, by class and name: looking a method up gives a new object each time.
 CLASS_METHODS: dict[tuple[int, str], Rule] = {
     (id(itertools.chain), "from_iterable"): _chain_from_iterable,
-    (id(dict), "fromkeys"): _from_keys,
+    **{(id(class_), "fromkeys"): _from_keys(class_) for class_ in (dict, OrderedDict, defaultdict)},
 }

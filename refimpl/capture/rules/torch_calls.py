@@ -59,12 +59,60 @@ def _shape_as_tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any],
     )
 
 
+@TORCH_RULES.of(torch.tensor)
+def _tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`torch.tensor([x.item(), 2])`: from numbers that are known only when the program runs, one operator a number."""
+    numbers: list[Value] = []
+    shape = (
+        _shape_of_numbers(domain, args[0], numbers) if len(args) == 1 and kwargs.keys() <= {"dtype", "device"} else None
+    )
+    if shape is None or not any(isinstance(number, NumberValue) and domain.state.is_read(number) for number in numbers):
+        return domain.state.operator(torch.tensor, args, kwargs)
+    # The dtype is that of the same numbers of Python.
+    samples = [_sample_of(number) for number in numbers]
+    named: dict[str, Any] = {"dtype": ConstantValue(torch.tensor(samples).dtype), **kwargs}
+    made: list[Value] = []
+    for number, sample in zip(numbers, samples, strict=True):
+        if type(sample) is bool:
+            made.append(domain.state.operator(torch.full, [SequenceValue(tuple, []), number], named))
+        else:
+            made.append(domain.state.operator(torch.scalar_tensor, [number], named))
+    if not shape:
+        return made[0]
+    stacked = domain.state.operator(torch.stack, [SequenceValue(list, made)], {})
+    sizes = SequenceValue(tuple, [ConstantValue(size) for size in shape])
+    return domain.state.operator("reshape", [stacked, sizes], {}, kind="call_method") if len(shape) > 1 else stacked
+
+
+def _shape_of_numbers(domain: SymbolicDomain, value: Any, numbers: list[Value]) -> tuple[int, ...] | None:
+    """The shape of a number or of nested lists of numbers, which are appended to `numbers`; None for anything else."""
+    value = domain.state.realize(value)
+    if isinstance(value, NumberValue) or (isinstance(value, ConstantValue) and type(value.value) in (bool, int, float)):
+        numbers.append(value)
+        return ()
+    if not isinstance(value, SequenceValue) or value.class_ not in (list, tuple) or not value.items:
+        return None
+    inner = [_shape_of_numbers(domain, item, numbers) for item in value.items]
+    first = inner[0]
+    return None if first is None or any(shape != first for shape in inner) else (len(inner), *first)
+
+
+def _sample_of(number: Value) -> Any:
+    """A number of Python with the class of a number."""
+    if isinstance(number, NumberValue):
+        return number.class_of()(1)
+    assert isinstance(number, ConstantValue)
+    return number.value
+
+
 def _legacy_rule(class_: Any) -> Rule:
-    """`torch.LongTensor(items)` is `torch.tensor(items, dtype=torch.long)`, and `torch.LongTensor(2, 3)` an empty tensor."""
+    """`torch.LongTensor(items)` is `torch.tensor(items, dtype=torch.long)`, and `torch.LongTensor(2, 3)` an empty tensor.
+    `torch.Tensor` has the default dtype.
+    """
 
     def make(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         seen = [domain.state.realize(arg) for arg in args]
-        named = {"dtype": ConstantValue(class_.dtype)}
+        named = {"dtype": ConstantValue(torch.get_default_dtype() if class_ is torch.Tensor else class_.dtype)}
         if kwargs:
             wrong(f"torch.{class_.__name__}")
         if len(seen) == 1 and isinstance(seen[0], SequenceValue) and seen[0].class_ in (list, tuple):
@@ -89,7 +137,7 @@ _LEGACY = [
     for value in vars(torch).values()
     if type(value) is type(torch.FloatTensor) and str(value.layout) == "torch.strided"
 ]
-TORCH_RULES.update({id(class_): _legacy_rule(class_) for class_ in _LEGACY})
+TORCH_RULES.update({id(class_): _legacy_rule(class_) for class_ in (torch.Tensor, *_LEGACY)})
 
 
 def _check_rule(function: Any) -> Rule:

@@ -65,8 +65,10 @@ from refimpl.capture.guards.sources import (
 )
 from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.guards.torch_state import autocast_state, torch_state
+from refimpl.capture.public import marks
 from refimpl.capture.public.marks import DYNAMIC
 from refimpl.capture.public.numpy_interop import is_tensor_like
+from refimpl.capture.recognition import Treatment, defined_in, treatment
 from refimpl.capture.state.graph import SegmentGraph
 from refimpl.capture.state.node_meta import NodeMeta
 from refimpl.capture.state.operator_calls import OperatorState, is_symbolic
@@ -82,6 +84,7 @@ from refimpl.capture.values import (
     FoundIteratorValue,
     FrozenDictValue,
     LazyValue,
+    LocalFunctionValue,
     MethodValue,
     NumberValue,
     ObjectValue,
@@ -221,7 +224,7 @@ class CaptureState(OperatorState):
 
     def _guard_same(self, known: Value, found: Any, source: Source) -> None:
         """Guards that two sources lead to the same object. An object guarded by identity gets one guard for each source."""
-        if is_a(found, _BY_IDENTITY):
+        if is_a(found, _BY_IDENTITY) and not isinstance(known, LocalFunctionValue):
             self.guard(GuardKind.ID, source, found)
         else:
             assert known.source is not None
@@ -249,6 +252,18 @@ class CaptureState(OperatorState):
     def _constant(self, found: Any, source: Source) -> Value:
         self.guard(GuardKind.EQUALS, source, found)
         return ConstantValue(found, source)
+
+    def _function(self, found: FunctionType, source: Source) -> Value | None:
+        """A function that another function made; None for one that is known by identity."""
+        if "<locals>" not in found.__qualname__ or found.__dict__ or treatment(found) is not Treatment.ENTER:
+            return None
+        if id(found) in marks.SUBSTITUTED or defined_in(found).partition(".")[0] == "torch":
+            return None  # there may be a rule for this function
+        self.guard(GuardKind.TYPE, source, FunctionType)
+        for name in ("__code__", "__globals__"):
+            self.guard(GuardKind.ID, AttributeSource(source, name), getattr(found, name))
+        self.guard(GuardKind.EMPTY, AttributeSource(source, "__dict__"), None)
+        return LocalFunctionValue(found, source)
 
     def _code(self, found: CodeType, source: Source) -> Value:
         self.guard(GuardKind.ID, source, found)
@@ -595,6 +610,9 @@ class CaptureState(OperatorState):
                 return value.value
             case ObjectValue():
                 return value.object
+            case LocalFunctionValue() if value.source is not None:
+                self.guard(GuardKind.ID, value.source, value.object)
+                return value.object
             case SequenceValue() if value.source is None and value.class_ in (tuple, list, torch.Size):
                 return value.class_([self.real_of(item) for item in value.items])
             case DictValue() if value.source is None and value.class_ is dict:
@@ -634,6 +652,7 @@ _BUILDERS_BY_CLASS: dict[type, Callable[[CaptureState, Any, Source], Value | Non
     **dict.fromkeys(_ITERATORS, CaptureState._iterator),
     np.ndarray: CaptureState._array,
     CodeType: CaptureState._code,
+    FunctionType: CaptureState._function,
     slice: CaptureState._slice,
     deque: CaptureState._deque,
     functools.partial: CaptureState._partial,

@@ -61,6 +61,11 @@ class SideEffects:
         self.count += 1
         self._attributes.setdefault(value, {})[name] = new
 
+    def forget_attribute(self, value: Value, name: str) -> None:
+        """Deletes an attribute that only the segment has set."""
+        self.count += 1
+        del self._attributes[value][name]
+
     def attribute(self, value: Value, name: str) -> Any:
         """The value written to an attribute; None if there is none."""
         return self._attributes.get(value, {}).get(name)

@@ -27,6 +27,7 @@ from refimpl.capture.values import (
     FunctionValue,
     GeneratorValue,
     LazyValue,
+    LocalFunctionValue,
     ObjectValue,
     SequenceValue,
     Value,
@@ -80,6 +81,8 @@ def enter_function(domain: SymbolicDomain, function: Value, args: list[Any], kwa
     match function:
         case ObjectValue() if is_a(function.object, FunctionType):
             frame = _frame_of_object(domain, function, function.object, args, kwargs)
+        case LocalFunctionValue():
+            frame = _frame_of_object(domain, function, function.object, args, kwargs)
         case FunctionValue():
             frame = _frame_of_made(domain, function, args, kwargs)
         case _:
@@ -91,7 +94,7 @@ def enter_function(domain: SymbolicDomain, function: Value, args: list[Any], kwa
 
 
 def _frame_of_object(
-    domain: SymbolicDomain, value: ObjectValue, function: FunctionType, args: list[Any], kwargs: dict[str, Any]
+    domain: SymbolicDomain, value: Value, function: FunctionType, args: list[Any], kwargs: dict[str, Any]
 ) -> FrameState:
     source = value.source if value.source is not None else KeptSource(function, function.__qualname__)
     if treatment(function) is Treatment.SKIP:
@@ -144,7 +147,7 @@ def _frame(
 
 
 def _names_of(function: Value) -> tuple[str, str]:
-    if isinstance(function, ObjectValue):
+    if isinstance(function, (ObjectValue, LocalFunctionValue)):
         return function.object.__name__, function.object.__qualname__
     assert isinstance(function, FunctionValue)
     return function.code.co_name, function.qualname or getattr(function.code, "co_qualname", function.code.co_name)

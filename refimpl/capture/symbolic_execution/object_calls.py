@@ -57,7 +57,7 @@ from refimpl.capture.values import (
     TensorValue,
     Value,
 )
-from refimpl.capture.values.classes import is_a
+from refimpl.capture.values.classes import in_mro, is_a
 from refimpl.capture.values.tensor import Progress, apart, before_the_write, before_watching
 from refimpl.capture.values.value import unsupported
 
@@ -320,7 +320,10 @@ def _call_module(
         LazyGraphModule.force_recompile(function.object)  # its `forward` is generated on first use
     if class_.__call__ is _MODULE_CALL and function.source is not None and not function.hooks_of(domain):
         forward = domain.state.wrap(class_.forward, AttributeSource(class_source(function.object), "forward"))
-        return domain.call(frame, forward, [function, *args], kwargs)
+        bound = in_mro(class_, "forward")
+        if is_a(bound, staticmethod):
+            return domain.call(frame, forward, args, kwargs)
+        return domain.call(frame, forward, args if is_a(bound, classmethod) else [function, *args], kwargs)
     return _call_special_with(domain, function, args, kwargs)
 
 

@@ -42,8 +42,10 @@ from refimpl.capture.values import (
     ErrorValue,
     FunctionValue,
     GeneratorValue,
+    InstanceValue,
     IteratorValue,
     LazyValue,
+    LocalFunctionValue,
     MethodValue,
     NumberValue,
     ObjectValue,
@@ -67,6 +69,11 @@ from refimpl.capture.values.super import super_value
 from refimpl.capture.values.value import UserRaise, raising, unsupported
 
 _OBJECTS_OF_CODE = (slice, frozenset, CodeType, torch.finfo, torch.iinfo)
+
+
+# Bits of `__flags__` of classes, which class, sequence and mapping patterns read.
+_IS_SEQUENCE, _IS_MAPPING, _MATCHES_ITSELF = 1 << 5, 1 << 6, 1 << 22
+_KNOWN = (ObjectValue, LocalFunctionValue)
 
 
 class SymbolicDomain(Domain):
@@ -231,8 +238,11 @@ class SymbolicDomain(Domain):
             same = left.value is right.value
             if not same and type(left.value) is type(right.value) and left.value == right.value:
                 unsupported("`is` of equal constants", left)
-        elif not same and isinstance(left, ObjectValue) and isinstance(right, ObjectValue):
+        elif not same and isinstance(left, _KNOWN) and isinstance(right, _KNOWN):
             same = left.object is right.object
+            for value in (left, right):
+                if isinstance(value, LocalFunctionValue) and value.source is not None:
+                    self.state.guard(GuardKind.ID, value.source, value.object)
         elif not same and isinstance(left, TensorValue) and isinstance(right, TensorValue) and left.fake is right.fake:
             unsupported("`is` of tensors of which one may be the other", left)
         if not same and left.source is not None and right.source is not None:
@@ -596,6 +606,8 @@ class SymbolicDomain(Domain):
                 return kind == "mapping"
             case ConstantValue() | TensorValue():
                 return isinstance(value, ConstantValue) and isinstance(value.value, range) and kind == "sequence"
+            case ObjectValue() | InstanceValue() if not value.class_of().__flags__ & (_IS_SEQUENCE | _IS_MAPPING):
+                return False
             case _:
                 unsupported("match", value)
 
@@ -609,7 +621,23 @@ class SymbolicDomain(Domain):
         return SequenceValue(tuple, [mapping.items[key][1] for key in wanted])
 
     def match_class(self, subject: Any, kind: Any, positional: int, names: Any) -> Any:
-        unsupported("match of a class", self.state.realize(subject))
+        class_ = self.state.realize(kind)
+        wanted = [self.constant_of(name, "a name") for name in self.elements(names)]
+        takes_itself = False
+        if not isinstance(class_, ObjectValue) or not class_.is_class:
+            unsupported("match of a class", class_)
+        if positional:
+            if self.has_attribute(class_, "__match_args__"):
+                known = self.constant_of(self.load_attr(class_, "__match_args__"), "__match_args__")
+                wanted = [*known[:positional], *wanted]
+            else:
+                takes_itself = bool(class_.object.__flags__ & _MATCHES_ITSELF)
+            if len({*wanted}) < positional - takes_itself + len(self.elements(names)) or (
+                takes_itself and positional > 1
+            ):
+                unsupported("match of a class", class_)  # eager raises
+        given = [subject, kind, ConstantValue(takes_itself), self.constant(tuple(wanted))]
+        return self.enter_polyfill(polyfills.matched, given)
 
     def without_keys(self, mapping: Any, keys: Any) -> Any:
         dropped = {self.hash_key(key) for key in self.elements(keys)}

@@ -4,7 +4,14 @@ from refimpl.capture.values.array import ArrayValue
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
 from refimpl.capture.values.constant import ConstantValue, NumberValue
 from refimpl.capture.values.error import ErrorValue, TracebackValue
-from refimpl.capture.values.function import CellValue, FunctionValue, GetterValue, PartialValue, UnmadeClassValue
+from refimpl.capture.values.function import (
+    CellValue,
+    FunctionValue,
+    GetterValue,
+    LocalFunctionValue,
+    PartialValue,
+    UnmadeClassValue,
+)
 from refimpl.capture.values.generator import GeneratorValue, NativeIteratorValue
 from refimpl.capture.values.instance import AttributesValue, InstanceValue
 from refimpl.capture.values.iterator import CombinedIteratorValue, FoundIteratorValue, IteratorValue, ReversedValue
@@ -38,6 +45,7 @@ __all__ = [
     "InstanceValue",
     "IteratorValue",
     "LazyValue",
+    "LocalFunctionValue",
     "MethodValue",
     "NativeIteratorValue",
     "NativeMethodValue",

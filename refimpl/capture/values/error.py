@@ -89,7 +89,14 @@ class ErrorValue(InstanceValue):
         return super().store_attr(domain, name, attribute)
 
     def text(self, domain: SymbolicDomain, kind: str) -> Any:
-        return self._message(domain) if kind == "s" else super().text(domain, kind)
+        match kind:
+            case "s":
+                return self._message(domain)
+            case "r" if self.args is not None and in_mro(self.class_, "__repr__") is BaseException.__repr__:
+                plain = tuple(domain.constant_of(arg, "repr()") for arg in self.args)
+                return ConstantValue(f"{self.class_.__name__}{f'({plain[0]!r})' if len(plain) == 1 else repr(plain)}")
+            case _:
+                return super().text(domain, kind)
 
     def format(self, domain: SymbolicDomain, spec: Any) -> Any:
         return self._message(domain) if spec is None else super().format(domain, spec)

@@ -10,6 +10,7 @@ import functools
 from types import CellType, FunctionType
 from typing import TYPE_CHECKING, Any
 
+from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, Source
 from refimpl.capture.interpreter.frame import UNBOUND
 from refimpl.capture.values.constant import ConstantValue
@@ -20,6 +21,9 @@ from refimpl.capture.values.value import Value, raising, unsupported
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
+_OF_FUNCTIONS = (
+    "__name__", "__qualname__", "__module__", "__doc__", "__defaults__", "__kwdefaults__", "__closure__", "__annotations__",
+)  # fmt: skip
 BUILD_CLASS = getattr(builtins, "__build_class__")
 
 
@@ -42,6 +46,19 @@ class FunctionValue(Value):
     def class_of(self) -> type:
         return FunctionType
 
+    @property
+    def equality_is_identity(self) -> bool:
+        return True
+
+    def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
+        if sign not in ("==", "!="):
+            return super().compare(domain, sign, left, right)
+        if isinstance(left, ConstantValue) or isinstance(right, ConstantValue):
+            return ConstantValue(sign == "!=")
+        if not (left.equality_is_identity and right.equality_is_identity):
+            return super().compare(domain, sign, left, right)
+        return domain.identical(left, right, sign == "!=")
+
     def hash_key(self, domain: SymbolicDomain) -> Any:
         return Member(self)
 
@@ -56,6 +73,8 @@ class FunctionValue(Value):
                 return ConstantValue(self.code.co_name)
             case "__qualname__":
                 return ConstantValue(self.qualname or self.code.co_qualname)
+            case "__code__":
+                return ConstantValue(self.code)
             case "__module__" if type(self.globals.get("__name__")) is str:
                 return ConstantValue(self.globals["__name__"])
             case "__doc__":
@@ -110,6 +129,38 @@ class FunctionValue(Value):
             made = f"{emitter.constant(_annotations)}({emitter.expression(self.annotations)})"
             emitter.line(f"{name}.__annotations__ = {made}")
         return name
+
+
+class LocalFunctionValue(FunctionValue):
+    """A function of the program that another function made, as each call of it does again.
+
+    Guards compare its code, not the object: the next call brings another function with the same code. Its defaults and its
+    closure are read from it. Where the object itself matters, as in comparisons, it gets a guard too.
+    """
+
+    __slots__ = ("object",)
+
+    def __init__(self, function: FunctionType, source: Source) -> None:
+        super().__init__(function.__code__, function.__globals__, function.__qualname__)
+        self.object = function
+        self.source = source
+
+    def hash_key(self, domain: SymbolicDomain) -> Any:
+        assert self.source is not None
+        domain.state.guard(GuardKind.ID, self.source, self.object)
+        return self.object
+
+    def load_attr(self, domain: SymbolicDomain, name: str) -> Value:
+        assert self.source is not None
+        if name in _OF_FUNCTIONS:
+            return domain.state.wrap(getattr(self.object, name), AttributeSource(self.source, name))
+        return super().load_attr(domain, name)
+
+    def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> None:
+        unsupported(f"an assignment to attribute {name}", self)
+
+    def set_part(self, domain: SymbolicDomain, which: str, value: Any) -> None:
+        unsupported(which, self)
 
 
 class PartialValue(Value):

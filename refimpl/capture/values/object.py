@@ -40,12 +40,13 @@ from refimpl.capture.recognition import names_of
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
 from refimpl.capture.values.classes import MISSING, finds_plainly, in_mro, is_a, is_enumeration, is_plain_class, writes
 from refimpl.capture.values.constant import ConstantValue
+from refimpl.capture.values.function import FunctionValue
 from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue
 from refimpl.capture.values.program_object import ProgramObject, dict_base, is_native_method
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
-from refimpl.capture.values.value import UserRaise, Value, raising, unsupported
+from refimpl.capture.values.value import DELETED, UserRaise, Value, raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -168,6 +169,8 @@ class ObjectValue(ProgramObject):
                 if is_plain and type(right.object).__eq__ in _PLAIN_EQUALITY:
                     return domain.identical(left, right, sign == "!=")
                 unsupported(f"`{sign}`", left)
+            if isinstance(right, FunctionValue) and is_plain:
+                return domain.identical(left, right, sign == "!=")
             if isinstance(right, ConstantValue) and is_plain:
                 return ConstantValue(sign == "!=")
         return super().compare(domain, sign, left, right)
@@ -288,7 +291,7 @@ class ObjectValue(ProgramObject):
         """The attribute; MISSING if there is none."""
         class_ = type(object_)
         written = domain.state.effects.attribute(self, name)
-        if written is not None:
+        if written is not None and written is not DELETED:
             return written
         if domain.state.effects.has_attributes(self) and name in _MODULE_TABLES:
             unsupported(f"attribute {name} after an assignment", self)
@@ -300,10 +303,18 @@ class ObjectValue(ProgramObject):
         if on_class is not MISSING and is_data_descriptor(on_class):
             return self._through_descriptor(domain, on_class, source, name)
         own = _own_attributes(object_)
-        if name in own:
+        if name in own and written is None:
             return domain.state.wrap(own[name], _way_to(object_, source, name))
         if on_class is not MISSING:
-            return self._through_class(domain, on_class, source, name)
+            # While the object's own attribute hides it, it is read from the class.
+            way = source if written is None else class_source(object_)
+            if written is not None and hasattr(type(on_class), "__get__"):
+                unsupported(f"attribute {name} after it was deleted", self)
+            return self._through_class(domain, on_class, way, name)
+        if written is not None:
+            if in_mro(class_, "__getattr__") is not MISSING:
+                unsupported(f"attribute {name} after it was deleted", self)
+            raising(AttributeError)
         return MISSING
 
     def _through_descriptor(self, domain: SymbolicDomain, found: Any, source: Source, name: str) -> Any:
@@ -356,11 +367,16 @@ class ObjectValue(ProgramObject):
             return self._class_has(domain, name)
         if self.source is None:
             unsupported("hasattr()", self)
-        if domain.state.effects.attribute(self, name) is not None:
+        written = domain.state.effects.attribute(self, name)
+        if written is not None and written is not DELETED:
             return True
         object_ = self.object
         if type(object_).__getattribute__ not in _PLAIN_GETTERS:
             return None
+        if written is DELETED:
+            if in_mro(type(object_), "__getattr__") is not MISSING:
+                unsupported("hasattr()", self)
+            return in_mro(type(object_), name) is not MISSING
         found = inspect.getattr_static(object_, name, MISSING)
         getter = in_mro(type(object_), "__getattr__")
         if found is MISSING and not any(getter is known for known in (MISSING, _MODULE_GETATTR)):
@@ -396,7 +412,8 @@ class ObjectValue(ProgramObject):
         return False
 
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> Any:
-        if not self._may_write(domain, name):
+        # An attribute that is set anew moves to the end of the object's dict.
+        if not self._may_write(domain, name) or domain.state.effects.attribute(self, name) is DELETED:
             super().store_attr(domain, name, attribute)
         found = in_mro(type(self.object), name)
         if is_a(found, property) and isinstance(found.fset, FunctionType) and self.source is not None:
@@ -407,6 +424,22 @@ class ObjectValue(ProgramObject):
         if is_a(self.object, torch.nn.Module) and not self._may_write_of_module(domain, self.object, name, attribute):
             unsupported(f"an assignment to attribute {name} of a module", self)
         domain.state.effects.set_attribute(self, name, attribute)
+
+    def delete_attr(self, domain: SymbolicDomain, name: str) -> Any:
+        """`del value.name`, of an attribute in the object's own dict."""
+        class_, written = type(self.object), domain.state.effects.attribute(self, name)
+        is_plain = class_.__delattr__ is object.__delattr__ and self._may_write(domain, name)
+        on_class = in_mro(class_, name)
+        if not is_plain or written is DELETED or (on_class is not MISSING and writes(on_class)):
+            super().delete_attr(domain, name)
+        if name not in _own_attributes(self.object):
+            if written is None:
+                super().delete_attr(domain, name)
+            domain.state.effects.forget_attribute(self, name)
+            return
+        if written is None:
+            domain.state.realize(domain.load_attr(self, name))  # its guards say that there is one
+        domain.state.effects.set_attribute(self, name, DELETED)
 
     def _may_write(self, domain: SymbolicDomain, name: str) -> bool:
         """Whether assigning to the attribute is plain `object.__setattr__` or that of a module, on an object of the program."""

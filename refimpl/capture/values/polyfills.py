@@ -276,6 +276,21 @@ def hash_by(function: Any, object_: Any) -> Any:
     return hash(found)
 
 
+def matched(subject: Any, kind: Any, takes_itself: bool, names: Any) -> Any:
+    """What a class pattern of `match` compares with its parts: attributes, before them the subject if it `takes_itself`. None if
+    the pattern does not match.
+    """
+    if not isinstance(subject, kind):
+        return None
+    found = [subject] if takes_itself else []
+    for name in names:
+        try:
+            found.append(getattr(subject, name))
+        except AttributeError:
+            return None
+    return tuple(found)
+
+
 def holds_for_any(asked: Any, value: Any) -> bool:
     """`isinstance(value, classes)`: pairs of a method and its class, or of None and an answer that is known."""
     for function, class_ in asked:  # noqa: SIM110 - a generator would be one more frame

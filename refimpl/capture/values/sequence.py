@@ -131,7 +131,10 @@ class SequenceValue(Value):
         way = KeptSource(self.class_, self.class_.__qualname__)
         if isinstance(found, FunctionType):
             return MethodValue(domain.state.wrap(found, AttributeSource(way, name)), self)
-        if is_named_tuple(self.class_) and name in ("_make", "_fields"):
+        if isinstance(found, property) and isinstance(found.fget, FunctionType):
+            getter = domain.state.wrap(found.fget, AttributeSource(AttributeSource(way, name), "fget"))
+            return domain.enter_function(getter, [self], {})
+        if isinstance(found, (classmethod, staticmethod)) or name == "_fields":
             return domain.object(self.class_).attribute_of_class(domain, way, name)
         return attribute_of_container(domain, self, self.class_, name)
 

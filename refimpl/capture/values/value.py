@@ -270,6 +270,15 @@ class LazyValue(Value):
         return emitter.kept(self.source)
 
 
+class DeletedValue(Value):
+    """Stands in the list of written attributes for one that the segment has deleted. The program never sees it."""
+
+    __slots__ = ()
+
+
+DELETED = DeletedValue()
+
+
 def advanced_by_steps(emitter: Any, over: Value, iterator: Any) -> str:
     """An iterator whose position cannot be set: it takes its steps again."""
     name = emitter.named(iterator, f"iter({emitter.expression(over)})")

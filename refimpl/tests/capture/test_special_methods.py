@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections
 import typing
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 
 from refimpl.capture.compile import compile
+from refimpl.capture.config import config
 from refimpl.capture.entry_points.reset import reset
 from refimpl.tests.capture.capturing import Recorder, each_of, same
 
@@ -66,11 +69,6 @@ class Yielding:
 class Iterated:
     def __iter__(self) -> Iterator[int]:
         return iter([3, 4])
-
-
-class TrueAsInt:
-    def __int__(self) -> int:
-        return True
 
 
 class InitReturns:
@@ -263,3 +261,196 @@ def test_arrays_take_classes_of_python_as_dtypes() -> None:
     found = compile(program, backend="eager", fullgraph=True)(array)
     assert found.dtype == program(array).dtype
     assert found.tolist() == program(array).tolist()
+
+
+def one_number(x: Tensor) -> Any:
+    return torch.tensor(x[0].item()), torch.tensor([x[0].item()]), torch.tensor([[x[1].item()], [2.0]])
+
+
+def mixed_numbers(x: Tensor) -> Any:
+    read = x[0].int().item()
+    return torch.tensor([read, 2]), torch.tensor([read, 2.5]), torch.tensor([x[1].item()], dtype=torch.float64)
+
+
+def a_comparison(x: Tensor) -> Any:
+    return torch.tensor(x[0].item() > 2), torch.tensor([x[0].item() > 2, True])
+
+
+@each_of(one_number, mixed_numbers, a_comparison)
+def test_tensors_of_numbers_that_are_read_from_data(program: Callable[..., Any]) -> None:
+    recorder: Any = Recorder()
+    with config.patch(capture_scalar_outputs=True):
+        compiled = compile(program, backend=recorder, fullgraph=True)
+        for value in (1.0, 3.0):
+            x = torch.full((2,), value)
+            assert same(compiled(x), program(x))
+    assert len(recorder.graphs) == 1
+
+
+class StaticForward(torch.nn.Module):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x * 2
+
+
+class ClassForward(torch.nn.Module):
+    scale = 3
+
+    @classmethod
+    def forward(cls, x: Tensor) -> Tensor:
+        return x * cls.scale
+
+
+class Both(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = StaticForward(), ClassForward()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.one(x) + self.other(x)
+
+
+@pytest.mark.parametrize("module", [StaticForward(), ClassForward(), Both()], ids=lambda module: type(module).__name__)
+def test_forward_may_be_a_static_or_class_method(module: Any) -> None:
+    compiled = compile(module, backend="eager", fullgraph=True)
+    assert same(compiled(torch.ones(2)), module(torch.ones(2)))
+
+
+def test_the_state_of_autocast_by_its_older_names() -> None:
+    def program(x: Tensor) -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return x @ x, torch.is_autocast_cpu_enabled(), torch.get_autocast_cpu_dtype()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        x = torch.ones(2, 2)
+        assert same(compile(program, backend="eager", fullgraph=True)(x), program(x))
+
+
+class Point(collections.namedtuple("Point", "a b")):
+    def total(self) -> Any:
+        return self.a + self.b
+
+    @staticmethod
+    def three() -> int:
+        return 3
+
+    @classmethod
+    def named(cls) -> str:
+        return cls.__name__
+
+    @property
+    def doubled(self) -> Any:
+        return self.a * 2
+
+
+def of_a_named_tuple(x: Tensor) -> Any:
+    made = Point(x, x + 1)
+    return made.total(), made.three(), made.named(), made.doubled
+
+
+def tables_from_keys(x: Tensor) -> Any:
+    plain = dict.fromkeys(["a", "b"], x + 1)
+    sizes: Any = collections.defaultdict.fromkeys(iter(plain), x - 2)
+    in_order = collections.OrderedDict.fromkeys(("a", "b"), value=x)
+    return plain, dict(sizes), sizes.default_factory, [*in_order.items()]
+
+
+def tensors_by_their_class(x: Tensor) -> Any:
+    return torch.Tensor([1, 2]) + x, torch.Tensor(2, 3).shape
+
+
+class Held:
+    __match_args__ = ("a",)
+    inherited = 9
+
+    def __init__(self, a: Any, b: Any) -> None:
+        self.a, self.b = a, b
+
+
+def _matched(value: Any, x: Tensor) -> Any:
+    match value:
+        case Held(1, b=found):
+            return "first", found
+        case Held(a=found, c=_):
+            return "never", found
+        case Held(found):
+            return "second", found
+        case int(found) | str(found):
+            return "itself", found
+        case {"a": found, **rest}:
+            return "mapping", found, rest
+        case [first, *rest]:
+            return "sequence", first, rest
+        case _:
+            return "none", x
+
+
+def class_patterns(x: Tensor) -> Any:
+    values = Held(1, x), Held(2, x), 5, "text", 2.5, {"a": x, "b": 1}, [x, 1, 2], None
+    return [_matched(value, x) for value in values], x + 1
+
+
+def texts_of_errors(x: Tensor) -> Any:
+    texts = []
+    for error in (ValueError(), KeyError("a"), TypeError(1, "b")):
+        try:
+            raise error
+        except Exception as raised:
+            texts.append((repr(raised), raised.args))
+    return x + 1, texts
+
+
+@each_of(of_a_named_tuple, tables_from_keys, tensors_by_their_class, class_patterns, texts_of_errors)
+def test_containers_patterns_and_errors_in_one_graph(program: Callable[..., Any]) -> None:
+    compiled = compile(program, backend="eager", fullgraph=True)
+    for value in (1.0, 2.0):
+        x = torch.full((2,), value)
+        assert same(compiled(x), program(x))
+
+
+def deletes(x: Tensor, held: Held) -> Any:
+    del held.a
+    held.extra = x + 1  # type: ignore[attr-defined]
+    delattr(held, "extra")
+    made = Held(x + 2, x + 3)
+    del made.b
+    return made.a, hasattr(held, "a"), hasattr(held, "extra"), hasattr(made, "b"), getattr(held, "a", 4)
+
+
+def deletes_what_hides_the_class(x: Tensor, held: Held) -> Any:
+    held.inherited = 5
+    before = held.inherited
+    del held.inherited
+    return x + before + held.inherited
+
+
+def reads_what_it_deleted(x: Tensor, held: Held) -> Any:
+    del held.b
+    try:
+        return held.b
+    except AttributeError:
+        return x + held.a
+
+
+@each_of(deletes, deletes_what_hides_the_class, reads_what_it_deleted)
+def test_attributes_of_objects_are_deleted(program: Callable[..., Any]) -> None:
+    compiled = compile(program, backend="eager", fullgraph=True)
+    for value in (1.0, 2.0):
+        x = torch.full((2,), value)
+        held, other = Held(2, x), Held(2, x)
+        assert same(compiled(x, held), program(x, other))
+        assert [*vars(held)] == [*vars(other)]
+
+
+def test_an_attribute_that_is_set_after_it_was_deleted_moves_to_the_end() -> None:
+    def program(x: Tensor, held: Held) -> Any:
+        del held.a
+        held.a = x * 3
+        return held.a + 1
+
+    held, x = Held(1, 2), torch.ones(2)
+    assert same(compile(program, backend="eager")(x, held), x * 3 + 1)
+    assert [*vars(held)] == ["b", "a"]
+    with pytest.raises(AttributeError):
+        compile(deletes, backend="eager")(x, object.__new__(Held))
