@@ -6,8 +6,9 @@ They are what eager mode runs. The Python around them is not called: capture int
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -99,6 +100,60 @@ def transform_kinds() -> tuple[str, ...]:
     return tuple(layer.key().name for layer in _C.get_interpreter_stack() or ())
 
 
+class VmapInfo(NamedTuple):
+    """What the `vmap` method of an autograd.Function receives first. It looks like torch's tuple of that name."""
+
+    batch_size: Any
+    randomness: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TransformLayer:
+    """An active transform. `info` is what vmap tells the `vmap` method of an autograd.Function."""
+
+    kind: str
+    level: int
+    info: VmapInfo | None = None
+
+    def unwrapped(self, tensor: torch.Tensor) -> tuple[torch.Tensor, int | None]:
+        """The tensor below this transform, and the dimension that vmap runs over, if it runs over this tensor."""
+        if self.info is not None:
+            return _C._unwrap_batched(tensor, self.level)
+        return _C._unwrap_for_grad(tensor, self.level), None
+
+
+def transform_layers() -> tuple[TransformLayer, ...]:
+    """The active transforms, outermost first."""
+    found = []
+    for layer in _C.get_interpreter_stack() or ():
+        kind, info = layer.key().name, None
+        if kind == "Vmap":
+            pointer = _C.CVmapInterpreterPtr(layer)
+            info = VmapInfo(pointer.batchSize(), pointer.randomness().name.lower())
+        found.append(TransformLayer(kind=kind, level=layer.level(), info=info))
+    return tuple(found)
+
+
+def mapped_over(tensor: torch.Tensor, dim: int | None, level: int) -> torch.Tensor:
+    """The slices of the tensor along a dimension, as the vmap of that level sees them."""
+    return tensor if dim is None else _C._add_batch_dim(tensor, dim, level)
+
+
+def levels_with_gradient(tensor: torch.Tensor) -> frozenset[int]:
+    """The levels of torch.func.grad at which the tensor requires grad, and 0 if it does outside of all transforms."""
+    found = []
+    while _C.is_functorch_wrapped_tensor(tensor):
+        if _C.is_gradtrackingtensor(tensor) and tensor.requires_grad:
+            found.append(_C.maybe_get_level(tensor))
+        tensor = _C.get_unwrapped(tensor)
+    return frozenset([*found, *([0] if tensor.requires_grad else [])])
+
+
+def is_wrapped(tensor: torch.Tensor) -> bool:
+    """Whether the tensor belongs to a transform."""
+    return _C.is_functorch_wrapped_tensor(tensor)
+
+
 def without_wrappers(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor inside the wrappers of transforms; of a mapped tensor, all slices."""
     while _C.is_functorch_wrapped_tensor(tensor):
@@ -150,8 +205,15 @@ def leaving_transforms() -> Iterator[None]:
 @contextlib.contextmanager
 def outside_of_transforms() -> Iterator[None]:
     """A block in which no transform is active. They are active again afterwards."""
+    with below_transforms(0):
+        yield
+
+
+@contextlib.contextmanager
+def below_transforms(depth: int) -> Iterator[None]:
+    """A block in which only the outermost transforms are active, this many. All are active again afterwards."""
     inner = []
-    while transform_depth():
+    while transform_depth() > depth:
         inner.append(_C.pop_dynamic_layer_stack())
     try:
         yield
@@ -170,16 +232,22 @@ def _leave_dual_level() -> None:
 
 
 __all__ = [
+    "TransformLayer",
     "autograd_grad_of_transforms",
+    "below_transforms",
     "is_mapped",
+    "is_wrapped",
     "leaving_transforms",
+    "levels_with_gradient",
     "load_batching_rules",
     "load_forward_derivatives",
+    "mapped_over",
     "outside_of_transforms",
     "restore_transforms",
     "set_tensor_requires_grad",
     "transform_depth",
     "transform_kinds",
+    "transform_layers",
     "transform_loaders",
     "transform_operators",
     "transform_questions",

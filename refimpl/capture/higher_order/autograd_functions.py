@@ -7,102 +7,84 @@ upstream, backward is captured together with forward and sees Python objects as 
 
 from __future__ import annotations
 
-import itertools
-from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
-from torch.autograd.function import once_differentiable
 
-from refimpl._torch import without_autocast
+from refimpl._torch import transform_depth
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, Source
+from refimpl.capture.higher_order.function_graphs import (
+    FUNCTION,
+    Application,
+    context_for,
+    function_node,
+    needs_gradient,
+    parts_of,
+    static_function,
+)
 from refimpl.capture.higher_order.graph_functions import autograd_function_apply
-from refimpl.capture.higher_order.subgraphs import SubGraph, come_out, one_instruction, run_body
+from refimpl.capture.higher_order.subgraphs import one_instruction
+from refimpl.capture.higher_order.transformed_functions import TransformedApplication
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.rules.rule_table import Rule
-from refimpl.capture.values import (
-    ConstantValue,
-    InstanceValue,
-    NumberValue,
-    ObjectValue,
-    SequenceValue,
-    TensorValue,
-    Value,
-    polyfills,
-)
+from refimpl.capture.values import ConstantValue, ObjectValue, SequenceValue, TensorValue, Value, polyfills
 from refimpl.capture.values.classes import in_mro, is_a
 from refimpl.capture.values.value import unsupported
-from refimpl.trace.composite_kernels import composite_kernels
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
-_FUNCTION: Any = torch.autograd.Function
 _SAYS_MORE = frozenset(["mark_dirty", "set_materialize_grads", "mark_shared_storage"])
-_MOST_PATTERNS = 2  # outputs that may have no gradient; each doubles the number of backward graphs
-_ONCE = once_differentiable(lambda ctx: None).__code__
 
 
 def _apply(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     function = domain.state.realize(args[0])
     class_ = function.object if isinstance(function, ObjectValue) else None
-    forward = _static(class_, "forward")
-    if forward is None or kwargs:
+    forward = static_function(class_, "forward")
+    has_setup = getattr(class_, "setup_context", None) is not FUNCTION.setup_context
+    if forward is None or (kwargs and not has_setup):
         raise GraphBreak("call_of_native_code", what="torch.autograd.Function.apply")
     kept = KeptSource(class_, class_.__qualname__)  # pyright: ignore[reportOptionalMemberAccess]
     way = AttributeSource(kept, "forward")
-    has_setup = getattr(class_, "setup_context") is not _FUNCTION.setup_context
     given = [domain.state.realize(arg) for arg in args[1:]]
     if has_setup:
-        given += _defaults(domain, forward, len(given), way)
+        given += _further(domain, class_, len(given), kwargs, way)
     for arg in given:
         if isinstance(arg, ObjectValue) and is_a(arg.object, torch.Tensor):
             unsupported("torch.autograd.Function.apply", arg)  # it may contain tensors that require grad
-    if has_setup or _needs_gradient(domain, given) or _SAYS_MORE & {*forward.__code__.co_names}:
+    if transform_depth():
         with one_instruction(domain):
-            return _Application(domain, class_, kept, given).value()
+            return TransformedApplication(domain, class_, kept, given).value()
+    if has_setup or needs_gradient(domain, given) or _SAYS_MORE & {*forward.__code__.co_names}:
+        with one_instruction(domain):
+            return Application(domain, class_, kept, given).value()
     polyfill = polyfills.applied_under if torch.is_grad_enabled() else polyfills.applied
     manager = [ObjectValue(torch.no_grad)] if torch.is_grad_enabled() else []
     outputs = ObjectValue(polyfills.outputs_of)
-    context = _context(given)
+    context = context_for(given)
     function = domain.load_attr(ObjectValue(class_, kept), "forward")
     return domain.enter_polyfill(polyfill, [*manager, function, context, SequenceValue(tuple, given), outputs])
 
 
-def _static(class_: Any, name: str) -> FunctionType | None:
-    """A static or class method written in Python."""
-    found = in_mro(class_, name) if isinstance(class_, type) else None
-    function = found.__func__ if isinstance(found, (staticmethod, classmethod)) else None
-    return function if isinstance(function, FunctionType) else None
-
-
-def _needs_gradient(domain: SymbolicDomain, given: list[Value]) -> bool:
-    """Whether an argument requires grad. Within a backward it may always: there may be a second derivative."""
-    if domain.state.backward_of:
-        return any(isinstance(arg, TensorValue) for arg in given)
-    return torch.is_grad_enabled() and any(map(_requires_grad, given))
-
-
-def _context(given: list[Value]) -> InstanceValue:
-    context = InstanceValue(polyfills.FunctionContext)
-    needed: list[Value] = [ConstantValue(_requires_grad(arg)) for arg in given]
-    context.attributes["needs_input_grad"] = SequenceValue(tuple, needed)
-    return context
-
-
-def _requires_grad(value: Value) -> bool:
-    return isinstance(value, TensorValue) and value.fake.requires_grad
-
-
-def _defaults(domain: SymbolicDomain, forward: FunctionType, count: int, way: Source) -> list[Value]:
-    """The default values of the missing arguments, which `setup_context` receives too."""
-    names, defaults = forward.__code__.co_argcount, forward.__defaults__ or ()
+def _further(domain: SymbolicDomain, class_: Any, count: int, kwargs: dict[str, Any], way: Source) -> list[Value]:
+    """The arguments after the first ones: those given by name, and default values. `setup_context` receives them too."""
+    forward = static_function(class_, "forward")
+    assert forward is not None
+    names, defaults = forward.__code__.co_varnames[: forward.__code__.co_argcount], forward.__defaults__ or ()
+    names = names[1:] if isinstance(in_mro(class_, "forward"), classmethod) else names
+    first = len(names) - len(defaults)
+    if not kwargs.keys() <= {*names[count:]} or not {*names[count:first]} <= kwargs.keys():
+        raise GraphBreak("call_of_native_code", what="torch.autograd.Function.apply")
     where = AttributeSource(way, "__defaults__")
-    missing = range(max(count, names - len(defaults)), names)
-    return [domain.state.wrap(defaults[i - names], ItemSource(where, i - names + len(defaults))) for i in missing]
+    return [
+        domain.state.realize(kwargs[names[i]])
+        if names[i] in kwargs
+        else domain.state.wrap(defaults[i - first], ItemSource(where, i - first))
+        for i in range(count, len(names))
+    ]
 
 
 def _outputs_of(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -110,229 +92,12 @@ def _outputs_of(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwar
     result, given = domain.state.realize(args[0]), [domain.state.realize(arg) for arg in domain.elements(args[1])]
     written = domain.state.realize(args[2]).attributes.get("dirty_tensors")
     dirty = [] if written is None else [domain.state.realize(item) for item in written.items]
-    parts = _parts(domain, result)
+    parts = parts_of(domain, result)
     for index, part in enumerate(parts):
         is_given = isinstance(part, TensorValue) and any(part is arg for arg in given)
         if is_given and not any(part is arg for arg in dirty):
             parts[index] = domain.state.operator("view_as", [part, part], {}, kind="call_method")
     return SequenceValue(tuple, parts) if isinstance(result, SequenceValue) and result.class_ is tuple else parts[0]
-
-
-def _parts(domain: SymbolicDomain, result: Value) -> list[Any]:
-    is_tuple = isinstance(result, SequenceValue) and result.class_ is tuple
-    return [domain.state.realize(part) for part in result.items] if is_tuple else [result]  # pyright: ignore
-
-
-class _Application:
-    """One call of `apply` that becomes a node."""
-
-    def __init__(self, domain: SymbolicDomain, class_: Any, source: Source, given: list[Value]) -> None:
-        self._domain, self._state = domain, domain.state
-        self._class, self._source = class_, source
-        self._given = given
-        self._tensors = [arg for arg in given if isinstance(arg, TensorValue)]
-        self._graph = SubGraph(self._state.graph)
-        self._context = _context(given)
-        self._needs_gradient = _needs_gradient(domain, given)
-        if domain.state.backward_of:
-            del self._context.attributes["needs_input_grad"]  # it is not known
-            if class_ in domain.state.backward_of:
-                raise GraphBreak("unsupported_operation", what="apply in its own backward", kind=class_.__name__)
-
-    def value(self) -> Value:
-        """The result of `apply`."""
-        for tensor in self._tensors:
-            self._graph.lift(self._state.graph.local(tensor.node))
-        result = self._forward()
-        parts = _parts(self._domain, result)
-        outputs = [part for part in parts if isinstance(part, (TensorValue, NumberValue))]
-        self._check_outputs(outputs)
-        others = [part for part in parts if not isinstance(part, (TensorValue, NumberValue))]
-        if come_out(self._graph, others):
-            unsupported("torch.autograd.Function that gives tensors in it", others[0])
-        dirty = self._indices("dirty_tensors", self._tensors)
-        backwards = self._backwards(parts, outputs) if self._needs_gradient else []
-        kept = [*dict.fromkeys(node for _, graph, _ in backwards for node in graph.lifted)]
-        saved = {self._graph.local(value.node) for value in self._saved_tensors()}
-        modules = []
-        for _, graph, gradients in backwards:
-            graph.arrange(kept)
-            modules.append(graph.module(gradients))
-        forward = self._graph.module([*(self._local(output) for output in outputs), *kept])
-        self._graph.hand_on()
-        around = self._state.graph
-        given = [around.local(tensor.node) for tensor in self._tensors]
-        lifted = [node for node in self._graph.lifted if node not in given]
-        name = self._class.__name__
-        settings = {
-            "name": name, "outputs": len(outputs), "patterns": [pattern for pattern, _, _ in backwards],
-            "is_saved": [node in saved for node in kept], "dirty": dirty,
-            "non_differentiable": self._indices("non_differentiable", outputs),
-            "materialize_grads": self._materializes(), "is_once_differentiable": self._is_once(),
-        }  # fmt: skip
-        operands = [given, lifted]
-        made = iter(_node(self._state, forward, modules, operands, settings))
-        values = [next(made) if isinstance(part, (TensorValue, NumberValue)) else part for part in parts]
-        is_tuple = isinstance(result, SequenceValue) and result.class_ is tuple
-        return SequenceValue(tuple, values) if is_tuple else values[0]
-
-    # ------------------------------------------------------------------------------------------------------------ forward
-
-    def _function(self, name: str) -> Value:
-        if _static(self._class, name) is None:
-            raise GraphBreak("call_of_native_code", what=f"{self._class.__qualname__}.{name}")
-        return self._domain.load_attr(ObjectValue(self._class, self._source), name)
-
-    def _forward(self) -> Value:
-        """The result of `forward` on the arguments."""
-        given = SequenceValue(tuple, [*self._given])
-        before = [_geometry(tensor.fake) for tensor in self._tensors]
-        args: list[Any] = [self._function("forward"), self._context, given]
-        polyfill = polyfills.applied_forward
-        if self._class.setup_context is not _FUNCTION.setup_context:
-            args.insert(1, self._function("setup_context"))
-            polyfill = polyfills.set_up
-        with torch.no_grad():
-            result = run_body(
-                self._domain, self._graph, polyfill, args, what="torch.autograd.Function.apply", changes=[self._context],
-                may_write=lambda: self._said("dirty_tensors"),
-            )  # fmt: skip
-        if [_geometry(tensor.fake) for tensor in self._tensors] != before:
-            unsupported("torch.autograd.Function that gives its argument another shape", self._tensors[0])
-        return result
-
-    def _local(self, output: TensorValue | NumberValue) -> Any:
-        return self._graph.local(output.node if isinstance(output, TensorValue) else self._state.node_of(output))
-
-    def _check_outputs(self, outputs: list[Any]) -> None:
-        """Breaks the graph for an output that is neither an argument nor computed in the graph: autograd would change that
-        tensor itself.
-        """
-        nodes = [self._local(output) for output in outputs]
-        arguments = {self._graph.local(tensor.node) for tensor in self._tensors}
-        tensors = [node for node, output in zip(nodes, outputs, strict=True) if isinstance(output, TensorValue)]
-        if len({*tensors}) < len(tensors):
-            unsupported("torch.autograd.Function that gives one twice", outputs[0])
-        if any(node.op == "placeholder" and node not in arguments for node in tensors):
-            unsupported("torch.autograd.Function that gives what is no argument", outputs[0])
-
-    def _said(self, name: str) -> list[Any]:
-        """The tensors that the program passed to a method of `ctx`."""
-        found = self._context.attributes.get(name)
-        if found is None:
-            return []
-        return [self._state.realize(item) for item in found.items if not self._domain.is_none(item)]
-
-    def _saved_tensors(self) -> list[TensorValue]:
-        saved = self._said("saved_tensors")
-        for value in saved:
-            if not isinstance(value, TensorValue):
-                unsupported("save_for_backward", value)
-        return saved
-
-    def _indices(self, name: str, among: list[Any]) -> list[int]:
-        """The indices of the tensors that the program passed to a method of `ctx`. Dirty tensors have to be among them."""
-        found = []
-        for value in self._said(name):
-            places = [index for index, other in enumerate(among) if other is value]
-            if not places and name == "dirty_tensors":
-                unsupported("mark_dirty of what is no argument", value)
-            found += places
-        return found
-
-    def _materializes(self) -> bool:
-        value = self._context.attributes.get("materialize_grads", ConstantValue(True))
-        return bool(self._domain.constant_of(value, "set_materialize_grads"))
-
-    # ----------------------------------------------------------------------------------------------------------- backward
-
-    def _name_of_backward(self) -> str | None:
-        """The name of the autograd node; None if there is no backward, which autograd reports when it is needed."""
-        for name in ("backward", "vjp"):
-            if in_mro(self._class, name) is not in_mro(_FUNCTION, name):
-                return name
-        return None
-
-    def _is_once(self) -> bool:
-        function = _static(self._class, self._name_of_backward() or "backward")
-        return function is not None and function.__code__ is _ONCE
-
-    def _backwards(self, parts: list[Any], outputs: list[Any]) -> list[tuple[tuple[bool, ...], SubGraph, list[Any]]]:
-        """For each pattern of missing gradients: which outputs have one, the graph, and the gradients it returns."""
-        if self._name_of_backward() is None:
-            return []
-        has_one = [isinstance(output, TensorValue) for output in outputs]
-        if self._materializes():
-            return [(tuple(has_one), *self._backward(parts, tuple(has_one)))]
-        without = self._indices("non_differentiable", outputs)
-        has_one = [is_tensor and index not in without for index, is_tensor in enumerate(has_one)]
-        if sum(has_one) > _MOST_PATTERNS:
-            unsupported("set_materialize_grads(False) with so many outputs", self._tensors[0])
-        patterns = [*itertools.product(*((True, False) if may_have else (False,) for may_have in has_one))]
-        return [(pattern, *self._backward(parts, pattern)) for pattern in patterns if any(pattern)]
-
-    def _backward(self, parts: list[Any], pattern: tuple[bool, ...]) -> tuple[SubGraph, list[Any]]:
-        graph = SubGraph(self._graph)
-        has_one = iter(pattern)
-        gradients: list[Value] = []
-        for index, part in enumerate(parts):
-            is_given = isinstance(part, (TensorValue, NumberValue)) and next(has_one)
-            if is_given and isinstance(part, TensorValue):
-                fake = _gradient(self._state, part)
-                value = TensorValue(graph.argument(f"gradient_{index}", fake), fake)
-                self._state.by_fake[id(fake)] = value
-                gradients.append(value)
-            else:
-                gradients.append(ConstantValue(None))
-        state, name = self._state, self._name_of_backward() or "backward"
-        function = self._function(name)
-        if self._is_once():
-            inner = getattr(_static(self._class, name), "__wrapped__")
-            function = state.wrap(inner, AttributeSource(AttributeSource(self._source, name), "__wrapped__"))
-        around, outer = state.graph, state.backward_of
-        state.graph, state.backward_of = self._graph, (*outer, self._class)
-        try:
-            with torch.no_grad(), without_autocast():
-                result = run_body(
-                    self._domain, graph, polyfills.applied_forward,
-                    [function, self._context, SequenceValue(tuple, gradients)], what="backward of a torch.autograd.Function",
-                )  # fmt: skip
-        finally:
-            state.graph, state.backward_of = around, outer
-        return graph, self._gradients(graph, result)
-
-    def _gradients(self, graph: SubGraph, result: Value) -> list[Any]:
-        """One node or None for each argument that is a tensor."""
-        parts = _parts(self._domain, result)
-        if len(parts) < len(self._given):
-            raise GraphBreak("op_raises_on_fake", what="backward", error="RuntimeError")
-        found = []
-        for part, arg in itertools.zip_longest(parts, self._given):
-            is_tensor = isinstance(arg, TensorValue)
-            if not self._domain.is_none(part) and not (is_tensor and isinstance(part, TensorValue)):
-                raise GraphBreak("op_raises_on_fake", what="backward", error="RuntimeError")
-            if is_tensor:
-                found.append(graph.local(part.node) if isinstance(part, TensorValue) else None)
-        return found
-
-
-def _node(state: Any, forward: Any, backwards: list[Any], operands: list[Any], settings: dict[str, Any]) -> list[Value]:
-    """The node, and the values of its outputs. operands: nodes of the arguments and of lifted tensors."""
-    around = state.graph
-    given, lifted = ([node.meta["example_value"] for node in nodes] for nodes in operands)
-    try:
-        with (
-            state.fake_mode,
-            composite_kernels(),
-        ):  # autograd decides which outputs are views and which require grad
-            results = autograd_function_apply(forward, backwards, given, lifted, **settings)
-    except Exception as error:
-        raise GraphBreak("op_raises_on_fake", what="apply", error=type(error).__name__) from error
-    if settings["dirty"]:
-        around.has_effects = True
-    bodies = [around.attach("fwd_body", forward), [around.attach("bwd_body", module) for module in backwards]]
-    node = around.call("call_function", autograd_function_apply, [*bodies, *operands], settings, results)
-    return [state.part_of(node, index, part) for index, part in enumerate(results)]
 
 
 def _apply_again(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -353,20 +118,7 @@ def _apply_again(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwa
         raise GraphBreak("not_a_graph_argument", what="constant")
     operands = [[state.graph.local(node) for node in nodes] for nodes in operands]
     with one_instruction(domain):
-        return SequenceValue(tuple, _node(state, graphs[0], graphs[1:], operands, settings))
-
-
-def _geometry(fake: torch.Tensor) -> Any:
-    return fake.shape, fake.stride() if fake.layout is torch.strided else fake.layout, fake.dtype
-
-
-def _gradient(state: Any, output: TensorValue) -> torch.Tensor:
-    """A fake gradient. It has the output's shape; its other properties are not known."""
-    fake = output.fake
-    if fake.layout is not torch.strided:
-        unsupported("a gradient", output)
-    with state.fake_mode, torch.no_grad():
-        return torch.empty(fake.shape, dtype=fake.dtype, device=fake.device)
+        return SequenceValue(tuple, function_node(state, graphs[0], graphs[1:], operands, settings))
 
 
 def _is_grad_enabled(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -377,7 +129,7 @@ def _is_grad_enabled(domain: SymbolicDomain, frame: FrameState, args: list[Any],
 
 
 AUTOGRAD_RULES: dict[int, Rule] = {
-    id(_FUNCTION.apply.__func__): _apply,
+    id(FUNCTION.apply.__func__): _apply,
     id(autograd_function_apply): _apply_again,
     id(polyfills.outputs_of): _outputs_of,
     id(torch.is_grad_enabled): _is_grad_enabled,

@@ -147,6 +147,82 @@ def mapped_cond(
     return tuple(torch.where(chosen, one, other) for one, other in pairs)
 
 
+class _TransformedFunction:
+    """The methods of a `torch.autograd.Function` made of graphs. torch calls each once for every transform that needs it."""
+
+    def __init__(
+        self, forward: Callable[..., Any] | None, set_up: Callable[..., Any] | None, backwards: dict[Any, Callable[..., Any]],
+        derivative: Callable[..., Any] | None, mapped: Callable[..., Any] | None, lifted: Sequence[Any], settings: dict[str, Any],
+    ) -> None:  # fmt: skip
+        self._forward, self._set_up, self._backwards = forward, set_up, backwards
+        self._derivative, self._mapped = derivative, mapped
+        self._lifted = lifted
+        self._settings = settings
+
+    def class_(self) -> Any:
+        """The Function. It has those of the optional methods that the program's has."""
+        settings = self._settings
+        run = once_differentiable(self.backward) if settings["is_once_differentiable"] else self.backward
+        methods: dict[str, Any] = {"forward": self.forward, "setup_context": self.setup_context, "backward": run}
+        if self._derivative is not None:
+            methods["jvp"] = self.jvp
+        if settings["has_rule"]:
+            methods["vmap"] = self.vmap
+        namespace = {name: staticmethod(method) for name, method in methods.items()}
+        namespace["generate_vmap_rule"] = settings["generates_vmap_rule"]
+        return type(settings["name"], (torch.autograd.Function,), namespace)
+
+    def forward(self, *args: Any) -> Any:
+        assert self._forward is not None, "the rule of vmap computes the results"
+        return self._forward(*args, *self._lifted)
+
+    def setup_context(self, ctx: Any, inputs: Any, output: Any) -> None:
+        """Saves what the program saves, then keeps what its derivatives read besides."""
+        settings = self._settings
+        assert self._set_up is not None, "no transform above vmap needs a derivative"
+        made = self._set_up(*inputs, *(output[index] for index in settings["read"]), *self._lifted)
+        backward, forward = settings["saved"], settings["saved_for_forward"]
+        ctx.save_for_backward(*made[:backward])
+        if forward:
+            ctx.save_for_forward(*made[backward : backward + forward])
+        ctx.held = made[backward + forward :]
+        ctx.mark_non_differentiable(*(output[index] for index in settings["non_differentiable"]))
+        ctx.set_materialize_grads(settings["materialize_grads"])
+
+    def backward(self, ctx: Any, *gradients: Any) -> Any:
+        if not self._backwards:
+            return torch.autograd.Function.backward(ctx, *gradients)  # raises the error for a Function without backward
+        graph = self._backwards[tuple(gradient is not None for gradient in gradients)]
+        return graph(*(gradient for gradient in gradients if gradient is not None), *ctx.saved_tensors, *ctx.held)
+
+    def jvp(self, ctx: Any, *tangents: Any) -> Any:
+        assert self._derivative is not None
+        return self._derivative(*tangents, *ctx.saved_tensors, *ctx.held)
+
+    def vmap(self, info: Any, in_dims: Any, *args: Any) -> Any:
+        assert self._mapped is not None, "vmap runs over no argument"
+        assert tuple(in_dims) == tuple(self._settings["in_dims"]), "vmap runs over other dimensions than in capture"
+        return self._mapped(*args, *self._lifted), tuple(self._settings["out_dims"])
+
+
+def transformed_function_apply(
+    forward: Callable[..., Any] | None, set_up: Callable[..., Any] | None, backwards: Sequence[Callable[..., Any]],
+    derivative: Callable[..., Any] | None, mapped: Callable[..., Any] | None, args: Sequence[torch.Tensor],
+    lifted: Sequence[Any], *, patterns: Sequence[Sequence[bool]], **settings: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """`Function.apply(*args)` of a captured Function within transforms of torch.func.
+
+    forward: computes the outputs from args and lifted.
+    set_up: computes what is saved for backward, what is saved for forward mode and what else is kept, from args, those outputs
+        that it reads, and lifted.
+    backwards: as in `autograd_function_apply`, from gradients, saved and kept values. derivative: the same for tangents of args.
+    mapped: the outputs with all slices, from args with all slices and lifted; instead of forward.
+    """
+    graphs = dict(zip([tuple(pattern) for pattern in patterns], backwards, strict=True))
+    made = _TransformedFunction(forward, set_up, graphs, derivative, mapped, lifted, settings)
+    return made.class_().apply(*args)
+
+
 def with_gradient(wrapper: torch.Tensor) -> torch.Tensor:
     """The wrapper that a level of torch.func.grad differentiates with respect to; it requires grad from now on."""
     return wrapper.requires_grad_()

@@ -94,6 +94,10 @@ class SubGraph(SegmentGraph):
         """The nodes of the outer graph that are inputs, in order."""
         return [*self._inputs]
 
+    def origin(self, node: fx.Node) -> fx.Node | None:
+        """The node of the outer graph that this input stands for; None for other nodes."""
+        return next((outer for outer, inner in self._inputs.items() if inner is node), None)
+
     def arrange(self, nodes: Sequence[fx.Node]) -> None:
         """Makes these nodes of the outer graph the lifted inputs, in this order. They include all that the graph uses."""
         assert self._inputs.keys() <= {*nodes}

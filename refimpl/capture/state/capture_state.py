@@ -159,6 +159,7 @@ class CaptureState(OperatorState):
         self.inference_mode = torch.is_inference_mode_enabled()
         self.grad_mode = torch.is_grad_enabled()  # at the entry; the current mode is torch's own state
         self.backward_of: tuple[type, ...] = ()  # classes of the autograd Functions whose backward is interpreted now
+        self.runs_at_many_levels = False  # whether what is interpreted now is a method that several transforms call
         self.passes_breaks = False  # whether `torch._dynamo.graph_break` is ignored
         self.open_regions: list[tuple[Any, int]] = []  # with the offset where each was entered
         self.transforms = transform_state()  # at the entry; none of torch.func is active

@@ -13,6 +13,8 @@ from refimpl.capture.values.value import Value
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
+_OF_METHODS = frozenset(dir(MethodType))  # a bound method has the other attributes of its function
+
 
 class MethodValue(Value):
     """A Python function bound to a value."""
@@ -30,12 +32,12 @@ class MethodValue(Value):
     def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
         if name == "__func__":
             return self.function
-        return self.receiver if name == "__self__" else super().load_attr(domain, name)
+        if name == "__self__":
+            return self.receiver
+        return super().load_attr(domain, name) if name in _OF_METHODS else domain.load_attr(self.function, name)
 
     def has_attribute(self, domain: SymbolicDomain, name: str) -> bool | None:
-        if hasattr(MethodType, name):
-            return super().has_attribute(domain, name)
-        return domain.has_attribute(self.function, name)
+        return True if name in _OF_METHODS else domain.has_attribute(self.function, name)
 
     def rebuilt(self, emitter: Any) -> str:
         function = emitter.expression(self.function)

@@ -479,7 +479,7 @@ class FunctionContext:
         self.saved_tensors = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """For forward mode, which is not captured."""
+        self.saved_for_forward = tensors
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
         self.non_differentiable = tensors
@@ -544,6 +544,11 @@ def set_up(forward: Any, setup_context: Any, context: Any, args: Any) -> Any:
     output = forward(*args)
     setup_context(context, args, output)
     return output
+
+
+def called_to_set_up(setup_context: Any, context: Any, args: Any, output: Any) -> None:
+    """`setup_context` of a `torch.autograd.Function`."""
+    setup_context(context, args, output)
 
 
 _CODES = {function.__code__ for function in list(globals().values()) if isinstance(function, FunctionType)}

@@ -354,6 +354,7 @@ class Progress(Protocol):
     by_fake: dict[int, TensorValue]
     stops: frozenset[int]
     backward_of: tuple[type, ...]
+    runs_at_many_levels: bool
 
     def offset(self) -> int: ...
 
@@ -426,6 +427,8 @@ def unknown_gradient(state: Progress, value: TensorValue) -> str | None:
     """
     if state.backward_of:
         return "in backward"
+    if state.runs_at_many_levels:
+        return "in a torch.autograd.Function in a transform of torch.func"
     if value.source is not None or not value.fake.is_inference():
         return None
     inputs = [one.fake for one in state.by_fake.values() if one.source is not None and one.fake.requires_grad]
