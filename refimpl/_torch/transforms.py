@@ -161,13 +161,19 @@ def without_wrappers(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def is_mapped(tensor: torch.Tensor) -> bool:
-    """Whether a vmap runs over the tensor, so that it stands for many slices."""
+def mapped_levels(tensor: torch.Tensor) -> frozenset[int]:
+    """The levels of the vmaps that run over the tensor."""
+    found = []
     while _C.is_functorch_wrapped_tensor(tensor):
         if _C.is_batchedtensor(tensor):
-            return True
+            found.append(_C.maybe_get_level(tensor))
         tensor = _C.get_unwrapped(tensor)
-    return False
+    return frozenset(found)
+
+
+def is_mapped(tensor: torch.Tensor) -> bool:
+    """Whether a vmap runs over the tensor, so that it stands for many slices."""
+    return bool(mapped_levels(tensor))
 
 
 def transform_state() -> tuple[Any, ...]:
@@ -241,6 +247,7 @@ __all__ = [
     "levels_with_gradient",
     "load_batching_rules",
     "load_forward_derivatives",
+    "mapped_levels",
     "mapped_over",
     "outside_of_transforms",
     "restore_transforms",

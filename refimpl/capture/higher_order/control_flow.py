@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import fx
 
-from refimpl._torch import HigherOrderOperator, is_mapped, transform_kinds
+from refimpl._torch import HigherOrderOperator, is_mapped, mapped_levels, transform_kinds
 from refimpl._torch import hop_map as map_function
 from refimpl._torch import hop_scan as scan_function
 from refimpl._torch import hop_while_loop as while_loop_function
@@ -31,7 +31,7 @@ from refimpl.capture.higher_order.bodies import (
     unflatten,
     unknown_int,
 )
-from refimpl.capture.higher_order.graph_functions import differentiable_scan, mapped_cond
+from refimpl.capture.higher_order.graph_functions import differentiable_scan, mapped_cond, stepwise_scan
 from refimpl.capture.higher_order.subgraphs import SubGraph, one_instruction
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.rules.rule_table import Rule
@@ -243,16 +243,36 @@ def _scan(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
         for leaf, fake in zip(carried, fakes, strict=False):
             check_same("scan", leaf.fake, fake)
         nodes = graph.lifted
-        attribute = around.attach("scan_combine", body.module())
+        combine = body.module()
+        attribute = around.attach("scan_combine", combine)
         first, second = ([around.local(leaf.node) for leaf in leaves] for leaves in (carried, elements))
         operands = [*first, *second, *nodes]
-        found = results(domain, [leaf.fake for leaf in carried], operands)
-        found += results(domain, fakes[len(carried) :], operands, count)
-        operator = differentiable_scan if any(result.requires_grad for result in found) else _SCAN
+        if transform_kinds():
+            operator, found = stepwise_scan, _mapped_results(domain, combine, carried, fakes, [first, second, nodes])
+        else:
+            found = results(domain, [leaf.fake for leaf in carried], operands)
+            found += results(domain, fakes[len(carried) :], operands, count)
+            operator = differentiable_scan if any(result.requires_grad for result in found) else _SCAN
         made = _node(domain, operator, (attribute, first, second, tuple(nodes)), found)
         outs = [_from_front(domain, out, dim, is_reversed) for out in made[len(carried) :]]
         parts = [unflatten(iter(made), carried_tree, domain.put), unflatten(iter(outs), out_tree, domain.put)]
         return SequenceValue(tuple, parts)
+
+
+def _mapped_results(
+    domain: SymbolicDomain,
+    combine: fx.GraphModule,
+    carried: list[Any],
+    fakes: list[torch.Tensor],
+    nodes: list[list[fx.Node]],
+) -> list[Any]:
+    """Fakes of the results of a scan in a function that vmap maps. fakes: results of one step. nodes: the operands."""
+    for leaf, fake in zip(carried, fakes, strict=False):
+        if mapped_levels(leaf.fake) != mapped_levels(fake):
+            unsupported("scan within vmap, which carries first one tensor for all slices, then one for each,", leaf)
+    given = [[node.meta["example_value"] for node in each] for each in nodes]
+    with domain.state.fake_mode:
+        return [*stepwise_scan(combine, *given)]
 
 
 def _to_front(domain: SymbolicDomain, x: Any, dim: int, is_reversed: bool) -> Any:
@@ -383,7 +403,8 @@ def _whole(name: str, rule: Rule) -> Rule:
 
     def ruled(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
-            if transform_kinds() and rule is not _cond:
+            maps_only = {*transform_kinds()} <= {"Vmap"}
+            if transform_kinds() and rule is not _cond and not (maps_only and rule in (_scan, _scan_operator)):
                 unsupported(f"{name} within a transform of torch.func", ConstantValue(None))
             return rule(domain, frame, args, kwargs)
         except GraphBreak as reason:
@@ -402,6 +423,7 @@ CONTROL_FLOW_RULES: dict[int, Rule] = {
     id(_WHILE_LOOP): _whole("while_loop", _while_loop_operator),
     id(_SCAN): _whole("scan", _scan_operator),
     id(differentiable_scan): _whole("scan", _scan_operator),
+    id(stepwise_scan): _whole("scan", _scan_operator),
     id(map_function): _whole("map_impl", _map),
     id(while_loop_function): _whole("while_loop", _while_loop),
     id(scan_function): _whole("scan", _scan),

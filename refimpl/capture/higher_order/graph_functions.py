@@ -108,6 +108,13 @@ def differentiable_scan(
     """
     if not active_dispatch_modes():
         return torch.ops.higher_order.scan(combine_fn, init, xs, additional_inputs)
+    return stepwise_scan(combine_fn, init, xs, additional_inputs)
+
+
+def stepwise_scan(
+    combine_fn: Callable[..., Any], init: Sequence[Any], xs: Sequence[torch.Tensor], additional_inputs: Sequence[Any]
+) -> tuple[Any, ...]:
+    """The results of scan from its steps one by one, which is how vmap maps it."""
     carried, outs = tuple(init), []
     for index in range(xs[0].shape[0]):
         results = combine_fn(*carried, *(x[index] for x in xs), *additional_inputs)
