@@ -28,6 +28,7 @@ from refimpl._torch import SYMBOLIC_TYPES, DispatchMode, HigherOrderOperator, is
 from refimpl.aot.compile_regions import call_region
 from refimpl.aot.export_errors import OutputNotSequence, UnknownOutput
 from refimpl.trace.graph_builder import LITERALS
+from refimpl.trace.symbolic_indexing import INDEXING, has_unbacked_integer
 
 _REGIONS = itertools.count()  # numbers of checkpointed regions, which partitioners compare
 _WRITE_UNSEEN = ("batch_norm", "instance_norm")  # they update running statistics: recomputed, they update twice
@@ -42,7 +43,12 @@ class RegionInterpreter(torch.fx.Interpreter):
         self.extra_traceback = False
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Overrides Interpreter: the body of a checkpointed region is traced inline, a compile region as one of its own."""
+        """Overrides Interpreter: the body of a checkpointed region is traced inline, a compile region as one of its own.
+
+        The C++ of indexing would ask for the value of an index that depends on data.
+        """
+        if target in INDEXING and isinstance(args[0], torch.Tensor) and has_unbacked_integer(args[1]):
+            return INDEXING[target](*args)
         if not isinstance(target, HigherOrderOperator):
             return super().call_function(target, args, kwargs)
         if target.name() == "invoke_subgraph" and isinstance(args[0], torch.fx.GraphModule):

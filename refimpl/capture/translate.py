@@ -23,7 +23,7 @@ from refimpl.capture.config import config
 from refimpl.capture.guards.filters import Filter, filtered
 from refimpl.capture.guards.guard_list import GuardKind, InputFacts
 from refimpl.capture.guards.size_history import SizeHistory
-from refimpl.capture.guards.sources import AttributeSource, KeptSource, SlotSource, StackSource
+from refimpl.capture.guards.sources import AttributeSource, DrawsSource, KeptSource, SlotSource, Source, StackSource
 from refimpl.capture.higher_order.compile_regions import inline_regions, runnable
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
@@ -335,6 +335,12 @@ def _tell_effects(effects: SideEffects) -> None:
         warnings.warn(text, stacklevel=2)
 
 
+def _as_example(source: Source, example: Any) -> Source:
+    """The source for guards on inputs. A random number is a new tensor each time, and is not drawn before the guards hold."""
+    is_drawn = any(isinstance(each, DrawsSource) for each in source.way())
+    return KeptSource(example, "random") if is_drawn else source
+
+
 class _Ended:
     """A finished run, from which the segment is made."""
 
@@ -349,6 +355,8 @@ class _Ended:
         graph, emitter = self.state.graph, self.emitter
         is_followed = self.after is not None or running.is_called
         module, compiled = graph.finish(emitter.outputs, is_followed=is_followed), None
+        if self.state.draws is not None:
+            emitter.kept(DrawsSource(self.state.draws))  # also where no number is used
         emitter.settle(graph.sources)
         if module is not None:
             inline_regions(module)
@@ -364,8 +372,9 @@ class _Ended:
                     seen=f"the backend gave {compiled!r}, a {type(compiled).__name__}",
                     expected="a function of the inputs",
                 )
+            inputs = tuple(_as_example(*pair) for pair in zip(graph.sources, graph.examples, strict=True))
             for holds in module.meta["captured"].input_guards:
-                self.state.guard(GuardKind.INPUTS, graph.sources[0], InputFacts(holds, tuple(graph.sources)))
+                self.state.guard(GuardKind.INPUTS, inputs[0], InputFacts(holds, inputs))
             compiled = _without_module(compiled, module)
             if self.state.hides_overrides:
                 compiled = _with_overrides_off(compiled)

@@ -6,9 +6,17 @@ Differs: every SymInt in an index becomes one `select`; torch handles the rest o
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
+
+
+def has_unbacked_integer(index: Any) -> bool:
+    """Whether an index, or an item of it, is a SymInt that depends on data."""
+    items = index if type(index) is tuple else (index,)
+    return any(isinstance(item, torch.SymInt) and not item.node.has_hint() for item in items)
 
 
 def has_symbolic_integer(index: Any) -> bool:
@@ -51,3 +59,6 @@ def _dims_of(item: Any) -> int:
         return 0
     is_mask = isinstance(item, torch.Tensor) and item.dtype in (torch.bool, torch.uint8)
     return item.dim() if is_mask else 1
+
+
+INDEXING: dict[Any, Callable[..., Any]] = {operator.getitem: get_item, operator.setitem: set_item}

@@ -25,7 +25,7 @@ from refimpl.capture.entry_points.export_shapes import SpecifiedSizes, specified
 from refimpl.capture.entry_points.export_signature import Captured, with_signature
 from refimpl.capture.entry_points.reset import remove_from_cache
 from refimpl.capture.guards.size_history import SizeHistory
-from refimpl.capture.guards.sources import KeptSource, OwnAttributeSource, Source
+from refimpl.capture.guards.sources import DrawsSource, KeptSource, OwnAttributeSource, Source
 from refimpl.capture.interpreter.concrete_calls import frame_of
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import Unsupported, UserError, UserErrorType
@@ -178,6 +178,8 @@ def _captured(
             segment = translate([frame], lambda module, examples: module, fullgraph=True, sizes=sizes)
     except GraphBreak as reason:
         raise as_error(reason) from reason.__cause__
+    if any(isinstance(each, DrawsSource) for source in segment.sources for each in source.way()):
+        raise as_error(GraphBreak("call_of_native_code", what="a function of Python's random"))
     kept = segment.check([frame])
     assert kept is not None, f"a guard does not hold for what it was made of: {segment.guards.failing([frame])}"
     return segment, kept, [frame]

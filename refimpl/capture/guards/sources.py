@@ -8,6 +8,7 @@ because a segment may begin anywhere, and objects that the segment keeps alive.
 from __future__ import annotations
 
 import keyword
+import random
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -106,6 +107,50 @@ class KeptSource(Source):
 
     def __hash__(self) -> int:
         return id(self.kept)
+
+
+class Draws:
+    """The calls of functions of Python's `random` in a segment, in order. They are made when the segment is entered."""
+
+    def __init__(self, generator: random.Random) -> None:
+        self._generator = generator
+        self._calls: list[tuple[str, Sequence[Any], dict[str, Any]]] = []
+        self._copy = random.Random()
+        self._copy.setstate(generator.getstate())
+
+    def example(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """What the next call returns, from a copy of the generator."""
+        return _as_tensor(getattr(self._copy, name)(*args, **kwargs))
+
+    def add(self, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> int:
+        """Appends a call. Returns its index."""
+        self._calls.append((name, args, kwargs))
+        return len(self._calls) - 1
+
+    def __call__(self) -> list[Any]:
+        return [_as_tensor(getattr(self._generator, name)(*args, **kwargs)) for name, args, kwargs in self._calls]
+
+
+def _as_tensor(drawn: Any) -> Any:
+    """A number as a tensor, if one can hold it."""
+    if type(drawn) is float:
+        return torch.tensor(drawn, dtype=torch.float64)
+    fits = type(drawn) is int and -(2**63) <= drawn < 2**63
+    return torch.tensor(drawn, dtype=torch.int64) if fits else drawn
+
+
+@dataclass(frozen=True, slots=True)
+class DrawsSource(Source):
+    """What the calls of Python's `random` return. No guard may read it: the numbers are drawn once, after all guards hold."""
+
+    draws: Draws
+
+    @property
+    def name(self) -> str:
+        return "random"
+
+    def expression(self, base: str, constant: Callable[[Any], str]) -> str:
+        return f"{constant(self.draws)}()"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ from refimpl.capture.guards.sources import (
     AttributeSource,
     CellSource,
     DimensionSource,
+    Draws,
     ItemSource,
     KeptSource,
     ModeSource,
@@ -160,6 +161,7 @@ class CaptureState(OperatorState):
         self.grad_mode = torch.is_grad_enabled()  # at the entry; the current mode is torch's own state
         self.backward_of: tuple[type, ...] = ()  # classes of the autograd Functions whose backward is interpreted now
         self.runs_at_many_levels = False  # whether what is interpreted now is a method that several transforms call
+        self.draws: Draws | None = None  # calls of Python's random
         self.passes_breaks = False  # whether `torch._dynamo.graph_break` is ignored
         self.open_regions: list[tuple[Any, int]] = []  # with the offset where each was entered
         self.transforms = transform_state()  # at the entry; none of torch.func is active

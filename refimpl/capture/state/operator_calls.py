@@ -52,7 +52,7 @@ from refimpl.trace.decompositions.layouts import laid_out
 from refimpl.trace.fake_kernels import EagerLayoutsMode
 from refimpl.trace.internal_overlap import has_internal_overlap, updates_overlapping_elements
 from refimpl.trace.read_after_write import reads_what_it_writes
-from refimpl.trace.symbolic_indexing import get_item, has_symbolic_integer, set_item
+from refimpl.trace.symbolic_indexing import INDEXING, has_symbolic_integer
 
 _IN_PLACE_OPERATORS = frozenset(id(value) for name, value in vars(operator).items() if name in IN_PLACE_NAMES)
 # Parts of the names of functions that write to an argument or to the generator, although their schema does not say so.
@@ -60,7 +60,6 @@ _MORE_THAN_THEIR_VALUE = (
     "batch_norm", "instance_norm", "embedding", "drop", "rand", "rrelu", "bernoulli", "normal", "multinomial", "poisson",
     "binomial", "sample", "gumbel",
 )  # fmt: skip
-_INDEXING: dict[Any, Callable[..., Any]] = {operator.getitem: get_item, operator.setitem: set_item}
 _OF_TORCH = ("aten", "prims", "prim")  # namespaces whose operators are all known
 _DIVISIONS = (operator.truediv, operator.floordiv, operator.mod)
 _CONNECTIVES = (operator.and_, operator.or_)
@@ -213,8 +212,8 @@ class OperatorState:
                 composite_kernels(),
                 _watched_updates([args, *kwargs.values()], what),
             ):
-                if target in _INDEXING and has_symbolic_integer(args[1]) and isinstance(args[0], torch.Tensor):
-                    return _INDEXING[target](*args)
+                if target in INDEXING and has_symbolic_integer(args[1]) and isinstance(args[0], torch.Tensor):
+                    return INDEXING[target](*args)
                 if any(map(is_traceable_wrapper_subclass, _tensors_in([args, *kwargs.values()]))):
                     return (
                         getattr(args[0], target)(*args[1:], **kwargs)

@@ -41,6 +41,7 @@ from refimpl.capture.rules.class_calls import CLASS_RULES, begin_module, instant
 from refimpl.capture.rules.constant_calls import CACHED, CONSTANT_RULES, call_cached, member_of
 from refimpl.capture.rules.iterable_calls import ITERABLE_RULES, eaten
 from refimpl.capture.rules.lazy_iterators import ITERATOR_RULES
+from refimpl.capture.rules.random_calls import RANDOM_RULES
 from refimpl.capture.rules.symbol_questions import symbol_rule
 from refimpl.capture.rules.torch_calls import TORCH_RULES, call_numpy, is_array_call
 from refimpl.capture.torch_functions.constructors import CONSTRUCTOR_RULES, is_tensor_class, make_tensor
@@ -80,6 +81,7 @@ _RULES = {
     **CONSTRUCTOR_RULES,
     **TORCH_FUNCTION_RULES,
     **DEVICE_RULES,
+    **RANDOM_RULES,
 }
 _MAY_BE_OVERRIDDEN = (
     FunctionType, BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType, OpOverload, OpOverloadPacket,
