@@ -92,6 +92,7 @@ _CAPTURE = {
 # Settings, decorators, counters and error types that only make sense together with the names above.
 _CAPTURE_COMPANIONS = {
     f"{_DYNAMO}.config": "refimpl.capture.config.config",
+    f"{_COMPILER}.config": "refimpl.capture.config.config",
     f"{_DYNAMO}.utils.counters": f"{_PUBLIC}.counters.counters",
     **{f"{_DYNAMO}.utils.{name}": f"{_PUBLIC}.same.{name}" for name in ("same", "rmse")},
     **{

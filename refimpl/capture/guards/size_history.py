@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/variables/builder.py _automatic_dynamic; torch/_dynam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,7 +38,10 @@ class SizeHistory:
         varying = self._seen(source, tuple(tensor.shape)) if config.automatic_dynamic_shapes else set[int]()
         if isinstance(source, Source) and tensor_always_has_static_shape(tensor, True, source)[0]:
             default, varying = "STATIC", set[int]()
-        dims = {dim: DimSpec("DUCK" if dim in varying else default) for dim in range(tensor.dim())}
+        dims = {
+            dim: DimSpec("DUCK" if dim in varying or _is_named_dynamic(source, dim) else default)
+            for dim in range(tensor.dim())
+        }
         marked = marked_policy(tensor)
         if marked is None:
             return InputPolicy(dims)
@@ -52,10 +56,12 @@ class SizeHistory:
 
     def is_varying(self, source: Hashable, number: int) -> bool:
         """Whether an integer is a symbol."""
-        if config.specialize_int or number in _OFTEN_CONSTANT:
+        if _is_named_dynamic(source):
+            return True
+        if config.specialize_int:
             return False
         varies = 0 in self._seen(source, (number,)) if config.automatic_dynamic_shapes else False
-        return varies or not config.assume_static_by_default
+        return number not in _OFTEN_CONSTANT and (varies or not config.assume_static_by_default)
 
     def note(self, frame: Any) -> None:
         """Notes tensors and integers in the variables of a frame that is not captured."""
@@ -79,3 +85,16 @@ class SizeHistory:
             self._varying.setdefault(source, set()).update(differ)
         self._sizes[source] = sizes
         return self._varying.get(source, set())
+
+
+def _is_named_dynamic(source: Hashable, dim: int | None = None) -> bool:
+    """Whether `dynamic_sources` names the source: by its name or a regular expression of it, for one dimension after a colon."""
+    if not config.dynamic_sources or not isinstance(source, Source):
+        return False
+    for entry in filter(None, config.dynamic_sources.replace(" ", "").split(",")):
+        before, _, after = entry.rpartition(":")
+        pattern, only = (before, int(after)) if before and after.isdecimal() else (entry, None)
+        is_of_dim = dim is None or only is None or only == dim
+        if is_of_dim and (pattern == source.name or re.match(pattern, source.name) is not None):
+            return True
+    return False

@@ -192,3 +192,31 @@ def test_an_empty_image_after_others_is_captured_anew(backend: str) -> None:
         result, expected = compiled(x), shuffled(x)
         assert torch.equal(result, expected)
         assert result.stride() == expected.stride()
+
+
+def test_a_number_that_was_a_flag_first_is_a_symbol_when_it_changes() -> None:
+    """0, 1 and -1 are constants, and count as seen."""
+    captured, recorder, _ = captured_with(lambda x, n: x + n)
+    for n in (0, 5, 6, 7):
+        assert captured(torch.zeros(2), n).tolist() == [n, n]
+    assert len(recorder.graphs) == 2
+
+
+@pytest.mark.parametrize(
+    ("sources", "graphs"),
+    [("L['x']", 1), ("L['y'], L['x']:0", 1), (r"L\['.*'\]", 1), ("L['x']:1", 3), ("L['y']", 3), ("", 3)],
+)
+def test_sources_are_named_dynamic(sources: str, graphs: int) -> None:
+    captured, recorder, _ = captured_with(lambda x: x * x.shape[0])
+    with config.patch(dynamic_sources=sources, automatic_dynamic_shapes=False):
+        for size in (4, 5, 6):
+            assert captured(torch.ones(size, 2)).tolist() == [[size] * 2] * size
+    assert len(recorder.graphs) == graphs
+
+
+def test_integers_are_named_dynamic() -> None:
+    captured, recorder, _ = captured_with(lambda x, n: x + n)
+    with config.patch(dynamic_sources="L['n']", specialize_int=True):
+        for n in (3, 4, 5):
+            assert captured(torch.zeros(2), n).tolist() == [n, n]
+    assert len(recorder.graphs) == 1

@@ -28,8 +28,6 @@ _REASONS: dict[str, tuple[str, ...]] = {
     ),
     "export has no AdditionalInputs": ("torch.export/sizes_by_more_inputs",),
     "a table of the program is not used for composite operators": ("torch.export/a_table_of_one_s_own",),
-    "an int of a module is always a constant": ("recompilation and dynamic sizes/a_counter_as_a_symbol",),
     "install_free_tensors has no effect": ("recompilation and dynamic sizes/free_tensors_are_attributes",),
-    "sources cannot be named dynamic": ("recompilation and dynamic sizes/sources_named_dynamic",),
 }
 FAILING = MappingProxyType({name: reason for reason, names in _REASONS.items() for name in names})
