@@ -46,7 +46,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "prefer_deferred_runtime_asserts_over_guards": (False, "accepted: what is assumed of sizes is guarded"),
     "raise_on_ctx_manager_usage": (True, "`with optimize(...)` raises"),
     "recompile_limit": (8, "segments of one place; past it calls that fit none run without"),
-    "reorderable_logging_functions": (set(), "accepted: a graph ends before a call of them"),
+    "reorderable_logging_functions": (set(), "calls of them with tensors, numbers and constants are made after the graph"),
     "skip_nnmodule_hook_guards": (False, "accepted: hooks are always guarded"),
     "specialize_float": (False, "accepted: numbers with a fraction are always constants"),
     "specialize_int": (False, "integers are constants"),

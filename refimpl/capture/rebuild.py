@@ -13,9 +13,10 @@ from typing import Any
 from torch import fx
 
 from refimpl._torch import set_grad_enabled
+from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import Source
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState
-from refimpl.capture.state.side_effects import SideEffects
+from refimpl.capture.state.side_effects import SideEffects, version_of
 from refimpl.capture.values import (
     ConstantValue,
     FoundIteratorValue,
@@ -124,6 +125,17 @@ class Emitter:
             self._lines.append(f"setattr({self.expression(value)}, {attribute!r}, {self.expression(new)})")
         for namespace, variable, new in log.globals():
             self._lines.append(f"{self.constant(namespace)}[{variable!r}] = {self.expression(new)}")
+
+    def later_calls(self, log: SideEffects) -> None:
+        """Lines for the calls that were moved behind the graph. Breaks the graph before one whose argument has changed since."""
+        for call in log.later_calls:
+            if any(version_of(fake) != version for fake, version in call.versions):
+                raise GraphBreak(
+                    "unsupported_operation", what="a later call, before a write,", kind="tensor"
+                ).restarting_at(call.at)
+            given = [self.expression(arg) for arg in call.args]
+            given += [f"{name}={self.expression(arg)}" for name, arg in call.kwargs.items()]
+            self._lines.append(f"{self.expression(call.function)}({', '.join(given)})")
 
     def grad_mode(self, is_on: bool) -> None:
         """Sets grad mode, where the segment ends with another mode than it began with."""

@@ -312,6 +312,7 @@ class _Attempt:
         emitter.advance(self.state.iterators)
         if config.replay_side_effects:
             emitter.effects(self.state.effects)
+            emitter.later_calls(self.state.effects)
         _tell_effects(self.state.effects)
         expression = result(emitter)
         dropped = self.machine.dropped(emitter.frames_made)

@@ -25,6 +25,7 @@ from refimpl.capture.interpreter.machine import Machine
 from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
 from refimpl.capture.state.graph import SegmentGraph
+from refimpl.capture.state.side_effects import version_of
 from refimpl.capture.state.snapshot import Snapshot, leaves
 from refimpl.capture.values import ErrorValue, NumberValue, TensorValue, Value
 from refimpl.capture.values.polyfills import is_polyfill
@@ -246,8 +247,3 @@ def come_out(graph: SubGraph, result: Any) -> list[TensorValue | NumberValue]:
 def _lines(frames: Sequence[FrameState]) -> tuple[UserLine, ...]:
     codes = [(frame.code.code, frame.line()) for frame in frames if not is_polyfill(frame.code.code)]
     return tuple(UserLine(code.co_filename, line, code.co_name) for code, line in codes)
-
-
-def version_of(tensor: torch.Tensor) -> int | None:
-    """The tensor's version counter; None in inference mode."""
-    return None if tensor.is_inference() else tensor._version

@@ -34,6 +34,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.public.fake_values import fake_error
 from refimpl.capture.state.graph import SegmentGraph
+from refimpl.capture.state.side_effects import version_of
 from refimpl.capture.values import (
     ArrayValue,
     ConstantValue,
@@ -159,17 +160,17 @@ class OperatorState:
         fake_args = [self.fake_of(arg, what) for arg in args]
         fake_kwargs = {name: self.fake_of(arg, what) for name, arg in kwargs.items()}
         given = [*_tensors_in([fake_args, *fake_kwargs.values()])]
-        versions = [_version_of(leaf) for leaf in given]
+        versions = [version_of(leaf) for leaf in given]
         result = self._run(kind, target, fake_args, fake_kwargs, what)
         # A write returns its argument. Another function that returns its argument on fakes may return a copy when it runs, since
         # strides # can differ.
         writes = _writes(target, kwargs)
-        is_written = [_version_of(leaf) for leaf in given] != versions
+        is_written = [version_of(leaf) for leaf in given] != versions
         if writes or is_written or not _is_of_torch(target) or any(word in what for word in _MORE_THAN_THEIR_VALUE):
             self.graph.has_effects = True
         if is_written:
             self.written_at = self.offset()
-            changed = [leaf for leaf, version in zip(given, versions, strict=True) if _version_of(leaf) != version]
+            changed = [leaf for leaf, version in zip(given, versions, strict=True) if version_of(leaf) != version]
             self.writes.update({id(leaf if leaf._base is None else leaf._base): self.written_at for leaf in changed})
         out = fake_kwargs.get("out")
         if isinstance(out, torch.Tensor) and not (is_written or out.is_inference()):
@@ -324,10 +325,6 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
     elif isinstance(value, (list, tuple)):
         for part in value:
             yield from _tensors_in(part)
-
-
-def _version_of(tensor: torch.Tensor) -> int | None:
-    return None if tensor.is_inference() else tensor._version
 
 
 def _is_of_torch(target: Any) -> bool:

@@ -5,9 +5,11 @@ Counterpart: torch/_dynamo/side_effects.py SideEffects
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import torch
 
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.values import (
@@ -20,6 +22,22 @@ from refimpl.capture.values import (
     SetValue,
     Value,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaterCall:
+    """A call of one of `reorderable_logging_functions`, which is made after the graph.
+
+    versions: the tensors among the arguments, with their version counters at the call. at: the offset of the call in the
+    segment's first frame.
+    """
+
+    function: Value
+    args: Sequence[Value]
+    kwargs: dict[str, Value]
+    versions: Sequence[tuple[torch.Tensor, int | None]]
+    at: int
+
 
 Changed = SequenceValue | DictValue | SetValue | CellValue
 
@@ -35,6 +53,7 @@ class SideEffects:
     # list -> its iterators that have begun
     _under_way: dict[Value, list[ReversedValue | FoundIteratorValue]] = field(default_factory=dict)
     count: int = 0  # number of changes
+    later_calls: list[LaterCall] = field(default_factory=list)
 
     def will_change(self, value: Changed) -> None:
         """Must be called before the content of a value is changed in place. Raises GraphBreak where a change is not supported."""
@@ -84,6 +103,11 @@ class SideEffects:
         found = self._globals.get(id(namespace))
         return None if found is None else found[1].get(name)
 
+    def call_later(self, call: LaterCall) -> None:
+        """Notes a call that is made after the graph."""
+        self.count += 1
+        self.later_calls.append(call)
+
     def kinds(self) -> list[str]:
         """What was changed, in words."""
         names = [f"attribute {name} of a {value.kind}" for value, name, _ in self.attributes()]
@@ -112,3 +136,8 @@ class SideEffects:
         for namespace, names in self._globals.values():
             for name, new in names.items():
                 yield namespace, name, new
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """The tensor's version counter; None in inference mode."""
+    return None if tensor.is_inference() else tensor._version

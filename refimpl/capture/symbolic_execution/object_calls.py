@@ -44,6 +44,7 @@ from refimpl.capture.rules.lazy_iterators import ITERATOR_RULES
 from refimpl.capture.rules.random_calls import RANDOM_RULES
 from refimpl.capture.rules.symbol_questions import symbol_rule
 from refimpl.capture.rules.torch_calls import TORCH_RULES, call_numpy, is_array_call
+from refimpl.capture.state.side_effects import LaterCall, version_of
 from refimpl.capture.torch_functions.constructors import CONSTRUCTOR_RULES, is_tensor_class, make_tensor
 from refimpl.capture.torch_functions.devices import DEVICE_RULES
 from refimpl.capture.torch_functions.rules import TORCH_FUNCTION_RULES, switch_of
@@ -132,6 +133,10 @@ def _by_rule(
         return gone_through
     if config.ignore_logging_functions and any(target is ignored for ignored in config.ignore_logging_functions):
         return ConstantValue(None)
+    if any(target is moved for moved in config.reorderable_logging_functions) and _is_moved(
+        domain, function, args, kwargs
+    ):
+        return ConstantValue(None)
     if function.source is not None and _is_answered(target):
         # operators and numpy functions have one class each, so a guard on the type would not be enough
         domain.state.guard(GuardKind.ID, function.source, target)
@@ -151,6 +156,22 @@ def _by_rule(
     if id(target) in marks.SUBSTITUTED:
         return domain.call(frame, ObjectValue(marks.SUBSTITUTED[id(target)][1]), args, kwargs)
     return domain.state.operator(target, args, kwargs) if id(target) in marks.ALLOWED else _UNKNOWN
+
+
+def _is_moved(domain: SymbolicDomain, function: ObjectValue, args: list[Any], kwargs: dict[str, Any]) -> bool:
+    """Whether the call is moved behind the graph: its arguments are tensors, numbers and constants."""
+    state = domain.state
+    values = [state.realize(arg) for arg in args]
+    named = {name: state.realize(arg) for name, arg in kwargs.items()}
+    given = [*values, *named.values()]
+    if not all(isinstance(value, (ConstantValue, NumberValue, TensorValue)) for value in given):
+        return False
+    if function.source is not None:
+        state.guard(GuardKind.ID, function.source, function.object)
+    versions = [(value.fake, version_of(value.fake)) for value in given if isinstance(value, TensorValue)]
+    call = LaterCall(function=function, args=values, kwargs=named, versions=versions, at=state.offset())
+    state.effects.call_later(call)
+    return True
 
 
 def _by_kind(

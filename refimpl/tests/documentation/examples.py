@@ -21,7 +21,6 @@ EXAMPLES = tuple(
     example for module in _MODULES for example in Page.examples if example.run.__module__ == module.__name__
 )
 _REASONS: dict[str, tuple[str, ...]] = {
-    "calls of reorderable_logging_functions end a graph": ("graph breaks/printing_is_moved_to_the_end",),
     "a break ends the graph before the outermost call that it is in": (
         "graph breaks/nested_breaks_make_two_graphs",
         "graph breaks/nested_breaks_are_turned_off",
