@@ -37,7 +37,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "force_parameter_static_shapes": (True, "parameters have sizes that are numbers"),
     "inline_invoke_subgraph": (False, "nested compile regions are parts of the graph that calls them"),
     "inline_single_use_invoke_subgraph": (True, "and such as are called once"),
-    "install_free_tensors": (False, "accepted: tensors that are no arguments are inputs of graphs"),
+    "install_free_tensors": (False, "parameters and buffers of modules are attributes of graphs"),
     "install_free_tensors_for_export": (True, "tensors that are no arguments become attributes of what is exported"),
     "log_compilation_metrics": (True, "records of what is compiled go to the log refimpl.capture, at level DEBUG"),
     "ignore_logging_functions": (set(), "calls of them are left out, as if the program had none"),

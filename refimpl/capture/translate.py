@@ -24,6 +24,7 @@ from refimpl.capture.guards.filters import Filter, filtered
 from refimpl.capture.guards.guard_list import GuardKind, InputFacts
 from refimpl.capture.guards.size_history import SizeHistory
 from refimpl.capture.guards.sources import AttributeSource, DrawsSource, KeptSource, SlotSource, Source, StackSource
+from refimpl.capture.guards.static_shapes import is_of_module
 from refimpl.capture.higher_order.compile_regions import inline_regions, runnable
 from refimpl.capture.interpreter.frame import UNBOUND, FrameState, Then
 from refimpl.capture.interpreter.machine import DEPTH_LIMIT, Machine
@@ -355,6 +356,9 @@ class _Ended:
     def segment(self, backend: Backend, frames: list[FrameState], keeps: Filter | None) -> Segment:
         graph, emitter = self.state.graph, self.emitter
         is_followed = self.after is not None or running.is_called
+        if config.install_free_tensors:
+            for source, tensor in graph.install(is_of_module, emitter.outputs):
+                self.state.guard(GuardKind.ID, source, tensor)
         module, compiled = graph.finish(emitter.outputs, is_followed=is_followed), None
         if self.state.draws is not None:
             emitter.kept(DrawsSource(self.state.draws))  # also where no number is used

@@ -143,6 +143,32 @@ class SegmentGraph:
         module.meta["captured"] = CapturedGraph(fake_inputs=fakes, is_followed=is_followed)
         return module
 
+    def install(
+        self, is_free: Callable[[Source], bool], outputs: Sequence[fx.Node]
+    ) -> list[tuple[Source, torch.Tensor]]:
+        """Makes input tensors with such sources, unless they are outputs, attributes of the graph module. Returns them with their
+        sources.
+        """
+        found = []
+        for node in [*self.graph.find_nodes(op="placeholder")]:
+            source = notes_of(node).source
+            tensor = self.examples[self._names.index(node.name)]
+            if source is None or not is_free(source) or not isinstance(tensor, torch.Tensor) or node in outputs:
+                continue
+            name = self._free_name(node.name)
+            if isinstance(tensor, torch.nn.Parameter):
+                self.attributes.register_parameter(name, tensor)
+            else:
+                self.attributes.register_buffer(name, tensor)
+            with self.graph.inserting_before(next(each for each in self.graph.nodes if each.op != "placeholder")):
+                made = self.graph.get_attr(name)
+            made.meta = dict(node.meta)
+            node.replace_all_uses_with(made)
+            self.graph.erase_node(node)
+            self._forget({node.name})
+            found.append((source, tensor))
+        return found
+
     def inputs_given(self, outputs: Sequence[fx.Node]) -> Callable[..., tuple[Any, ...]]:
         """A function that selects the outputs from the inputs, for a segment without a graph. (An array shares memory with its
         input.)
@@ -162,3 +188,4 @@ class SegmentGraph:
         kept = [index for index, name in enumerate(self._names) if name not in unused]
         self.sources = [self.sources[index] for index in kept]
         self.examples = [self.examples[index] for index in kept]
+        self._names = [self._names[index] for index in kept]

@@ -13,9 +13,11 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrize
 
+import refimpl
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.compile import with_options
-from refimpl.tests.capture.capturing import same
+from refimpl.capture.config import config
+from refimpl.tests.capture.capturing import Recorder, same
 
 
 class Layer(nn.Module):
@@ -205,3 +207,47 @@ def test_strides_that_say_nothing_of_where_data_are_are_seen(sizes: tuple[int, .
         expected, actual = function(tensors), call(tensors)
         assert torch.equal(actual[0], expected[0])
         assert actual[1] == expected[1]
+
+
+class _Normalised(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(3, 3)
+        self.again = self.first
+        self.norm = torch.nn.BatchNorm1d(3)
+
+    def forward(self, x: Any) -> Any:
+        return self.norm(self.first(x)) + self.again(x) + self.norm.running_mean
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_parameters_that_are_attributes_of_the_graph_may_change(backend: str) -> None:
+    ours, theirs = _Normalised(), _Normalised()
+    theirs.load_state_dict(ours.state_dict())
+    with config.patch(install_free_tensors=True):
+        compiled = refimpl.compile(ours, backend=backend)
+        for step in range(3):
+            x = torch.randn(4, 3)
+            results = [module(x) for module in (compiled, theirs)]
+            for module, result in zip((ours, theirs), results, strict=True):
+                module.zero_grad()
+                result.sin().sum().backward()
+            torch.testing.assert_close(*results)
+            for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+                torch.testing.assert_close(one.grad, other.grad)
+                with torch.no_grad():
+                    one.sub_(0.1)
+                    other.sub_(0.1)
+            torch.testing.assert_close(ours.norm.running_mean, theirs.norm.running_mean)
+            if step == 1:  # another tensor in its place
+                for module in (ours, theirs):
+                    module.first.weight = torch.nn.Parameter(torch.ones(3, 3))
+
+
+def test_only_arguments_are_inputs_where_free_tensors_are_installed() -> None:
+    recorder: Any = Recorder()
+    with config.patch(install_free_tensors=True):
+        refimpl.compile(_Normalised(), backend=recorder)(torch.randn(4, 3))
+    (graph,) = recorder.graphs
+    assert len(graph.graph.find_nodes(op="placeholder")) == 1
+    assert len([*graph.parameters()]) == 4

@@ -27,6 +27,5 @@ _REASONS: dict[str, tuple[str, ...]] = {
     ),
     "export has no AdditionalInputs": ("torch.export/sizes_by_more_inputs",),
     "a table of the program is not used for composite operators": ("torch.export/a_table_of_one_s_own",),
-    "install_free_tensors has no effect": ("recompilation and dynamic sizes/free_tensors_are_attributes",),
 }
 FAILING = MappingProxyType({name: reason for reason, names in _REASONS.items() for name in names})
