@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import pytree
-from refimpl.tests.decompositions.calls import Call
+from refimpl.tests.decompositions.calls import Call, leaves_of, mapped
 
 aten = torch.ops.aten
 Change = Callable[[torch.Tensor], torch.Tensor]
@@ -149,7 +148,7 @@ def _changed(call: Call, change: Change, name: str, *, only: Callable[[int], boo
         is_other |= new is not x
         return new
 
-    args, kwargs = pytree.tree_map(visit, call.args), pytree.tree_map(visit, call.kwargs)
+    args, kwargs = mapped(visit, call.args), mapped(visit, call.kwargs)
     return replace(call, args=args, kwargs=kwargs, source=f"{call.source}, {name}") if is_other else None
 
 
@@ -157,7 +156,7 @@ def changed_calls(call: Call, *, is_elementwise: bool) -> Iterator[Call]:
     """The call with its tensors in other memory layouts, with other values, or without elements."""
     if any(a.alias_info is not None for a in call.overload._schema.arguments):
         return
-    count = sum(map(_is_dense, pytree.tree_leaves((call.args, call.kwargs))))
+    count = sum(map(_is_dense, leaves_of((call.args, call.kwargs))))
     found: list[Call | None] = []
     for name, change in _LAYOUTS.items():
         if change is _expanded and call.overload in _READ_MEMORY:

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import OpOverload, TorchDispatchMode, is_decomposed_by_autograd, pytree, run_composite_kernel
-from refimpl.tests.decompositions.calls import Call
+from refimpl._torch import OpOverload, TorchDispatchMode, is_decomposed_by_autograd, run_composite_kernel
+from refimpl.tests.decompositions.calls import Call, leaves_of, mapped
 
 _WIDE = {
     torch.float16: torch.float64,
@@ -23,6 +23,12 @@ _WIDE = {
     torch.float32: torch.float64,
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
+}
+_BITS = {
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+    torch.float32: torch.int32,
+    torch.float64: torch.int64,
 }
 # How much farther from the truth than eager a rule may be, and what is granted to both: a few roundings.
 _FACTOR = 4.0
@@ -102,7 +108,7 @@ class Expected:
         """The results of eager from the same arguments with gaps between the elements, which its scalar loops read."""
         args, kwargs = self.call.arguments()
         try:
-            return _tensors(self.call.overload(*pytree.tree_map(_with_gaps, args), **kwargs))
+            return _tensors(self.call.overload(*mapped(_with_gaps, args), **kwargs))
         except EXPECTED_ERRORS:
             return []
 
@@ -113,7 +119,7 @@ def _with_gaps(x: Any) -> Any:
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
-    return [x for x in pytree.tree_leaves(tree) if isinstance(x, torch.Tensor)]
+    return [x for x in leaves_of(tree) if isinstance(x, torch.Tensor)]
 
 
 def expect(call: Call) -> Expected:
@@ -190,11 +196,14 @@ def judge(
 
 
 def _is_same(out: torch.Tensor, want: torch.Tensor) -> bool:
+    """Whether the two have the same bits, also those of NaN and of the signs of zeros. It says no for complex32."""
     if out.shape != want.shape or out.dtype is not want.dtype or want.dtype is torch.complex32:
         return False  # nothing compares complex32
-    if not torch.equal(out, want):
-        return False
-    return not out.is_floating_point() or torch.equal(out.signbit(), want.signbit())
+    out, want = (x.detach().resolve_conj().resolve_neg() for x in (out, want))
+    if want.is_complex():
+        out, want = torch.view_as_real(out), torch.view_as_real(want)
+    bits = _BITS.get(want.dtype)
+    return torch.equal(out, want) if bits is None else torch.equal(out.view(bits), want.view(bits))
 
 
 def _where_loops_differ(out: torch.Tensor, want: torch.Tensor, relaid: torch.Tensor) -> torch.Tensor | None:
