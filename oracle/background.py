@@ -27,7 +27,7 @@ import torch._inductor.config
 from torch._dynamo.utils import counters as dynamo_counters
 
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.checking import autograd_refusal, describe, live_program
+from oracle.checking import autograd_refusal, live_program
 from oracle.hygiene import restore, snapshot
 from oracle.in_fork import settle_in_fork
 from oracle.isolate.process_tree import die_with_parent, thread_times, tree_of
@@ -35,7 +35,7 @@ from oracle.isolate.task_clock import TaskClock
 from oracle.saved_call import save_call
 from oracle.subjects.base import CompileRequest, Counters, Subject
 from oracle.subjects.spec import SubjectSpec
-from oracle.verdict import Status, Verdict
+from oracle.verdict import Status, Verdict, describe
 
 _NICE = 10  # where processors are short, training goes first
 _POLL_S = 0.25  # least time between two polls that do not wait: each may cost the program its time slice

@@ -33,7 +33,7 @@ from oracle.subjects.base import Subject
 from oracle.subjects.naming import check_distinct_names, check_distinct_specs, names_of_callables
 from oracle.subjects.registry import check_requirements, load, of_callable, resolve, split_names
 from oracle.subjects.spec import SubjectSpec
-from oracle.verdict import Status, Verdict
+from oracle.verdict import Status, Verdict, describe
 
 DEFAULT_SUBJECTS = ("dynamo", "aot_eager", "aot_eager_decomp_partition", "inductor")
 GivenSubject = str | Callable[..., Any]
@@ -103,23 +103,6 @@ def assert_agrees(
     ((name, verdict),) = check(fn, *inputs, subjects=[subject], **options).items()
     if verdict.status not in (Status.PASS, Status.KNOWN):
         raise DisagreementError(name, verdict)
-
-
-def describe(subject: str, verdict: Verdict) -> str:
-    """A verdict as a few lines of text."""
-    lines = [f"{subject}: {verdict.status.value}" + (f": {verdict.symptom}" if verdict.symptom else "")]
-    if verdict.worst is not None:
-        worst = verdict.worst
-        lines.append(f"  worst element: {worst.where}[{', '.join(map(str, worst.index))}]")
-        lines.append(
-            f"    eager {worst.eager}, subject {worst.subject}" + (f", fp64 {worst.truth}" if worst.truth else "")
-        )
-        if worst.subject_error is not None:
-            lines.append(
-                f"    error {worst.subject_error:.3g}, eager's {worst.eager_error}, allowed {worst.allowed_error}"
-            )
-    lines += [f"  also: {text}" for text in verdict.also[:5]]
-    return "\n".join(lines)
 
 
 def check_target(fn: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

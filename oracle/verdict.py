@@ -247,3 +247,20 @@ class Verdict:
                 "reruns": tuple(fields.get("reruns", ())),
             }
         )
+
+
+def describe(subject: str, verdict: Verdict) -> str:
+    """A verdict as a few lines of text."""
+    lines = [f"{subject}: {verdict.status.value}" + (f": {verdict.symptom}" if verdict.symptom else "")]
+    if verdict.worst is not None:
+        worst = verdict.worst
+        lines.append(f"  worst element: {worst.where}[{', '.join(map(str, worst.index))}]")
+        lines.append(
+            f"    eager {worst.eager}, subject {worst.subject}" + (f", fp64 {worst.truth}" if worst.truth else "")
+        )
+        if worst.subject_error is not None:
+            lines.append(
+                f"    error {worst.subject_error:.3g}, eager's {worst.eager_error}, allowed {worst.allowed_error}"
+            )
+    lines += [f"  also: {text}" for text in verdict.also[:5]]
+    return "\n".join(lines)

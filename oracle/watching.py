@@ -28,12 +28,12 @@ from torch._dynamo import OptimizedModule
 from torch._subclasses.fake_tensor import FakeTensor
 
 from oracle.background import CallToJudge, ForkedJudgement, Judgement, OwnCode, judged_here
-from oracle.checking import DisagreementError, GivenSubject, chosen_subjects, describe
+from oracle.checking import DisagreementError, GivenSubject, chosen_subjects
 from oracle.errors import UsageError
 from oracle.hygiene import rng_digest
 from oracle.observe.flatten import flatten
 from oracle.subjects.base import Subject
-from oracle.verdict import Status, Verdict
+from oracle.verdict import Status, Verdict, describe
 
 _LOG = logging.getLogger(__name__)
 _AGREES = (Status.PASS, Status.KNOWN, Status.XPASS)

@@ -14,7 +14,6 @@ from collections.abc import Iterable, Sequence
 import typer
 from rich.console import Console
 
-from oracle.checking import describe
 from oracle.errors import UsageError
 from oracle.localisation.parts import EXPORT_KINDS, FRONT_KINDS, Part, parse_part
 from oracle.localisation.search import Questions, localise_program
@@ -22,7 +21,7 @@ from oracle.localisation.steps.passes import BACKENDS
 from oracle.program.build import instantiate
 from oracle.subjects.registry import check_requirements, resolve, split_names
 from oracle.subjects.spec import SubjectSpec
-from oracle.verdict import Status, Verdict
+from oracle.verdict import Status, Verdict, describe
 from triage.quiet import without_prints
 from triage.target import FileOptions, find_target
 

@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from oracle.case import CaseOptions, EagerState, judge_subject
-from oracle.checking import describe
 from oracle.errors import UsageError
 from oracle.kernels.guards import GuardState, guarding, never_written
 from oracle.observe.flatten import flatten
@@ -25,9 +24,9 @@ from oracle.program import Call, ComparePolicy, Program
 from oracle.program.build import LiveProgram
 from oracle.program.clone import clone_tree as clone
 from oracle.subjects.base import CompileRequest, Counters
-from oracle.subjects.refimpl import kind_of_error, launches_watched
+from oracle.subjects.refimpl_kernels import kind_of_error, launches_watched
 from oracle.subjects.spec import SubjectSpec
-from oracle.verdict import Status
+from oracle.verdict import Status, describe
 
 _POLICY = ComparePolicy(strides="ignore", is_random=False, reason="a launcher chooses the strides of what it allocates")
 

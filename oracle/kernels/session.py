@@ -20,7 +20,7 @@ from oracle.errors import UsageError
 from oracle.kernels.checking import Checked, Finding, check_case
 from oracle.kernels.input_specs import DrawnCase, Spec, build, default_inputs, draw, parse_inputs, simpler
 from oracle.kernels.target import check_call, load_function, parameter_names
-from oracle.subjects.refimpl import interpret_triton
+from oracle.subjects.refimpl_kernels import interpret_triton
 
 LEVELS = ("emulator", "interpreter", "gpu")
 LARGEST = {"emulator": 1 << 16, "interpreter": 1 << 12, "gpu": 1 << 20}  # elements of a tensor

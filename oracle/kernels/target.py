@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle.errors import UsageError
-from oracle.subjects.refimpl import is_kernel, triton_emulated
+from oracle.subjects.refimpl_kernels import is_kernel, triton_emulated
 
 
 def load_function(target: str, option: str, *, emulated: bool) -> Callable[..., Any]:

@@ -1,4 +1,5 @@
-"""Subjects that run refimpl, and refimpl's substitutes for upstream names. The only module outside refimpl that imports it.
+"""Subjects that run refimpl, and refimpl's substitutes for upstream names. Outside refimpl only this module and
+`refimpl_kernels` import it.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py make_fx; the backend aot_eager of torch.compile
 """
@@ -32,14 +33,9 @@ from refimpl.capture.compile import with_options
 from refimpl.capture.segment import Segment
 from refimpl.codegen.compile import compile_graph
 from refimpl.codegen.decompositions import codegen_decompositions
-from refimpl.codegen.emulator import triton_emulated as triton_emulated
 from refimpl.codegen.kernel import LevelUnavailable
 from refimpl.codegen.launch_plan import CompiledGraph
 from refimpl.codegen.levels.choice import level_named
-from refimpl.codegen.levels.user_modules import interpret_triton as interpret_triton
-from refimpl.codegen.levels.user_modules import is_kernel as is_kernel
-from refimpl.codegen.levels.user_modules import kind_of_error as kind_of_error
-from refimpl.codegen.levels.user_modules import launches_watched as launches_watched
 from refimpl.codegen.options import CodegenOptions, codegen_options
 from refimpl.export import export, load, save, unflatten
 from refimpl.pipeline import Partition, compile_aot
