@@ -7,6 +7,7 @@ kernel wrote past an end of the tensor. A new allocation is filled with a patter
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -102,8 +103,22 @@ class _Guarding(TorchDispatchMode):
         super().__init__()
         self.state = state
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not by a wrapper of torch around the handler, which imports Dynamo: that takes as long as torch itself."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        handle = self._handle_apart_from_dynamo if "torch._dynamo" in sys.modules else self._handle
+        return handle(func, args, kwargs or {})
+
+    @torch._disable_dynamo
+    def _handle_apart_from_dynamo(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """For a launcher that calls a compiled function: Dynamo would compile the handler with it."""
+        return self._handle(func, args, kwargs)
+
+    def _handle(self, func: Any, args: Any, kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
         name = func.overloadpacket.__name__
         kind = name.removeprefix("new_")
         if not kind.startswith((_UNFILLED, *_FILLED)):

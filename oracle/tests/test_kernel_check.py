@@ -126,12 +126,12 @@ def test_the_report_says_how_to_see_it_again(capsys: pytest.CaptureFixture[str])
     assert report["tally"]["found"] == 1
 
 
-def test_inputs_may_come_from_a_function(capsys: pytest.CaptureFixture[str]) -> None:
+def test_inputs_may_come_from_a_function_and_dynamo_is_not_loaded(capsys: pytest.CaptureFixture[str]) -> None:
     planted = FILES / "planted.py"
     code = run(
         [
             "kernel",
-            f"{planted}:wrong_special_value",
+            f"{planted}:without_dynamo",
             "--reference",
             f"{planted}:relu",
             "--inputs",
@@ -231,6 +231,17 @@ def test_guard_zones_see_writes_on_either_side() -> None:
     whole[state.zones[0].before + 7] = 1.0
     assert state.zones[0].first_change(0) == 7
     assert x.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+
+
+def test_guard_zones_are_around_what_a_compiled_function_allocates() -> None:
+    def fill(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x).fill_(2) + x
+
+    state = GuardState(which=0)
+    with guarding(state):
+        out = torch.compile(fill, backend="eager")(torch.ones(3))
+    assert out.tolist() == [3.0, 3.0, 3.0]
+    assert sum("empty_like" in zone.name for zone in state.zones) == 1
 
 
 @pytest.mark.parametrize(

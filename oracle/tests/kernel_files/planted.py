@@ -1,5 +1,7 @@
 """Kernels with one bug each, planted on purpose. What the check must say of each stands in the test."""
 
+import sys
+
 import torch
 import triton
 import triton.language as tl
@@ -139,3 +141,9 @@ def refuses_everything(x):
 
 def inputs(rng):
     return (torch.arange(float(rng.choice((40, 50)))),)
+
+
+def without_dynamo(x):
+    """Raises where Dynamo is loaded: nothing that a command on kernels does needs it, and it takes as long as torch."""
+    assert "torch._dynamo" not in sys.modules
+    return wrong_special_value(x)
