@@ -1,8 +1,13 @@
-"""The pytest plugin, on small test suites that are written here and run in a process of their own."""
+"""The pytest plugin, on small test suites that are written here and run in a process forked from this one."""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+import warnings
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -100,6 +105,34 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
     return pytester
 
 
+def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
+    """What `runpytest_subprocess` gives, from a fork of this process, which has loaded torch and the compilers already."""
+    streams = [pytester.path / name for name in ("stdout", "stderr")]
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns if a process with threads forks
+        pid = os.fork()
+    if pid == 0:
+        _become_pytest(arguments, streams)
+    _, status = os.waitpid(pid, 0)
+    out, errors = (path.read_text(encoding="utf-8").splitlines() for path in streams)
+    return pytest.RunResult(os.waitstatus_to_exitcode(status), out, errors, time.perf_counter() - began)
+
+
+def _become_pytest(arguments: tuple[str, ...], streams: list[Path]) -> NoReturn:
+    code = 70
+    try:
+        for number, path in enumerate(streams, start=1):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8") for number in (1, 2))  # noqa: SIM115  until the end
+        torch.set_num_threads(1)  # the others have stayed in the parent
+        code = int(pytest.main(["-p", "no:cacheprovider", *arguments]))
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
+
+
 def records_of(database: Path) -> dict[str, tuple[Status, str]]:
     with Store.open(database, create=False) as store:
         (run,) = store.runs()
@@ -120,7 +153,7 @@ ROWS = {
 
 def test_marked_tests_are_judged_and_rows_are_written(suite: pytest.Pytester) -> None:
     options = ("--torch-oracle=library:right", "--torch-oracle-db=rows.db", "--torch-oracle-save=found")
-    result = suite.runpytest_subprocess(*options)
+    result = run_pytest(suite, *options)
     result.assert_outcomes(passed=4, failed=4)
     output = result.stdout.str()
     assert all(f"FAILED test_it.py::{name}" in output for name in _FAIL)
@@ -141,7 +174,7 @@ def test_what_oracle_check_found_is_saved_too(suite: pytest.Pytester) -> None:
             oracle_check(torch.add, torch.ones(9), kwargs={"other": torch.ones(9)}, subjects=["library:wrong"], calls=1)
         """
     )
-    result = suite.runpytest_subprocess("test_check.py", "--torch-oracle-save=found")
+    result = run_pytest(suite, "test_check.py", "--torch-oracle-save=found")
     result.assert_outcomes(failed=1)
     call = load_call(suite.path / "found" / "test_check.py__test_differs" / "call-0")
     assert call.facts["subject"] == "library:wrong"
@@ -151,14 +184,14 @@ def test_what_oracle_check_found_is_saved_too(suite: pytest.Pytester) -> None:
 
 def test_workers_of_xdist_give_the_same_rows(suite: pytest.Pytester) -> None:
     options = ("--torch-oracle=library:right", "--torch-oracle-calls=1", "--torch-oracle-db=rows.db")
-    result = suite.runpytest_subprocess(*options, "-k", "parameters or catches", "-n", "2")
+    result = run_pytest(suite, *options, "-k", "parameters or catches", "-n", "2")
     result.assert_outcomes(passed=1, failed=1)
     rows = {case: status for case, (status, _) in records_of(suite.path / "rows.db").items()}
     assert rows == {case: status for case, status in ROWS.items() if "parameters" in case or "catches" in case}
 
 
 def test_without_the_option_only_the_fixture_judges(suite: pytest.Pytester) -> None:
-    result = suite.runpytest_subprocess("-k", "not without_a_call")
+    result = run_pytest(suite, "-k", "not without_a_call")
     result.assert_outcomes(passed=7)
     assert not list(suite.path.glob("*.db"))
     assert "judged" not in result.stdout.str()
@@ -166,7 +199,7 @@ def test_without_the_option_only_the_fixture_judges(suite: pytest.Pytester) -> N
 
 def test_a_database_that_cannot_be_written_ends_the_run_with_its_reason(suite: pytest.Pytester) -> None:
     options = ("--torch-oracle=eager", "--torch-oracle-target=library.double", "--torch-oracle-db=no/folder/rows.db")
-    result = suite.runpytest_subprocess(*options, "-k", "without_a_call")
+    result = run_pytest(suite, *options, "-k", "without_a_call")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stdout.fnmatch_lines(["*torch-oracle: *no/folder*"])
     assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
@@ -206,7 +239,7 @@ def test_a_test_that_is_run_again_counts_once(tmp_path: Path) -> None:
 
 def test_every_module_of_an_unmarked_suite(suite: pytest.Pytester) -> None:
     options = ("--torch-oracle=library:wrong", "--torch-oracle-target=torch.nn.Module")
-    result = suite.runpytest_subprocess(*options, "--torch-oracle-db=rows.db", "-k", "unmarked")
+    result = run_pytest(suite, *options, "--torch-oracle-db=rows.db", "-k", "unmarked")
     result.assert_outcomes(failed=1)
     ((status, repro),) = records_of(suite.path / "rows.db").values()
     assert status is Status.FAIL_ACCURACY
@@ -214,7 +247,7 @@ def test_every_module_of_an_unmarked_suite(suite: pytest.Pytester) -> None:
 
 
 def test_a_run_that_judged_nothing_is_no_success(suite: pytest.Pytester) -> None:
-    result = suite.runpytest_subprocess("--torch-oracle=eager", "-k", "unmarked")
+    result = run_pytest(suite, "--torch-oracle=eager", "-k", "unmarked")
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["no call was judged*"])
     assert not list(suite.path.glob("*.db"))
