@@ -8,6 +8,7 @@ import runpy
 import sys
 import traceback
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,25 +30,44 @@ def run_forked(script: str, folder: Path) -> Ended:
     """Writes the script to the folder and runs it there as a main program, without warnings."""
     path = folder / "script.py"
     path.write_text(script)
-    child = multiprocessing.get_context("fork").Process(target=_run_here, args=(path,))
-    child.start()
+    return run_program(path, folder)
+
+
+def run_program(path: Path, folder: Path) -> Ended:
+    """Runs a script in the folder as `python -W ignore PATH` would."""
+
+    def work() -> int:
+        sys.argv[:] = [str(path)]
+        sys.path.insert(0, str(path.parent))
+        warnings.simplefilter("ignore")
+        runpy.run_path(str(path), run_name="__main__")
+        return 0
+
+    return run_in_fork(work, folder)
+
+
+def run_in_fork(work: Callable[[], int], folder: Path, environment: Mapping[str, str] | None = None) -> Ended:
+    """Calls `work` in a fork whose directory is the folder, with further environment variables; it returns the exit code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns if a process with threads forks
+        child = multiprocessing.get_context("fork").Process(target=_run_here, args=(work, folder, environment or {}))
+        child.start()
     child.join(300)
     assert child.exitcode is not None, "the script does not end"
-    return Ended(child.exitcode, *((folder / name).read_text() for name in _STREAMS))
+    return Ended(child.exitcode, *((folder / name).read_text(encoding="utf-8") for name in _STREAMS))
 
 
-def _run_here(path: Path) -> None:
-    """What a new interpreter would do with the script, in a forked child."""
+def _run_here(work: Callable[[], int], folder: Path, environment: Mapping[str, str]) -> None:
+    """What a new interpreter would do, in a forked child."""
     for descriptor, name in enumerate(_STREAMS, start=1):
-        os.dup2(os.open(path.parent / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
     # pytest has put its own streams there
-    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w") for descriptor in (1, 2))
-    os.chdir(path.parent)
+    sys.stdout, sys.stderr = (os.fdopen(descriptor, "w", encoding="utf-8") for descriptor in (1, 2))
+    os.chdir(folder)
+    os.environ.update(environment)
     settle_in_fork()
-    warnings.simplefilter("ignore")
-    code = 0
     try:
-        runpy.run_path(str(path), run_name="__main__")
+        code = work()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException:

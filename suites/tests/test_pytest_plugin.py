@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import time
-import warnings
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 import torch
@@ -15,6 +11,7 @@ import torch
 from oracle.background import Judgement
 from oracle.errors import UsageError
 from oracle.saved_call import load_call
+from oracle.tests.forked_script import run_in_fork
 from oracle.verdict import Status, Verdict
 from results.store import Store
 from suites.pytest_plugin.judging import verdict_of
@@ -107,30 +104,10 @@ def suite(pytester: pytest.Pytester) -> pytest.Pytester:
 
 def run_pytest(pytester: pytest.Pytester, *arguments: str) -> pytest.RunResult:
     """What `runpytest_subprocess` gives, from a fork of this process, which has loaded torch and the compilers already."""
-    streams = [pytester.path / name for name in ("stdout", "stderr")]
     began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns if a process with threads forks
-        pid = os.fork()
-    if pid == 0:
-        _become_pytest(arguments, streams)
-    _, status = os.waitpid(pid, 0)
-    out, errors = (path.read_text(encoding="utf-8").splitlines() for path in streams)
-    return pytest.RunResult(os.waitstatus_to_exitcode(status), out, errors, time.perf_counter() - began)
-
-
-def _become_pytest(arguments: tuple[str, ...], streams: list[Path]) -> NoReturn:
-    code = 70
-    try:
-        for number, path in enumerate(streams, start=1):
-            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8") for number in (1, 2))  # noqa: SIM115  until the end
-        torch.set_num_threads(1)  # the others have stayed in the parent
-        code = int(pytest.main(["-p", "no:cacheprovider", *arguments]))
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        os._exit(code)
+    ended = run_in_fork(lambda: int(pytest.main(["-p", "no:cacheprovider", *arguments])), pytester.path)
+    lines, errors = ended.stdout.splitlines(), ended.stderr.splitlines()
+    return pytest.RunResult(ended.returncode, lines, errors, time.perf_counter() - began)
 
 
 def records_of(database: Path) -> dict[str, tuple[Status, str]]:

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import oracle.cli
 from oracle.cli import build_app
+from oracle.tests.forked_script import Ended, run_in_fork, run_program
 from snippets import Block, blocks_of, is_output
 
 if sys.version_info >= (3, 11):
@@ -29,6 +31,7 @@ PAGES = sorted(
 BLOCKS = {page: blocks_of((ROOT / page).read_text(encoding="utf-8")) for page in PAGES}
 WITH_CODE = [page for page in PAGES if any(block.language in ("python", "console", "toml") for block in BLOCKS[page])]
 DOCTESTS = ("docs/walkthrough.md", "docs/emulator.md", "docs/export.md", "docs/codegen.md")  # run by tests of their own
+ENVIRONMENT = {"COLUMNS": "120", "NO_COLOR": "1"}
 CHECKED = "2.13."  # the torch whose output the documents print
 
 
@@ -98,28 +101,52 @@ def shown_by_a_command(block: Block, blocks: list[Block]) -> bool:
     return bool(block.file) and any(f"python {block.file}" in c.text for other in blocks for c in other.commands)
 
 
-def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}", "COLUMNS": "120", "NO_COLOR": "1"}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+def run(command: list[str], folder: Path) -> Ended:
+    """Runs a command in the folder, with torch-oracle and the folder on the path."""
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": f"{ROOT}{os.pathsep}{folder}"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def run_tests(path: Path) -> Ended:
+    """Runs the tests of a file in a fork."""
+
+    def work() -> int:
+        sys.path.insert(0, str(path.parent))
+        return int(pytest.main(["-q", "-p", "no:cacheprovider", path.name]))
+
+    return run_in_fork(work, path.parent, ENVIRONMENT)
+
+
+def run_tool(arguments: list[str], folder: Path) -> Ended:
+    """Runs a command line of torch-oracle in a fork."""
+
+    def work() -> int:
+        sys.path.insert(0, str(folder))
+        return oracle.cli.run(arguments)
+
+    return run_in_fork(work, folder, ENVIRONMENT)
 
 
 def check_python(block: Block, where: str, folder: Path) -> None:
-    """Run a block as a script; one that holds tests is given to pytest."""
+    """Run a block as a script; one that holds tests is given to pytest.
+
+    A fork of this process has torch and the compilers: a block takes most of its time to import them. Commands of pages, such
+    as `python shift.py`, have interpreters of their own.
+    """
     path = folder / (block.file or f"block_{block.line}.py")
     path.write_text(block.text, encoding="utf-8")
     is_test = re.search(r"^def test_", block.text, re.MULTILINE) is not None
-    program = ["-m", "pytest", "-q", "-p", "no:cacheprovider"] if is_test else []
-    done = run([sys.executable, *program, path.name], folder)
+    done = run_tests(path) if is_test else run_program(path, folder)
     assert done.returncode == 0, f"{where}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
 
 
 def check_console(block: Block, where: str, folder: Path) -> None:
     for command in block.commands:
         program, *arguments = shlex.split(command.text)
-        tool = {"python": [sys.executable], "torch-oracle": [sys.executable, "-m", "oracle.cli"]}.get(program)
-        if tool is None or not torch.__version__.startswith(CHECKED):
+        if program not in ("python", "torch-oracle") or not torch.__version__.startswith(CHECKED):
             continue
-        done = run([*tool, *arguments], folder)
+        done = run([sys.executable, *arguments], folder) if program == "python" else run_tool(arguments, folder)
         assert done.returncode in (0, 1), f"{where}: {command.text}: {done.stderr[-2000:]}"
         assert is_output(done.stdout, command.output, numbers_vary=block.marker == "numbers vary"), (
             f"{where}: `{command.text}` prints\n{done.stdout}"
