@@ -45,11 +45,20 @@ def build_app() -> TyperGroup:
 
 
 class _InstalledCommand(TyperCommand):
-    """A command known by its entry point. Its help is read from the source; calling it imports its module with the options."""
+    """A command known by its entry point. Calling it imports its module with the options; its help is read when it is shown."""
 
     def __init__(self, point: EntryPoint) -> None:
-        super().__init__(point.name, help=inspect.cleandoc(_docstring(point)), rich_markup_mode=None)
         self._point = point
+        super().__init__(point.name, rich_markup_mode=None)
+
+    @property
+    def help(self) -> str:
+        """The command's docstring. To read those of all commands from their source takes a tenth of a second."""
+        return inspect.cleandoc(_docstring(self._point))
+
+    @help.setter
+    def help(self, value: str | None) -> None:
+        """The base class sets it to None."""
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any) -> Any:
         app = typer.Typer(
