@@ -44,17 +44,20 @@ class Answer:
 
 
 class States:
-    """Eager's runs of the newest program: entries of one program come one after the other."""
+    """Eager's runs of programs: of the newest one, since entries of one program come one after the other, or of all."""
 
-    def __init__(self) -> None:
-        self._program: Program | None = None
-        self._state: EagerState | None = None
+    def __init__(self, *, keeps_all: bool = False) -> None:
+        self._keeps_all = keeps_all
+        self._states: dict[str, tuple[Program, EagerState]] = {}
 
     def of(self, program: Program) -> EagerState:
-        if self._state is None or program != self._program:
-            self._program = program
-            self._state = EagerState(make=lambda: instantiate(program))
-        return self._state
+        known, state = self._states.get(program.name, (None, None))
+        if state is None or known != program:
+            if not self._keeps_all:
+                self._states.clear()
+            state = EagerState(make=lambda: instantiate(program))
+            self._states[program.name] = program, state
+        return state
 
 
 def answer(entry: Entry, states: States) -> Answer:
@@ -90,8 +93,10 @@ def chosen(entries: Iterable[Entry], *, only: Sequence[str] = (), kinds: Sequenc
     ]
 
 
-def answers(entries: Iterable[Entry], *, progress: Callable[[int], None] = lambda done: None) -> Iterator[Answer]:
-    states = States()
+def answers(
+    entries: Iterable[Entry], *, states: States | None = None, progress: Callable[[int], None] = lambda done: None
+) -> Iterator[Answer]:
+    states = states or States()
     for done, entry in enumerate(entries):
         progress(done)
         yield answer(entry, states)

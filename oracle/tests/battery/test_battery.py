@@ -10,7 +10,7 @@ import torch
 
 from oracle.tests.battery.baseline import FALSE_ALARMS, MISSES, read, selection
 from oracle.tests.battery.entries import Entry
-from oracle.tests.battery.run import all_entries, answers
+from oracle.tests.battery.run import States, all_entries, answers
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +26,12 @@ def selected() -> tuple[Entry, ...]:
     return tuple(selection(all_entries()))
 
 
+@pytest.fixture(scope="module")
+def states() -> States:
+    """Eager's runs, half of the work: entries of several classes change the same programs."""
+    return States(keeps_all=True)
+
+
 # Of wrong random numbers each takes up to 64 runs of eager: half of the time of this file. `make battery` has them, too.
 _SLOW = ("random",)
 WRONG = [
@@ -35,26 +41,26 @@ WRONG = [
 RIGHT = sorted({entry.kind for entry in selected() if not entry.is_wrong})
 
 
-def answered(kind: str, *, is_wrong: bool) -> tuple[set[str], set[str]]:
+def answered(kind: str, states: States, *, is_wrong: bool) -> tuple[set[str], set[str]]:
     """The ids that the judge answers rightly, and those it does not. What is not as it claims to be here is in neither."""
     entries = [entry for entry in selected() if entry.kind == kind and entry.is_wrong is is_wrong]
-    judged = [given for given in answers(entries) if given.verdict is not None]
+    judged = [given for given in answers(entries, states=states) if given.verdict is not None]
     assert judged, f"nothing of {kind} is what it claims to be"
     right = {given.entry.id for given in judged if given.is_right}
     return right, {given.entry.id for given in judged} - right
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_wrong_subjects_are_found(kind: str) -> None:
-    found, missed = answered(kind, is_wrong=True)
+def test_wrong_subjects_are_found(kind: str, states: States) -> None:
+    found, missed = answered(kind, states, is_wrong=True)
     listed = set(read(MISSES))
     assert sorted(missed - listed) == []
     assert sorted(found & listed) == [], "found by now: take them out of known_misses.txt"
 
 
 @pytest.mark.parametrize("kind", RIGHT)
-def test_right_subjects_pass(kind: str) -> None:
-    passed, alarmed = answered(kind, is_wrong=False)
+def test_right_subjects_pass(kind: str, states: States) -> None:
+    passed, alarmed = answered(kind, states, is_wrong=False)
     listed = set(read(FALSE_ALARMS))
     assert sorted(alarmed - listed) == []
     assert sorted(passed & listed) == [], "passed by now: take them out of known_false_alarms.txt"
