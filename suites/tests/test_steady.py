@@ -17,6 +17,7 @@ from oracle.errors import InternalError, UsageError
 from oracle.isolate import START_UP, Failed, Pool, Task, TaskResult
 from oracle.program import Program
 from oracle.subjects.base import CompileRequest
+from oracle.tests.forked_script import Ended
 from suites.steady import __main__ as command
 from suites.steady import worker
 from suites.steady.comparing import compare
@@ -291,25 +292,33 @@ def test_an_error_nobody_foresaw_is_no_difference(
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def _steady(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "suites.steady", *words], capture_output=True, text=True, check=False)
+def _steady(capsys: pytest.CaptureFixture[str], *words: str) -> Ended:
+    """The command in this process: its pool goes on with the starter of an earlier one."""
+    capsys.readouterr()
+    code = command.main(list(words))
+    told = capsys.readouterr()
+    return Ended(code, told.out, told.err)
 
 
-def test_the_command_records_compares_and_names_the_case_that_differs(tmp_path: Path) -> None:
+def test_the_command_records_compares_and_names_the_case_that_differs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     old, new = tmp_path / "old.db", tmp_path / "new.db"
-    made = _steady("record", str(old), "--match", "features/closure_cell/*@refimpl.partitioned", "--workers", "1")
+    made = _steady(
+        capsys, "record", str(old), "--match", "features/closure_cell/*@refimpl.partitioned", "--workers", "1"
+    )
     assert made.returncode == 0, made.stderr
     shutil.copy(old, new)
-    same = _steady("compare", str(old), str(new))
+    same = _steady(capsys, "compare", str(old), str(new))
     assert same.returncode == 0, same.stdout
     assert "1 cases, 2 texts: 0 cases differ" in same.stdout
     with opened(new) as recording:
         recording.add("features/another@triton", {"verdict": "crash"})
-    other = _steady("compare", str(old), str(new))
+    other = _steady(capsys, "compare", str(old), str(new))
     assert other.returncode == 1
     assert "corpus: 1 case, such as features/another@triton" in other.stdout
     assert "  in features/another@triton" not in other.stdout
-    assert "  in features/another@triton" in _steady("compare", "--names", str(old), str(new)).stdout
+    assert "  in features/another@triton" in _steady(capsys, "compare", "--names", str(old), str(new)).stdout
 
 
 @pytest.mark.parametrize(
@@ -322,8 +331,17 @@ def test_the_command_records_compares_and_names_the_case_that_differs(tmp_path: 
         (("against", "no-such-commit"), "expected: a commit"),
     ],
 )
-def test_bad_input_is_told(words: tuple[str, ...], expected: str, tmp_path: Path) -> None:
-    told = _steady(*(str(tmp_path / word) if word.endswith(".db") else word for word in words))
+def test_bad_input_is_told(
+    words: tuple[str, ...], expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = _steady(capsys, *(str(tmp_path / word) if word.endswith(".db") else word for word in words))
     assert told.returncode == 2
     assert expected in told.stderr
     assert not list(tmp_path.glob("*.db"))
+
+
+def test_the_module_is_the_command() -> None:
+    words = [sys.executable, "-m", "suites.steady", "compare", "none.db", "none.db"]
+    told = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert told.returncode == 2
+    assert "expected: a recording" in told.stderr
