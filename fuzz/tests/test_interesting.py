@@ -11,6 +11,7 @@ from fuzz.reduce.interesting import interestingness_script, is_interesting
 from oracle.program import Call, Program
 from oracle.subjects.registry import resolve
 from oracle.symptom import Symptom
+from oracle.tests.forked_script import run_program
 
 _SOURCE = """
 import torch
@@ -26,10 +27,9 @@ _SUBJECT = resolve("fuzz.tests.planted_rules:gelu")
 _SYMPTOM = Symptom(status="fail_accuracy", kind="output: number")
 
 
-def _exit_code(script: Path, *args: str) -> int:
-    return subprocess.run(
-        [sys.executable, script, *args], cwd=script.parent, check=False, capture_output=True
-    ).returncode
+def _exit_code(script: Path) -> int:
+    """Of the script in an interpreter of its own, as a reducer runs it."""
+    return subprocess.run([sys.executable, script], cwd=script.parent, check=False, capture_output=True).returncode
 
 
 def test_the_script_says_yes_to_the_program_and_no_to_no_program(tmp_path: Path) -> None:
@@ -38,7 +38,8 @@ def test_the_script_says_yes_to_the_program_and_no_to_no_program(tmp_path: Path)
     (tmp_path / "wrong.py").write_text(_SOURCE)
     (tmp_path / "cut.py").write_text(_SOURCE[:-9])
     assert _exit_code(script) == 0
-    assert _exit_code(script, str(tmp_path / "cut.py")) == 1
+    assert run_program(script, tmp_path, str(tmp_path / "cut.py")).returncode == 1
+    assert run_program(script, tmp_path, str(tmp_path / "wrong.py")).returncode == 0
 
 
 def test_a_file_without_the_finding_or_with_another_one_is_not_interesting() -> None:

@@ -33,11 +33,11 @@ def run_forked(script: str, folder: Path) -> Ended:
     return run_program(path, folder)
 
 
-def run_program(path: Path, folder: Path) -> Ended:
-    """Runs a script in the folder as `python -W ignore PATH` would."""
+def run_program(path: Path, folder: Path, *arguments: str) -> Ended:
+    """Runs a script in the folder as `python -W ignore PATH ARGUMENTS` would."""
 
     def work() -> int:
-        sys.argv[:] = [str(path)]
+        sys.argv[:] = [str(path), *arguments]
         sys.path.insert(0, str(path.parent))
         warnings.simplefilter("ignore")
         runpy.run_path(str(path), run_name="__main__")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from oracle.cli import run
+from oracle.tests.forked_script import run_program
 
 _WRONG = "fuzz.tests.planted_bugs:integer_value"  # gives another number than bitwise_xor
 _MODEL = """
@@ -48,14 +46,7 @@ def test_repro_writes_a_script_that_shows_the_bug_and_the_text_of_an_issue(
 ) -> None:
     assert run(["repro", model, "--inputs", "i64[4]", "--subject", _WRONG, "--output", "out"]) == 1
     assert capsys.readouterr().out.splitlines() == ["out/repro.py", "out/issue.md"]
-    root = str(Path(__file__).resolve().parents[2])
-    done = subprocess.run(
-        [sys.executable, "out/repro.py"],
-        env={**os.environ, "PYTHONPATH": root},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program(Path("out/repro.py").resolve(), Path.cwd())
     assert done.returncode == 1
     assert "compiled" in done.stdout
     issue = Path("out/issue.md").read_text()
