@@ -28,7 +28,6 @@ from results import compare as comparing
 from results import gate as gating
 from results.baseline import baseline_text, is_acceptable, read_baseline, updated_baseline, write_baseline
 from results.engine import Location
-from results.groups import group_findings
 from results.history import (
     case_history,
     case_ids,
@@ -43,7 +42,7 @@ from results.history import (
     speed_history,
 )
 from results.merge import merge as merge_runs
-from results.queries import bias_findings, case_filter, count_statuses, notable_columns
+from results.queries import bias_findings, case_filter, count_statuses, finding_groups
 from results.render import markdown, one_line
 from results.render import show as show_tables
 from results.schema import CASES, DATABASE_VERSION
@@ -105,7 +104,7 @@ def show(
 
 def _write_json_of_run(store: Store, info: RunInfo, glob: str) -> None:
     """The run as JSON, record by record: a large run does not fit into memory."""
-    groups = [group.to_json() for group in group_findings(notable_columns(store, info, glob))]
+    groups = [group.to_json() for group in finding_groups(store, info, glob)]
     errors = [one.to_json() for one in bias_findings(store, info, glob)]
     data = {"run": _run_json(info), "new_findings": groups, "systematic_errors": errors, "records": []}
     head, tail = json.dumps(data, indent=2).rsplit("[]", 1)
@@ -190,14 +189,14 @@ def compare(
         comparison = comparing.compare_runs(
             base_store, head_store, base_run=base_run, head_run=head_run, history=speed_history(base_store, base_run)
         )
-    if as_json:
-        _write_json(comparison.to_json())
-    else:
-        tables = comparing.tables_of(comparison, limit=None if all_rows else 50)
-        if as_markdown:
-            sys.stdout.write("\n".join(markdown(table) for table in tables))
+        if as_json:
+            _write_json(comparison.to_json())
         else:
-            show_tables(Console(), tables)
+            tables = comparing.tables_of(comparison, limit=None if all_rows else 50)
+            if as_markdown:
+                sys.stdout.write("\n".join(markdown(table) for table in tables))
+            else:
+                show_tables(Console(), tables)
     raise typer.Exit(int(comparison.has_regression or (fail_on_slower and bool(comparison.slower))))
 
 
@@ -247,7 +246,8 @@ def gate(
                     base_store, store, base_run=base_run, head_run=info, history=speed_history(base_store, base_run)
                 )
         cases = gating.Cases.read(store, info, accepted)
-        report = gating.gate(cases, accepted, run=info, today=today, comparison=comparison, budgets=budgets)
+        most = None if as_json else gating.PROBLEMS_SHOWN
+        report = gating.gate(cases, accepted, run=info, today=today, comparison=comparison, budgets=budgets, most=most)
     if as_json:
         _write_json(report.to_json())
     else:
@@ -275,8 +275,8 @@ def triage(
             comparison = comparing.compare_runs(
                 base_store, store, base_run=base_run, head_run=head, history=speed_history(base_store, base_run)
             )
-        flaky = flaky_cases(store)
-    sys.stdout.write(triage_text(comparison, flaky, known))
+            text = triage_text(comparison, flaky_cases(store), known)
+    sys.stdout.write(text)
 
 
 def _run_of_days_ago(store: Store, head: RunInfo, days: int) -> RunInfo:

@@ -7,61 +7,39 @@ a row of the comparison too. Only what differs is read of the runs, and what was
 from __future__ import annotations
 
 import math
-import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from enum import Enum
-from typing import Any, Final, TypeAlias
+from dataclasses import asdict, dataclass
+from itertools import takewhile
+from operator import itemgetter
+from typing import Any, Final, TypeAlias, TypeVar, overload
 
 from oracle.records import Measurements, Record
-from oracle.verdict import Status, Verdict
+from oracle.verdict import Status
 from results.bias import BiasFinding, find_bias
 from results.bias import tables_of as bias_tables_of
+from results.changes import (
+    NOT_PLANNED,
+    CaseChange,
+    CaseIds,
+    ChangeKind,
+    Changes,
+    Places,
+    ReadTexts,
+    RowText,
+    kind_of,
+)
 from results.groups import FindingGroup, columns_of, group_findings, groups_table
 from results.history import machine_of
-from results.outcomes import NOT_COMPARABLE
-from results.pairs import ComparedRow, Pair, Pairs, may_have_moved, measured_rows, pairs_of, read_pairs
-from results.queries import bias_findings, notable_columns, rerun_findings
+from results.pairs import ComparedRow, Pairs, may_have_moved, measured_rows, pairs_of, read_pairs, read_texts
+from results.queries import bias_findings, finding_groups, flaky_places
 from results.render import TextTable, number, ratio, seconds, shorten
 from results.speed import Judgement, SpeedVerdict, Word
-from results.speed.of_records import COUNTS, Judgements, Measured, judge_measurements
+from results.speed.of_records import COUNTS, Judgements, Measured, MeasuredCase, judge_measurements
 from results.statistics import Estimate, geomean, sign_test
 from results.store import RunInfo, Store
-
-
-class ChangeKind(str, Enum):
-    """How one case changed. The value is the word in tables and JSON."""
-
-    NEW_FAILURE = "new failure"  # a finding in head that is none in base, or is not in base
-    MISSING_ROW = "missing row"  # in base but not planned in head, or planned in head without a record
-    NO_LONGER_COMPARED = "no longer compared"  # judged in base, not comparable in head
-    CHANGED_SYMPTOM = "changed symptom"  # fails in both, differently; or a failure that became known, or the reverse
-    STILL_FAILING = "still failing"  # fails in both with the same symptom
-    FIXED = "fixed"  # a finding in base, passes in head
-    NEW_ROW = "new row"  # not in base, or not compared there; no finding
-    UNCHANGED = "unchanged"
-
-    @property
-    def is_regression(self) -> bool:
-        """Whether a comparison with this kind of change exits with 1."""
-        return self in (ChangeKind.NEW_FAILURE, ChangeKind.MISSING_ROW, ChangeKind.NO_LONGER_COMPARED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseChange:
-    """One case in both runs. A status is None if the case is not planned in that run."""
-
-    case_id: str
-    kind: ChangeKind
-    base_status: str | None
-    head_status: str | None
-    base_symptom: str = ""
-    head_symptom: str = ""
-    head_frequency: str = ""  # of a finding that head ran again: "in 1 of 3 runs"
-    is_flaky: bool = False  # whether it then did not fail each time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +61,29 @@ class SpeedChange:
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "change": self.change, "verdict": self.verdict.to_json()}
+
+
+class SpeedChanges(Sequence[SpeedChange]):
+    """Changes of speed, the largest slowdown first. Each is made when it is asked for, since few are shown."""
+
+    def __init__(self, case_ids: Sequence[str], make: Callable[[str], SpeedChange]) -> None:
+        self._case_ids = case_ids
+        self._make = make
+
+    def __len__(self) -> int:
+        return len(self._case_ids)
+
+    @overload
+    def __getitem__(self, index: int) -> SpeedChange: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[SpeedChange]: ...
+    def __getitem__(self, index: int | slice) -> SpeedChange | Sequence[SpeedChange]:
+        if isinstance(index, slice):
+            return SpeedChanges(self._case_ids[index], self._make)
+        return self._make(self._case_ids[index])
+
+    def __iter__(self) -> Iterator[SpeedChange]:
+        return map(self._make, self._case_ids)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,13 +115,16 @@ class OtherChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All differences between two runs. `cases` has the changed cases; `totals` counts all cases."""
+    """All differences between two runs. `cases` has the changed cases; `totals` counts all cases.
+
+    `cases` and `definitions` of a comparison of databases read them anew, so these have to be open.
+    """
 
     base: RunInfo
     head: RunInfo
-    cases: tuple[CaseChange, ...]
+    cases: Changes
     totals: Mapping[str, int]  # ChangeKind.value -> count, every kind present
-    speed: tuple[SpeedChange, ...]  # largest slowdown first
+    speed: Sequence[SpeedChange]  # largest slowdown first
     compile_time: tuple[CompileTimeChange, ...]  # largest growth first
     timed_in_both: int
     speed_change: float  # geomean of head's speedup over base's, for cases timed in both; NaN for none
@@ -133,20 +137,21 @@ class Comparison:
     environment: tuple[tuple[str, str, str], ...]  # (key, base, head) of each difference between the environments
     new_bias: tuple[BiasFinding, ...] = ()  # systematic errors that only head has; they do not fail the comparison
     # Cases whose program differs in head, so that the program may explain the change. Filled by `compare_runs` only.
-    definitions: tuple[str, ...] = ()
+    definitions: Sequence[str] = ()
     subjects: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())  # those of base alone, and of head alone
 
     @property
     def has_regression(self) -> bool:
         """Whether there are new failures, missing rows, rows no longer compared, or a head that was not planned completely."""
-        return self.head.state == "planning" or any(change.kind.is_regression for change in self.cases)
+        regressed = (self.totals[kind.value] for kind in ChangeKind if kind.is_regression)
+        return self.head.state == "planning" or any(regressed)
 
     @property
     def slower(self) -> tuple[SpeedChange, ...]:
-        return tuple(change for change in self.speed if change.change < 1)
+        return tuple(takewhile(lambda change: change.change < 1, self.speed))
 
-    def of_kind(self, kind: ChangeKind) -> tuple[CaseChange, ...]:
-        return tuple(change for change in self.cases if change.kind is kind)
+    def of_kind(self, kind: ChangeKind) -> Changes:
+        return self.cases.of_kind(kind)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; unknown numbers are null."""
@@ -173,7 +178,7 @@ class Comparison:
         }
 
 
-_AllMeasured: TypeAlias = tuple[Measured, Measured, Sequence[Measured]]  # of base, of head, of earlier runs
+_History: TypeAlias = Callable[[Sequence[str]], Sequence[Measured]]  # what earlier runs measured of some cases
 
 
 def compare(
@@ -194,14 +199,24 @@ def compare(
         known = {finding.key for finding in find_bias(base)}
         return tuple(finding for finding in find_bias(head) if finding.key not in known)
 
+    def new_failures(is_new: Callable[[int], bool]) -> list[FindingGroup]:
+        table = columns_of(head)
+        return group_findings(
+            {**table, "is_finding": [flag and is_new(i) for i, flag in enumerate(table["is_finding"])]}
+        )
+
+    def texts(olds: Sequence[int], news: Sequence[int]) -> tuple[dict[int, RowText], dict[int, RowText]]:
+        return _texts(base, olds), _texts(head, news)
+
     return _comparison(
         pairs_of(_rows(base), _rows(head)),
         base_run=base_run,
         head_run=head_run,
-        head_table=lambda: columns_of(head),
+        texts=texts,
+        new_failures=new_failures,
         new_bias=new_bias,
-        rerun=lambda: {record.case_id: record.verdict for record in head if record.verdict.reruns},
-        measured=lambda _: (_measured(base), _measured(head), [_measured(run) for run in history]),
+        flaky=lambda: {i for i, record in enumerate(head) if _is_flaky(record)},
+        history=lambda _: [_measured(run) for run in history],
     )
 
 
@@ -215,9 +230,8 @@ def compare_runs(
         known = {finding.key for finding in bias_findings(base, base_run)} if found else set()
         return tuple(finding for finding in found if finding.key not in known)
 
-    def measured(case_ids: Sequence[str]) -> _AllMeasured:
-        past: list[Measured] = [measured_rows(base, run, case_ids) for run in history]
-        return measured_rows(base, base_run, case_ids), measured_rows(head, head_run, case_ids), past
+    def texts(olds: Sequence[int], news: Sequence[int]) -> tuple[dict[int, RowText], dict[int, RowText]]:
+        return read_texts(base, base_run, olds), read_texts(head, head_run, news)
 
     with ThreadPoolExecutor(max_workers=1) as thread:
         bias = thread.submit(new_bias)  # the database adds sums of all records meanwhile, on another processor
@@ -225,10 +239,11 @@ def compare_runs(
             read_pairs(base, base_run, head, head_run),
             base_run=base_run,
             head_run=head_run,
-            head_table=lambda: notable_columns(head, head_run),
+            texts=texts,
+            new_failures=lambda is_new: finding_groups(head, head_run, is_wanted=is_new),
             new_bias=bias.result,
-            rerun=lambda: dict(rerun_findings(head, head_run)),
-            measured=measured,
+            flaky=lambda: flaky_places(head, head_run),
+            history=lambda case_ids: [measured_rows(base, run, case_ids) for run in history],
         )
 
 
@@ -244,27 +259,62 @@ def _rows(records: Iterable[Record]) -> list[ComparedRow]:
             ordinal=ordinal,
             status=record.verdict.status.value,
             symptom=record.verdict.symptom,
-            is_timed=_is_timed(record.measurements),
-            compile_cold_s=record.measurements.compile_cold_s,
-            graph_breaks=record.measurements.graph_breaks,
-            recompiles=record.measurements.recompiles,
+            is_timed=_is_timed(record.measurements.speedup),
+            measured=MeasuredCase.of(record.measurements),
         )
         for ordinal, record in enumerate(records)
     ]
     return sorted(rows, key=_case_id)
 
 
+def _texts(records: Sequence[Record], places: Iterable[int]) -> dict[int, RowText]:
+    found = [(place, records[place]) for place in places if place != NOT_PLANNED]
+    return {
+        place: RowText(record.case_id, record.verdict.status.value, record.verdict.symptom, record.verdict.reruns)
+        for place, record in found
+    }
+
+
+def _is_flaky(record: Record) -> bool:
+    return record.verdict.status.is_finding and record.verdict.is_flaky
+
+
 def _case_id(row: ComparedRow) -> str:
     return row.case_id
 
 
-def _planned_order(pair: Pair) -> tuple[bool, int]:
-    """Base's planned order, then the cases that only head has."""
-    old, new = pair
-    if old is not None:
-        return False, old.ordinal
-    assert new is not None
-    return True, new.ordinal
+class _Sorted:
+    """The pairs of two runs, sorted by what is said of them: places of changed cases, and measurements of passing ones."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.counts: Counter[ChangeKind] = Counter()
+        self.has_findings = False  # whether a changed case is a finding in head
+        changes, redefined = Places(), Places()
+        measured: list[tuple[int, str, MeasuredCase, MeasuredCase]] = []
+        for old, new in pairs:
+            places = old and old.ordinal, new and new.ordinal
+            if old is not None and new is not None:
+                if old.program_hash != new.program_hash:
+                    redefined.add(*places)
+                if old.status == new.status == _PASS:
+                    self.counts[ChangeKind.UNCHANGED] += 1
+                    if may_have_moved(old, new):
+                        measured.append((old.ordinal, old.case_id, old.measured, new.measured))
+                    continue
+            kind = kind_of(
+                old and old.status, new and new.status, old.symptom if old else "", new.symptom if new else ""
+            )
+            self.counts[kind] += 1
+            if kind is not ChangeKind.UNCHANGED:
+                changes.add(*places, kind)
+                self.has_findings |= new is not None and new.status in _FINDINGS
+        self.counts[ChangeKind.UNCHANGED] += pairs.alike
+        self.changes = changes.in_planned_order()
+        self.redefined = redefined.in_planned_order()
+        measured.sort(key=itemgetter(0))
+        self.case_ids = [case_id for _, case_id, _, _ in measured]  # passing cases whose measurements may differ
+        self.olds: Measured = {case_id: old for _, case_id, old, _ in measured}
+        self.news: Measured = {case_id: new for _, case_id, _, new in measured}
 
 
 def _comparison(
@@ -272,42 +322,25 @@ def _comparison(
     *,
     base_run: RunInfo,
     head_run: RunInfo,
-    head_table: Callable[[], dict[str, list[Any]]],
+    texts: ReadTexts,
+    new_failures: Callable[[Callable[[int], bool]], Sequence[FindingGroup]],
     new_bias: Callable[[], tuple[BiasFinding, ...]],
-    rerun: Callable[[], Mapping[str, Verdict]],
-    measured: Callable[[Sequence[str]], _AllMeasured],
+    flaky: Callable[[], Set[int]],
+    history: _History,
 ) -> Comparison:
-    counts: Counter[ChangeKind] = Counter({ChangeKind.UNCHANGED: pairs.alike})
-    changes: list[CaseChange] = []
-    case_ids: list[str] = []  # passing cases whose measurements may differ
-    redefined: list[str] = []
-    for old, new in sorted(pairs.differing, key=_planned_order):
-        if old is not None and new is not None and old.program_hash != new.program_hash:
-            redefined.append(old.case_id)
-        if old is not None and new is not None and old.status == new.status == _PASS:
-            counts[ChangeKind.UNCHANGED] += 1
-            if may_have_moved(old, new):
-                case_ids.append(old.case_id)
-            continue
-        change = _case_change(old, new)
-        counts[change.kind] += 1
-        if change.kind is not ChangeKind.UNCHANGED:
-            changes.append(change)
-    if any(change.head_status is not None and Status(change.head_status).is_finding for change in changes):
-        again = rerun()
-        changes = [_with_frequency(change, again.get(change.case_id)) for change in changes]
-    olds, news, past = measured(case_ids) if case_ids else ({}, {}, [])
-    olds, news = ({case_id: run[case_id] for case_id in case_ids} for run in (olds, news))
-    judged = judge_measurements(olds, news, past)
+    found = _Sorted(pairs)
+    olds, news = found.olds, found.news
+    judged = judge_measurements(olds, news, history(found.case_ids) if found.case_ids else ())
     speed = judged.quantities["speed"]
     moved = _moved(base_run, head_run)
-    timed = [case_id for case_id in case_ids if _is_timed(olds[case_id]) and _is_timed(news[case_id])]
-    ratios = [(news[case_id].speedup or 0.0) / (olds[case_id].speedup or 1.0) for case_id in timed]
+    timed = [name for name in found.case_ids if _is_timed(olds[name].speedup) and _is_timed(news[name].speedup)]
+    ratios = [(news[name].speedup or 0.0) / (olds[name].speedup or 1.0) for name in timed]
+    changes = Changes(found.changes, texts, flaky() if found.has_findings else frozenset())
     return Comparison(
         base=base_run,
         head=head_run,
-        cases=tuple(changes),
-        totals={kind.value: counts[kind] for kind in ChangeKind},
+        cases=changes,
+        totals={kind.value: found.counts[kind] for kind in ChangeKind},
         speed=() if moved else _speed_changes(olds, news, speed, timed),
         compile_time=() if moved else _compile_changes(olds, news, judged.quantities["compile time"]),
         timed_in_both=len(timed),
@@ -319,10 +352,10 @@ def _comparison(
         compile_invalid=moved,
         speed_invalid=moved or ("" if speed.is_valid else f"{speed.drift}: measure both runs again"),
         other=_other_changes(olds, news, judged),
-        new_failures=_new_failures(changes, head_table),
+        new_failures=_new_failures(changes, new_failures),
         environment=_environment_changes(base_run.environment, head_run.environment),
         new_bias=new_bias(),
-        definitions=tuple(redefined),
+        definitions=CaseIds(Changes(found.redefined, texts)),
         subjects=_subjects_apart(base_run, head_run),
     )
 
@@ -344,104 +377,43 @@ def _subjects_apart(base: RunInfo, head: RunInfo) -> tuple[tuple[str, ...], tupl
 
 
 def _new_failures(
-    changes: Iterable[CaseChange], head_table: Callable[[], dict[str, list[Any]]]
+    changes: Changes, group: Callable[[Callable[[int], bool]], Sequence[FindingGroup]]
 ) -> tuple[FindingGroup, ...]:
-    new = {change.case_id for change in changes if change.kind is ChangeKind.NEW_FAILURE}
+    new = changes.of_kind(ChangeKind.NEW_FAILURE).places.head
     if not new:
         return ()
-    table = head_table()
-    flags = zip(table["is_finding"], table["case_id"], strict=True)
-    return tuple(group_findings({**table, "is_finding": [flag and case_id in new for flag, case_id in flags]}))
-
-
-def _case_change(base: ComparedRow | None, head: ComparedRow | None) -> CaseChange:
-    known = base or head
-    assert known is not None
-    return CaseChange(
-        case_id=known.case_id,
-        kind=_kind(base, head),
-        base_status=base.status if base else None,
-        head_status=head.status if head else None,
-        base_symptom=base.symptom if base else "",
-        head_symptom=head.symptom if head else "",
-    )
-
-
-def _with_frequency(change: CaseChange, verdict: Verdict | None) -> CaseChange:
-    """The change with how often head's finding was seen in its runs of the case, counted as in `gate` and `show`."""
-    if verdict is None or not verdict.status.is_finding:
-        return change
-    return replace(change, head_frequency=verdict.frequency, is_flaky=verdict.is_flaky)
-
-
-def _kind(base: ComparedRow | None, head: ComparedRow | None) -> ChangeKind:
-    if head is None or Status(head.status).is_absent:
-        return ChangeKind.MISSING_ROW
-    new = _as_judged(head.status)
-    if base is None:
-        return ChangeKind.NEW_FAILURE if new.is_finding else ChangeKind.NEW_ROW
-    old = _as_judged(base.status)
-    if old.is_absent:
-        # Base has no result for it, so a failure in head counts as new.
-        return ChangeKind.NEW_FAILURE if new.is_finding else ChangeKind.NEW_ROW
-    if new.is_finding and not old.is_finding:
-        return ChangeKind.NEW_FAILURE
-    if new.is_finding:
-        is_alike = old is new and symptom_key(base.symptom) == symptom_key(head.symptom)
-        return ChangeKind.STILL_FAILING if is_alike else ChangeKind.CHANGED_SYMPTOM
-    if new in NOT_COMPARABLE:
-        return ChangeKind.UNCHANGED if old in NOT_COMPARABLE else ChangeKind.NO_LONGER_COMPARED
-    if old.is_finding or old is Status.KNOWN:
-        return (
-            ChangeKind.UNCHANGED
-            if old is new
-            else ChangeKind.FIXED
-            if new is Status.PASS
-            else ChangeKind.CHANGED_SYMPTOM
-        )
-    if old in NOT_COMPARABLE:
-        return ChangeKind.NEW_ROW
-    return ChangeKind.UNCHANGED if old is new else ChangeKind.CHANGED_SYMPTOM
+    flags = bytearray(max(new) + 1)
+    for place in new:
+        flags[place] = 1
+    return tuple(group(lambda place: place < len(flags) and bool(flags[place])))
 
 
 _PASS: Final = Status.PASS.value
+_FINDINGS: Final = frozenset(status.value for status in Status if status.is_finding)
 
 
-def _as_judged(word: str) -> Status:
-    """The status, where `xpass` counts as a pass: the subject has not changed if the ledger expected a failure."""
-    status = Status(word)
-    return Status.PASS if status is Status.XPASS else status
+def _is_timed(speedup: float | None) -> bool:
+    return speedup is not None and 0 < speedup < math.inf
 
 
-_MEASURED: Final = re.compile(
-    r"0x[0-9a-fA-F]+"  # addresses
-    r"|[-+]?(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+"  # measured numbers, not shapes and indices
-    r"|line \d+"
-)
-
-
-def symptom_key(symptom: str) -> str:
-    """A symptom without the parts that vary between runs for the same bug: addresses, floats, line numbers."""
-    return _MEASURED.sub("#", symptom)
-
-
-def _is_timed(measured: Measurements) -> bool:
-    return measured.speedup is not None and 0 < measured.speedup < math.inf
-
-
-def _estimate(measured: Measurements) -> Estimate:
+def _estimate(measured: Measurements | MeasuredCase) -> Estimate:
     assert measured.speedup is not None
     return Estimate(value=measured.speedup, low=measured.speedup_low, high=measured.speedup_high)
 
 
-def _speed_changes(olds: Measured, news: Measured, judged: Judgement, timed: Iterable[str]) -> tuple[SpeedChange, ...]:
-    words = judged.verdicts.words
-    found = [
-        SpeedChange(case_id=name, base=_estimate(olds[name]), head=_estimate(news[name]), verdict=judged.verdicts[name])
-        for name in timed
-        if words[name].is_change
-    ]
-    return tuple(sorted(found, key=lambda change: change.change))
+def _speed_changes(olds: Measured, news: Measured, judged: Judgement, timed: Iterable[str]) -> Sequence[SpeedChange]:
+    verdicts = judged.verdicts
+
+    def made(name: str) -> SpeedChange:
+        return SpeedChange(case_id=name, base=_estimate(olds[name]), head=_estimate(news[name]), verdict=verdicts[name])
+
+    def change(name: str) -> float:
+        """As SpeedChange.change, without the rest of the verdict."""
+        effect = verdicts.effect(name)
+        return 1 / effect if effect else _estimate(news[name]).value / _estimate(olds[name]).value
+
+    found = sorted((name for name in timed if verdicts.words[name].is_change), key=change)
+    return SpeedChanges(found, made) if found else ()
 
 
 def _compile_changes(olds: Measured, news: Measured, judged: Judgement) -> tuple[CompileTimeChange, ...]:
@@ -454,7 +426,7 @@ def _compile_changes(olds: Measured, news: Measured, judged: Judgement) -> tuple
     return tuple(sorted(found, key=lambda change: change.base_s - change.head_s))
 
 
-def _compile_seconds(measured: Measurements) -> float:
+def _compile_seconds(measured: Measurements | MeasuredCase) -> float:
     if measured.compile_cpu_s:
         return statistics.median(measured.compile_cpu_s)
     assert measured.compile_cold_s is not None
@@ -503,44 +475,70 @@ def tables_of(comparison: Comparison, *, limit: int | None = 50) -> list[TextTab
     if comparison.new_failures:
         tables.append(groups_table(comparison.new_failures, limit, title="new failures", more="--all"))
     for kind in ChangeKind:
-        changes = comparison.of_kind(kind)
-        if kind is ChangeKind.NEW_FAILURE and limit is not None:
+        if kind is ChangeKind.NEW_ROW or (kind is ChangeKind.NEW_FAILURE and limit is not None):
             continue
-        if changes and kind is not ChangeKind.NEW_ROW:
-            rows = [(c.case_id, c.base_status or "-", c.head_status or "-", shorten(_symptom(c))) for c in changes]
-            tables.append(_limited(kind.value, ("case", "base", "head", "symptom"), rows, limit, prose=frozenset({3})))
-    if flaky := [change for change in comparison.cases if change.is_flaky]:
-        rows = [(c.case_id, c.kind.value, c.head_status or "-", c.head_frequency.removeprefix("in ")) for c in flaky]
-        tables.append(_limited("did not fail each time in head", ("case", "change", "head", "fails in"), rows, limit))
+        if changes := comparison.of_kind(kind):
+            columns = ("case", "base", "head", "symptom")
+            tables.append(_limited(kind.value, columns, changes, _change_row, limit, prose=frozenset({3})))
+    if flaky := comparison.cases.flaky():
+        columns = ("case", "change", "head", "fails in")
+        tables.append(_limited("did not fail each time in head", columns, flaky, _flaky_row, limit))
     tables += bias_tables_of(comparison.new_bias, limit=limit, title="systematic errors of head alone")
     if comparison.speed:
-        rows = [
-            (s.case_id, _speedup(s.base), _speedup(s.head), f"{100 * (s.change - 1):+.1f} %", s.verdict.word.value)
-            for s in comparison.speed
-        ]
-        tables.append(
-            _limited("speedup over eager changed", ("case", "base", "head", "change", "verdict"), rows, limit)
-        )
+        columns = ("case", "base", "head", "change", "verdict")
+        tables.append(_limited("speedup over eager changed", columns, comparison.speed, _speed_row, limit))
     if comparison.compile_time:
-        rows = [
-            (c.case_id, seconds(c.base_s), seconds(c.head_s), c.verdict.word.value) for c in comparison.compile_time
-        ]
-        tables.append(_limited("cold compile time changed", ("case", "base", "head", "verdict"), rows, limit))
+        columns = ("case", "base", "head", "verdict")
+        tables.append(_limited("cold compile time changed", columns, comparison.compile_time, _compile_row, limit))
     if comparison.other:
-        rows = [(c.case_id, c.what, str(c.base), str(c.head), c.verdict.word.value) for c in comparison.other]
-        tables.append(_limited("memory and counts changed", ("case", "what", "base", "head", "verdict"), rows, limit))
+        columns = ("case", "what", "base", "head", "verdict")
+        tables.append(_limited("memory and counts changed", columns, comparison.other, _other_row, limit))
     if comparison.definitions:
-        rows = [(case_id,) for case_id in comparison.definitions]
-        tables.append(_limited("program changed, so a change may be the program's", ("case",), rows, limit))
+        title = "program changed, so a change may be the program's"
+        tables.append(_limited(title, ("case",), comparison.definitions, lambda case_id: (case_id,), limit))
     if any(comparison.subjects):
-        rows = [
-            (run, ", ".join(of_run) or "-") for run, of_run in zip(("base", "head"), comparison.subjects, strict=True)
-        ]
-        tables.append(_limited("subjects of one run only", ("run", "subjects"), rows, None, prose=frozenset({1})))
+        rows = list(zip(("base", "head"), comparison.subjects, strict=True))
+        columns = ("run", "subjects")
+        tables.append(_limited("subjects of one run only", columns, rows, _subjects_row, None, prose=frozenset({1})))
     if comparison.environment:
-        rows = [(key, shorten(base, 60), shorten(head, 60)) for key, base, head in comparison.environment]
-        tables.append(_limited("environment changed", ("what", "base", "head"), rows, limit, prose=frozenset({1, 2})))
+        columns = ("what", "base", "head")
+        changed = comparison.environment
+        tables.append(
+            _limited("environment changed", columns, changed, _environment_row, limit, prose=frozenset({1, 2}))
+        )
     return tables
+
+
+_Cells: TypeAlias = tuple[str, ...]
+
+
+def _change_row(c: CaseChange) -> _Cells:
+    return c.case_id, c.base_status or "-", c.head_status or "-", shorten(_symptom(c))
+
+
+def _flaky_row(c: CaseChange) -> _Cells:
+    return c.case_id, c.kind.value, c.head_status or "-", c.head_frequency.removeprefix("in ")
+
+
+def _speed_row(s: SpeedChange) -> _Cells:
+    change = f"{100 * (s.change - 1):+.1f} %"
+    return s.case_id, _speedup(s.base), _speedup(s.head), change, s.verdict.word.value
+
+
+def _compile_row(c: CompileTimeChange) -> _Cells:
+    return c.case_id, seconds(c.base_s), seconds(c.head_s), c.verdict.word.value
+
+
+def _other_row(c: OtherChange) -> _Cells:
+    return c.case_id, c.what, str(c.base), str(c.head), c.verdict.word.value
+
+
+def _subjects_row(of: tuple[str, Sequence[str]]) -> _Cells:
+    return of[0], ", ".join(of[1]) or "-"
+
+
+def _environment_row(change: tuple[str, str, str]) -> _Cells:
+    return change[0], shorten(change[1], 60), shorten(change[2], 60)
 
 
 def _symptom(change: CaseChange) -> str:
@@ -573,13 +571,18 @@ def _totals(comparison: Comparison) -> TextTable:
     return TextTable(title="comparison", columns=("what", "cases"), rows=tuple(rows), right=frozenset({1}), note=note)
 
 
+_Item = TypeVar("_Item")
+
+
 def _limited(
     title: str,
     columns: tuple[str, ...],
-    rows: list[tuple[str, ...]],
+    items: Sequence[_Item],
+    row: Callable[[_Item], _Cells],
     limit: int | None,
     prose: frozenset[int] = frozenset(),
 ) -> TextTable:
-    shown = rows if limit is None else rows[:limit]
-    note = f"{len(rows) - len(shown)} more (--all)" if len(shown) < len(rows) else ""
-    return TextTable(title=f"{title} ({len(rows)})", columns=columns, rows=tuple(shown), prose=prose, note=note)
+    """A table with a row for each of the first `limit` items. Only those are read."""
+    rows = tuple(row(item) for item in (items if limit is None else items[:limit]))
+    note = f"{len(items) - len(rows)} more (--all)" if len(rows) < len(items) else ""
+    return TextTable(title=f"{title} ({len(items)})", columns=columns, rows=rows, prose=prose, note=note)

@@ -22,7 +22,6 @@ from oracle.records import SCHEMA_VERSION, Record
 from oracle.verdict import Status
 from results import bias
 from results.files import write_atomically
-from results.groups import group_findings
 from results.junit import junit_of_records, junit_of_run
 from results.queries import Cases, case_filter
 from results.render import escape_markdown, markdown, markdown_body
@@ -227,7 +226,7 @@ def write_parquet(records: Iterable[Record], path: Path, *, run: RunInfo) -> Non
 def markdown_of(of: Selected, *, run: RunInfo) -> Iterator[str]:
     """The summary as Markdown, for a job summary or a comment: grouped findings, and each finding in a collapsed section."""
     yield f"## torch-oracle: {escape_markdown(run.run_id)}\n\n{escape_markdown(run_line(run))}\n\n"
-    shown = [*summary_of(of, group_findings(of.notable), limit=None), *bias.tables_of(of.bias)]
+    shown = [*summary_of(of, limit=None), *bias.tables_of(of.bias)]
     yield "\n".join(markdown(part, level=3) for part in shown)
     for part in details_of(of):
         yield f"\n<details><summary>{escape_markdown(part.title)}</summary>\n\n{markdown_body(part)}\n</details>\n"

@@ -10,7 +10,7 @@ With budgets the gate also compares speed and compile time with a base run: a ca
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -72,7 +72,8 @@ class GateReport:
     """Result of the gate, which is open if there are no problems."""
 
     run: RunInfo
-    problems: tuple[Problem, ...]
+    problems: tuple[Problem, ...]  # of very many of one kind, the first ones (`most` of `gate`)
+    count: int  # number of all problems
     accepted: int  # number of failures that the baseline accepts
     unreviewed: int  # those with the reason "unreviewed"
     known: int  # number of cases with status `known`
@@ -149,9 +150,15 @@ def gate(
     today: date,
     comparison: Comparison | None = None,
     budgets: Budgets = Budgets(),
+    most: int | None = None,
 ) -> GateReport:
-    """Compare a run with the baseline. `comparison`: of the run with a base run, for `budgets`."""
-    problems = list(_incomplete(run, cases.statuses))
+    """Compare a run with the baseline. `comparison`: of the run with a base run, for `budgets`.
+
+    `most`: the largest number of problems of one kind that the report names; the others are counted.
+    """
+    problems = _Problems(most)
+    for problem in _incomplete(run, cases.statuses):
+        problems.add(problem)
     holding: list[AcceptedFailure] = []
     gone: list[str] = []
     planned: set[str] = set()  # those that the baseline names
@@ -163,19 +170,20 @@ def gate(
             gone.append(case_id)
         problem = _problem(case_id, verdict, entry, today)
         if problem is not None:
-            problems.append(problem)
+            problems.add(problem)
         elif entry is not None and verdict.status is not Status.NOT_RUN:
             holding.append(entry)
     for entry in accepted.values():
         if entry.case_id not in planned:
             message = "no such case in the run: renamed, removed, or not selected"
-            problems.append(Problem(kind=ProblemKind.UNKNOWN, case_id=entry.case_id, message=message, line=entry.line))
+            problems.add(Problem(kind=ProblemKind.UNKNOWN, case_id=entry.case_id, message=message, line=entry.line))
     if comparison is not None:
-        problems += _over_budget(comparison, budgets)
-    order = list(ProblemKind)
+        for problem in _over_budget(comparison, budgets):
+            problems.add(problem)
     return GateReport(
         run=run,
-        problems=tuple(sorted(problems, key=lambda problem: order.index(problem.kind))),
+        problems=tuple(chain.from_iterable(problems.of_kind[kind] for kind in ProblemKind)),
+        count=problems.counts.total(),
         accepted=len(holding),
         unreviewed=sum(entry.reason == UNREVIEWED for entry in holding),
         known=cases.statuses.get(Status.KNOWN, 0),
@@ -184,6 +192,20 @@ def gate(
         timed=None if comparison is None else comparison.timed_in_both,
         undecided=0 if comparison is None else comparison.speed_words[Word.NOT_ENOUGH_DATA.value],
     )
+
+
+class _Problems:
+    """Problems by kind, at most so many of each; all are counted."""
+
+    def __init__(self, most: int | None) -> None:
+        self._most = most
+        self.counts: Counter[ProblemKind] = Counter()
+        self.of_kind: defaultdict[ProblemKind, list[Problem]] = defaultdict(list)
+
+    def add(self, problem: Problem) -> None:
+        self.counts[problem.kind] += 1
+        if self._most is None or self.counts[problem.kind] <= self._most:
+            self.of_kind[problem.kind].append(problem)
 
 
 def _incomplete(run: RunInfo, statuses: Mapping[Status, int]) -> Iterator[Problem]:
@@ -274,9 +296,9 @@ def tables_of(report: GateReport) -> list[TextTable]:
         note += f"\nnothing was {what}, so this run says nothing (exit code {MEASURED_NOTHING})"
     if report.gone:
         note += f"\nagree although a known issue says that they differ, so its entry can go: {', '.join(report.gone)}"
-    title = "gate: open" if report.is_open else f"gate: closed ({len(report.problems)})"
-    if len(shown) < len(report.problems):
-        note = f"and {len(report.problems) - len(shown)} more (--json has all)\n{note}"
+    title = "gate: open" if report.is_open else f"gate: closed ({report.count})"
+    if len(shown) < report.count:
+        note = f"and {report.count - len(shown)} more (--json has all)\n{note}"
     columns = ("why", "case", "line", "what")
     right, prose = frozenset({2}), frozenset({3})
     return [TextTable(title=title, columns=columns, rows=tuple(rows), right=right, prose=prose, note=note)]

@@ -8,12 +8,15 @@ in one group, whose first wrong rung is the lowest of them on the ladder.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import groupby
+from operator import attrgetter
 from sys import intern
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from oracle.known.severity import Severity
 from oracle.records import Record
@@ -58,8 +61,38 @@ class Columns(Protocol):
     def __getitem__(self, key: str, /) -> Iterable[Any]: ...
 
 
+class GroupRow(NamedTuple):
+    """What grouping needs of one case."""
+
+    suite: str
+    group: str
+    name: str
+    subject: str
+    dtype: str
+    direction: str
+    status: str
+    symptom: str
+    case_id: str
+    position: int  # planned order
+    is_finding: bool
+
+
+_COLUMNS: Final = (
+    "suite",
+    "group",
+    "name",
+    "subject",
+    "dtype",
+    "direction",
+    "status",
+    "symptom",
+    "case_id",
+    "is_finding",
+)
+
+
 def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """What grouping needs of records, as `results.queries.notable_columns`."""
+    """What grouping needs of records, as columns."""
     names = ("case_id", "suite", "group", "name", "subject", "dtype", "direction")
     columns = {name: [getattr(record, name) for record in records] for name in names}
     verdicts = [record.verdict for record in records]
@@ -74,44 +107,67 @@ def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
 def group_findings(table: Columns) -> list[FindingGroup]:
     """The findings of a table in groups: most severe first, then most cases, then planned order.
 
-    Takes linear time. The table's other rows show on which rungs a program agrees.
+    The table's other rows show on which rungs a program agrees.
     """
-    columns = [list(table[name]) for name in ("suite", "group", "name", "subject", "dtype", "direction")]
-    columns += [list(table[name]) for name in ("status", "symptom", "case_id", "is_finding")]
-    findings: list[_Finding] = []
-    passes: list[tuple[str, str, int]] = []
-    for position, (*facts, case_id, is_finding) in enumerate(zip(*columns, strict=True)):
-        if is_finding:
-            findings.append(_Finding.of(position, case_id, *facts))
-        elif facts[6] in _AGREES and (place := _place(facts[3]))[0] == 0:
-            passes.append((facts[0], facts[2], place[1]))
-    wrong = {(row.suite, row.name) for row in findings}
-    agreeing: defaultdict[tuple[str, str], list[int]] = defaultdict(list)  # rungs of LADDER on which a program passes
-    for suite, name, rung in passes:
-        if (suite, name) in wrong:
-            agreeing[suite, name].append(rung)
+    suites, groups, names, subjects, dtypes, directions, statuses, symptoms, case_ids, flags = (
+        list(table[name]) for name in _COLUMNS
+    )
 
-    # Cases are grouped by program and symptom, then by operator and first wrong rung.
-    programs: defaultdict[tuple[Any, ...], list[_Finding]] = defaultdict(list)
-    for row in findings:
-        programs[(*row.bug, row.name)].append(row)
-    places: defaultdict[tuple[str, ...], list[tuple[_Place, list[_Finding]]]] = defaultdict(list)
-    for of_program in programs.values():
-        of_program.sort(key=lambda row: row.place)
-        places[of_program[0].bug].append((of_program[0].place, of_program))
-    groups: defaultdict[tuple[Any, ...], list[_Finding]] = defaultdict(list)
-    for bug, of_bug in places.items():
-        rungs = sorted({place[1] for place, _ in of_bug if place[0] == 0})
-        for place, of_program in of_bug:
-            first = of_program[0]
-            if place[0] == 0:
-                # A lower rung without a result for this program (not run, not comparable) may be wrong too, so the program
-                # joins the cases that are first wrong there.
-                passed = max((rung for rung in agreeing[first.suite, first.name] if rung < place[1]), default=-1)
-                place = (0, next(rung for rung in rungs if rung > passed), "")
-            groups[(*bug, place)].extend(of_program)
-    in_order = sorted((sorted(of_group, key=_position) for of_group in groups.values()), key=lambda of: of[0].position)
-    return sorted(map(_group, in_order), key=_order)
+    def row(i: int) -> GroupRow:
+        labels = (suites[i], groups[i], names[i], subjects[i], dtypes[i], directions[i])
+        return GroupRow(*labels, statuses[i], symptoms[i], case_ids[i], i, flags[i])
+
+    return group_rows(map(row, sorted(range(len(names)), key=names.__getitem__)))
+
+
+def group_rows(rows: Iterable[GroupRow]) -> list[FindingGroup]:
+    """The groups of rows of which those with one `name` follow each other, in planned order, as `group_findings`.
+
+    Rows are not kept, so that a run in which most cases fail need not fit into memory: only the ids of the findings are.
+    """
+    parts: dict[tuple[_Bug, _Place, int], _Part] = {}
+    rungs: defaultdict[_Bug, set[int]] = defaultdict(set)  # on which programs are first wrong
+    for _, of_name in groupby(rows, key=attrgetter("name")):
+        for findings, passed in _programs(of_name):
+            first = min(findings, key=attrgetter("place"))
+            if first.place[0] == 0:
+                rungs[first.bug].add(first.place[1])
+            key = first.bug, first.place, passed
+            part = parts.get(key)
+            if part is None:
+                part = parts[key] = _Part(bug=first.bug, first=first)
+            part.add(findings)
+    groups: dict[tuple[_Bug, _Place], _Part] = {}
+    for (bug, place, passed), part in parts.items():
+        if place[0] == 0:
+            # A lower rung without a result for this program (not run, not comparable) may be wrong too, so the program joins
+            # the cases that are first wrong there.
+            place = (0, min(rung for rung in rungs[bug] if rung > passed), "")
+        if (bug, place) in groups:
+            groups[bug, place].join(part)
+        else:
+            groups[bug, place] = part
+    in_order = sorted(groups.values(), key=lambda part: min(part.positions))
+    return sorted((part.group() for part in in_order), key=_order)
+
+
+def _programs(of_name: Iterable[GroupRow]) -> Iterator[tuple[list[_Finding], int]]:
+    """The findings of each bug in the programs of one name, and the highest rung below the first wrong one that agrees; or -1."""
+    bugs: dict[_Bug, list[_Finding]] = {}
+    passes: list[tuple[str, int]] = []
+    for row in of_name:
+        if row.is_finding:
+            found = _Finding.of(row)
+            bugs.setdefault(found.bug, []).append(found)
+        elif row.status in _AGREES and (place := _place(row.subject))[0] == 0:
+            passes.append((row.suite, place[1]))
+    for findings in bugs.values():
+        first = min(findings, key=attrgetter("place"))
+        passed = -1
+        if first.place[0] == 0:
+            below = [rung for suite, rung in passes if suite == first.suite and rung < first.place[1]]
+            passed = max(below, default=-1)
+        yield findings, passed
 
 
 def _order(group: FindingGroup) -> tuple[int, int]:
@@ -119,11 +175,8 @@ def _order(group: FindingGroup) -> tuple[int, int]:
     return rank, -group.cases
 
 
-def _position(row: _Finding) -> int:
-    return row.position
-
-
 _Place = tuple[int, int, str]
+_Bug = tuple[str, str, str, str]  # suite, operator, status and kind, which cases of one bug share
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,34 +184,63 @@ class _Finding:
     position: int
     case_id: str
     suite: str
-    name: str
     subject: str
     place: _Place
-    bug: tuple[str, str, str, str]  # suite, operator, status and kind, which cases of one bug share
+    bug: _Bug
     kind: str
     symptom: str
 
     @classmethod
-    def of(
-        cls,
-        position: int,
-        case_id: str,
-        suite: str,
-        group: str,
-        name: str,
-        subject: str,
-        dtype: str,
-        direction: str,
-        status: str,
-        symptom: str,
-    ) -> _Finding:
-        kind = intern(symptom_of(Verdict(status=Status(status), symptom=symptom)).kind)
-        what = _what(group, name, dtype, direction)
-        bug = (suite, what, status, intern(kind[:_KIND_LENGTH].rstrip()))
-        if Status(status).is_absent:
-            bug, kind = ("", "", status, ""), ""  # missing rows are one group, whatever their operators
-        place = _place(subject)
-        return cls(position, case_id, suite, name, subject, place, bug, kind, symptom)
+    def of(cls, row: GroupRow) -> _Finding:
+        kind = intern(symptom_of(Verdict(status=Status(row.status), symptom=row.symptom)).kind)
+        what = _what(row.group, row.name, row.dtype, row.direction)
+        bug = (row.suite, what, row.status, intern(kind[:_KIND_LENGTH].rstrip()))
+        if Status(row.status).is_absent:
+            bug, kind = ("", "", row.status, ""), ""  # missing rows are one group, whatever their operators
+        return cls(row.position, row.case_id, row.suite, row.subject, _place(row.subject), bug, kind, row.symptom)
+
+    @property
+    def rank(self) -> tuple[_Place, int]:
+        return self.place, self.position
+
+
+class _Part:
+    """Findings of one bug: a group, or a part of one."""
+
+    def __init__(self, *, bug: _Bug, first: _Finding) -> None:
+        self.bug = bug
+        self.first = first  # on the lowest rung, of these the first one planned
+        self.subjects: set[str] = set()
+        self.positions = array("q")
+        self.case_ids: list[str] = []
+
+    def add(self, findings: Sequence[_Finding]) -> None:
+        for one in findings:
+            self.subjects.add(one.subject)
+            self.positions.append(one.position)
+            self.case_ids.append(one.case_id)
+        self.first = min(self.first, *findings, key=attrgetter("rank"))
+
+    def join(self, other: _Part) -> None:
+        self.subjects |= other.subjects
+        self.positions.extend(other.positions)
+        self.case_ids += other.case_ids
+        self.first = min(self.first, other.first, key=attrgetter("rank"))
+
+    def group(self) -> FindingGroup:
+        suite, what, status, _ = self.bug
+        order = sorted(range(len(self.positions)), key=self.positions.__getitem__)
+        return FindingGroup(
+            suite=suite,
+            what=what,
+            status=status,
+            kind=self.first.kind,
+            severity=severity_of(status, self.first.kind),
+            subjects=tuple(sorted(self.subjects, key=lambda subject: (_place(subject), subject))),
+            case_ids=tuple([self.case_ids[i] for i in order]),
+            example=self.first.case_id,
+            symptom=_short(self.first.symptom),
+        )
 
 
 def _what(group: str, name: str, dtype: str, direction: str) -> str:
@@ -189,23 +271,6 @@ def _place(subject: str) -> _Place:
     if rung is None:
         return (2, 0, subject)
     return (1, rung, ladder) if ladder else (0, rung, "")
-
-
-def _group(rows: Sequence[_Finding]) -> FindingGroup:
-    first = min(rows, key=lambda row: row.place)
-    suite, what, status, _ = first.bug
-    subjects = sorted({row.subject for row in rows}, key=lambda subject: (_place(subject), subject))
-    return FindingGroup(
-        suite=suite,
-        what=what,
-        status=status,
-        kind=first.kind,
-        severity=severity_of(status, first.kind),
-        subjects=tuple(subjects),
-        case_ids=tuple(row.case_id for row in rows),
-        example=first.case_id,
-        symptom=_short(first.symptom),
-    )
 
 
 _RAISED: Final = re.compile(

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise, takewhile
+from itertools import groupby, pairwise, takewhile
+from operator import itemgetter
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from oracle.records import Record
 from oracle.verdict import Status
 from results.merge import SHARD_KEYS
-from results.queries import case_filter
+from results.queries import BLOCK, case_filter, literal_prefix
 from results.render import Part, TextTable, one_line, ratio, shorten
 from results.schema import CASES, FACTS, RECORDS, RUNS, fact_at
 from results.statistics import proportion_interval
@@ -161,22 +162,28 @@ def case_ids(store: Store, glob: str) -> list[str]:
     """The ids of all runs that equal the glob or match it, sorted."""
     query = sa.select(CASES.c.case_id).where(case_filter(glob)).distinct().order_by(CASES.c.case_id)
     with store.reading() as connection:
+        if connection.dialect.name == "sqlite" and (prefix := literal_prefix(glob)):
+            # SQLite orders texts by their code points, and has an index of the ids: only those with the prefix are read.
+            query = query.where(CASES.c.case_id >= prefix, CASES.c.case_id < prefix[:-1] + chr(ord(prefix[-1]) + 1))
         return list(connection.execute(query).scalars())
 
 
-def cases_with_both_ends(store: Store) -> list[str]:
-    """The cases that pass in one run and are findings in another one, sorted: those that broke, were repaired, or are flaky."""
+def _both_ends() -> sa.Select[tuple[str]]:
+    """The ids of the cases that pass in one run and are findings in another one."""
     is_bad = sa.case((RECORDS.c.status.in_(_FINDINGS), 1), else_=0)
-    query = (
+    return (
         sa.select(CASES.c.case_id)
         .join_from(CASES, RECORDS, SAME_CASE)
         .where(RECORDS.c.status.in_((*_FINDINGS, *_PASSES)))
         .group_by(CASES.c.case_id)
         .having(sa.func.min(is_bad) < sa.func.max(is_bad))
-        .order_by(CASES.c.case_id)
     )
+
+
+def cases_with_both_ends(store: Store) -> list[str]:
+    """The cases that pass in one run and are findings in another one, sorted: those that broke, were repaired, or are flaky."""
     with store.reading() as connection:
-        return list(connection.execute(query).scalars())
+        return [row[0] for row in connection.execute(_both_ends().order_by(CASES.c.case_id))]
 
 
 # --------------------------------------------------------------------------------------------- when a case broke
@@ -211,7 +218,7 @@ def changes_between(base: CaseRun, head: CaseRun) -> tuple[tuple[str, str, str],
 
 def find_break(history: Sequence[CaseRun]) -> Break | None:
     """The first bad run after the last good one. None for a case whose newest judged run is good, or that was never judged."""
-    judged = [one for one in history if _is_judged(one)]
+    judged = [one for one in history if _is_judged(one.status)]
     if not judged or not judged[-1].status.is_finding:
         return None
     first = len(judged) - 1
@@ -221,9 +228,9 @@ def find_break(history: Sequence[CaseRun]) -> Break | None:
     return Break(first_bad=judged[first], last_good=good, changes=changes_between(good, judged[first]) if good else ())
 
 
-def _is_judged(one: CaseRun) -> bool:
-    """Whether the run says anything of the case: it agreed with eager, or is a finding. A known issue is neither."""
-    return one.status.value in _PASSES or (one.status.is_finding and not one.status.is_absent)
+def _is_judged(status: Status) -> bool:
+    """Whether a run says anything of the case: it agreed with eager, or is a finding. A known issue is neither."""
+    return status.value in _PASSES or (status.is_finding and not status.is_absent)
 
 
 # ------------------------------------------------------------------------------------------------------ flakiness
@@ -248,22 +255,28 @@ def find_flakiness(history: Sequence[CaseRun]) -> Flakiness | None:
     switch; with two or more the case is flaky. The rate of failures is estimated from such runs with Jeffreys' prior, a
     Beta(1/2, 1/2) distribution; the interval is that of its posterior. Of several kinds of runs, that with most switches counts.
     """
+    return _flakiness(
+        ((*(getattr(one.facts, name) for name in COMPARED_FACTS), one.program_hash), one.status) for one in history
+    )
+
+
+def _flakiness(runs: Iterable[tuple[tuple[str, ...], Status]]) -> Flakiness | None:
+    """The same of the status of each run, oldest first, with what the run was made with."""
     kinds: dict[tuple[str, ...], list[bool]] = {}
-    for one in history:
-        if _is_judged(one):
-            key = (*(getattr(one.facts, name) for name in COMPARED_FACTS), one.program_hash)
-            kinds.setdefault(key, []).append(one.status.is_finding)
+    for key, status in runs:
+        if _is_judged(status):
+            kinds.setdefault(key, []).append(status.is_finding)
     found = [kind for kind in kinds.values() if switches(kind) >= 2]
     if not found:
         return None
     ends = max(found, key=lambda kind: (switches(kind), len(kind)))
-    failures, runs = sum(ends), len(ends)
-    low, high = proportion_interval(failures, runs)
+    failures, count = sum(ends), len(ends)
+    low, high = proportion_interval(failures, count)
     return Flakiness(
-        runs=runs,
+        runs=count,
         failures=failures,
         switches=switches(ends),
-        rate=(failures + 0.5) / (runs + 1),
+        rate=(failures + 0.5) / (count + 1),
         low=low,
         high=high,
     )
@@ -331,11 +344,22 @@ def _change_text(change: tuple[str, str, str]) -> str:
 
 def flaky_cases(store: Store) -> list[tuple[str, Flakiness]]:
     """The flaky cases of a database, by case id."""
-    return [
-        (case_id, one)
-        for case_id in cases_with_both_ends(store)
-        if (one := find_flakiness(case_history(store, case_id))) is not None
-    ]
+    runs = sa.select(RUNS.c.run, *(RUNS.c[name] for name in COMPARED_FACTS))
+    query = (
+        sa.select(CASES.c.case_id, CASES.c.run, CASES.c.program_hash, RECORDS.c.status)
+        .join_from(CASES, RECORDS, SAME_CASE)
+        .where(CASES.c.case_id.in_(_both_ends()))
+        .order_by(CASES.c.case_id, CASES.c.run)
+    )
+    found: list[tuple[str, Flakiness]] = []
+    with store.reading() as connection:
+        facts = {run: tuple(of_run) for run, *of_run in connection.execute(runs)}
+        rows = connection.execution_options(yield_per=BLOCK).execute(query)
+        for case_id, of_case in groupby(rows, key=itemgetter(0)):
+            one = _flakiness(((*facts[run], program), Status(status)) for _, run, program, status in of_case)
+            if one is not None:
+                found.append((case_id, one))
+    return found
 
 
 def flaky_table(flaky: Sequence[tuple[str, Flakiness]]) -> TextTable:

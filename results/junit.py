@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from oracle.records import Record
 from oracle.verdict import Status
 from results.groups import FindingGroup, columns_of, group_findings
-from results.queries import Cases, case_filter, count_statuses, notable_columns, planned_in
+from results.queries import Cases, case_filter, count_statuses, finding_groups, planned_in
 from results.render import one_line, visible
 from results.schema import CASES, RECORDS
 from results.store import SAME_CASE, RunInfo, Store
@@ -77,7 +77,7 @@ def junit_of_run(store: Store, run: RunInfo, cases: Cases = "*") -> Iterator[str
         of_suite = sa.and_(case_filter(cases), CASES.c.suite == one.suite, CASES.c.subject == one.subject)
         return store.records(run.run_id, with_missing=True, where=of_suite)
 
-    return _junit(suites, group_findings(notable_columns(store, run, cases)), records_of, run.run_id, run.environment)
+    return _junit(suites, finding_groups(store, run, cases), records_of, run.run_id, run.environment)
 
 
 def _junit(

@@ -1,7 +1,8 @@
 """Reads two runs case by case for a comparison: only the cases that differ, and their measurements.
 
 If one connection reaches both runs, since they are in one database or in two SQLite files, the database joins them, so that cases
-that just pass in both never leave it. Else both runs are read in the order of their case ids, side by side.
+that just pass in both never leave it. Else both runs are read in the order of their case ids, side by side. Rows are handed on
+one after another, so that no run is in memory.
 """
 
 from __future__ import annotations
@@ -9,18 +10,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import sqlalchemy as sa
 
-from oracle.records import Measurements
 from oracle.verdict import Status
+from results.changes import NOT_PLANNED, RowText
 from results.engine import attached, reading
 from results.queries import BLOCK, MOST_PARAMETERS, planned_in
 from results.schema import CASES, RECORDS
-from results.speed.of_records import LEAST_SECONDS
+from results.speed.of_records import LEAST_SECONDS, MeasuredCase
 from results.store import SAME_CASE, RunInfo, Store, absent_verdict
 
 _PASS: Final = Status.PASS.value
@@ -34,21 +34,28 @@ class ComparedRow(NamedTuple):
     status: str
     symptom: str
     is_timed: bool = False
-    compile_cold_s: float | None = None
-    graph_breaks: int | None = None
-    recompiles: int | None = None
     program_hash: str = ""  # "" where records alone are compared
+    measured: MeasuredCase = MeasuredCase()  # of a case that passes: its costs too if it passes in both runs
 
 
 Pair: TypeAlias = tuple[ComparedRow | None, ComparedRow | None]  # one case in base and in head; None where not planned
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pairs:
-    """The cases of two runs."""
+    """The cases of two runs that differ, in no order; they are read while they are iterated over, once."""
 
-    differing: Sequence[Pair]  # in no order
-    alike: int  # number of the others: they pass in both, with nothing measured that could be compared
+    def __init__(self, found: Iterable[Pair | int]) -> None:
+        """`found`: pairs that differ, and numbers of cases that do not."""
+        self._found = found
+        self.alike = 0
+        """Number of the other cases, known at the end: they pass in both, with nothing measured that could be compared."""
+
+    def __iter__(self) -> Iterator[Pair]:
+        for one in self._found:
+            if isinstance(one, int):
+                self.alike += one
+            else:
+                yield one
 
 
 def is_alike(old: ComparedRow | None, new: ComparedRow | None) -> bool:
@@ -64,22 +71,16 @@ def is_alike(old: ComparedRow | None, new: ComparedRow | None) -> bool:
 
 def may_have_moved(old: ComparedRow, new: ComparedRow) -> bool:
     """Whether both were timed, or counts or compile times differ by as much as a verdict needs."""
-    if (old.is_timed and new.is_timed) or (old.graph_breaks, old.recompiles) != (new.graph_breaks, new.recompiles):
+    one, other = old.measured, new.measured
+    if (old.is_timed and new.is_timed) or (one.graph_breaks, one.recompiles) != (other.graph_breaks, other.recompiles):
         return True
-    cold = old.compile_cold_s, new.compile_cold_s
+    cold = one.compile_cold_s, other.compile_cold_s
     return cold[0] is not None and cold[1] is not None and abs(cold[1] - cold[0]) >= LEAST_SECONDS
 
 
 def pairs_of(base: Iterable[ComparedRow], head: Iterable[ComparedRow]) -> Pairs:
     """The cases of two runs, both in the order of their case ids."""
-    differing: list[Pair] = []
-    alike = 0
-    for pair in _side_by_side(base, head):
-        if is_alike(*pair):
-            alike += 1
-        else:
-            differing.append(pair)
-    return Pairs(differing=differing, alike=alike)
+    return Pairs(1 if is_alike(*pair) else pair for pair in _side_by_side(base, head))
 
 
 def _side_by_side(base: Iterable[ComparedRow], head: Iterable[ComparedRow]) -> Iterator[Pair]:
@@ -99,16 +100,22 @@ def _side_by_side(base: Iterable[ComparedRow], head: Iterable[ComparedRow]) -> I
 
 def read_pairs(base: Store, base_run: RunInfo, head: Store, head_run: RunInfo) -> Pairs:
     """The cases of two runs in one or two databases."""
+    return Pairs(_read_pairs(base, base_run, head, head_run))
+
+
+def _read_pairs(base: Store, base_run: RunInfo, head: Store, head_run: RunInfo) -> Iterator[Pair | int]:
     if base.location == head.location:
         with head.reading() as connection:
-            return _joined(connection, base_run, head_run, schema="")
-    if base.location.path is not None and head.location.path is not None:
+            yield from _joined(connection, base_run, head_run, schema="")
+    elif base.location.path is not None and head.location.path is not None:
         with (
             attached(head.location.path, base.location.path, name="base") as engine,
             reading(engine, base.location) as connection,
         ):
-            return _joined(connection, base_run, head_run, schema="base.")
-    return pairs_of(compared_rows(base, base_run), compared_rows(head, head_run))
+            yield from _joined(connection, base_run, head_run, schema="base.")
+    else:
+        for pair in _side_by_side(compared_rows(base, base_run), compared_rows(head, head_run)):
+            yield 1 if is_alike(*pair) else pair
 
 
 # ---------------------------------------------------------------------------------------------- one case beside the other
@@ -116,7 +123,14 @@ def read_pairs(base: Store, base_run: RunInfo, head: Store, head_run: RunInfo) -
 # Whether a speedup is a positive number. NaN is NULL in SQLite, and larger than every number in PostgreSQL.
 _IS_TIMED: Final = sa.and_(RECORDS.c.speedup > 0, RECORDS.c.speedup < sys.float_info.max)
 _TIMED_SQL: Final = f"CASE WHEN {{0}}.speedup > 0 AND {{0}}.speedup < {sys.float_info.max!r} THEN 1 ELSE 0 END"
-_MEASURED_SQL: Final = f"{_TIMED_SQL}, {{0}}.compile_cold_s, {{0}}.graph_breaks, {{0}}.recompiles"
+# What verdicts and comparisons need of Measurements and has a column; the rest is in `extra`.
+_NUMBERS: Final = (
+    *("subject_s", "speedup", "speedup_low", "speedup_high", "compile_cold_s", "graph_breaks", "recompiles"),
+)
+_NUMBERS_SQL: Final = ", ".join(f"{{0}}.{name}" for name in _NUMBERS)
+# What else was measured is only of interest if the case passes in both runs.
+_ROW_SQL: Final = f"""{{0}}_case.case_id, {{0}}_case.ordinal, {{0}}.status, {{0}}.symptom, {_TIMED_SQL}, {{0}}_case.program_hash,
+    CASE WHEN {{0}}.status = '{_PASS}' AND {{1}}.status = '{_PASS}' THEN {{0}}.extra ELSE '' END, {_NUMBERS_SQL}"""
 _RUN_SQL: Final = "(SELECT run FROM {0}runs WHERE run_id = :{1})"
 _ALIKE_SQL: Final = f"""
     old.status = '{_PASS}' AND new.status = '{_PASS}' AND old_case.program_hash = new_case.program_hash
@@ -126,38 +140,44 @@ _ALIKE_SQL: Final = f"""
     AND CASE WHEN abs(new.compile_cold_s - old.compile_cold_s) >= {LEAST_SECONDS} THEN 1 ELSE 0 END = 0"""
 # CASE, since a comparison with NULL, for a case or a record that is not there, is neither true nor false.
 _DIFFERING_SQL: Final = f"""
-    SELECT old_case.case_id, old_case.ordinal, old.status, old.symptom, {_MEASURED_SQL.format("old")}, old_case.program_hash,
-           new_case.case_id, new_case.ordinal, new.status, new.symptom, {_MEASURED_SQL.format("new")}, new_case.program_hash
+    SELECT {_ROW_SQL.format("old", "new")}, {_ROW_SQL.format("new", "old")}
     FROM {{0}}cases AS old_case
     LEFT JOIN cases AS new_case ON new_case.run = {_RUN_SQL.format("", "head")} AND new_case.case_id = old_case.case_id
     LEFT JOIN {{0}}records AS old ON old.run = old_case.run AND old.ordinal = old_case.ordinal
     LEFT JOIN records AS new ON new.run = new_case.run AND new.ordinal = new_case.ordinal
-    WHERE old_case.run = {_RUN_SQL.format("{0}", "base")} AND CASE WHEN {_ALIKE_SQL} THEN 1 ELSE 0 END = 0"""
+    WHERE old_case.run = {_RUN_SQL.format("{0}", "base")} AND CASE WHEN {_ALIKE_SQL} THEN 1 ELSE 0 END = 0
+    ORDER BY old_case.ordinal"""
 _NEW_SQL: Final = f"""
-    SELECT new_case.case_id, new_case.ordinal, new.status, new.symptom, {_MEASURED_SQL.format("new")}, new_case.program_hash
+    SELECT {_ROW_SQL.format("new", "new")}
     FROM cases AS new_case LEFT JOIN records AS new ON new.run = new_case.run AND new.ordinal = new_case.ordinal
     WHERE new_case.run = {_RUN_SQL.format("", "head")}
     AND NOT EXISTS (SELECT 1 FROM {{0}}cases AS old_case
-                    WHERE old_case.run = {_RUN_SQL.format("{0}", "base")} AND old_case.case_id = new_case.case_id)"""
+                    WHERE old_case.run = {_RUN_SQL.format("{0}", "base")} AND old_case.case_id = new_case.case_id)
+    ORDER BY new_case.ordinal"""
 _COUNT_SQL: Final = f"SELECT count(*) FROM {{0}}cases WHERE run = {_RUN_SQL}"
 
 
-def _joined(connection: sa.Connection, base: RunInfo, head: RunInfo, *, schema: str) -> Pairs:
+_WIDTH: Final = 7 + len(_NUMBERS)
+
+
+def _joined(connection: sa.Connection, base: RunInfo, head: RunInfo, *, schema: str) -> Iterator[Pair | int]:
     """The cases of two runs that one connection reaches. `schema` is where base's tables are: "" or a name with a point."""
     ids = {"base": base.run_id, "head": head.run_id}
-    width = len(ComparedRow._fields)
-    differing: list[Pair] = []
+    differing = in_both = 0
     for row in _blocks(connection, _DIFFERING_SQL.format(schema), ids):
-        new = None if row[width] is None else _compared(row[width:], head)
-        differing.append((_compared(row[:width], base), new))
+        new = None if row[_WIDTH] is None else _compared(row[_WIDTH:], head)
+        differing += 1
+        in_both += new is not None
+        yield _compared(row[:_WIDTH], base), new
     planned = [
         connection.execute(sa.text(_COUNT_SQL.format(where, which)), {which: ids[which]}).scalar_one()
         for where, which in ((schema, "base"), ("", "head"))
     ]
-    alike = planned[0] - len(differing)
-    if alike + sum(new is not None for _, new in differing) < planned[1]:
-        differing += [(None, _compared(row, head)) for row in _blocks(connection, _NEW_SQL.format(schema), ids)]
-    return Pairs(differing=differing, alike=alike)
+    alike = planned[0] - differing
+    yield alike
+    if alike + in_both < planned[1]:
+        for row in _blocks(connection, _NEW_SQL.format(schema), ids):
+            yield None, _compared(row, head)
 
 
 def _blocks(connection: sa.Connection, query: str, parameters: dict[str, str]) -> Iterator[Sequence[Any]]:
@@ -167,11 +187,11 @@ def _blocks(connection: sa.Connection, query: str, parameters: dict[str, str]) -
 
 
 def _compared(values: Sequence[Any], run: RunInfo) -> ComparedRow:
-    case_id, ordinal, status, symptom, is_timed, *rest = values
+    case_id, ordinal, status, symptom, is_timed, program_hash, extra, *numbers = values
     if status is None:
         absent = absent_verdict(run.state)
-        status, symptom = absent.status.value, absent.symptom
-    return ComparedRow(case_id, ordinal, status, symptom, bool(is_timed), *rest)
+        return ComparedRow(case_id, ordinal, absent.status.value, absent.symptom, False, program_hash)
+    return ComparedRow(case_id, ordinal, status, symptom, bool(is_timed), program_hash, _measured(extra, numbers))
 
 
 def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
@@ -185,10 +205,9 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
                 RECORDS.c.status,
                 RECORDS.c.symptom,
                 sa.case((_IS_TIMED, True), else_=False),
-                RECORDS.c.compile_cold_s,
-                RECORDS.c.graph_breaks,
-                RECORDS.c.recompiles,
                 CASES.c.program_hash,
+                sa.case((RECORDS.c.status == _PASS, RECORDS.c.extra), else_=""),
+                *(RECORDS.c[name] for name in _NUMBERS),
             )
             .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
             .where(*planned_in(run))
@@ -201,17 +220,29 @@ def compared_rows(store: Store, run: RunInfo) -> Iterator[ComparedRow]:
 
 # --------------------------------------------------------------------------------------------------------- measurements
 
-# What verdicts and comparisons need of Measurements and has a column; the rest is in `extra`.
-_MEASURED: Final = (
-    *("subject_s", "speedup", "speedup_low", "speedup_high", "compile_cold_s", "graph_breaks", "recompiles"),
-)
+_decode: Final = json.JSONDecoder().raw_decode
+_KEY: Final = '"measurements": '  # in `extra`; inside of a text its quotes would be escaped
 
 
-def measured_rows(store: Store, run: RunInfo, others: Sequence[str] = ()) -> dict[str, Measurements]:
-    """What was measured of the passing cases that were timed, and of `others` among the passing ones, by case id.
+def _measured(extra: str, numbers: Sequence[Any]) -> MeasuredCase:
+    """What was measured of a case, of its columns and its `extra`.
 
     Of the costs of a process only their median is kept, which is all that a verdict uses.
     """
+    at = extra.find(_KEY) if extra else -1
+    if at < 0:
+        return MeasuredCase(*numbers)
+    fields = _decode(extra, at + len(_KEY))[0]  # without the error sums before it
+    if costs := fields.get("costs"):
+        fields["costs"] = [p if len(p) <= 1 else (median(p),) for p in costs]
+    return MeasuredCase(*numbers, **{name: fields[name] for name in _REST if name in fields})
+
+
+_REST: Final = MeasuredCase._fields[len(_NUMBERS) :]
+
+
+def measured_rows(store: Store, run: RunInfo, others: Sequence[str] = ()) -> dict[str, MeasuredCase]:
+    """What was measured of the passing cases that were timed, and of `others` among the passing ones, by case id."""
     found = _measured_rows(store, run, _IS_TIMED)
     left = [case_id for case_id in others if case_id not in found]
     for first in range(0, len(left), MOST_PARAMETERS):
@@ -219,21 +250,44 @@ def measured_rows(store: Store, run: RunInfo, others: Sequence[str] = ()) -> dic
     return found
 
 
-def _measured_rows(store: Store, run: RunInfo, condition: sa.ColumnElement[bool]) -> dict[str, Measurements]:
+def _measured_rows(store: Store, run: RunInfo, condition: sa.ColumnElement[bool]) -> dict[str, MeasuredCase]:
     query = (
-        sa.select(CASES.c.case_id, RECORDS.c.extra, *(RECORDS.c[name] for name in _MEASURED))
+        sa.select(CASES.c.case_id, RECORDS.c.extra, *(RECORDS.c[name] for name in _NUMBERS))
         .join_from(CASES, RECORDS, SAME_CASE)
         .where(*planned_in(run), RECORDS.c.status == _PASS, condition)
     )
-    decode = json.JSONDecoder().raw_decode
-    found: dict[str, Measurements] = {}
     with store.reading() as connection:
-        for block in connection.execution_options(yield_per=BLOCK).execute(query).partitions():
-            for case_id, extra, *numbers in map(tuple, block):
-                fields: dict[str, Any] = dict(zip(_MEASURED, numbers, strict=True))
-                if extra:
-                    fields.update(decode(extra)[0].get("measurements", ()))
-                    if costs := fields.get("costs"):
-                        fields["costs"] = [p if len(p) <= 1 else (median(p),) for p in costs]
-                found[case_id] = Measurements(**fields)
+        blocks = connection.execution_options(yield_per=BLOCK).execute(query).partitions()
+        return {row[0]: _measured(row[1], row[2:]) for block in blocks for row in map(tuple, block)}
+
+
+# ---------------------------------------------------------------------------------------------------------------- texts
+
+
+def read_texts(store: Store, run: RunInfo, ordinals: Sequence[int]) -> dict[int, RowText]:
+    """What a comparison says of the cases at these places of a run, by place."""
+    wanted = [ordinal for ordinal in ordinals if ordinal != NOT_PLANNED]
+    if not wanted:
+        return {}
+    has_reruns = RECORDS.c.extra.contains('"reruns"')
+    query = (
+        sa.select(
+            CASES.c.ordinal,
+            CASES.c.case_id,
+            RECORDS.c.status,
+            RECORDS.c.symptom,
+            sa.case((has_reruns, RECORDS.c.extra), else_=""),
+        )
+        .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
+        .where(*planned_in(run), CASES.c.ordinal.in_(wanted))
+    )
+    absent = absent_verdict(run.state)
+    found: dict[int, RowText] = {}
+    with store.reading() as connection:
+        for ordinal, case_id, status, symptom, extra in connection.execute(query):
+            if status is None:
+                found[ordinal] = RowText(case_id, absent.status.value, absent.symptom)
+            else:
+                reruns = json.loads(extra).get("verdict", {}).get("reruns", ()) if extra else ()
+                found[ordinal] = RowText(case_id, status, symptom, tuple(reruns))
     return found

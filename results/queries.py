@@ -10,13 +10,14 @@ import fnmatch
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import sqlalchemy as sa
 
 from oracle.verdict import BiasSum, Status, Verdict
 from results.bias import BiasFinding, BiasKey, add_sum, findings_of_sums
+from results.groups import FindingGroup, GroupRow, group_rows
 from results.schema import CASES, RECORDS, RUNS
 from results.store import COMPLETE, SAME_CASE, RunInfo, Store, absent_verdict
 
@@ -47,7 +48,18 @@ def case_filter(glob: Cases) -> sa.ColumnElement[bool]:
         return glob
     if glob == "*":
         return sa.true()
+    if not _SPECIAL.search(glob):
+        return CASES.c.case_id == glob
     return sa.or_(CASES.c.case_id == glob, CASES.c.case_id.regexp_match(_regex(glob)))
+
+
+_SPECIAL: Final = re.compile(r"[*?\[]")
+
+
+def literal_prefix(glob: str) -> str:
+    """What all ids begin with that equal the glob or match it; of ASCII characters only."""
+    found = re.match(r"[^*?\[\x7f-\U0010ffff]*", glob)
+    return found[0] if found else ""
 
 
 def _regex(glob: str) -> str:
@@ -65,10 +77,11 @@ def _regex_of_piece(piece: str) -> str:
 
 def planned_in(run: RunInfo, glob: Cases = "*") -> tuple[sa.ColumnElement[bool], ...]:
     """Whether a row of CASES is of this run and its id matches the glob."""
-    return (
-        CASES.c.run == sa.select(RUNS.c.run).where(RUNS.c.run_id == run.run_id).scalar_subquery(),
-        case_filter(glob),
-    )
+    return CASES.c.run == _run_number(run), case_filter(glob)
+
+
+def _run_number(run: RunInfo) -> sa.ScalarSelect[int]:
+    return sa.select(RUNS.c.run).where(RUNS.c.run_id == run.run_id).scalar_subquery()
 
 
 def _is_finding(run: RunInfo) -> sa.ColumnElement[bool]:
@@ -120,6 +133,69 @@ def notable_columns(
     return found
 
 
+def finding_groups(
+    store: Store, run: RunInfo, glob: Cases = "*", *, is_wanted: Callable[[int], bool] | None = None
+) -> list[FindingGroup]:
+    """The findings of a run in groups, as `results.groups.group_findings`, row by row. `is_wanted`: of these places only."""
+    return group_rows(
+        row if is_wanted is None or is_wanted(row.position) else row._replace(is_finding=False)
+        for row in _rows_of_wrong_programs(store, run, glob)
+    )
+
+
+def _rows_of_wrong_programs(store: Store, run: RunInfo, glob: Cases) -> Iterator[GroupRow]:
+    """All cases of programs with a finding, those of one name together."""
+    programs = sa.select(CASES.c.suite, CASES.c.name)
+    planned = planned_in(run, glob)
+    wrong = programs.join_from(RECORDS, CASES, SAME_CASE).where(
+        RECORDS.c.run == _run_number(run), RECORDS.c.status.in_(FINDINGS), *planned
+    )
+    if run.state == COMPLETE and run.planned != run.recorded:
+        absent_ones = programs.join_from(CASES, RECORDS, SAME_CASE, isouter=True)
+        wrong = wrong.union(absent_ones.where(*planned, RECORDS.c.status.is_(None)))
+    columns = (CASES.c.suite, CASES.c.group, CASES.c.name, CASES.c.subject, CASES.c.dtype, CASES.c.direction)
+    query = (
+        sa.select(*columns, RECORDS.c.status, RECORDS.c.symptom, CASES.c.case_id, CASES.c.ordinal)
+        .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
+        .where(*planned, sa.tuple_(CASES.c.suite, CASES.c.name).in_(wrong))
+        .order_by(CASES.c.name, CASES.c.ordinal)
+    )
+    absent = absent_verdict(run.state)
+    are_findings = {status.value: status.is_finding for status in Status}
+    with store.reading() as connection:
+        for block in connection.execution_options(yield_per=BLOCK).execute(query).partitions():
+            for suite, group, name, subject, dtype, direction, status, symptom, case_id, ordinal in block:
+                if status is None:
+                    status, symptom = absent.status.value, absent.symptom
+                labels = (suite, group, name, subject, dtype, direction)
+                yield GroupRow(*labels, status, symptom, case_id, ordinal, are_findings[status])
+
+
+def known_issues(store: Store, run: RunInfo, glob: Cases = "*") -> dict[str, int]:
+    """How many cases differ as the ledger says, by the id of the issue; "" for those that name none."""
+    query = (
+        sa.select(RECORDS.c.issue, sa.func.count())
+        .join_from(RECORDS, CASES, SAME_CASE)
+        .where(RECORDS.c.run == _run_number(run), RECORDS.c.status == Status.KNOWN.value, *planned_in(run, glob))
+        .group_by(RECORDS.c.issue)
+    )
+    with store.reading() as connection:
+        return {row[0]: row[1] for row in connection.execute(query)}
+
+
+def unexpected_passes(store: Store, run: RunInfo, glob: Cases = "*") -> list[tuple[str, str, str]]:
+    """Case id, issue and symptom of the cases that agree although the ledger says that they differ, in planned order."""
+    found = read_columns(
+        store,
+        run,
+        ("case_id", "issue", "symptom", "status"),
+        RECORDS.c.run == _run_number(run),
+        RECORDS.c.status == Status.XPASS.value,
+        *planned_in(run, glob),
+    )
+    return list(zip(found["case_id"], found["issue"], found["symptom"], strict=True))
+
+
 def read_columns(
     store: Store, run: RunInfo, columns: Sequence[str], *conditions: sa.ColumnElement[bool]
 ) -> dict[str, list[Any]]:
@@ -163,24 +239,27 @@ def _column(name: str) -> sa.ColumnElement[Any]:
 
 # ------------------------------------------------------------------------------------------------- systematic errors
 
-# Of each database: a field of the first error sum in `extra`, and whether there is a second one.
+# `extra` as the database's functions take it, and a field of the first error sum.
+_AS_JSON: Final = {"sqlite": "records.extra", "postgresql": "CAST(records.extra AS jsonb)"}
 _FIRST_SUM: Final = {
-    "sqlite": (
-        "json_extract(records.extra, '$.verdict.bias[0].{field}')",
-        "json_extract(records.extra, '$.verdict.bias[1]') IS NOT NULL",
-    ),
-    "postgresql": (
-        "(CAST(records.extra AS jsonb) #>> '{{verdict,bias,0,{field}}}')",
-        "CAST(records.extra AS jsonb) #> '{verdict,bias,1}' IS NOT NULL",
-    ),
+    "sqlite": "json_extract(simple, '$.verdict.bias[0].{field}')",
+    "postgresql": "(simple #>> '{{verdict,bias,0,{field}}}')",
 }
 _NUMBERS: Final = {"eps": "double precision", "tensors": "bigint", "weight": "bigint"} | dict.fromkeys(
     ("subject", "eager", "variance"), "double precision"
 )
-_HAS_BIAS: Final = """{find}(records.extra, '"bias"') > 0"""
-# What the databases' JSON cannot hold and Python's can.
-_IS_CLEAN: Final = " AND ".join(f"{{find}}(records.extra, '{word}') = 0" for word in ("NaN", "Infinity", "\\u0000"))
-_FIND: Final = {"sqlite": "instr", "postgresql": "strpos"}
+# Whether `extra` has a single error sum, in one reading of its text: NaN and infinity, which Python writes, are no JSON.
+_IS_SIMPLE: Final = {
+    "sqlite": "CASE WHEN json_valid(records.extra) THEN json_array_length(records.extra, '$.verdict.bias') = 1 ELSE 0 END",
+    # PostgreSQL refuses to read \\u0000, too.
+    "postgresql": "CASE WHEN strpos(records.extra, 'NaN') = 0 AND strpos(records.extra, 'Infinity') = 0"
+    " AND strpos(records.extra, '\\u0000') = 0"
+    " THEN jsonb_array_length(CAST(records.extra AS jsonb) #> '{verdict,bias}') = 1 ELSE 1 = 0 END",
+}
+_HAS_BIAS: Final = {
+    "sqlite": "instr(records.extra, '\"bias\"') > 0",
+    "postgresql": "strpos(records.extra, '\"bias\"') > 0",
+}
 
 
 def bias_findings(store: Store, run: RunInfo, glob: Cases = "*") -> list[BiasFinding]:
@@ -192,27 +271,23 @@ def bias_findings(store: Store, run: RunInfo, glob: Cases = "*") -> list[BiasFin
     cases: dict[BiasKey, int] = {}
     labels = (CASES.c.suite, CASES.c.group, CASES.c.subject, CASES.c.device)
     joined = sa.join(CASES, RECORDS, SAME_CASE)
-    conditions = (*planned_in(run, glob), RECORDS.c.status.not_in(FINDINGS))
+    has_others = False
     with store.reading() as connection:
-        field, has_second = _FIRST_SUM[connection.dialect.name]
-        find = _FIND[connection.dialect.name]
-        has_bias, is_clean = _HAS_BIAS.format(find=find), _IS_CLEAN.format(find=find)
-        # Only CASE keeps a database from parsing text as JSON that is not JSON.
-        is_simple = f"CASE WHEN {has_bias} AND {is_clean} THEN NOT ({has_second}) ELSE 1 = 0 END"
-        dtype = sa.literal_column(field.format(field="dtype"))
-        numbers = {name: f"CAST({field.format(field=name)} AS {kind})" for name, kind in _NUMBERS.items()}
-        added = [sa.literal_column(f"{'min' if name == 'eps' else 'sum'}({text})") for name, text in numbers.items()]
-        query = (
-            sa.select(*labels, dtype, sa.func.count(), *added)
-            .select_from(joined)
-            .where(*conditions, sa.text(is_simple))
-            .group_by(*labels, dtype)
-            .order_by(sa.func.min(CASES.c.ordinal))
-        )
-        for row in connection.execute(query):
-            *key, count, eps, tensors, weight, subject, eager, variance = tuple(row)
-            sums[tuple(key)] = BiasSum(
-                dtype=key[-1],
+        name = connection.dialect.name
+        conditions = (*planned_in(run, glob), RECORDS.c.status.not_in(FINDINGS), sa.text(_HAS_BIAS[name]))
+        # Read once in a query of its own (which OFFSET keeps apart), as every function that is given a text parses it.
+        simple = sa.literal_column(f"CASE WHEN {_IS_SIMPLE[name]} THEN {_AS_JSON[name]} END").label("simple")
+        rows = sa.select(*labels, simple).select_from(joined).where(*conditions).offset(0).subquery()
+        key = (*(rows.c[label.key] for label in labels), sa.literal_column(_FIRST_SUM[name].format(field="dtype")))
+        numbers = {field: f"CAST({_FIRST_SUM[name].format(field=field)} AS {kind})" for field, kind in _NUMBERS.items()}
+        added = [sa.literal_column(f"{'min' if field == 'eps' else 'sum'}({text})") for field, text in numbers.items()]
+        for row in connection.execute(sa.select(*key, sa.func.count(), *added).select_from(rows).group_by(*key)):
+            *found, count, eps, tensors, weight, subject, eager, variance = tuple(row)
+            if found[-1] is None:
+                has_others = True
+                continue
+            sums[tuple(found)] = BiasSum(
+                dtype=found[-1],
                 eps=eps,
                 tensors=int(tensors),
                 weight=int(weight),
@@ -220,49 +295,77 @@ def bias_findings(store: Store, run: RunInfo, glob: Cases = "*") -> list[BiasFin
                 eager=eager,
                 variance=variance,
             )
-            cases[tuple(key)] = count
-        others = sa.text(f"{has_bias} AND NOT ({is_simple})")
-        for row in connection.execute(
-            sa.select(*labels, RECORDS.c.extra).select_from(joined).where(*conditions, others)
-        ):
-            *labels_of_row, extra = tuple(row)
-            for one in json.loads(extra).get("verdict", {}).get("bias", ()):
-                add_sum(sums, cases, (*labels_of_row, one["dtype"]), BiasSum(**one))
+            cases[tuple(found)] = count
+        if has_others:
+            others = sa.select(*labels, RECORDS.c.extra).select_from(joined).where(*conditions)
+            for row in connection.execute(others.where(sa.text(f"NOT ({_IS_SIMPLE[name]})"))):
+                *labels_of_row, extra = tuple(row)
+                for one in json.loads(extra).get("verdict", {}).get("bias", ()):
+                    add_sum(sums, cases, (*labels_of_row, one["dtype"]), BiasSum(**one))
     return findings_of_sums(sums, cases)
 
 
 def notable_verdicts(store: Store, run: RunInfo) -> Iterator[tuple[str, Verdict]]:
     """Case id and verdict (status, symptom, issue and reruns) of the cases that do not just pass, in planned order."""
-    return _verdicts(store, run, sa.or_(RECORDS.c.status.is_(None), RECORDS.c.status != Status.PASS.value))
+    is_notable = sa.or_(RECORDS.c.status.is_(None), RECORDS.c.status != Status.PASS.value)
+    return ((case_id, verdict) for _, case_id, verdict in _verdicts(store, run, is_notable))
 
 
 def passing_of(store: Store, run: RunInfo, case_ids: Sequence[str]) -> Iterator[tuple[str, Verdict]]:
     """The same of those of these cases that pass."""
     for first in range(0, len(case_ids), MOST_PARAMETERS):
         some = CASES.c.case_id.in_(case_ids[first : first + MOST_PARAMETERS])
-        yield from _verdicts(store, run, sa.and_(some, RECORDS.c.status == Status.PASS.value))
+        for _, case_id, verdict in _verdicts(store, run, some, RECORDS.c.status == Status.PASS.value):
+            yield case_id, verdict
 
 
-def rerun_findings(store: Store, run: RunInfo, match: Cases = "*") -> list[tuple[str, Verdict]]:
-    """Case id and verdict of the findings that were run again, in planned order."""
+def flaky_places(store: Store, run: RunInfo) -> set[int]:
+    """The planned places of the findings that were run again and did not fail each time."""
+    return {place for place, _, verdict in _rerun(store, run) if verdict.is_flaky}
+
+
+def rerun_findings(store: Store, run: RunInfo, match: Cases = "*") -> tuple[int, list[tuple[str, Verdict]]]:
+    """How many findings were run again, and case id and verdict of those that did not fail each time, in planned order."""
+    count, flaky = 0, []
+    for _, case_id, verdict in _rerun(store, run, match):
+        count += 1
+        if verdict.is_flaky:
+            flaky.append((case_id, verdict))
+    return count, flaky
+
+
+def _rerun(store: Store, run: RunInfo, match: Cases = "*") -> Iterator[tuple[int, str, Verdict]]:
+    """Place, case id and verdict of the findings that were run again, in planned order."""
     is_rerun = sa.and_(RECORDS.c.status.in_(FINDINGS), RECORDS.c.extra.contains('"reruns"'))
-    found = _verdicts(store, run, sa.and_(case_filter(match), is_rerun))
-    return [(case_id, verdict) for case_id, verdict in found if verdict.reruns]
+    of_run = (RECORDS.c.run == _run_number(run), case_filter(match), is_rerun)
+    return (found for found in _verdicts(store, run, *of_run) if found[2].reruns)
 
 
-def _verdicts(store: Store, run: RunInfo, condition: sa.ColumnElement[bool]) -> Iterator[tuple[str, Verdict]]:
+def _verdicts(store: Store, run: RunInfo, *conditions: sa.ColumnElement[bool]) -> Iterator[tuple[int, str, Verdict]]:
+    has_reruns = RECORDS.c.extra.contains('"reruns"')
     query = (
-        sa.select(CASES.c.case_id, RECORDS.c.status, RECORDS.c.symptom, RECORDS.c.issue, RECORDS.c.extra)
+        sa.select(
+            CASES.c.ordinal,
+            CASES.c.case_id,
+            RECORDS.c.status,
+            RECORDS.c.symptom,
+            RECORDS.c.issue,
+            sa.case((has_reruns, RECORDS.c.extra), else_=""),
+        )
         .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
-        .where(*planned_in(run), condition)
+        .where(*planned_in(run), *conditions)
         .order_by(CASES.c.ordinal)
     )
     absent = absent_verdict(run.state)
     with store.reading() as connection:
         for block in connection.execution_options(yield_per=BLOCK).execute(query).partitions():
-            for case_id, status, symptom, issue, extra in block:
+            for ordinal, case_id, status, symptom, issue, extra in block:
                 if status is None:
-                    yield case_id, absent
+                    yield ordinal, case_id, absent
                     continue
-                reruns = json.loads(extra).get("verdict", {}).get("reruns", ()) if '"reruns"' in extra else ()
-                yield case_id, Verdict(status=Status(status), symptom=symptom, issue=issue, reruns=tuple(reruns))
+                reruns = json.loads(extra).get("verdict", {}).get("reruns", ()) if extra else ()
+                yield (
+                    ordinal,
+                    case_id,
+                    Verdict(status=Status(status), symptom=symptom, issue=issue, reruns=tuple(reruns)),
+                )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pandas as pd
@@ -95,10 +95,15 @@ class Selected:
     """The cases of a run that a summary is about. Frames have columns of results.schema.FLAT_COLUMNS."""
 
     counts: pd.DataFrame  # results.tables.status_counts
-    notable: pd.DataFrame  # cases that do not just pass, and all cases of programs with findings
+    groups: Sequence[FindingGroup]
+    known: Mapping[str, int]  # issue -> cases that differ as it says; "" for those that name none
+    unexpected_passes: Sequence[tuple[str, str, str]]  # case id, issue and symptom
     passing: pd.DataFrame  # passing cases with a speed or a compile time
     bias: Sequence[bias.BiasFinding]
-    rerun: Sequence[tuple[str, Verdict]] = ()  # findings that were run again, by case id
+    rerun: int = 0  # number of findings that were run again
+    flaky: Sequence[tuple[str, Verdict]] = ()  # those of them that did not fail each time, by case id
+    # For details: cases that do not just pass, and all cases of programs with findings. Not read where none are shown.
+    notable: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @property
     def cases(self) -> int:
@@ -108,26 +113,37 @@ class Selected:
 def queried(store: Store, run: RunInfo, match: queries.Cases = "*", *, limit: int | None = GROUPS_SHOWN) -> Selected:
     """The cases of a run whose ids match the glob, counted and filtered by the database, for a summary with this limit."""
     counts = frames.status_counts(store, run, match)
-    is_in_detail = limit is None or counts["cases"].sum() <= _SMALL_RUN
-    columns = queries.DETAILED if is_in_detail else queries.NARROW
+    groups = queries.finding_groups(store, run, match)
+    is_in_detail = limit is None or _is_small(int(counts["cases"].sum()), groups)
+    rerun, flaky = queries.rerun_findings(store, run, match)
     return Selected(
         counts=counts,
-        notable=frames.notable_rows(store, run, match, columns=columns),
+        groups=groups,
+        known=queries.known_issues(store, run, match),
+        unexpected_passes=queries.unexpected_passes(store, run, match),
         passing=frames.passing_rows(store, run, match),
         bias=queries.bias_findings(store, run, match),
-        rerun=queries.rerun_findings(store, run, match),
+        rerun=rerun,
+        flaky=flaky,
+        notable=frames.notable_rows(store, run, match, columns=queries.DETAILED) if is_in_detail else pd.DataFrame(),
     )
 
 
 def selected(records: Sequence[Record]) -> Selected:
     """The same of records, which come from `Store.records(run, with_missing=True)`."""
     table = tables.frame(records)
+    rerun = [(record.case_id, record.verdict) for record in records if record.verdict.reruns]
+    passes = table.loc[table["status"] == Status.XPASS.value]
     return Selected(
         counts=tables.status_counts(table),
-        notable=table,
+        groups=group_findings(table),
+        known=Counter(table.loc[table["status"] == Status.KNOWN.value, "issue"]),
+        unexpected_passes=[(row["case_id"], row["issue"], row["symptom"]) for row in passes.to_dict("records")],
         passing=table,
         bias=bias.find_bias(records),
-        rerun=[(record.case_id, record.verdict) for record in records if record.verdict.reruns],
+        rerun=len(rerun),
+        flaky=[(case_id, verdict) for case_id, verdict in rerun if verdict.is_flaky],
+        notable=table,
     )
 
 
@@ -137,41 +153,41 @@ def summary(of: Selected, *, limit: int | None = GROUPS_SHOWN) -> list[Part]:
     It has at most `limit` groups. If a small selection has few findings, their rungs and cases follow; without a limit everything
     does.
     """
-    groups = group_findings(of.notable)
-    shown = [*summary_of(of, groups, limit=limit), *bias.tables_of(of.bias, limit=limit)]
-    is_small = of.cases <= _SMALL_RUN and len(groups) <= _FEW_GROUPS
-    if limit is None or is_small:
+    shown = [*summary_of(of, limit=limit), *bias.tables_of(of.bias, limit=limit)]
+    if limit is None or _is_small(of.cases, of.groups):
         shown += details_of(of, None if limit is None else FAILURES_SHOWN)
     if limit is None:
         shown += _rest_of(of)
     return shown
 
 
-def summary_of(of: Selected, groups: Sequence[FindingGroup], *, limit: int | None) -> list[Part]:
+def _is_small(cases: int, groups: Sequence[FindingGroup]) -> bool:
+    """Whether single findings are shown, too."""
+    return cases <= _SMALL_RUN and len(groups) <= _FEW_GROUPS
+
+
+def summary_of(of: Selected, *, limit: int | None) -> list[Part]:
     """The part of the summary that fits a screen: the matrix, new findings in groups, known issues, speed."""
-    found = groups_table(groups, limit) if groups else "new findings: none"
-    shown: list[Part] = [_matrix(of.counts), found, *_rerun(of.rerun, limit)]
-    shown += [*_known(of.notable), *_unexpected_passes(of.notable, limit)]
+    found = groups_table(of.groups, limit) if of.groups else "new findings: none"
+    shown: list[Part] = [_matrix(of.counts), found, *_rerun(of.rerun, of.flaky, limit)]
+    shown += [*_known(of.known), *_unexpected_passes(of.unexpected_passes, limit)]
     speed = tables.speed_summary(of.passing)
     return [*shown, _speed(speed)] if len(speed) else shown
 
 
-def _rerun(rerun: Sequence[tuple[str, Verdict]], limit: int | None) -> list[Part]:
+def _rerun(rerun: int, flaky: Sequence[tuple[str, Verdict]], limit: int | None) -> list[Part]:
     """Findings that did not fail each time that they were run; one line if all did."""
     if not rerun:
         return []
-    flaky = [(case_id, verdict) for case_id, verdict in rerun if verdict.is_flaky]
     if not flaky:
         return [
-            f"run again, each time in a fresh process: {cases_text(len(rerun))} of the findings, and all differ each time"
+            f"run again, each time in a fresh process: {cases_text(rerun)} of the findings, and all differ each time"
         ]
     rows = [
         (case_id, verdict.status.value, verdict.frequency.removeprefix("in "), ", ".join(verdict.reruns))
         for case_id, verdict in flaky
     ]
-    note = (
-        f"{cases_text(len(rerun))} run again, each time in a fresh process: {len(rerun) - len(flaky)} differ each time"
-    )
+    note = f"{cases_text(rerun)} run again, each time in a fresh process: {rerun - len(flaky)} differ each time"
     columns = ("case", "status", "differs in", "run again")
     return [_limited("flaky findings", columns, rows, limit, note=note)]
 
@@ -248,26 +264,22 @@ def _statuses(counts: pd.DataFrame) -> TextTable:
     return TextTable(title="statuses", columns=("suite", "subject", *words), rows=tuple(rows), right=right)
 
 
-def _known(table: pd.DataFrame) -> list[Part]:
+def _known(known: Mapping[str, int]) -> list[Part]:
     """One sentence on known issues: the numbers of cases and issues, and their severities."""
-    known = table.loc[table["status"] == Status.KNOWN.value]
-    if known.empty:
+    if not known:
         return []
-    ids = [issue for issue in known["issue"].unique() if issue]
+    ids = [issue for issue in known if issue]
     severity_of = {issue.id: issue.severity for issue in load_ledger().issues}
     counts = Counter(severity_of[issue] for issue in ids if issue in severity_of)
     words = [f"{counts[severity]} {severity.value}" for severity in Severity if counts[severity]]
     # Issues of the user's own ledger are only counted.
     which = f"{len(ids)} known issue{'s' if len(ids) != 1 else ''}" if ids else "known issues"
     severities = f" ({', '.join(words)})" if words else ""
-    return [f"known: {cases_text(len(known))} of {which}{severities}; `torch-oracle issues` lists them"]
+    return [f"known: {cases_text(sum(known.values()))} of {which}{severities}; `torch-oracle issues` lists them"]
 
 
-def _unexpected_passes(table: pd.DataFrame, limit: int | None) -> list[Part]:
-    rows = [
-        (row["case_id"], row["issue"] or "-", shorten(row["symptom"]))
-        for row in table.loc[table["status"] == Status.XPASS.value].to_dict("records")
-    ]
+def _unexpected_passes(passes: Sequence[tuple[str, str, str]], limit: int | None) -> list[Part]:
+    rows = [(case_id, issue or "-", shorten(symptom)) for case_id, issue, symptom in passes]
     if not rows:
         return []
     title = "agree with eager although a known issue says that they differ, so its entry can go"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import IntegrityError
 
 from oracle.errors import InternalError, UsageError
@@ -475,6 +475,8 @@ class StoreTransaction:
 
     def _insert_unless_present(self, table: sa.Table) -> sa.Insert:
         if self._connection.dialect.name == "postgresql":
+            from sqlalchemy.dialects import postgresql  # noqa: PLC0415  slow to import, and few databases are on a server
+
             return postgresql.insert(table).on_conflict_do_nothing()
         return sqlite.insert(table).on_conflict_do_nothing()
 

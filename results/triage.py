@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from oracle.errors import UsageError
-from results.compare import CaseChange, ChangeKind, Comparison
+from results.changes import CaseChange, ChangeKind
+from results.compare import Comparison
 from results.history import Flakiness, flaky_table
 from results.render import TextTable, markdown, seconds, shorten
 

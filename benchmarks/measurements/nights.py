@@ -19,7 +19,8 @@ import numpy as np
 from benchmarks.measurements.frame import options_of, shown
 from oracle.records import Measurements, PlannedCase, Record
 from oracle.verdict import Status
-from results.compare import ChangeKind, Comparison, compare_runs
+from results.changes import ChangeKind
+from results.compare import Comparison, compare_runs
 from results.history import case_history, find_break, flaky_cases, speed_history
 from results.store import Store
 from results.tests.fabricate import case, record, write_run

@@ -19,7 +19,8 @@ from oracle.records import Measurements, Record
 from oracle.verdict import Verdict, WorstElement
 from results import tables
 from results.bias import BiasFinding, find_bias
-from results.compare import ChangeKind, Comparison, compare_runs
+from results.changes import CaseChange, ChangeKind
+from results.compare import Comparison, compare_runs
 from results.engine import Location, open_engine, reading
 from results.groups import FindingGroup, group_findings
 from results.history import speed_history
@@ -123,8 +124,8 @@ def contents_of(
     head: Side, base: Side | None, *, limit: int = ROWS_CARRIED, history_runs: int = RUNS_SHOWN
 ) -> Contents:
     """Compare, group, and choose the rows that the file carries: at most `limit`, those that call for action first."""
-    comparison = None if base is None else _compared(base, head)
-    changes = {change.case_id: change for change in comparison.cases} if comparison else {}
+    comparison, cases = (None, ()) if base is None else _compared(base, head)
+    changes = {change.case_id: change for change in cases}
     table = _frame(head.records)
     new = {case_id for case_id, change in changes.items() if change.kind is ChangeKind.NEW_FAILURE}
     counted = [(group, sum(case_id in new for case_id in group.case_ids)) for group in group_findings(table)]
@@ -140,7 +141,7 @@ def contents_of(
     sources = [(side.place, side.run) for side in (*((base,) if base else ()), head)]
     programs = _program_hashes(sources)
     history = read_history(sources, columns, programs=programs, limit=history_runs)
-    flags = _flags(comparison, history, columns)
+    flags = _flags(comparison, cases, history, columns)
 
     rows = []
     for i, record in enumerate(everything):
@@ -173,13 +174,15 @@ def contents_of(
     )
 
 
-def _compared(base: Side, head: Side) -> Comparison:
+def _compared(base: Side, head: Side) -> tuple[Comparison, tuple[CaseChange, ...]]:
+    """The comparison, and its changed cases while the databases are open."""
     with (
         Store.open(base.place, create=False, read_only=True) as old,
         Store.open(head.place, create=False, read_only=True) as new,
     ):
         past = speed_history(old, base.run)
-        return compare_runs(old, new, base_run=base.run, head_run=head.run, history=past)
+        found = compare_runs(old, new, base_run=base.run, head_run=head.run, history=past)
+        return found, tuple(found.cases)
 
 
 def _urgency(entry: tuple[FindingGroup, int]) -> tuple[bool, int, int, int]:
@@ -209,16 +212,18 @@ def _frame(records: Sequence[Record]) -> pd.DataFrame:
     return pd.DataFrame(series)
 
 
-def _flags(comparison: Comparison | None, history: History, columns: Mapping[str, int]) -> dict[str, int]:
+def _flags(
+    comparison: Comparison | None, cases: Iterable[CaseChange], history: History, columns: Mapping[str, int]
+) -> dict[str, int]:
     flags: Counter[str] = Counter()
     if comparison:
         for speed in comparison.speed:
             flags[speed.case_id] |= SLOWER if speed.change < 1 else FASTER
         for cold in comparison.compile_time:
             flags[cold.case_id] |= COMPILE_SLOWER if cold.head_s > cold.base_s else COMPILE_FASTER
-        for change in comparison.cases:
-            if change.is_flaky:  # head ran it again, and it did not fail each time
-                flags[change.case_id] |= FLAKY
+    for change in cases:
+        if change.is_flaky:  # head ran it again, and it did not fail each time
+            flags[change.case_id] |= FLAKY
     words: dict[tuple[str, ...], bool] = {}
     for case_id, column in columns.items():
         word = history.steady_words(column)

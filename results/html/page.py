@@ -19,7 +19,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from oracle.verdict import Status
-from results.compare import ChangeKind
+from results.changes import ChangeKind
 from results.engine import Location
 from results.files import write_atomically
 from results.html import contents as reading

@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from oracle.verdict import Status
-from results.compare import ChangeKind
+from results.changes import ChangeKind
 from results.engine import Location
 from results.html.contents import FASTER, FLAKY, SLOWER, Contents, Group
 from results.ladder import rung_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from oracle.verdict import Status
-from results.compare import ChangeKind
+from results.changes import ChangeKind
 
 NOT_PLANNED: Final = "not_planned"  # the status of a case that base has and head does not
 

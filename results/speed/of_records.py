@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from statistics import fmean
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from oracle.records import Measurements
 from results.speed.counts import judge_count
@@ -17,7 +17,30 @@ from results.speed.verdicts import Judgement, SpeedVerdict, Verdicts, Word, judg
 
 Quantity: TypeAlias = Literal["speed", "compile time", "peak memory"]
 Count: TypeAlias = Literal["graph breaks", "recompiles", "kernels"]
-Measured: TypeAlias = Mapping[str, Measurements]
+
+
+class MeasuredCase(NamedTuple):
+    """What verdicts need of `Measurements`. A tuple, since a comparison makes one of each case of two runs."""
+
+    subject_s: float | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    compile_cold_s: float | None = None
+    graph_breaks: int | None = None
+    recompiles: int | None = None
+    kernels: int | None = None
+    costs: Sequence[Sequence[float]] = ()
+    compile_cpu_s: Sequence[float] = ()
+    peak_memories: Sequence[int] = ()
+    code: str | None = None
+
+    @classmethod
+    def of(cls, measured: Measurements) -> MeasuredCase:
+        return cls(*(getattr(measured, name) for name in cls._fields))
+
+
+Measured: TypeAlias = Mapping[str, Measurements | MeasuredCase]
 """The measurements of one run's passing cases, by case id."""
 
 LEAST: Final[Mapping[Quantity, float]] = {
@@ -51,7 +74,7 @@ def judge_measurements(base: Measured, head: Measured, history: Sequence[Measure
     names = [name for name in base if name in head]
     quantities: dict[Quantity, Judgement] = {}
     for quantity, least in LEAST.items():
-        cases = {name: case for name in names if (case := _case(quantity, name, base, head, history)) is not None}
+        cases = _cases(quantity, names, base, head, history)
         judged = judge_speed(
             cases, least=least, resolution=RESOLUTION[quantity], assumed=_ASSUMED.get(quantity, ASSUMED)
         )
@@ -79,48 +102,56 @@ def _count_verdicts(
     return Verdicts(words, lambda name, _: judged(name))
 
 
-def _case(
-    quantity: Quantity, name: str, base: Measured, head: Measured, history: Sequence[Measured]
-) -> SpeedCase | None:
-    """What was measured of a quantity of one case; None if neither run measured it."""
-    old, new = base[name], head[name]
-    past = [run[name] for run in history if name in run]
+def _cases(
+    quantity: Quantity, names: Sequence[str], base: Measured, head: Measured, history: Sequence[Measured]
+) -> dict[str, SpeedCase]:
+    """What was measured of a quantity of each case that either run measured."""
+    is_speed = quantity == "speed"
+    found: dict[str, SpeedCase] = {}
+    for name in names:
+        old, new = base[name], head[name]
+        costs = _costs_of(quantity, old, new)
+        base_costs, head_costs = costs(old), costs(new)
+        if base_costs or head_costs:
+            found[name] = SpeedCase(
+                base=base_costs,
+                head=head_costs,
+                history=tuple([costs(run[name]) for run in history if name in run]) if history else (),
+                noise_class=duration_class(old.subject_s) if is_speed else "",
+                base_code=old.code if is_speed else None,
+                head_code=new.code if is_speed else None,
+            )
+    return found
+
+
+_One: TypeAlias = Measurements | MeasuredCase
+
+
+def _costs_of(quantity: Quantity, old: _One, new: _One) -> Callable[[_One], Run]:
     match quantity:
         case "speed":
-            costs = _speed
+            return _speed
         case "compile time":
             # Seconds of one clock only: runs with one process have measured wall time.
-            costs = _compilation if old.compile_cpu_s and new.compile_cpu_s else _old_compilation
+            return _compilation if old.compile_cpu_s and new.compile_cpu_s else _old_compilation
         case "peak memory":
-            costs = _memory
-    base_costs, head_costs = costs(old), costs(new)
-    if not base_costs and not head_costs:
-        return None
-    is_speed = quantity == "speed"
-    return SpeedCase(
-        base=base_costs,
-        head=head_costs,
-        history=tuple(map(costs, past)),
-        noise_class=duration_class(old.subject_s) if is_speed else "",
-        base_code=old.code if is_speed else None,
-        head_code=new.code if is_speed else None,
-    )
+            return _memory
 
 
-def _speed(measured: Measurements) -> Run:
+def _speed(measured: _One) -> Run:
     """The costs of a run, or the one that a run of an older version has."""
     return measured.costs or log_costs([1 / measured.speedup if measured.speedup else None])
 
 
-def _compilation(measured: Measurements) -> Run:
+def _compilation(measured: _One) -> Run:
     return log_costs(measured.compile_cpu_s)
 
 
-def _old_compilation(measured: Measurements) -> Run:
+def _old_compilation(measured: _One) -> Run:
     return log_costs([measured.compile_cold_s])
 
 
-def _memory(measured: Measurements) -> Run:
+def _memory(measured: _One) -> Run:
     if not measured.peak_memories:
         return ()
     return log_costs([peak if peak >= _LEAST_BYTES else None for peak in measured.peak_memories])

@@ -93,12 +93,22 @@ class Drift:
 class Verdicts(Mapping[str, SpeedVerdict]):
     """The verdicts on many cases, by name. A verdict, with its numbers and reason, is computed on first access."""
 
-    def __init__(self, words: Mapping[str, Word], make: Callable[[str, Word], SpeedVerdict]) -> None:
+    def __init__(
+        self,
+        words: Mapping[str, Word],
+        make: Callable[[str, Word], SpeedVerdict],
+        effect: Callable[[str], float | None] | None = None,
+    ) -> None:
         self.words = words
         self._make = make
+        self._effect = effect
 
     def __getitem__(self, name: str) -> SpeedVerdict:
         return self._make(name, self.words[name])
+
+    def effect(self, name: str) -> float | None:
+        """`SpeedVerdict.effect` of a case, without the rest of its verdict."""
+        return self[name].effect if self._effect is None else self._effect(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.words)
@@ -166,6 +176,11 @@ class _Differences:
     def is_measured(self) -> np.ndarray:
         return ~np.isnan(self.value)
 
+    def ratio(self, row: int) -> float | None:
+        """The ratio of head's cost to base's; None where it was not measured in both."""
+        value = float(self.value[row])
+        return None if math.isnan(value) else math.exp(value)
+
     def p(self) -> np.ndarray:
         """P-values of the hypothesis that the true difference is at most NEGLIGIBLE, in either direction."""
         size = np.abs(self.value)
@@ -225,7 +240,8 @@ def judge_speed(
     words = judged.words(
         is_change=is_accepted & (size >= least), is_same=untouched | (tested & (size + half_width <= resolution))
     )
-    return Judgement(verdicts=Verdicts(words, judged.verdict), drift=judged.drift, excess=noise.excess)
+    verdicts = Verdicts(words, judged.verdict, lambda name: found.ratio(judged.row_of[name]))
+    return Judgement(verdicts=verdicts, drift=judged.drift, excess=noise.excess)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,13 +278,14 @@ class _Judged:
             reason = _why_same(case)
         else:
             reason = self._reason(word, row) if is_tested else _why_unknown(case)
-        if not self.found.is_measured[row]:
+        effect = self.found.ratio(row)
+        if effect is None:
             return SpeedVerdict(word=word, reason=reason)
         value, width = float(self.found.value[row]), float(self.half_width[row])
         return SpeedVerdict(
             word=word,
             reason=reason,
-            effect=math.exp(value),
+            effect=effect,
             low=math.exp(value - width),
             high=math.exp(value + width),
             p=float(self.p[row]),

@@ -11,7 +11,8 @@ import pytest
 from oracle.records import Record
 from oracle.verdict import Status
 from results import render
-from results.compare import ChangeKind, Comparison, compare, compare_runs, symptom_key, tables_of
+from results.changes import ChangeKind, symptom_key
+from results.compare import Comparison, compare, compare_runs, tables_of
 from results.render import plain
 from results.store import RunInfo, Store
 from results.tests import fabricate
@@ -271,7 +272,7 @@ def test_a_comparison_of_databases_tells_changed_programs_and_subjects(tmp_path:
             store.append([fabricate.record(case, run_id=run_id) for case in cases])
             store.end_run(run_id, state="complete")
         comparison = compare_runs(store, store, base_run=store.run("run-1"), head_run=store.run("run-2"))
-    assert comparison.definitions == (changed.case_id,)
+        assert list(comparison.definitions) == [changed.case_id]
     assert comparison.subjects == ((), ("aot_eager",))
     text = "".join(plain(table) for table in tables_of(comparison))
     assert "program changed" in text

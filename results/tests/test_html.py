@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from oracle.errors import UsageError
 from oracle.records import Record
 from oracle.verdict import Status, Verdict
-from results.compare import ChangeKind
+from results.changes import ChangeKind
 from results.history import flaky_cases
 from results.html.commands import report
 from results.html.contents import Contents, Side, columns_of, contents_of, details_of
