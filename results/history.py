@@ -168,7 +168,7 @@ def case_ids(store: Store, glob: str) -> list[str]:
         return list(connection.execute(query).scalars())
 
 
-def _both_ends() -> sa.Select[tuple[str]]:
+def _both_ends() -> sa.Select[Any]:
     """The ids of the cases that pass in one run and are findings in another one."""
     is_bad = sa.case((RECORDS.c.status.in_(_FINDINGS), 1), else_=0)
     return (
@@ -183,7 +183,7 @@ def _both_ends() -> sa.Select[tuple[str]]:
 def cases_with_both_ends(store: Store) -> list[str]:
     """The cases that pass in one run and are findings in another one, sorted: those that broke, were repaired, or are flaky."""
     with store.reading() as connection:
-        return [row[0] for row in connection.execute(_both_ends().order_by(CASES.c.case_id))]
+        return list(connection.execute(_both_ends().order_by(CASES.c.case_id)).scalars().all())
 
 
 # --------------------------------------------------------------------------------------------- when a case broke

@@ -232,13 +232,10 @@ def _measured(extra: str, numbers: Sequence[Any]) -> MeasuredCase:
     at = extra.find(_KEY) if extra else -1
     if at < 0:
         return MeasuredCase(*numbers)
-    fields = _decode(extra, at + len(_KEY))[0]  # without the error sums before it
-    if costs := fields.get("costs"):
-        fields["costs"] = [p if len(p) <= 1 else (median(p),) for p in costs]
-    return MeasuredCase(*numbers, **{name: fields[name] for name in _REST if name in fields})
-
-
-_REST: Final = MeasuredCase._fields[len(_NUMBERS) :]
+    read = _decode(extra, at + len(_KEY))[0].get  # without the error sums before it
+    costs = [p if len(p) <= 1 else (median(p),) for p in read("costs", ())]
+    rest = read("compile_cpu_s", ()), read("peak_memories", ()), read("code")
+    return MeasuredCase._make((*numbers, read("kernels"), costs, *rest))
 
 
 def measured_rows(store: Store, run: RunInfo, others: Sequence[str] = ()) -> dict[str, MeasuredCase]:

@@ -211,7 +211,8 @@ class Store:
         if not at_once and time.monotonic() - self._gone_since < _RETRY_S:
             return False
         try:
-            self.deliver(self._spool.records())
+            # The file is gone if another process has delivered it with `push` meanwhile.
+            self.deliver(self._spool.records() if self._spool.path.exists() else ())
         except ServerGoneError:
             self._gone_since = time.monotonic()
             return False

@@ -148,7 +148,8 @@ def _compilation(measured: _One) -> Run:
 
 
 def _old_compilation(measured: _One) -> Run:
-    return log_costs([measured.compile_cold_s])
+    seconds = measured.compile_cold_s
+    return ((math.log(seconds),),) if seconds is not None and 0 < seconds < math.inf else ()
 
 
 def _memory(measured: _One) -> Run:

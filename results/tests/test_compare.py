@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import pytest
 from oracle.records import Record
 from oracle.verdict import Status
 from results import render
-from results.changes import ChangeKind, symptom_key
+from results.changes import ChangeKind, RowText, symptom_key
 from results.compare import Comparison, compare, compare_runs, tables_of
+from results.pairs import read_texts
 from results.render import plain
 from results.store import RunInfo, Store
 from results.tests import fabricate
@@ -294,3 +296,39 @@ def test_a_failure_that_did_not_repeat_is_marked_as_gate_and_show_mark_it():
     assert told == {once.case_id: ("in 2 of 3 runs", True), always.case_id: ("in 3 of 3 runs", False)}
     (table,) = [table for table in tables_of(comparison) if table.title.startswith("did not fail each time")]
     assert table.rows == ((once.case_id, "new failure", "fail_accuracy", "2 of 3 runs"),)
+
+
+# ----------------------------------------------------------------------------------------------------------- in memory
+
+
+def test_of_a_run_in_which_all_fails_only_the_texts_that_are_shown_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    count, limit = 120, 50
+    cases = [fabricate.case(f"op/float32/{i}") for i in range(count)]
+    read: list[int] = []
+
+    def counted(store: Store, run: RunInfo, ordinals: Sequence[int]) -> dict[int, RowText]:
+        read.append(len(ordinals))
+        return read_texts(store, run, ordinals)
+
+    monkeypatch.setattr("results.compare.read_texts", counted)
+    with Store.open(tmp_path / "runs.db", create=True) as store:
+        for number in (1, 2):
+            # Odd cases fail differently in each run, even ones alike but for a number.
+            symptoms = [f"call 0: shape {number * (i % 2)} is {i / number}" for i in range(count)]
+            records = [fabricate.record(c, Status.CRASH, symptom=s) for c, s in zip(cases, symptoms, strict=True)]
+            fabricate.write_run(store, records, run_id=f"run-{number}")
+        found = compare_runs(store, store, base_run=store.run("run-1"), head_run=store.run("run-2"))
+        assert read == []
+        assert (len(found.of_kind(ChangeKind.STILL_FAILING)), len(found.of_kind(ChangeKind.CHANGED_SYMPTOM))) == (
+            60,
+            60,
+        )
+        shown = "".join(map(plain, tables_of(found, limit=limit)))
+        assert read == [limit] * 4  # two kinds in two runs
+        assert shown.count("10 more (--all)") == 2
+        assert [change.case_id for change in found.cases] == [case.case_id for case in cases]
+        assert found.cases[-1] == found.cases[count - 1] == list(found.cases)[-1]
+        assert found.cases[-1].head_symptom == symptoms[-1]
+        assert [change.case_id for change in found.cases[2:4]] == [cases[2].case_id, cases[3].case_id]

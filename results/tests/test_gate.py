@@ -47,9 +47,11 @@ def accepted(status: Status = Status.FAIL_ACCURACY, **changes) -> AcceptedFailur
     return replace(entry, **changes)
 
 
-def gated(records: list[Record], *entries: AcceptedFailure, state: str = "complete") -> GateReport:
+def gated(
+    records: list[Record], *entries: AcceptedFailure, state: str = "complete", most: int | None = None
+) -> GateReport:
     baseline = {entry.case_id: entry for entry in entries}
-    return gate(Cases.of(records), baseline, run=run_info(records, state), today=TODAY)
+    return gate(Cases.of(records), baseline, run=run_info(records, state), today=TODAY, most=most)
 
 
 def kinds(report: GateReport) -> list[ProblemKind]:
@@ -249,3 +251,11 @@ def test_of_very_many_problems_the_first_are_shown_and_all_are_counted():
     assert table.title == f"gate: closed ({len(records)})"
     assert "and 5 more (--json has all)" in table.note
     assert len(report.to_json()["problems"]) == len(records)
+
+
+def test_a_report_that_names_few_problems_of_a_kind_counts_all_and_is_shown_alike():
+    records = [fabricate.record(fabricate.case(f"op/float32/{i}"), Status.CRASH) for i in range(PROBLEMS_SHOWN + 5)]
+    whole, short = gated(records), gated(records, most=PROBLEMS_SHOWN)
+    assert len(short.problems) == PROBLEMS_SHOWN
+    assert (short.count, short.exit_code) == (whole.count, whole.exit_code) == (len(records), 1)
+    assert tables_of(short) == tables_of(whole)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from oracle.known.severity import Severity
 from oracle.records import Record
 from oracle.verdict import Status
 from results import tables
-from results.groups import FindingGroup, group_findings, severity_of
+from results.groups import FindingGroup, GroupRow, columns_of, group_findings, group_rows, severity_of
 from results.tests import fabricate
 
 WRONG = "call 0: output[0, 1] is 1.5, but should be 2.5 (fp64 2.5): error 1, allowed 1e-05; 1 of 4 elements are wrong"
@@ -237,3 +238,35 @@ def test_ten_thousand_cases_of_one_bug_are_one_group():
         replace(r, verdict=replace(r.verdict, symptom=WRONG.replace("1.5", f"{i}.5"))) for i, r in enumerate(records)
     ]
     assert [group.cases for group in grouped(*records)] == [10_000]
+
+
+def test_rows_of_one_name_at_a_time_are_grouped_as_whole_tables_in_any_order():
+    draw = random.Random(0)
+    records = [
+        fabricate.record(
+            fabricate.case(f"op{i % 5}/float32/{i // 12}", suite=suite, subject=subject, group=f"op{i % 5}"),
+            draw.choice([Status.PASS, Status.PASS, Status.CRASH, Status.FAIL_ACCURACY, Status.MISSING]),
+            symptom=draw.choice(["call 0: output[0] is 1.5, but should be 1.0", "call 0: signal 11"]),
+        )
+        for i in range(60)
+        for suite in ("opinfo", "models")
+        for subject in ("dynamo", "aot_eager", "inductor")
+    ]
+    records = list({record.case_id: record for record in records}.values())
+    draw.shuffle(records)
+    names = ("suite", "group", "name", "subject", "dtype", "direction", "status", "symptom", "case_id")
+    table = columns_of(records)
+    rows = [
+        GroupRow._make((*(table[name][i] for name in names), i, table["is_finding"][i])) for i in range(len(records))
+    ]
+    by_name: dict[str, list[GroupRow]] = {}
+    for row in rows:
+        by_name.setdefault(row.name, []).append(row)
+    order = list(by_name)
+    draw.shuffle(order)
+    found = group_rows(row for name in order for row in by_name[name])
+    assert found == group_findings(table)
+    assert sum(group.cases for group in found) == sum(table["is_finding"])
+    place = {case_id: i for i, case_id in enumerate(table["case_id"])}
+    for group in found:
+        assert list(group.case_ids) == sorted(group.case_ids, key=place.__getitem__)

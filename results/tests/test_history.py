@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from oracle.errors import UsageError
 from oracle.verdict import Status
 from results import commands
-from results.history import case_history, cases_with_both_ends, find_break, find_flakiness, run_summaries
+from results.history import case_history, case_ids, cases_with_both_ends, find_break, find_flakiness, run_summaries
 from results.statistics import proportion_interval
 from results.store import Store
 from results.tests import fabricate
@@ -150,3 +151,15 @@ def test_the_command_tells_when_a_case_broke_and_lists_flaky_ones(empty: Store, 
     for bad in ({"cases": None}, {"cases": "a", "flaky": True}, {"cases": "no/such@case"}):
         with pytest.raises(UsageError):
             commands.history(**{"db": db, "flaky": False, **bad})
+
+
+@pytest.mark.parametrize(
+    "glob",
+    ["opinfo/add/0@inductor[mode=max]", "opinfo/add/0@inductor", "opinfo/add/*", "opinfo/[am]*", "*ü*", "opinfo/ü?"],
+)
+def test_ids_that_a_glob_finds_by_its_beginning_are_those_that_it_matches(empty: Store, glob: str):
+    names = ("add/0", "add/1", "add", "adb", "ad\x7f", "mul/0", "ü1", "ü")
+    cases = [fabricate.case(name, subject=one) for name in names for one in ("inductor", "inductor[mode=max]")]
+    fabricate.write_run(empty, [fabricate.record(case) for case in cases])
+    expected = {case.case_id for case in cases if case.case_id == glob or fnmatchcase(case.case_id, glob)}
+    assert case_ids(empty, glob) == sorted(expected)

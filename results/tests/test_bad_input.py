@@ -1,0 +1,229 @@
+"""Commands and stores with input that is empty, broken or used by two at once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from oracle.errors import InternalError, UsageError
+from oracle.records import PlannedCase
+from oracle.verdict import Status
+from results import commands
+from results.engine import ServerGoneError
+from results.html.commands import report
+from results.store import Store, StoreTransaction
+from results.tests import fabricate
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("show", "history", "compare", "triage", "export", "push")
+CASES = [fabricate.case(f"op/float32/{i}") for i in range(5)]
+
+
+def run(*words: str | Path, expect: tuple[int, ...] = (0,)) -> str:
+    """Standard output of one command line, whose exit code must be one of these. UsageError passes through."""
+    app = typer.Typer()
+    for name in NAMES:
+        app.command(name)(getattr(commands, name))
+    app.command("report")(report)
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code in expect, result.output
+    return result.stdout
+
+
+# ------------------------------------------------------------------------------------------------- a run without rows
+
+
+@pytest.fixture(scope="module")
+def with_empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database whose first run has rows, and whose second one planned none."""
+    path = tmp_path_factory.mktemp("empty") / "runs.db"
+    with Store.open(path, create=True) as store:
+        fabricate.write_run(store, [fabricate.record(case, Status.FAIL_ACCURACY) for case in CASES], run_id="full")
+        fabricate.write_run(store, [], run_id="empty")
+    return path
+
+
+def test_a_run_without_rows_compares_as_one_from_which_all_cases_are_gone(with_empty: Path):
+    gone = run("compare", f"{with_empty}#full", f"{with_empty}#empty", expect=(1,))
+    assert f"missing row ({len(CASES)})" in gone
+    assert gone.count("not planned in head") == len(CASES)
+    assert f"new failures: 1 in {len(CASES)} cases" in run(
+        "compare", f"{with_empty}#empty", f"{with_empty}#full", expect=(1,)
+    )
+    both = json.loads(run("compare", f"{with_empty}#empty", f"{with_empty}#empty", "--json"))
+    assert (both["cases"], both["timed_in_both"], sum(both["totals"].values())) == ([], 0, 0)
+
+
+def test_triage_and_history_take_a_run_without_rows(with_empty: Path):
+    words = ("--db", with_empty, "--run", "empty", "--base", f"{with_empty}#full")
+    assert f"missing ({len(CASES)})" in run("triage", *words)
+    shown = run("history", CASES[0].case_id, "--db", with_empty)
+    assert f"{CASES[0].case_id}: 1 run" in shown
+    assert "flaky cases (0)" in run("history", "--flaky", "--db", with_empty)
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.md", "a.xml"])
+def test_a_run_without_rows_is_exported_as_a_file_without_rows(with_empty: Path, tmp_path: Path, name: str):
+    run("export", tmp_path / name, "--db", with_empty, "--run", "empty")
+    written = (tmp_path / name).read_bytes()
+    assert written or name == "a.jsonl"
+    assert CASES[0].case_id.encode() not in written
+
+
+def test_a_page_of_a_run_without_rows_counts_the_cases_that_are_gone(with_empty: Path, tmp_path: Path):
+    page = tmp_path / "page.html"
+    run("report", f"{with_empty}#full", f"{with_empty}#empty", "--output", page)
+    text = page.read_text(encoding="utf-8")
+    assert "The run has no cases" in text
+    assert f"{len(CASES)} cases without a result" in text
+
+
+# ---------------------------------------------------------------------------------------------------------- two writers
+
+WRITER = """
+    import sys
+    from results.store import Store
+    from results.tests import fabricate
+
+    path, run_id, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    cases = [fabricate.case(f"op/float32/{i}") for i in range(count)]
+    with Store.open(path, create=False) as store:
+        store.begin_planned(run_id=run_id, environment={}, arguments={}, cases=cases)
+        sys.stdout.write("begun" + chr(10))
+        sys.stdout.flush()
+        sys.stdin.readline()
+        for case in cases:
+            store.append([fabricate.record(case, run_id=run_id)])
+        store.end_run(run_id, state="complete")
+"""
+
+
+def test_two_writers_take_turns_row_by_row_while_a_reader_compares(tmp_path: Path):
+    path = fabricate.database(tmp_path / "runs.db", [fabricate.record(case) for case in CASES], run_id="before")
+    count = 200
+    command = [sys.executable, "-c", textwrap.dedent(WRITER), str(path)]
+    pipe = subprocess.PIPE
+    writers = [
+        subprocess.Popen([*command, f"run-{i}", str(count)], stdin=pipe, stdout=pipe, stderr=pipe, text=True, cwd=ROOT)
+        for i in range(2)
+    ]
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "begun\n"  # both have the file open
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    while writers[0].poll() is None:
+        totals = json.loads(run("compare", f"{path}#before", f"{path}#run-0", "--json", expect=(0, 1)))["totals"]
+        assert sum(totals.values()) == count
+    for writer in writers:
+        _, errors = writer.communicate(timeout=60)
+        assert writer.returncode == 0, errors
+    with Store.open(path, create=False, read_only=True) as store:
+        assert [(one.recorded, one.is_complete) for one in store.runs()[1:]] == [(count, True)] * 2
+
+
+def test_the_second_of_two_processes_that_resume_one_run_is_told_and_writes_nothing(tmp_path: Path):
+    path = tmp_path / "runs.db"
+    with Store.open(path, create=True) as first, Store.open(path, create=False) as second:
+        first.begin_planned(run_id="run-1", environment={}, arguments={}, cases=CASES)
+        left = [second.unfinished("run-1"), first.unfinished("run-1")]
+        first.append([fabricate.record(case) for case in left[1][:2]])
+        with pytest.raises(InternalError, match="is another process resuming the run"):
+            second.append([fabricate.record(case) for case in left[0][1:]])
+        assert second.run("run-1").recorded == 2
+        first.append([fabricate.record(case) for case in first.unfinished("run-1")])
+        first.end_run("run-1", state="complete")
+
+
+# -------------------------------------------------------------------------------- a server that goes away during a run
+
+
+class Server:
+    """A database that stops answering, as a server does; here it is a file."""
+
+    def __init__(self, store: Store) -> None:
+        self.is_there = True
+        self._store = store
+        self._transaction = store.transaction
+
+    @contextmanager
+    def transaction(self) -> Iterator[StoreTransaction]:
+        if not self.is_there:
+            raise ServerGoneError(seen="server: connection refused", expected="a server that answers", do="look")
+        with self._transaction() as transaction:
+            yield transaction
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Store, Server]]:
+    (tmp_path / "sweep").mkdir()
+    monkeypatch.chdir(tmp_path / "sweep")  # where records are kept
+    with Store.open(tmp_path / "server.db", create=True) as store:
+        store.begin_planned(run_id="run-1", environment={}, arguments={}, cases=CASES)
+        made = Server(store)
+        monkeypatch.setattr(store, "transaction", made.transaction)
+        yield store, made
+
+
+def appended(store: Store, cases: list[PlannedCase]) -> None:
+    for case in cases:
+        store.append([fabricate.record(case)])
+
+
+def test_a_server_that_comes_back_in_a_run_gets_what_was_kept(
+    server: tuple[Store, Server], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    store, there = server
+    appended(store, CASES[:1])
+    there.is_there = False
+    appended(store, CASES[1:4])
+    assert store.run("run-1").recorded == 1
+    assert capsys.readouterr().err.count("does not answer") == 1
+    there.is_there = True
+    monkeypatch.setattr("results.store._RETRY_S", 0.0)
+    appended(store, CASES[4:])
+    assert not list(Path().iterdir())
+    store.end_run("run-1", state="complete")
+    assert [record.case_id for record in store.records()] == [case.case_id for case in CASES]
+
+
+def test_records_that_push_delivers_are_written_once_and_their_run_can_end(server: tuple[Store, Server]):
+    store, there = server
+    there.is_there = False
+    appended(store, CASES)
+    with pytest.raises(UsageError, match="torch-oracle push"):
+        store.end_run("run-1", state="complete")
+    (spool,) = Path().iterdir()
+    kept = spool.read_bytes()
+    there.is_there = True
+    for expected in (len(CASES), 0):
+        spool.write_bytes(kept)
+        assert f"and {expected} records added" in run("push", spool, str(store.location))
+        assert not spool.exists()
+    store.end_run("run-1", state="complete")
+
+
+def test_a_line_of_kept_records_that_is_none_is_named_and_nothing_is_delivered(server: tuple[Store, Server]):
+    store, there = server
+    there.is_there = False
+    appended(store, CASES[:3])
+    (spool,) = Path().iterdir()
+    lines = spool.read_bytes().splitlines(keepends=True)
+    spool.write_bytes(lines[0] + b'{"case_id": 3}\n' + lines[2])
+    with pytest.raises(UsageError, match="line 2: KeyError"):
+        run("push", spool, str(store.location))
+    assert spool.exists()
+    assert store.run("run-1").recorded == 0
