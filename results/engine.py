@@ -24,9 +24,10 @@ from oracle.errors import UsageError
 from results.schema import DATABASE_VERSION, HEAD_REVISION, META, METADATA, REVISION, VIEWS
 
 BUSY_TIMEOUT_S: Final = 30.0  # time that a writer waits for another writer of the same file
-_CACHE_KIB: Final = (
-    32 * 1024
-)  # of SQLite's pages in memory; its default, 2 MB, does not hold the indices of a large database
+# Of SQLite's pages in memory. A writer's holds the indices of a large database, which the default, 2 MB, does not. A reader reads
+# each row once, and sorts in as much memory again.
+_WRITER_CACHE_KIB: Final = 32 * 1024
+_READER_CACHE_KIB: Final = 8 * 1024
 _CHECKPOINT_PAGES: Final = 8000  # 32 MB of log
 _SCHEMA_LOCK: Final = 0x0AC1E  # PostgreSQL advisory lock, so that shards that start together create the tables once
 
@@ -192,7 +193,7 @@ def _sqlite_engine(path: Path, *, read_only: bool) -> sa.Engine:
         # NORMAL, not FULL: a commit is in the kernel's page cache when it returns, so kill -9 of this process loses nothing. A
         # power loss can drop the last commits but not corrupt the file, and a sweep is resumable. FULL costs an fsync per append.
         connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+        connection.execute(f"PRAGMA cache_size=-{_READER_CACHE_KIB if read_only else _WRITER_CACHE_KIB}")
         if read_only:
             connection.execute("PRAGMA query_only=ON")
         else:

@@ -150,6 +150,11 @@ def cost(what: str, db: str, *arguments: str) -> Cost:
     )
 
 
+def costs_of_compare(db: str, rows: int) -> Iterator[Cost]:
+    """The cost of comparing the first two runs of a database that has them."""
+    yield cost("compare", db, str(2 * rows), "compare", f"{db}#run-0000", f"{db}#run-0001")
+
+
 def costs(db: str, runs: int, rows: int) -> Iterator[Cost]:
     """One row per step."""
     yield cost("insert", db, "0", str(runs), str(rows))
@@ -194,7 +199,13 @@ def main() -> None:
     parser.add_argument(
         "--failing", type=int, default=0, metavar="ROWS", help="measure runs whose rows all fail instead"
     )
+    parser.add_argument(
+        "--compare", action="store_true", help="only compare the first two runs of --db, as another version wrote them"
+    )
     options = parser.parse_args()
+    if options.compare:
+        shown(map(asdict, costs_of_compare(options.db, options.rows)), options.csv)
+        return
     with tempfile.TemporaryDirectory() as folder:
         db = options.db or str(Path(folder) / "scale.db")
         found = costs_of_failures(db, options.failing) if options.failing else costs(db, options.runs, options.rows)
