@@ -334,6 +334,7 @@ def _without_search_for_cycles() -> Iterator[None]:
             gc.enable()
 
 
+@_without_search_for_cycles()
 def _comparison(
     pairs: Pairs,
     *,
@@ -345,10 +346,9 @@ def _comparison(
     flaky: Callable[[], Set[int]],
     history: _History,
 ) -> Comparison:
-    with _without_search_for_cycles():
-        found = _Sorted(pairs)
-        olds, news = found.olds, found.news
-        judged = judge_measurements(olds, news, history(found.case_ids) if found.case_ids else ())
+    found = _Sorted(pairs)
+    olds, news = found.olds, found.news
+    judged = judge_measurements(olds, news, history(found.case_ids) if found.case_ids else ())
     speed = judged.quantities["speed"]
     moved = _moved(base_run, head_run)
     timed = [name for name in found.case_ids if _is_timed(olds[name].speedup) and _is_timed(news[name].speedup)]

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 
 from oracle.errors import InternalError, UsageError
 from oracle.verdict import Status
+from results.compare import compare_runs
 from results.engine import Location
 from results.history import case_history, run_summaries
 from results.merge import merge
@@ -181,11 +182,19 @@ def test_histories_move_to_a_server_and_back(store: Store, tmp_path):
     assert test_transfer.contents(tmp_path / "a.db") == test_transfer.contents(tmp_path / "b.db")
 
 
-def test_queries_find_what_is_in_the_records(store: Store):
+def test_queries_find_what_is_in_the_records(store: Store, tmp_path: Path):
     test_queries.filled(store)
     for glob in test_queries.GLOBS:
         test_queries.test_a_summary_by_queries_is_that_of_the_records(store, "run-1", glob)
     test_queries.test_a_comparison_by_queries_is_that_of_the_records(store)
+    with Store.open(tmp_path / "local.db", create=True) as local:
+        test_queries.filled(local)
+        base, head = store.run("run-1"), store.run("run-2")
+        expected, *mixed = (
+            compare_runs(*stores, base_run=base, head_run=head).to_json()
+            for stores in ((store, store), (local, store), (store, local))
+        )
+        assert mixed == [expected, expected]
     test_queries.test_the_queries_of_the_documentation_run(store)
     test_queries.test_the_views_say_what_the_records_say(store)
     counts = [(one.planned, one.recorded, one.facts.subjects) for one in run_summaries(store)]
