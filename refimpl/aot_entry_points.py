@@ -155,7 +155,8 @@ def aot_module_simplified(
     )  # fmt: skip
     config = replace(config, is_followed=captured is not None and captured.is_followed)
     plain = None if any(isinstance(a, FakeTensor) for a in given) else [*values, *given]
-    request = ProgramRequest(function=functional, args=[*values, *args], config=config, plain=plain)
+    graph = mod if isinstance(mod, torch.fx.GraphModule) else None
+    request = ProgramRequest(function=functional, args=[*values, *args], config=config, plain=plain, graph=graph)
     program = compile_program(request)
     compiled = program.call
     guard = None if captured is None or plain is None else memory_guard(program.program, plain)

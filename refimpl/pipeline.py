@@ -9,11 +9,12 @@ Differs: `compile_aot` compares each call with those that it compiled for (`Call
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from refimpl.aot import options as aot_options
-from refimpl.aot.compile_program import CompiledProgram, compile_graphs, partition, wrap
+from refimpl.aot.compile_program import CompiledProgram, PartitionedProgram, compile_graphs, partition, wrap
 from refimpl.aot.compiled_calls import compiled_by_call
 from refimpl.aot.functional_program import (
     ProgramRequest,
@@ -36,15 +37,42 @@ _PARTITIONS: dict[Any, Callable[..., Any]] = {
 }
 
 
+_CACHE = "refimpl.compile_cache.programs"  # it is above this module, and imported when a setting asks for it
+
+
+class KeptProgram(Protocol):
+    """The place in the cache of what a request asks for."""
+
+    def load(self) -> PartitionedProgram | None:
+        """The program as an earlier process kept it; None if there is none that serves the request."""
+        ...
+
+    def save(self, partitioned: PartitionedProgram) -> None:
+        """Keep a program for later processes, before a compiler changes its graphs."""
+        ...
+
+
+def _kept_program(request: ProgramRequest) -> KeptProgram | None:
+    """The place of a request in the cache. None if `enable_autograd_cache` is off, or the request cannot be kept."""
+    if not aot_options.current_settings().enable_autograd_cache:
+        return None
+    return importlib.import_module(_CACHE).place_of(request)
+
+
 def compile_program(request: ProgramRequest) -> CompiledProgram:
     """Compile a program: the compiled function returns and mutates what `request.function` does, aliases included.
 
     request: a function of a flat list of arguments, with example arguments and an AOTConfig.
     """
-    program = functional_program(request)  # trace forward and backward, analyse them, and remove writes and views
-    program = with_flat_bases_written(program, request)
-    program = with_random_states(program)
-    partitioned = partition(program, request.config)
+    kept = _kept_program(request)  # None unless `enable_autograd_cache` is set
+    partitioned = None if kept is None else kept.load()
+    if partitioned is None:
+        program = functional_program(request)  # trace forward and backward, analyse them, and remove writes and views
+        program = with_flat_bases_written(program, request)
+        program = with_random_states(program)
+        partitioned = partition(program, request.config)
+        if kept is not None:
+            kept.save(partitioned)
     graphs = compile_graphs(partitioned, request.config)
     return wrap(graphs, request)
 

@@ -82,6 +82,29 @@ def active_dispatch_modes() -> list[Any]:
     return modes if above_autograd is None else [*modes, above_autograd]
 
 
+def active_function_modes() -> list[Any]:
+    """The active function modes, outermost first, without those that `torch.device` and `set_default_device` make."""
+    modes = [function_mode_at(i) for i in range(torch._C._len_torch_function_stack())]
+    return [mode for mode in modes if not isinstance(mode, DeviceContext)]
+
+
+def attention_order() -> list[int]:
+    """The order in which kernels of attention are tried, as numbers."""
+    return [int(backend) for backend in getattr(torch._C, "_get_sdp_priority_order", list)()]
+
+
+def native_namespaces() -> list[tuple[str, Any]]:
+    """The modules and classes of torch's native functions, by name."""
+    names = ("_VariableFunctions", "_nn", "_fft", "_linalg", "_special", "_sparse", "_nested", "TensorBase")
+    inner = [(f"torch._C.{name}", getattr(torch._C, name)) for name in names if hasattr(torch._C, name)]
+    return [("torch._C", torch._C), *inner]
+
+
+def registered_kernels() -> frozenset[str]:
+    """The kernels that Python code has registered with `torch.library`: namespace/operator/dispatch key."""
+    return frozenset(getattr(torch.library, "_impls"))
+
+
 def is_any_mode_active_but(mode: Any) -> bool:
     """Whether a dispatch mode other than this one is active; a mode above autograd does not count."""
     count = torch._C._len_torch_dispatch_stack()
@@ -215,6 +238,20 @@ def set_creation_of_view(view: torch.Tensor, creation: Any) -> None:
         hooks._set_creation_meta(view, creation)
 
 
+def is_creation_meta(value: object) -> bool:
+    """Whether the value is a CreationMeta."""
+    return isinstance(value, _creation_metas())
+
+
+def creation_meta_named(name: str) -> Any:
+    """The CreationMeta of this name. Raises KeyError for another name."""
+    return _creation_metas().__members__[name]
+
+
+def _creation_metas() -> Any:
+    return getattr(torch._C, "_autograd").CreationMeta
+
+
 def is_made_without_gradients(creation: Any) -> bool:
     """Whether the CreationMeta is that of a view made under `no_grad` or in inference mode."""
     kinds: Any = getattr(getattr(torch._C, "_autograd"), "CreationMeta")
@@ -233,8 +270,11 @@ __all__ = [
     "PreDispatchSlot",
     "TorchDispatchMode",
     "active_dispatch_modes",
+    "active_function_modes",
+    "attention_order",
     "autograd_sequence_number",
     "below_autograd",
+    "creation_meta_named",
     "creation_of_view",
     "device_constructors",
     "dispatch_keys",
@@ -252,15 +292,18 @@ __all__ = [
     "has_saved_tensors_hooks",
     "is_any_autocast_enabled",
     "is_any_mode_active_but",
+    "is_creation_meta",
     "is_functorch_wrapped",
     "is_inside_backward",
     "is_inside_function_transform",
     "is_made_without_gradients",
     "keeps_autograd_graph",
+    "native_namespaces",
     "no_torch_function",
     "overrides_are_off",
     "pop_function_mode",
     "push_function_mode",
+    "registered_kernels",
     "running_autograd_node",
     "saved_tensors_hooks_off",
     "set_creation_of_view",

@@ -17,10 +17,7 @@ import torch
 
 from refimpl.aot.analysis.metadata import ProgramAnalysis
 from refimpl.aot.effects import thread_tokens, unlift_tokens
-from refimpl.aot.functional_program import (
-    FunctionalProgram,
-    ProgramRequest,
-)
+from refimpl.aot.functional_program import FunctionalProgram, ProgramFacts, ProgramRequest
 from refimpl.aot.in_graph_mutations import with_mutations_in_graph
 from refimpl.aot.joint.gradient_dependences import constants_behind
 from refimpl.aot.joint.partial_backward import is_divisible, tangents_behind, without_new_guards, without_tangents
@@ -48,7 +45,7 @@ from refimpl.symbolic.errors import NewGuard
 class PartitionedProgram:
     """The graphs that a compiler gets. They create effect tokens themselves."""
 
-    program: FunctionalProgram
+    program: ProgramFacts
     analysis: ProgramAnalysis
     """What the runtime wrapper has to do around the graphs."""
     forward: torch.fx.GraphModule
@@ -79,7 +76,7 @@ class CompiledProgram:
     """`call` takes the flat list of arguments and returns the flat list of results."""
 
     call: FlatCall
-    program: FunctionalProgram
+    program: ProgramFacts
 
 
 def partition(program: FunctionalProgram, config: AOTConfig) -> PartitionedProgram:
@@ -145,43 +142,43 @@ def compile_graphs(partitioned: PartitionedProgram, config: AOTConfig) -> Compil
     assert compiler is not None
     with graph_being_compiled(config.aot_id, "forward" if is_training else "inference"):
         found = compiler(graph_module, _examples(graph_module))
-    forward = with_traced_strides(boxed(found), found, graph_module, program.traced.num_dense_outputs)
+    forward = with_traced_strides(boxed(found), found, graph_module, program.num_dense_outputs)
     if is_training:
         forward = with_answers(forward, graph_module)
     if program.random.forward:
         forward = with_forward_states(forward, program.random)
     forward = with_flat_bases(forward, program.replaced)
-    if program.traced.layout is not None:
-        forward = with_wrapped_slots(forward, program.traced.layout)
+    if program.layout is not None:
+        forward = with_wrapped_slots(forward, program.layout)
     return CompiledGraphs(partitioned=partitioned, forward=forward, backward=backward, saving=saving)
 
 
 def wrap(graphs: CompiledGraphs, request: ProgramRequest) -> CompiledProgram:
     """Wrap compiled graphs into a function of the program's arguments: prologue, autograd, epilogue, and eager fallbacks."""
     partitioned, analysis = graphs.partitioned, graphs.partitioned.analysis
-    program, traced = partitioned.program, partitioned.program.traced
+    program = partitioned.program
     training = None
     if graphs.backward is not None:
-        layout = traced.layout
+        layout = program.layout
         training = CompiledTraining(
             graphs.forward,
             graphs.backward,
             analysis,
             dependences=partitioned.dependences,
             histories=partitioned.histories,
-            wrapper_tangents=None if layout is None else WrapperTangents(analysis, layout, traced.example_tangents),
+            wrapper_tangents=None if layout is None else WrapperTangents(analysis, layout, program.example_tangents),
             saving=graphs.saving,
         )
     compiled = runtime_wrapper(
         analysis,
-        traced.plan,
+        program.plan,
         inference=graphs.forward if training is None else None,
         training=training,
         aot_id=request.config.aot_id,
-        captured=traced.captured,
+        captured=program.captured,
     )
     examples = request.args if request.plain is None else request.plain
-    conditions = eager_conditions(examples, plan=traced.plan, analysis=program.analysis, captured=traced.captured)
+    conditions = eager_conditions(examples, plan=program.plan, analysis=program.analysis, captured=program.captured)
     return CompiledProgram(call=eager_where(conditions, request.function, compiled), program=program)
 
 
@@ -238,8 +235,8 @@ class BackwardGraphs:
             self._whole = _LazyCompile(graph_module, config)
             if program.random.backward:
                 self._whole = with_backward_states(self._whole, program.random)
-        if program.traced.layout is not None:
-            self._whole = with_wrapped_gradients(self._whole, program.traced.layout)
+        if program.layout is not None:
+            self._whole = with_wrapped_gradients(self._whole, program.layout)
         self._parts: dict[frozenset[int], Callable[[], BoxedCall]] = {}
         self._lock = threading.Lock()
 

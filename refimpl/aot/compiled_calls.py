@@ -32,10 +32,9 @@ from refimpl.aot.analysis.inputs import base_of, storage_groups
 from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
 from refimpl.aot.compile_program import CompiledProgram
 from refimpl.aot.functional_call import parameters_and_buffers
-from refimpl.aot.functional_program import FunctionalProgram
+from refimpl.aot.functional_program import FunctionalProgram, ProgramFacts
 from refimpl.aot.runtime.eager_calls import INSIDE_TRANSFORM
 from refimpl.aot.runtime.graph_call import FlatCall
-from refimpl.functionalize import AliasMap
 from refimpl.symbolic.shape_env import ShapeEnv
 
 _DEVICE_TYPES = ("cpu", "cuda")
@@ -95,29 +94,29 @@ def shape_guard(
     return admits
 
 
-def base_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
+def base_guard(program: ProgramFacts, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
     """A check that bases, which the graph takes in place of their views, are like the traced ones. None if it takes no base."""
-    positions = [p for slot in program.traced.plan.slots if slot.is_base for p in slot.members]
+    positions = [p for slot in program.plan.slots if slot.is_base for p in slot.members]
     if not positions:
         return None
     found = [_leaf_key(base_of(example[p]), is_static=True) for p in positions]
     return lambda leaves: [_leaf_key(base_of(leaves[p]), is_static=True) for p in positions] == found
 
 
-def memory_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
+def memory_guard(program: ProgramFacts, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
     """A check of the storages and offsets that the compiled code depends on. None if it depends on none.
 
     If the program writes to arguments, it depends on which of them share a storage, and on their offsets in it. `as_strided`, and
     ops that change an argument's strides (`transpose_`), depend on the argument's offset. The caller checks everything else.
     """
-    analysis, plan = program.analysis, program.traced.plan
-    if program.is_specialized or (program.traced.layout is not None and analysis.mutated_inputs):
+    analysis, plan = program.analysis, program.plan
+    if program.is_specialized or (program.layout is not None and analysis.mutated_inputs):
         found, shared = [_leaf_key(leaf, is_static=True) for leaf in example], _shared(example)
         return lambda leaves: (
             _shared(leaves) == shared and [_leaf_key(leaf, is_static=True) for leaf in leaves] == found
         )
     guards = [guard for guard in (base_guard(program, example),) if guard is not None]
-    held = _held_offsets(program)
+    held = set(program.held_offsets())
     if analysis.mutated_inputs:
         shared = _shared(example)
         guards.append(lambda leaves: _shared(leaves) == shared)
@@ -127,21 +126,6 @@ def memory_guard(program: FunctionalProgram, example: Sequence[Any]) -> Callable
     if offsets:
         guards.append(lambda leaves: all(leaves[p].storage_offset() == offset for p, offset in offsets.items()))
     return (lambda leaves: all(guard(leaves) for guard in guards)) if guards else None
-
-
-def _held_offsets(program: FunctionalProgram) -> set[int]:
-    """Positions of arguments whose storage offset is a constant of the compiled code."""
-    traced = program.traced
-    if traced.layout is not None:
-        return set()
-    aliases = AliasMap(traced.graph_module)
-    placeholders = [node for node in traced.graph_module.graph.nodes if node.op == "placeholder"]
-    held: set[int] = set()
-    for slot, info, node in zip(traced.plan.slots, program.analysis.inputs, placeholders, strict=False):
-        is_moved = info.mutation is not None and info.mutation.geometry is not None
-        if info.is_tensor and not slot.is_base and (is_moved or aliases.as_strided_views_of(node)):
-            held |= {*slot.members}
-    return held
 
 
 def _autocast() -> Hashable:
@@ -254,11 +238,13 @@ class _Entry:
 
 
 def _guards(
-    program: FunctionalProgram, leaves: list[Any], num_static: int, *, dynamic: bool
+    program: ProgramFacts, leaves: list[Any], num_static: int, *, dynamic: bool
 ) -> tuple[Callable[[Sequence[Any]], bool], ...]:
     """The guards of a compiled program: a call must satisfy them, and have its key."""
     found = [memory_guard(program, leaves)] if dynamic else [base_guard(program, leaves)]
-    found += [shape_guard(program, leaves, num_static)] if dynamic else []
+    if dynamic:
+        assert isinstance(program, FunctionalProgram), "programs of Python functions are traced, not loaded"
+        found.append(shape_guard(program, leaves, num_static))
     return tuple([guard for guard in found if guard is not None])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -16,7 +16,7 @@ from refimpl._torch import FakeTensor, FakeTensorMode, leaving_transforms
 from refimpl.aot.analysis.fake_arguments import fake_mode_for, fake_slots
 from refimpl.aot.analysis.inputs import InputPlan, alias_groups, base_of, plan_for, storage_groups
 from refimpl.aot.analysis.metadata import NeedsMore, ProgramAnalysis, TraceNeeds
-from refimpl.aot.analysis.subclasses import dense_count
+from refimpl.aot.analysis.subclasses import ProgramLayout, dense_count
 from refimpl.aot.in_graph_mutations import with_flat_writes
 from refimpl.aot.joint.gradient_dependences import gradient_dependences, gradient_histories
 from refimpl.aot.joint.repeated_draws import merge_repeated_draws
@@ -24,7 +24,7 @@ from refimpl.aot.joint.trace import FlatFunction, JointOptions, TracedProgram, T
 from refimpl.aot.options import AOTConfig, current_settings
 from refimpl.aot.rng import RandomStates, functionalize_random
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.functionalize import AliasGroup, SymbolicMemory, functionalize_graph
+from refimpl.functionalize import AliasGroup, AliasMap, SymbolicMemory, functionalize_graph
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.metadata import note
 from refimpl.trace.options import TraceOptions
@@ -39,6 +39,7 @@ class ProgramRequest:
     plain: the real tensors and numbers for fake arguments; None if the arguments are real, or if nothing real is known.
     wants_backward: whether gradients are traced; None to trace them if any result requires grad.
     check: called with the first trace, in which every argument has a placeholder. Its errors are not caught.
+    graph: a graph module whose run is all that `function` does. It takes its parameters and buffers, then the other arguments.
     """
 
     function: FlatFunction
@@ -48,6 +49,7 @@ class ProgramRequest:
     wants_backward: bool | None = None
     check: Callable[[TracedProgram], None] | None = None
     is_specialized: bool = False
+    graph: torch.fx.GraphModule | None = None
 
     @property
     def real_args(self) -> Sequence[Any] | None:
@@ -62,6 +64,60 @@ class ProgramRequest:
             return None
         static = replace(self.config, dynamic_shapes=False)
         return replace(self, args=self.real_args, config=static, plain=None, check=None, is_specialized=True)
+
+
+class ProgramFacts(Protocol):
+    """What is compiled, wrapped and guarded by, besides the graphs: facts of a FunctionalProgram, or of one that was kept in a
+    file."""
+
+    @property
+    def analysis(self) -> ProgramAnalysis:
+        """The analysis of the trace."""
+        ...
+
+    @property
+    def plan(self) -> InputPlan:
+        """Which arguments have placeholders."""
+        ...
+
+    @property
+    def layout(self) -> ProgramLayout | None:
+        """The layout of wrapper subclasses; None if there are none."""
+        ...
+
+    @property
+    def captured(self) -> tuple[torch.Tensor, ...]:
+        """Tensors of closures and globals, whose placeholders follow the plan's slots."""
+        ...
+
+    @property
+    def example_tangents(self) -> tuple[Any, ...]:
+        """The fake tangents of the trace."""
+        ...
+
+    @property
+    def num_dense_outputs(self) -> int:
+        """The number of outputs of the forward graph."""
+        ...
+
+    @property
+    def replaced(self) -> tuple[AliasGroup, ...]:
+        """Slots that a flat base replaces."""
+        ...
+
+    @property
+    def random(self) -> RandomStates:
+        """Generator states among the inputs and outputs of the graphs."""
+        ...
+
+    @property
+    def is_specialized(self) -> bool:
+        """Whether sizes are static although dynamic ones were requested."""
+        ...
+
+    def held_offsets(self) -> frozenset[int]:
+        """Positions of arguments whose storage offset is a constant of the compiled code."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +135,45 @@ class FunctionalProgram:
     def analysis(self) -> ProgramAnalysis:
         """The analysis of the trace."""
         return self.traced.analysis
+
+    @property
+    def plan(self) -> InputPlan:
+        """Which arguments have placeholders."""
+        return self.traced.plan
+
+    @property
+    def layout(self) -> ProgramLayout | None:
+        """The layout of wrapper subclasses; None if there are none."""
+        return self.traced.layout
+
+    @property
+    def captured(self) -> tuple[torch.Tensor, ...]:
+        """Tensors of closures and globals, whose placeholders follow the plan's slots."""
+        return self.traced.captured
+
+    @property
+    def example_tangents(self) -> tuple[Any, ...]:
+        """The fake tangents of the trace."""
+        return self.traced.example_tangents
+
+    @property
+    def num_dense_outputs(self) -> int:
+        """The number of outputs of the forward graph."""
+        return self.traced.num_dense_outputs
+
+    def held_offsets(self) -> frozenset[int]:
+        """Positions of arguments whose storage offset is a constant of the compiled code."""
+        traced = self.traced
+        if traced.layout is not None:
+            return frozenset()
+        aliases = AliasMap(traced.graph_module)
+        placeholders = [node for node in traced.graph_module.graph.nodes if node.op == "placeholder"]
+        held: set[int] = set()
+        for slot, info, node in zip(traced.plan.slots, self.analysis.inputs, placeholders, strict=False):
+            is_moved = info.mutation is not None and info.mutation.geometry is not None
+            if info.is_tensor and not slot.is_base and (is_moved or aliases.as_strided_views_of(node)):
+                held |= {*slot.members}
+        return frozenset(held)
 
     @property
     def primals(self) -> list[torch.fx.Node]:

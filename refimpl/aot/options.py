@@ -1,6 +1,7 @@
 """Options of ahead-of-time compilation: those of one compile (AOTConfig), and those of every compile in a block (AOTSettings).
 
-Counterpart: torch/_functorch/_aot_autograd/schemas.py AOTConfig; torch/_functorch/config.py functionalize_rng_ops
+Counterpart: torch/_functorch/_aot_autograd/schemas.py AOTConfig; torch/_functorch/config.py functionalize_rng_ops,
+enable_autograd_cache
 """
 
 from __future__ import annotations
@@ -49,10 +50,19 @@ class AOTConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AOTSettings:
-    """Options of every compile in a block. functionalize_rng_ops: random ops become functions of the generator's state, an input
-    of the graph (refimpl.aot.rng)."""
+    """Options of every compile in a block.
+
+    functionalize_rng_ops: random ops become functions of the generator's state, an input of the graph (refimpl.aot.rng).
+    enable_autograd_cache: traced and partitioned graphs are kept in files, and later processes load them
+        (refimpl.compile_cache).
+    autograd_cache_folder: the folder of these files; None for TORCH_ORACLE_AUTOGRAD_CACHE, or a folder in the user's cache.
+    autograd_cache_bytes: the files used last are kept up to this size.
+    """
 
     functionalize_rng_ops: bool = False
+    enable_autograd_cache: bool = False
+    autograd_cache_folder: str | None = None
+    autograd_cache_bytes: int = 2**30
 
 
 _SETTINGS: contextvars.ContextVar[AOTSettings] = contextvars.ContextVar("refimpl_aot_settings")

@@ -241,6 +241,11 @@ def assuming_common_sizes() -> Generator[None]:
         _ASSUMES_COMMON_SIZES.reset(token)
 
 
+def assumes_common_sizes() -> bool:
+    """Whether this is within a block of `assuming_common_sizes`."""
+    return _ASSUMES_COMMON_SIZES.get()
+
+
 def common_answer(condition: sympy.Basic) -> bool | None:
     """The answer for common sizes in a block of `assuming_common_sizes`; None outside, and if there is none."""
     if not isinstance(condition, (sympy.Eq, sympy.Ne)) or not _ASSUMES_COMMON_SIZES.get():

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import FakeTensor, inside_fake_kernel, set_bits, storage_key
+from refimpl._torch import FakeTensor, FakeTensorMode, inside_fake_kernel, set_bits, storage_key
 from refimpl.export.archive.errors import ArchiveError, field, optional
 from refimpl.export.archive.symbols import SymbolReader, SymbolWriter
 from refimpl.export.archive.values import device_named, dtype_named
@@ -63,11 +63,11 @@ class FakeWriter:
 
 
 class FakeReader:
-    """Makes fake tensors, all in one fake mode."""
+    """Makes fake tensors, all in one fake mode: the given one, whose ShapeEnv is that of the symbols, or a new one."""
 
-    def __init__(self, symbols: SymbolReader, records: list[Any]) -> None:
+    def __init__(self, symbols: SymbolReader, records: list[Any], mode: FakeTensorMode | None = None) -> None:
         self._symbols = symbols
-        self.mode = symbolic_fake_mode(symbols.env, allow_non_fake_inputs=True)
+        self.mode = mode or symbolic_fake_mode(symbols.env, allow_non_fake_inputs=True)
         self._records = records
         self._made: dict[int, torch.Tensor] = {}
         self._storages: dict[int, torch.Tensor] = {}

@@ -59,8 +59,11 @@ class SymbolWriter:
             )
 
     def number(self, value: Any) -> Any:
-        """An int as it is; a SymInt, SymFloat or SymBool as the text of its expression."""
-        return value if isinstance(value, int) else self.expression(value.node.expr)
+        """An int as it is, also one that a guard made of a SymInt; others as the text of their expression."""
+        if isinstance(value, int):
+            return value
+        expr = value.node.expr
+        return int(expr) if isinstance(expr, sympy.Integer) else self.expression(expr)
 
     def symbolic(self, value: Any) -> dict[str, Any]:
         """A SymInt, SymFloat or SymBool with its type."""
@@ -158,10 +161,10 @@ def to_range(record: Any, where: str) -> Range:
 class SymbolReader:
     """Builds a ShapeEnv from a record, and reads expressions and symbolic numbers."""
 
-    def __init__(self, record: Any) -> None:
-        """Raises ArchiveError."""
-        self.env = ShapeEnv()
-        self.symbols: dict[str, Any] = {}
+    def __init__(self, record: Any, env: ShapeEnv | None = None) -> None:
+        """With an environment, expressions are of its symbols, and the record declares none. Raises ArchiveError."""
+        self.env = env or ShapeEnv()
+        self.symbols: dict[str, Any] = {str(symbol): symbol for symbol in self.env.facts.ranges}
         for position, each in enumerate(field(record, "symbols", list, "symbols")):
             self._declare(each, f"symbols[{position}]")
         try:

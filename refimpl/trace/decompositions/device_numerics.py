@@ -16,6 +16,11 @@ from refimpl.trace.eager_facts import rounds_products_of_sums
 _FOLLOWED: ContextVar[str | None] = ContextVar("the device type whose kernels rules follow", default=None)
 
 
+def followed_device() -> str | None:
+    """The device type of the innermost `following_kernels_of` block; None outside."""
+    return _FOLLOWED.get()
+
+
 def follows_cpu(device: torch.device) -> bool:
     """Whether rules compute like the CPU kernels for a tensor on this device."""
     return (_FOLLOWED.get() or device.type) == "cpu"
