@@ -117,7 +117,9 @@ def _node_record(node: torch.fx.Node, state: Sequence[str], describer: Describer
         case "call_module":
             raise Bypass(Reason.SUBMODULE, node.target)
         case "get_attr" if target not in state:
-            raise Bypass(Reason.TENSOR_CONSTANT, node.target)
+            owner = node.graph.owning_module
+            is_region = owner is not None and target in dict(owner.named_modules())
+            raise Bypass(Reason.HIGHER_ORDER if is_region else Reason.TENSOR_CONSTANT, node.target)
         case "call_function":
             target = describer.record(node.target, node.name)
         case "call_method":

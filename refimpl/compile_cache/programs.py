@@ -27,7 +27,7 @@ from refimpl.compile_cache.environment import FORMAT
 from refimpl.compile_cache.key import key_of, shape_env_of
 from refimpl.compile_cache.records import program_record, to_partitioned
 from refimpl.errors import RefimplError
-from refimpl.export.archive.errors import ArchiveError, strings
+from refimpl.export.archive.errors import ArchiveError, strings, typed
 from refimpl.export.archive.expressions import to_expression
 from refimpl.export.archive.symbols import SymbolWriter
 from refimpl.symbolic.facts import FactState
@@ -35,6 +35,7 @@ from refimpl.symbolic.ranges import EmptyRange
 from refimpl.symbolic.shape_env import ShapeEnv
 
 LOG = logging.getLogger("refimpl.compile_cache")
+MOST_PROGRAMS = 8  # programs of one key, which differ in their guards
 ABSENT, DAMAGED, MALFORMED, GUARDED = "no file", "unusable file", "unreadable program", "guards"
 # What malformed content may raise besides ArchiveError.
 _MALFORMED = (
@@ -66,6 +67,7 @@ class Place:
         self.key = key_of(request)
         self._request = request
         self._env = shape_env_of(request.args)
+        self._others: list[Any] = []  # records of programs for other sizes
         self._start = None if self._env is None else _Start.of(self._env)
 
     def load(self) -> PartitionedProgram | None:
@@ -79,12 +81,14 @@ class Place:
             return self._miss(ABSENT, "")
         try:
             with without_fake_mode():
-                guards = self._guards(record)
-                if guards is None:
+                kept = typed(record, list, "the file")
+                serving = next(((one, guards) for one in kept if (guards := self._guards(one)) is not None), None)
+                if serving is None:
                     counters["aot_autograd"]["autograd_cache_guard_miss"] += 1
-                    return self._miss(GUARDED, "sizes that the kept program is not for")
-                self._add(guards)
-                found = self._program(record)
+                    self._others = kept[: MOST_PROGRAMS - 1]
+                    return self._miss(GUARDED, "sizes that no kept program is for")
+                self._add(serving[1])
+                found = self._program(serving[0])
         except _MALFORMED as error:
             return self._miss(MALFORMED, error)
         counters["aot_autograd"]["autograd_cache_hit"] += 1
@@ -100,7 +104,8 @@ class Place:
             _count_bypass(bypass)
             return
         try:
-            store.write(store.folder_of(settings), self.key, FORMAT, record, settings.autograd_cache_bytes)
+            records = [record, *self._others]
+            store.write(store.folder_of(settings), self.key, FORMAT, records, settings.autograd_cache_bytes)
         except OSError as error:
             LOG.warning("%s is not kept: %s", self.key, error)
             return
@@ -110,13 +115,8 @@ class Place:
     def _miss(self, reason: str, detail: object) -> None:
         counters["aot_autograd"]["autograd_cache_miss"] += 1
         counters["autograd_cache_miss"][reason] += 1
-        LOG.log(
-            logging.INFO if reason in (ABSENT, GUARDED) else logging.WARNING,
-            "miss of %s: %s: %s",
-            self.key,
-            reason,
-            detail,
-        )
+        level = logging.INFO if reason in (ABSENT, GUARDED) else logging.WARNING
+        LOG.log(level, "miss of %s: %s: %s", self.key, reason, detail)
 
     def _mode(self) -> tuple[FakeTensorMode, ShapeEnv]:
         mode = fake_mode_for(self._request.args, dynamic=self._request.config.dynamic_shapes)
