@@ -31,6 +31,7 @@ class Reason(enum.Enum):
     UNBACKED = "symbols of values that are known at run time only"
     MODES = "an active mode or transform"
     OVERRIDDEN = "kernels of torch's operators that the process has replaced"
+    CHANGED_SOURCES = "sources of refimpl that have changed since the process began"
     EXPORT = "a trace for export"
     RANDOM_STATES = "generator states as inputs (functionalize_rng_ops)"
     REFUSED_GRADIENT = "a gradient for which autograd raises"

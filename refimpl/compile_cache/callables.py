@@ -152,7 +152,8 @@ def _operator(value: Any) -> str:
 
 
 def _native(value: Any) -> str:
-    name = _native_names().get(id(value)) or _native_names().get(_method_id(value))
+    names, _ = _native_names()
+    name = names.get(id(value)) or names.get(_method_id(value))
     if name is None:
         raise Bypass(Reason.PYTHON_CALLABLE, repr(value))
     return name
@@ -165,14 +166,16 @@ def _method_id(value: Any) -> Any:
 
 
 @functools.cache
-def _native_names() -> dict[Any, str]:
-    """The names of native functions, by identity."""
+def _native_names() -> tuple[dict[Any, str], list[Any]]:
+    """The names of native functions, by identity, and the functions, which must live as long: an id may be used again."""
     found: dict[Any, str] = {}
+    held: list[Any] = []
     for where, owner in _OWNERS:
         for name in dir(owner):
             value = getattr(owner, name, None)
             if isinstance(value, _NATIVE):
+                held.append(value)
                 found.setdefault(id(value), f"{where}.{name}")
                 if (method := _method_id(value)) is not None:
                     found.setdefault(method, f"{where}.{name}")
-    return found
+    return found, held

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 import platform
 import sys
 from collections.abc import Iterable
@@ -45,13 +46,22 @@ _FOR_DATA = ("Meta", "CUDA", "MPS", "XPU")
 
 @functools.cache
 def source_hash() -> str:
-    """The hash of refimpl's sources, tests excepted."""
-    digest = hashlib.sha256()
+    """The hash of refimpl's sources, tests excepted. Raises Bypass if they may be other ones than those that the process has
+    loaded."""
+    digest, began = hashlib.sha256(), _start_of_process()
     for path in sorted(_SOURCES.rglob("*.py")):
         relative = path.relative_to(_SOURCES)
         if relative.parts[0] != "tests":
+            if path.stat().st_mtime > began:
+                raise Bypass(Reason.CHANGED_SOURCES, relative)
             digest.update(f"{relative.as_posix()}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _start_of_process() -> float:
+    """When `logging` was loaded, which torch does before anything of refimpl is."""
+    record = logging.makeLogRecord({})
+    return record.created - record.relativeCreated / 1000
 
 
 def refuse_modes() -> None:

@@ -20,6 +20,7 @@ from refimpl.aot.options import AOTConfig, aot_settings
 from refimpl.aot_entry_points import aot_function
 from refimpl.backends import eager
 from refimpl.capture.config import config
+from refimpl.compile_cache import environment
 from refimpl.compile_cache.bypass import Bypass, Reason
 from refimpl.compile_cache.key import key_of
 from refimpl.pipeline import compile_aot
@@ -204,6 +205,14 @@ def test_python_functions_have_no_graph_to_look_up(tmp_path: Path) -> None:
             assert torch.equal(call(x), x.sin())
 
 
+def test_sources_that_changed_meanwhile_have_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process runs the sources that it has loaded, and their hash is no longer to be had."""
+    monkeypatch.setattr(environment, "_start_of_process", lambda: 0.0)
+    with pytest.raises(Bypass) as bypass:
+        environment.source_hash.__wrapped__()
+    assert bypass.value.reason is Reason.CHANGED_SOURCES
+
+
 def _request(args: list[Any], **rest: Any) -> ProgramRequest:
     graph = torch.fx.symbolic_trace(lambda x: (x * 2,))
     return ProgramRequest(function=graph, args=args, graph=graph, **{"config": AOTConfig(), **rest})
@@ -225,7 +234,7 @@ def test_requests_that_cannot_be_kept() -> None:
 
 
 _ELSEWHERE = {
-    Reason.PYTHON_FUNCTION, Reason.EXPORT, Reason.FAKE_ARGUMENT, Reason.ARGUMENT,
+    Reason.PYTHON_FUNCTION, Reason.CHANGED_SOURCES, Reason.EXPORT, Reason.FAKE_ARGUMENT, Reason.ARGUMENT,
     Reason.CAPTURED,  # what a graph reads is an input, or was refused as its constant
     Reason.SPECIALIZED, Reason.NOT_KEPT,  # of programs of the corpus
 }  # fmt: skip
