@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +23,11 @@ from refimpl.aot.options import AOTConfig, aot_settings
 from refimpl.aot_entry_points import aot_function
 from refimpl.backends import eager
 from refimpl.capture.config import config
-from refimpl.compile_cache import environment
+from refimpl.compile_cache import callables, environment
 from refimpl.compile_cache.bypass import Bypass, Reason
+from refimpl.compile_cache.callables import Describer
 from refimpl.compile_cache.key import key_of
+from refimpl.export.archive.symbols import SymbolWriter
 from refimpl.pipeline import compile_aot
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.tests.compile_cache.looking_up import compiled, reasons
@@ -211,6 +216,35 @@ def test_sources_that_changed_meanwhile_have_no_hash(monkeypatch: pytest.MonkeyP
     with pytest.raises(Bypass) as bypass:
         environment.source_hash.__wrapped__()
     assert bypass.value.reason is Reason.CHANGED_SOURCES
+
+
+def test_native_functions_are_known_by_their_names() -> None:
+    """And another function never gets such a name: what is known by its identity is alive."""
+    describer = Describer(SymbolWriter(None))
+    for function in (torch.relu, torch._C._nn.linear, torch.Tensor.add, operator.mul, math.floor, torch.tensor):
+        assert describer.record(function, "a test") == {"native": callables._native(function)}
+    with pytest.raises(Bypass):
+        describer.record([].append, "a test")
+    names, held = callables._native_names()
+    assert {key for key in names if isinstance(key, int)} <= {id(value) for value in held}
+
+
+def test_functions_of_users_are_not_described_by_a_name_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in the place of torch's function, nor as a method, nor inside of a partial or closure."""
+
+    def own(x: Tensor) -> Tensor:
+        return x
+
+    describer = Describer(SymbolWriter(None))
+    monkeypatch.setattr(torch.nn.functional, "gelu", own)
+    monkeypatch.setattr(torch.Tensor, "relu", own)
+    closed = functools.wraps(torch.nn.functional.silu)(lambda x: own(x))
+    for value in (torch.nn.functional.gelu, functools.partial(torch.nn.functional.silu, own), closed, own.__get__(1)):
+        with pytest.raises(Bypass) as bypass:
+            describer.record(value, "a test")
+        assert bypass.value.reason is Reason.PYTHON_CALLABLE
+    with pytest.raises(Bypass):
+        callables.method_record(describer, "relu")
 
 
 def _request(args: list[Any], **rest: Any) -> ProgramRequest:
