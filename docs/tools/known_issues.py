@@ -72,6 +72,12 @@ def measured(before: Seen, ledger: Ledger, ends: Iterable[End], *, torch: str, a
     return Seen(by_torch={**before.by_torch, minor_of(torch): kept})
 
 
+def _with_how_many(ledger: Ledger, version: str) -> str:
+    """A version of torch; with the number of programs that were run with it, if they are not all."""
+    count = sum(bool(ledger.seen.measured(f"regressions/{issue.program_name}", version)) for issue in ledger.issues)
+    return version if count == len(ledger.issues) else f"{version} ({count} of them)"
+
+
 def page(ledger: Ledger) -> str:
     """The page: every cause with its entries, most severe first."""
     by_cause: dict[str, list[KnownIssue]] = defaultdict(list)
@@ -80,7 +86,7 @@ def page(ledger: Ledger) -> str:
     for issues in by_cause.values():
         issues.sort(key=lambda issue: (issue.severity.rank, issue.id))
     causes = sorted(by_cause.items(), key=lambda item: (item[1][0].severity.rank, -len(item[1]), item[0]))
-    versions = ", ".join(ledger.seen.versions)
+    versions = ", ".join(_with_how_many(ledger, version) for version in ledger.seen.versions)
     lines = [
         "# Known bugs of PyTorch's compilers",
         "",
