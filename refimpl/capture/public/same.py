@@ -226,7 +226,7 @@ class _Comparison:
 
 
 def _as_tensor(value: Any) -> Any:
-    return torch.as_tensor(value) if isinstance(value, (np.ndarray, float)) else value
+    return torch.as_tensor(value) if isinstance(value, (np.ndarray, float, int)) else value
 
 
 def _check_kind(res: Any, *kinds: type) -> None:

@@ -99,6 +99,15 @@ class ArrayValue(Value):
             found = {"ndim": self.fake.dim, "size": self.fake.numel, "itemsize": self.fake.element_size}
             number = self.fake.nbytes if name == "nbytes" else found[name]()
             return ConstantValue(number) if type(number) is int else unsupported(f"attribute {name}", self)
+        if name == "strides":
+            steps = [step * self.fake.element_size() for step in self.fake.stride()]
+            return SequenceValue(
+                tuple,
+                [
+                    ConstantValue(step) if type(step) is int else unsupported(f"attribute {name}", self)
+                    for step in steps
+                ],
+            )
         if name in _TENSOR_ATTRIBUTES:
             return numpy_node(domain, interop.numpy_attr_wrapper, getattr, [self, ConstantValue(name)], {})
         unsupported(f"attribute {name}", self)

@@ -203,6 +203,9 @@ class NumberValue(Value):
             return domain.state.arithmetic(COMPARE[sign], [left, right])
         return domain.compare(sign, known(domain, left), known(domain, right))
 
+    def has_attribute(self, domain: SymbolicDomain, name: str) -> bool:
+        return hasattr(self.class_of(), name)
+
     def rebuilt(self, emitter: Any) -> str:
         # A SymBool with a hint depends on sizes alone, and a guard holds it to its value.
         is_known = isinstance(self.number, torch.SymBool) and self.number.node.has_hint()

@@ -16,7 +16,7 @@ from refimpl.capture.interpreter.frame import UNBOUND
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Member
 from refimpl.capture.values.sequence import SequenceValue
-from refimpl.capture.values.value import Value, raising, unsupported
+from refimpl.capture.values.value import TEXTS, Value, raising, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -155,6 +155,14 @@ class LocalFunctionValue(FunctionValue):
         if name in _OF_FUNCTIONS:
             return domain.state.wrap(getattr(self.object, name), AttributeSource(self.source, name))
         return super().load_attr(domain, name)
+
+    def text(self, domain: SymbolicDomain, kind: str) -> ConstantValue:
+        return ConstantValue(TEXTS[kind](domain.state.real_of(self)))
+
+    def format(self, domain: SymbolicDomain, spec: Any) -> ConstantValue:
+        return ConstantValue(
+            format(domain.state.real_of(self), "" if spec is None else domain.constant_of(spec, "a format"))
+        )
 
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> None:
         unsupported(f"an assignment to attribute {name}", self)

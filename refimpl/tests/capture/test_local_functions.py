@@ -83,6 +83,7 @@ def looks_up(first: Any, second: Any, x: Tensor) -> Any:
 
 def reads_attributes(first: Any, second: Any, x: Tensor) -> Any:
     names = first.__name__, first.__qualname__, first.__doc__, first.__defaults__, str(inspect.signature(first))
+    names = *names, str(first), f"{first}"
     return x + 1, names, callable(second), getattr(first, "extra", None), hasattr(second, "extra")
 
 

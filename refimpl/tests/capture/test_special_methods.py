@@ -222,8 +222,12 @@ def test_one_graph_does_what_eager_does(program: Callable[..., Any]) -> None:
     assert len(recorder.graphs) == 1
 
 
+def asks_a_size(x: Tensor) -> Any:
+    return x + 1, hasattr(x.shape[0], "real"), hasattr(x.shape[0], "missing")
+
+
 def test_sizes_that_change_are_those_of_each_call() -> None:
-    for program in (length_by_a_size, sizes_as_a_tensor):
+    for program in (length_by_a_size, sizes_as_a_tensor, asks_a_size):
         compiled = compile(program, backend="eager", fullgraph=True, dynamic=True)
         for length in (3, 5):
             assert same(compiled(torch.ones(length)), program(torch.ones(length)))
@@ -257,6 +261,11 @@ def test_arrays_take_classes_of_python_as_dtypes() -> None:
     def program(x: Any) -> Any:
         return (x * 5).astype(bool).astype(float).astype(int) + 8
 
+    def layout(x: Any) -> Any:
+        return x + 1, x.strides, x.T.strides, x.itemsize, x.size
+
+    square = np.ones((2, 3))
+    assert compile(layout, backend="eager", fullgraph=True)(square)[1:] == layout(square)[1:]
     array = np.array([0.5, 0.0])
     found = compile(program, backend="eager", fullgraph=True)(array)
     assert found.dtype == program(array).dtype
