@@ -132,6 +132,7 @@ def tables() -> dict[str, Callable[[], str]]:
             ("proxy_tensor", "aotdispatch", "mem_efficient_fusion", "functionalization")
         ),
         "conformance.capture": lambda: _conformance_table(_suites("dynamo_"), total="all"),
+        "conformance.newer": _newer_table,
         "conformance.export": lambda: _conformance_table(
             [suite for suite in _suites("export_") if suite != "export_nonstrict"], total="all"
         ),
@@ -307,6 +308,14 @@ def _section_figures(suite: str, text: str) -> ConformanceFigures:
         passed=int(passed["passed"]),
         categories=tuple(word.lower() for word in categories),
     )
+
+
+def _newer_table() -> str:
+    lines = ["| suite | denominator | pass | pass % |", "|---|---:|---:|---:|"]
+    for row in rows_of("conformance-newer.csv"):
+        suite = row["suite"] if row["suite"] == "all" else f"`{row['suite']}`"
+        lines.append(f"| {suite} | {row['denominator']} | {row['passed']} | {row['percent']} |")
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def _suites(prefix: str) -> list[str]:
