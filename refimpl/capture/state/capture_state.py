@@ -392,6 +392,7 @@ class CaptureState(OperatorState):
             if len(sources) > 1:
                 first, *others = sources
                 self.guard(GuardKind.ALL_DISTINCT, first, tuple(others))
+        self._guard_changed()
         for iterator in self.iterators:
             assert iterator.source is not None
             kind = GuardKind.LENGTH if iterator.is_exhausted else GuardKind.AT_LEAST
@@ -400,6 +401,19 @@ class CaptureState(OperatorState):
         if self._symbolic_inputs:
             first = self._symbolic_inputs[0][1]
             self.guard(GuardKind.SHAPES, first, ShapeFacts(self.shape_env, tuple(self._symbolic_inputs)))
+
+    def _guard_changed(self) -> None:
+        """Guards that an object that the segment changes is none of the others of its class: what was read of those stays."""
+        changed = [value for value in (*self.effects.changed_objects(), *self.iterators) if value in self._objects]
+        # by id: hashing a class may call a metaclass
+        by_class: dict[int, list[Source]] = {id(type(self._objects[value])): [] for value in changed}
+        for value, found in self._objects.items() if changed else ():
+            if value.source is not None and id(type(found)) in by_class:
+                by_class[id(type(found))].append(value.source)
+        for sources in by_class.values():
+            if len(sources) > 1:
+                first, *others = sources
+                self.guard(GuardKind.ALL_DISTINCT, first, tuple(others))
 
     def _fake_inputs(self, sources: Sequence[Source], examples: Sequence[Any]) -> list[Any] | None:
         """The graph's inputs as they were at the entry, with the symbols of its nodes; None without symbols."""

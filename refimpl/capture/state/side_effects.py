@@ -75,6 +75,10 @@ class SideEffects:
         """Whether the content of a value has been changed."""
         return value in self._changed
 
+    def changed_objects(self) -> list[Value]:
+        """The program's objects that were changed: containers, cells, and objects with a written or deleted attribute."""
+        return [value for value in (*self._changed, *self._attributes) if value.source is not None]
+
     def set_attribute(self, value: Value, name: str, new: Any) -> None:
         """`value.name = new`."""
         self.count += 1

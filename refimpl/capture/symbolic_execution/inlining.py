@@ -100,10 +100,15 @@ def _frame_of_object(
     if treatment(function) is Treatment.SKIP:
         raise GraphBreak("call_of_skipped_function", what=function.__qualname__)
     domain.state.guard(GuardKind.ID, AttributeSource(source, "__code__"), function.__code__)
-    where = AttributeSource(source, "__defaults__")
-    defaults = [LazyValue(item, ItemSource(where, i)) for i, item in enumerate(function.__defaults__ or ())]
+    where, found = AttributeSource(source, "__defaults__"), function.__defaults__ or ()
+    # The last default belongs to the last parameter, however many there are.
+    defaults = [LazyValue(item, ItemSource(where, i - len(found))) for i, item in enumerate(found)]
     where = AttributeSource(source, "__kwdefaults__")
-    named = {name: LazyValue(item, ItemSource(where, name)) for name, item in (function.__kwdefaults__ or {}).items()}
+    changed = domain.state.changed_dict(function.__kwdefaults__)
+    named: dict[Any, Any] = (
+        {name: LazyValue(item, ItemSource(where, name)) for name, item in (function.__kwdefaults__ or {}).items()}
+        if changed is None else {name: item for name, (_, item) in changed.items.items()}
+    )  # fmt: skip
     where = AttributeSource(source, "__closure__")
     cells = [domain.state.wrap(cell, ItemSource(where, i)) for i, cell in enumerate(function.__closure__ or ())]
     return _frame(domain, function.__code__, function.__globals__, defaults, named, cells, args, kwargs)
