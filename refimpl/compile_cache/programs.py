@@ -72,10 +72,9 @@ class Place:
 
     def load(self) -> PartitionedProgram | None:
         """The program that a process has kept here. None if there is none, its file is unusable, or its guards do not hold."""
-        folder = store.folder_of(current_settings())
         try:
-            record = store.read(folder, self.key, FORMAT)
-        except store.Unusable as reason:
+            record = store.read(store.folder_of(current_settings()), self.key, FORMAT)
+        except (OSError, store.Unusable) as reason:
             return self._miss(DAMAGED, reason)
         if record is None:
             return self._miss(ABSENT, "")
@@ -106,7 +105,7 @@ class Place:
         try:
             records = [record, *self._others]
             store.write(store.folder_of(settings), self.key, FORMAT, records, settings.autograd_cache_bytes)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: a path that the system cannot have
             LOG.warning("%s is not kept: %s", self.key, error)
             return
         counters["aot_autograd"]["autograd_cache_saved"] += 1

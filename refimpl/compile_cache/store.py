@@ -33,22 +33,30 @@ class Unusable(Exception):
 
 
 def folder_of(settings: AOTSettings) -> Path:
-    """The folder of the settings: the one that is set, TORCH_ORACLE_AUTOGRAD_CACHE, or one in the user's cache."""
+    """The folder of the settings: the one that is set, TORCH_ORACLE_AUTOGRAD_CACHE, or one in the user's cache.
+
+    Raises OSError if none is set, and the user has no home.
+    """
     chosen = settings.autograd_cache_folder or os.environ.get("TORCH_ORACLE_AUTOGRAD_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(chosen) if chosen else Path(base) / "torch-oracle" / "autograd"
+    if chosen:
+        return Path(chosen)
+    try:
+        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError as error:
+        raise OSError(f"no folder is set, and there is no home for one: {error}") from error
+    return base / "torch-oracle" / "autograd"
 
 
 def read(folder: Path, key: str, version: int) -> Any:
     """The JSON value of a file; None if there is no such file. Raises Unusable for one that is damaged or not ours."""
     path = folder / f"{key}{_SUFFIX}"
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             _check_owner(os.fstat(file.fileno()))
             head, _, packed = file.read().partition(b"\n")
     except FileNotFoundError:
         return None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a path that the system cannot have
         raise Unusable(f"it cannot be read: {error}") from error
     expected = f"{MAGIC} {version} {key} {hashlib.sha256(packed).hexdigest()}".encode()
     if head != expected:
@@ -64,6 +72,11 @@ def read(folder: Path, key: str, version: int) -> Any:
     with contextlib.suppress(OSError):
         os.utime(path)  # files used last are kept longest
     return found
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe in its place is opened at once, without a writer."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _check_owner(found: os.stat_result) -> None:

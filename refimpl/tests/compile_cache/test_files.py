@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,8 @@ from torch import Tensor
 
 import refimpl
 from refimpl.aot.options import AOTSettings, aot_settings
+from refimpl.aot_entry_points import aot_module_simplified
+from refimpl.backends import eager
 from refimpl.compile_cache import programs, store
 from refimpl.compile_cache.environment import FORMAT
 from refimpl.tests.compile_cache.looking_up import compiled, counted, reasons
@@ -227,6 +231,38 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytes
 def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert _run(tmp_path / "file" / "cache") == {"miss": 1}
+
+
+@pytest.mark.parametrize("name", ["a\0b", "\udcff\ud800", "x" * 5000], ids=["nul", "no text", "long"])
+def test_a_name_that_no_folder_can_have_is_no_error(name: str, tmp_path: Path) -> None:
+    assert _run(tmp_path / name) == {"miss": 1}
+
+
+def test_a_user_without_a_home_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("TORCH_ORACLE_AUTOGRAD_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", fails)
+    with aot_settings(enable_autograd_cache=True):
+        graph = torch.fx.symbolic_trace(function)
+        call, counts = counted(lambda: aot_module_simplified(graph, _args(), eager))
+    assert counts == {"miss": 1}
+    assert torch.equal(call(*_args())[0], function(*_args())[0])
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "key.program"
+    os.mkfifo(path)
+    code = "import sys; from pathlib import Path; from refimpl.compile_cache import store\n"
+    code += "try:\n    store.read(Path(sys.argv[1]), 'key', 1)\nexcept store.Unusable as error:\n    print(error)"
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    child = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, cwd=Path(__file__).parents[3]
+    )
+    assert child.stdout.strip() == "it is no regular file", child.stderr[-2000:]
 
 
 def test_the_files_used_longest_ago_are_removed(tmp_path: Path) -> None:
