@@ -199,6 +199,11 @@ def without_saved_tensors_hooks() -> Iterator[None]:
         yield
 
 
+def replays_views() -> bool:
+    """Whether autograd repeats the operators of a view of which a base was written, instead of one `as_strided`."""
+    return torch._C._is_view_replay_enabled()
+
+
 def has_saved_tensors_hooks() -> bool:
     """Whether saved tensor hooks are active."""
     hooks: Any = getattr(torch._C, "_autograd")
@@ -304,6 +309,7 @@ __all__ = [
     "pop_function_mode",
     "push_function_mode",
     "registered_kernels",
+    "replays_views",
     "running_autograd_node",
     "saved_tensors_hooks_off",
     "set_creation_of_view",

@@ -175,7 +175,9 @@ def _native_names() -> tuple[dict[Any, str], list[Any]]:
             value = getattr(owner, name, None)
             if isinstance(value, _NATIVE):
                 held.append(value)
-                found.setdefault(id(value), f"{where}.{name}")
+                # A program may have put one function in the place of another: `torch.relu = torch.sin`.
+                text = f"{where}.{name}" if value.__name__ == name else f"{where}.{name}={value.__qualname__}"
+                found.setdefault(id(value), text)
                 if (method := _method_id(value)) is not None:
-                    found.setdefault(method, f"{where}.{name}")
+                    found.setdefault(method, text)
     return found, held

@@ -28,6 +28,7 @@ from refimpl._torch import (
     has_saved_tensors_hooks,
     is_inside_function_transform,
     registered_kernels,
+    replays_views,
 )
 from refimpl.aot.options import current_settings
 from refimpl.aot.partition.recomputation import current_options
@@ -52,9 +53,13 @@ def source_hash() -> str:
     for path in sorted(_SOURCES.rglob("*.py")):
         relative = path.relative_to(_SOURCES)
         if relative.parts[0] != "tests":
-            if path.stat().st_mtime > began:
+            try:
+                is_newer, content = path.stat().st_mtime > began, path.read_bytes()
+            except OSError as error:  # it was removed meanwhile
+                raise Bypass(Reason.CHANGED_SOURCES, relative) from error
+            if is_newer:
                 raise Bypass(Reason.CHANGED_SOURCES, relative)
-            digest.update(f"{relative.as_posix()}\0".encode() + path.read_bytes() + b"\0")
+            digest.update(f"{relative.as_posix()}\0".encode() + content + b"\0")
     return digest.hexdigest()
 
 
@@ -119,6 +124,7 @@ def _modes() -> dict[str, Any]:
         "anomaly": torch.is_anomaly_enabled(),
         "default_dtype": str(torch.get_default_dtype()),
         "default_device": str(torch.get_default_device()),
+        "view_replay": replays_views(),
         "saved_tensors_hooks": has_saved_tensors_hooks(),
         "preserves_meta": fx_traceback.has_preserved_node_meta(),
     }
@@ -134,12 +140,11 @@ def _switches() -> dict[str, Any]:
             getattr(torch.utils.deterministic, "fill_uninitialized_memory"),
         ],
         "matmul": [
-            torch.get_float32_matmul_precision(),
-            b.cuda.matmul.allow_tf32,
+            *_precisions(),
             str(b.cuda.matmul.allow_fp16_reduced_precision_reduction),
             str(b.cuda.matmul.allow_bf16_reduced_precision_reduction),
         ],
-        "cudnn": [b.cudnn.enabled, b.cudnn.benchmark, b.cudnn.deterministic, b.cudnn.allow_tf32],
+        "cudnn": [b.cudnn.enabled, b.cudnn.benchmark, b.cudnn.deterministic],
         "mkldnn": [b.mkldnn.enabled, b.mkldnn.is_available()],
         "attention": [
             b.cuda.flash_sdp_enabled(), b.cuda.mem_efficient_sdp_enabled(), b.cuda.math_sdp_enabled(), b.cuda.cudnn_sdp_enabled(),
@@ -148,6 +153,22 @@ def _switches() -> dict[str, Any]:
         "einsum": [b.opt_einsum.enabled, str(b.opt_einsum.strategy), b.opt_einsum.is_available()],
         "linalg": str(b.cuda.preferred_linalg_library()),
     }  # fmt: skip
+
+
+def _precisions() -> list[str]:
+    """Whether products may round their operands. torch raises where its older switches cannot say what the newer ones do."""
+    b = torch.backends
+    newer = [getattr(owner, "fp32_precision", None) for owner in (
+        b, b.cuda.matmul, b.cudnn, getattr(b.cudnn, "conv", None), getattr(b.cudnn, "rnn", None), b.mkldnn,
+        getattr(b.mkldnn, "matmul", None), getattr(b.mkldnn, "conv", None), getattr(b.mkldnn, "rnn", None),
+    )]  # fmt: skip
+    older: list[str] = []
+    for read in (torch.get_float32_matmul_precision, lambda: b.cuda.matmul.allow_tf32, lambda: b.cudnn.allow_tf32):
+        try:
+            older.append(str(read()))
+        except RuntimeError:
+            older.append("that of the newer switches")
+    return [*older, *map(str, newer)]
 
 
 def _fx_settings() -> list[str]:

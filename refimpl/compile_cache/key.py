@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, creation_of_view, storage_key
+from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, PlainCodeGen, creation_of_view, graph_codegen, storage_key
 from refimpl.aot.analysis.inputs import base_of
 from refimpl.aot.functional_call import parameters_and_buffers
 from refimpl.aot.functional_program import ProgramRequest
@@ -28,7 +28,7 @@ from refimpl.export.archive.errors import ArchiveError
 from refimpl.export.archive.fakes import FakeWriter
 from refimpl.export.archive.symbols import SymbolWriter, range_record
 from refimpl.symbolic.shape_env import ShapeEnv
-from refimpl.trace.decompositions import decomposition_table
+from refimpl.trace.decompositions.registry import is_registered
 from refimpl.trace.metadata import Notes, notes_of
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
@@ -49,7 +49,6 @@ _META_WITHOUT_EFFECT = (
     "from_node",
 )
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-_CODEGENS = ("CodeGen", "PlainCodeGen")
 
 
 def key_of(request: ProgramRequest) -> str:
@@ -77,9 +76,13 @@ def key_text(request: ProgramRequest) -> str:
             "symbols": None if env is None else _symbols_record(env, symbols),
             "environment": environment_record(describer, _devices(request)),
         }
-    except ArchiveError as error:
+        return json.dumps(record, sort_keys=True, allow_nan=False, separators=(",", ":"))
+    except (
+        ArchiveError,
+        RecursionError,
+        ValueError,
+    ) as error:  # the last two: nested too deep, an integer without a text
         raise Bypass(Reason.NOT_KEPT, str(error).splitlines()[0]) from error
-    return json.dumps(record, sort_keys=True, allow_nan=False, separators=(",", ":"))
 
 
 def shape_env_of(args: Sequence[Any]) -> ShapeEnv | None:
@@ -101,7 +104,7 @@ def shape_env_of(args: Sequence[Any]) -> ShapeEnv | None:
 def _graph_record(module: torch.fx.GraphModule, describer: Describer) -> dict[str, Any]:
     if any(getattr(module, name, None) for name in _HOOKS):
         raise Bypass(Reason.HOOKS)
-    if "forward" in vars(module) or type(module.graph._codegen).__name__ not in _CODEGENS:
+    if "forward" in vars(module) or type(graph_codegen(module.graph)) is not PlainCodeGen:
         raise Bypass(Reason.GRAPH_CLASS)
     unknown = sorted(set(module.meta) - {"captured"})
     if unknown:
@@ -141,11 +144,7 @@ def _options_record(config: AOTConfig, describer: Describer) -> dict[str, Any]:
     found = {name: getattr(config, name) for name in _OPTIONS}
     table = dict(found.pop("decompositions"))
     # refimpl's own rules are known by their operators: the hash of its sources is in the key.
-    own = {
-        op
-        for op, rule in table.items()
-        if decomposition_table.get(op) is rule and is_code_of_ours(inspect.unwrap(rule))
-    }
+    own = {op for op, rule in table.items() if is_registered(op, rule) and is_code_of_ours(inspect.unwrap(rule))}
     others = [describer.record(pair, str(pair[0])) for pair in table.items() if pair[0] not in own]
     options = {name: describer.record(value, name) for name, value in found.items()}
     return {**options, "decompositions": {"own": sorted(map(str, own)), "others": others}}

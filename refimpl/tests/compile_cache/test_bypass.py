@@ -124,6 +124,23 @@ def _decomposed(x: Tensor, y: Tensor) -> Any:
     return NotImplemented
 
 
+class _OwnCodeGen(torch.fx.graph.CodeGen):
+    def process_inputs(self, *args: Any) -> Any:
+        return [arg + 1 for arg in args]
+
+
+_OwnCodeGen.__name__ = "CodeGen"  # as torch's own
+
+
+def test_code_generators_are_known_by_their_class() -> None:
+    graph = torch.fx.symbolic_trace(lambda x: (x * 2,))
+    graph.graph.set_codegen(_OwnCodeGen())
+    graph.recompile()
+    with pytest.raises(Bypass) as bypass:
+        key_of(ProgramRequest(function=graph, args=ones(), graph=graph, config=AOTConfig()))
+    assert bypass.value.reason is Reason.GRAPH_CLASS
+
+
 def _with_own_forward(graph: torch.fx.GraphModule) -> None:
     graph.forward = graph.forward
 
@@ -227,6 +244,25 @@ def test_native_functions_are_known_by_their_names() -> None:
         describer.record([].append, "a test")
     names, held = callables._native_names()
     assert {key for key in names if isinstance(key, int)} <= {id(value) for value in held}
+
+
+def test_a_native_function_in_the_place_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = callables._native(torch.sin)
+    monkeypatch.setattr(torch, "relu", torch.sin)
+    names = {value: callables._native_names.__wrapped__()[0][id(value)] for value in (torch.sin, torch.cos)}
+    assert names[torch.sin] not in (before, "torch.relu")
+    assert names[torch.cos] == callables._native(torch.cos)
+
+
+def test_values_without_a_text_are_a_bypass(tmp_path: Path) -> None:
+    """JSON has no integers of more than a few thousand digits, and no lists nested as deep."""
+    nested: list[Any] = []
+    for _ in range(5000):
+        nested = [nested]
+    for custom in (10**5000, nested):
+        graph = torch.fx.symbolic_trace(lambda x: (x * 2,))
+        next(iter(graph.graph.nodes)).meta["custom"] = {"tool": custom}
+        assert compiled(graph, ones(), tmp_path)[1] == {"bypass": 1}
 
 
 def test_functions_of_users_are_not_described_by_a_name_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,6 +156,15 @@ def _other_trace(graph: torch.fx.GraphModule) -> None:
     next(iter(graph.graph.nodes)).meta["stack_trace"] = '  File "other.py", line 1, in forward'
 
 
+def _rules_swapped(patch: pytest.MonkeyPatch) -> Block:
+    """Another rule of refimpl in the place of one."""
+    return _changed(
+        lambda rule: decomposition_table.__setitem__(_silu, rule),
+        decomposition_table[torch.ops.aten.hardswish.default],
+        decomposition_table[_silu],
+    )(patch)
+
+
 def _annotated(graph: torch.fx.GraphModule) -> None:
     for node in graph.graph.nodes:
         node.meta["custom"] = {"part": 1}
@@ -197,6 +208,8 @@ CHANGES = (
     Change(name="another partition", options={"partition_fn": min_cut_rematerialization_partition}),
     Change(name="another budget", setting=lambda patch: partition_options(memory_budget=0.5)),
     Change(name="decompositions", options={"decompositions": {_silu: decomposition_table[_silu]}}),
+    Change(name="the table of rules", options={"decompositions": decomposition_table}),
+    Change(name="views that are replayed", setting=lambda patch: torch.autograd._force_original_view_tracking(True)),
     Change(name="writes that stay in the graph", options={"keep_inference_input_mutations": True}),
     Change(name="another version of torch", setting=_patched(torch, "__version__", "2.99.0")),
     Change(name="other sources of refimpl", setting=_patched(environment, "source_hash", lambda: "0")),
@@ -222,6 +235,7 @@ def _counts(change: Change, folder: Path, patch: pytest.MonkeyPatch) -> dict[str
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what was kept of the program without a change."""
     path = tmp_path_factory.mktemp("cache")
+    torch.set_float32_matmul_precision("highest")  # sets the newer switches too, to what the changes are undone to
     with pytest.MonkeyPatch.context() as patch:
         assert _counts(Change(name="none"), path, patch) == {"miss": 1, "saved": 1}
     return path
@@ -239,6 +253,34 @@ def test_one_change_misses(change: Change, folder: Path, monkeypatch: pytest.Mon
 def test_values_of_tensors_are_no_part_of_the_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Change(name="other values", inputs=lambda: [torch.randn(3, 3), torch.randn(3, 3)])
     assert _counts(other, folder, monkeypatch) == {"hit": 1}
+
+
+def test_rules_in_the_table_are_part_of_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs may change the public table: it has another function for the same operator then."""
+    options = {"decompositions": decomposition_table}
+    usual, other = Change(name="", options=options), Change(name="", options=options, setting=_rules_swapped)
+    counts = [_counts(change, tmp_path, monkeypatch) for change in (usual, other, usual, other)]
+    assert counts == [{"miss": 1, "saved": 1}] * 2 + [{"hit": 1}] * 2
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.mkldnn, "fp32_precision"), reason="this torch has no such switch")
+def test_newer_switches_of_precision(tmp_path: Path) -> None:
+    """torch refuses to read the older switches while the newer ones say what these cannot."""
+    code = (
+        "import sys, torch\n"
+        "from pathlib import Path\n"
+        "from refimpl.tests.compile_cache.looking_up import compiled\n"
+        "for precision in ('ieee', 'bf16', 'bf16'):\n"
+        "    torch.backends.mkldnn.matmul.fp32_precision = precision\n"
+        "    print(compiled(lambda x: (x @ x,), [torch.ones(3, 3)], Path(sys.argv[1]))[1])"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    child = subprocess.run(
+        command, capture_output=True, text=True, timeout=300, check=False, cwd=Path(__file__).parents[3]
+    )
+    assert child.returncode == 0, child.stderr[-2000:]
+    new = "{'miss': 1, 'saved': 1}"
+    assert child.stdout.splitlines() == [new, new, "{'hit': 1}"]
 
 
 # ------------------------------------------------------------------------------------------------------- symbolic sizes

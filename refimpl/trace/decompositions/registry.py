@@ -25,6 +25,7 @@ Rule = Callable[..., Any]
 RuleT = TypeVar("RuleT", bound=Rule)
 
 decomposition_table: dict[OpOverload, Rule] = {}
+_registered: dict[OpOverload, Rule] = {}  # as `register` put them in; the table may be changed by anybody
 
 
 class DecompositionError(RefimplError, ValueError):
@@ -38,7 +39,12 @@ def register(overload: OpOverload, function: Rule) -> None:
             f"{overload} has two decompositions: {_described(decomposition_table[overload])} and {_described(function)}\n"
             "  expected: one\n  what to do: remove one of them"
         )
-    decomposition_table[overload] = _for_fitting(overload, function)
+    decomposition_table[overload] = _registered[overload] = _for_fitting(overload, function)
+
+
+def is_registered(overload: Any, function: Any) -> bool:
+    """Whether the function is the rule that `register` has put into the table for this overload."""
+    return overload in _registered and _registered[overload] is function
 
 
 def _for_fitting(overload: OpOverload, function: Rule) -> Rule:
