@@ -18,6 +18,7 @@ from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils.checkpoint import checkpoint
 
 import refimpl
+from refimpl._torch import PlainCodeGen
 from refimpl.aot.functional_program import ProgramRequest
 from refimpl.aot.options import AOTConfig, aot_settings
 from refimpl.aot_entry_points import aot_function
@@ -124,7 +125,7 @@ def _decomposed(x: Tensor, y: Tensor) -> Any:
     return NotImplemented
 
 
-class _OwnCodeGen(torch.fx.graph.CodeGen):
+class _OwnCodeGen(PlainCodeGen):
     def process_inputs(self, *args: Any) -> Any:
         return [arg + 1 for arg in args]
 
