@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from refimpl.capture.compile import compile
-from refimpl.tests.capture.capturing import Recorder, each_of, same
+from refimpl.tests.capture.capturing import each_of, same
 
 Tensor = torch.Tensor
 
@@ -75,7 +75,7 @@ MAKERS: dict[Callable[..., Any], Callable[[], Any]] = {
 @each_of(*MAKERS)
 @pytest.mark.parametrize("is_first", [False, True])
 def test_one_object_in_two_places(program: Callable[..., Any], is_first: bool) -> None:
-    compiled = compile(program, backend=Recorder())
+    compiled = compile(program, backend="eager")
     x, make = torch.ones(2), MAKERS[program]
     for is_one in (is_first, not is_first, is_first):
         results = []
@@ -95,7 +95,7 @@ def test_a_call_sees_changed_defaults_of_keywords() -> None:
         defaults["by"] = defaults["by"] + 1
         return with_keyword(x)
 
-    compiled = compile(program, backend=Recorder())
+    compiled = compile(program, backend="eager")
     for _ in range(2):
         results = []
         for called in (program, compiled):
@@ -111,7 +111,7 @@ def test_more_defaults_move_the_first_ones() -> None:
     def program(x: Tensor) -> Tensor:
         return of_two(x, 5)  # pyright: ignore[reportCallIssue]
 
-    compiled = compile(program, backend=Recorder())
+    compiled = compile(program, backend="eager")
     for defaults in ((1, 2), (0, 2, 9), (2,)):
         of_two.__defaults__ = defaults
         assert same(compiled(torch.ones(2)), program(torch.ones(2)))
