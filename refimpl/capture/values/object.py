@@ -432,13 +432,15 @@ class ObjectValue(ProgramObject):
         on_class = in_mro(class_, name)
         if not is_plain or written is DELETED or (on_class is not MISSING and writes(on_class)):
             super().delete_attr(domain, name)
-        if name not in _own_attributes(self.object):
+        assert self.source is not None
+        own, way = _own_attributes(self.object), PlainAttributeSource(self.source, "__dict__")
+        if name not in own:
             if written is None:
                 super().delete_attr(domain, name)
+            domain.state.guard(GuardKind.LACKS, way, name)
             domain.state.effects.forget_attribute(self, name)
             return
-        if written is None:
-            domain.state.realize(domain.load_attr(self, name))  # its guards say that there is one
+        domain.state.guard(GuardKind.TYPE, ItemSource(way, name), type(own[name]))  # that there is one
         domain.state.effects.set_attribute(self, name, DELETED)
 
     def _may_write(self, domain: SymbolicDomain, name: str) -> bool:

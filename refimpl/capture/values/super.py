@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from refimpl._torch import TensorBase
+from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, KeptSource
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue, NativeMethodValue
@@ -43,7 +44,14 @@ class SuperValue(Value):
     def load_attr(self, domain: SymbolicDomain, name: str) -> Value:
         receiver = domain.state.realize(self.receiver)
         mro = _mro_of(receiver)
-        owner = next((base for base in mro[mro.index(self.class_) + 1 :] if name in base.__dict__), None)
+        behind = mro[mro.index(self.class_) + 1 :]
+        owner = next((base for base in behind if name in base.__dict__), None)
+        if owner is not None:
+            class_ = mro[0]
+            domain.state.guard(GuardKind.ID, AttributeSource(KeptSource(class_, class_.__qualname__), "__mro__"), mro)
+            for base in behind[: behind.index(owner)]:  # one of them may gain the attribute
+                way = AttributeSource(KeptSource(base, base.__qualname__), "__dict__")
+                domain.state.guard(GuardKind.LACKS, way, name)
         found = None if owner is None else self._bound(domain, owner, name, receiver)
         return unsupported(f"super().{name}", receiver) if found is None else found
 

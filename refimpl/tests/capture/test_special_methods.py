@@ -463,3 +463,58 @@ def test_an_attribute_that_is_set_after_it_was_deleted_moves_to_the_end() -> Non
     assert [*vars(held)] == ["b", "a"]
     with pytest.raises(AttributeError):
         compile(deletes, backend="eager")(x, object.__new__(Held))
+
+
+def test_a_class_between_that_gains_the_attribute_behind_super_is_seen() -> None:
+    class First:
+        found = 1
+
+        def method(self) -> int:
+            return 1
+
+    class Second(First):
+        pass
+
+    class Third(Second):
+        def read(self, x: Tensor) -> Any:
+            return x * super().found + super().method()
+
+    held, x = Third(), torch.ones(2)
+    compiled = compile(lambda held, x: held.read(x), backend="eager")
+    assert compiled(held, x).tolist() == [2, 2]
+    Second.found = 10
+    assert compiled(held, x).tolist() == [11, 11]
+    Second.method = lambda self: 5
+    assert compiled(held, x).tolist() == [15, 15]
+    del Second.found, Second.method
+    assert compiled(held, x).tolist() == [2, 2]
+
+
+def test_whether_an_object_has_what_is_deleted_is_guarded() -> None:
+    def deletes_late(x: Tensor, held: Any) -> Any:
+        held.n = 1
+        del held.k
+        held.n = 2
+        return x + 1
+
+    def sets_and_deletes(x: Tensor, held: Any) -> Any:
+        held.k = 7
+        del held.k
+        held.k2 = 3
+        return x + 1, hasattr(held, "k")
+
+    class Plain:
+        def __init__(self, **attributes: Any) -> None:
+            vars(self).update(attributes)
+
+    def outcome(function: Any, **attributes: Any) -> Any:
+        held = Plain(**attributes)
+        try:
+            return function(torch.ones(2), held), [*vars(held).items()]
+        except AttributeError as error:
+            return type(error).__name__, [*vars(held).items()]
+
+    for program in (deletes_late, sets_and_deletes):
+        compiled = compile(program, backend="eager")
+        for attributes in ({"k": 3, "b": 1}, {"b": 1}, {"k": 4}, {}, {"k2": 1, "k": "text"}):
+            assert same(outcome(compiled, **attributes), outcome(program, **attributes)), attributes
