@@ -34,7 +34,7 @@ from oracle.subjects.registry import resolve
 from oracle.sweep import Limits, execute
 from oracle.verdict import Status
 from results.speed import Word
-from results.speed.of_records import Measured, judge_measurements
+from results.speed.of_records import judge_measurements
 from results.statistics import Estimate, is_real_speed_change
 from results.store import Store
 from suites.base import Selection
@@ -42,6 +42,7 @@ from suites.execution import PRELOAD
 from suites.planning import Shard, make_plan
 from suites.registry import modules_of
 
+Measured = Mapping[str, Measurements]
 SUITES = ("opinfo", "models")
 SLOWED = (5, 10)  # percent
 HISTORY = 6

@@ -132,7 +132,7 @@ def tables() -> dict[str, Callable[[], str]]:
             ("proxy_tensor", "aotdispatch", "mem_efficient_fusion", "functionalization")
         ),
         "conformance.capture": lambda: _conformance_table(_suites("dynamo_"), total="all"),
-        "conformance.newer": _newer_table,
+        "newer.conformance": _newer_table,
         "conformance.export": lambda: _conformance_table(
             [suite for suite in _suites("export_") if suite != "export_nonstrict"], total="all"
         ),

@@ -249,6 +249,9 @@ def test_one_object_for_two_is_the_same_issue_where_it_is_differentiated(name: s
 def test_every_program_of_the_ledger_runs_in_eager() -> None:
     for issue in _ISSUES.values():
         outcome = observe(instantiate(issue.program))
+        if issue.program.expects_raise:
+            assert not isinstance(outcome, Returned), issue.id
+            continue
         assert isinstance(outcome, Returned), issue.id
         seen = [leaf.value for call in outcome.calls for leaf in (*call.outputs, *call.inputs_after)]
         assert any(isinstance(value, torch.Tensor) for value in seen), issue.id

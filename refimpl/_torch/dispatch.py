@@ -263,6 +263,8 @@ def is_made_without_gradients(creation: Any) -> bool:
     return creation in (kinds.NO_GRAD_MODE, kinds.INFERENCE_MODE)
 
 
+# The sizes of a tensor, as a tensor of integers.
+shape_as_tensor = torch._shape_as_tensor
 # Within `with without_autocast():` autocast is off for all device types.
 without_autocast = torch._C._DisableAutocast
 

@@ -41,8 +41,10 @@ from refimpl.trace.tracing import current_trace
 FORMAT = 1  # raised by every change of what files contain that the hash of sources does not show
 _SOURCES = Path(__file__).parents[1]
 _AUTOCAST_DEVICES = ("cpu", "cuda")
-# Kernels for these keys do not decide what a trace records: it runs on fake tensors.
+# Kernels for these keys do not decide what a trace records, which runs on fake tensors; and batching rules are those that torch
+# registers at the first vmap of a process.
 _FOR_DATA = ("Meta", "CUDA", "MPS", "XPU")
+_BATCHING = "FuncTorchBatched"
 
 
 @functools.cache
@@ -80,13 +82,14 @@ def refuse_modes() -> None:
         raise Bypass(Reason.MODES, ", ".join(type(mode).__name__ for mode in modes))
     for name in sorted(registered_kernels()):
         namespace, _, key = name.split("/", 2)
-        if namespace == "aten" and not key.startswith(_FOR_DATA):
+        if namespace == "aten" and not key.startswith((*_FOR_DATA, _BATCHING)):
             raise Bypass(Reason.OVERRIDDEN, name)
 
 
 def environment_record(describer: Describer, devices: Iterable[torch.device]) -> dict[str, Any]:
     """The facts of the process that a key contains."""
-    kernels = "\n".join(sorted(name for name in registered_kernels() if name.startswith(("aten/", "prims/"))))
+    of_torch = [name for name in registered_kernels() if name.startswith(("aten/", "prims/"))]
+    kernels = "\n".join(sorted(name for name in of_torch if not name.endswith(f"/{_BATCHING}")))
     return {
         "format": FORMAT,
         "refimpl": source_hash(),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from refimpl._torch import set_grad_enabled, torch_checks
+from refimpl._torch import set_grad_enabled, shape_as_tensor, torch_checks
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.interpreter.frame import FrameState
@@ -48,11 +48,11 @@ def _is_tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwarg
     return ConstantValue(isinstance(domain.state.realize(args[0]), TensorValue))
 
 
-@TORCH_RULES.of(torch._shape_as_tensor)
+@TORCH_RULES.of(shape_as_tensor)
 def _shape_as_tensor(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     tensor = domain.state.realize(args[0]) if len(args) == 1 and not kwargs else None
     if not isinstance(tensor, TensorValue):
-        raise GraphBreak("call_of_native_code", what="torch._shape_as_tensor")
+        raise GraphBreak("call_of_native_code", what="shape_as_tensor")
     sizes = [domain.state.size_of(tensor, dim) for dim in range(tensor.fake.dim())]
     return domain.call(
         frame, ObjectValue(torch.tensor), [SequenceValue(list, sizes)], {"dtype": ConstantValue(torch.int64)}

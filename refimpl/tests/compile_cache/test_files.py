@@ -311,3 +311,10 @@ def test_a_file_is_json_behind_one_line(kept: Path) -> None:
     assert head.split(b" ")[:3] == [store.MAGIC.encode(), str(FORMAT).encode(), kept.stem.encode()]
     assert [set(one) for one in json.loads(json.dumps(_record(kept)))] == [{"guards", "program"}]
     assert time.time() - kept.stat().st_mtime < 600
+
+
+def test_torch_s_own_batching_rules_are_no_replaced_kernels(tmp_path: Path) -> None:
+    """torch registers some of them in Python, at the first vmap of a process."""
+    torch.vmap(torch.sin)(torch.ones(2, 2))
+    assert _run(tmp_path) == {"miss": 1, "saved": 1}
+    assert _run(tmp_path)["hit"] == 1
