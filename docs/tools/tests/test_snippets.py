@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 import torch
 
-import fuzz.properties
 import oracle.cli
 from oracle.cli import build_app
 from oracle.tests.forked_script import Ended, run_in_fork, run_program
@@ -33,7 +32,6 @@ BLOCKS = {page: blocks_of((ROOT / page).read_text(encoding="utf-8")) for page in
 WITH_CODE = [page for page in PAGES if any(block.language in ("python", "console", "toml") for block in BLOCKS[page])]
 DOCTESTS = ("docs/walkthrough.md", "docs/emulator.md", "docs/export.md", "docs/codegen.md")  # run by tests of their own
 ENVIRONMENT = {"COLUMNS": "120", "NO_COLOR": "1"}
-EXAMPLES = 25
 CHECKED = "2.13."  # the torch whose output the documents print
 
 
@@ -111,13 +109,9 @@ def run(command: list[str], folder: Path) -> Ended:
 
 
 def run_tests(path: Path) -> Ended:
-    """Runs the tests of a file in a fork, with fewer examples than the profile that a page names.
-
-    The strategies have tests of their own; 200 programs of a page take 20 seconds to compile.
-    """
+    """Runs the tests of a file in a fork."""
 
     def work() -> int:
-        fuzz.properties.PROFILES["torch-oracle-ci"] = EXAMPLES
         sys.path.insert(0, str(path.parent))
         return int(pytest.main(["-q", "-p", "no:cacheprovider", path.name]))
 
