@@ -237,7 +237,7 @@ def _change(kind: ChangeKind, base: RowText | None, head: RowText | None) -> Cas
 
 
 class CaseIds(Sequence[str]):
-    """The ids of the cases at some places, read when they are asked for."""
+    """The ids of cases, given by their places in the plan. They are read from the database when they are asked for."""
 
     def __init__(self, changes: Changes) -> None:
         self._changes = changes

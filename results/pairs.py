@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from oracle.verdict import Status
 from results.changes import NOT_PLANNED, RowText
 from results.engine import attached, reading
-from results.queries import BLOCK, MOST_PARAMETERS, planned_in
+from results.queries import BLOCK, MOST_PARAMETERS, RERUNS, planned_in
 from results.schema import CASES, RECORDS
 from results.speed.of_records import LEAST_SECONDS, MeasuredCase
 from results.store import SAME_CASE, RunInfo, Store, absent_verdict
@@ -266,15 +266,8 @@ def read_texts(store: Store, run: RunInfo, ordinals: Sequence[int]) -> dict[int,
     wanted = [ordinal for ordinal in ordinals if ordinal != NOT_PLANNED]
     if not wanted:
         return {}
-    has_reruns = RECORDS.c.extra.contains('"reruns"')
     query = (
-        sa.select(
-            CASES.c.ordinal,
-            CASES.c.case_id,
-            RECORDS.c.status,
-            RECORDS.c.symptom,
-            sa.case((has_reruns, RECORDS.c.extra), else_=""),
-        )
+        sa.select(CASES.c.ordinal, CASES.c.case_id, RECORDS.c.status, RECORDS.c.symptom, RERUNS)
         .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
         .where(*planned_in(run), CASES.c.ordinal.in_(wanted))
     )

@@ -334,24 +334,22 @@ def rerun_findings(store: Store, run: RunInfo, match: Cases = "*") -> tuple[int,
     return count, flaky
 
 
+_HAS_RERUNS = RECORDS.c.extra.contains('"reruns"')
+# A record's further fields, where they hold the verdicts of the case's later runs.
+RERUNS = sa.case((_HAS_RERUNS, RECORDS.c.extra), else_="")
+
+
 def _rerun(store: Store, run: RunInfo, match: Cases = "*") -> Iterator[tuple[int, str, Verdict]]:
     """Place, case id and verdict of the findings that were run again, in planned order."""
-    is_rerun = sa.and_(RECORDS.c.status.in_(FINDINGS), RECORDS.c.extra.contains('"reruns"'))
+    is_rerun = sa.and_(RECORDS.c.status.in_(FINDINGS), _HAS_RERUNS)
     of_run = (RECORDS.c.run == _run_number(run), case_filter(match), is_rerun)
     return (found for found in _verdicts(store, run, *of_run) if found[2].reruns)
 
 
 def _verdicts(store: Store, run: RunInfo, *conditions: sa.ColumnElement[bool]) -> Iterator[tuple[int, str, Verdict]]:
-    has_reruns = RECORDS.c.extra.contains('"reruns"')
+    columns = (CASES.c.ordinal, CASES.c.case_id, RECORDS.c.status, RECORDS.c.symptom, RECORDS.c.issue, RERUNS)
     query = (
-        sa.select(
-            CASES.c.ordinal,
-            CASES.c.case_id,
-            RECORDS.c.status,
-            RECORDS.c.symptom,
-            RECORDS.c.issue,
-            sa.case((has_reruns, RECORDS.c.extra), else_=""),
-        )
+        sa.select(*columns)
         .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
         .where(*planned_in(run), *conditions)
         .order_by(CASES.c.ordinal)
