@@ -72,7 +72,12 @@ STATE_READERS = _by_id(
     {
         torch.is_grad_enabled,
         torch.is_inference_mode_enabled,
-        *(value for name, value in vars(torch).items() if name.startswith(("is_autocast_", "get_autocast_"))),
+        torch.is_autocast_enabled,
+        torch.get_autocast_dtype,
+        torch.is_autocast_cache_enabled,
+        torch.is_autocast_cpu_enabled,  # this and the next two are older names for one device each
+        torch.get_autocast_cpu_dtype,
+        torch.get_autocast_gpu_dtype,
         torch.get_default_dtype,
         torch.are_deterministic_algorithms_enabled,
         *NATIVE_STATE_READERS,

@@ -5,6 +5,7 @@ Counterpart: torch/_dynamo/variables/builder.py _automatic_dynamic; torch/_dynam
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from refimpl.capture.config import config
 from refimpl.capture.guards.sources import SlotSource, Source
 from refimpl.capture.guards.static_shapes import tensor_always_has_static_shape
 from refimpl.capture.public.marks import DYNAMIC, WEAKLY_DYNAMIC
+from refimpl.errors import BadParameter
 from refimpl.symbolic.dynamic_shapes import DimSpec, InputPolicy, marked_policy
 
 _OFTEN_CONSTANT = (-1, 0, 1)  # usually flags, directions and dimensions
@@ -91,10 +93,24 @@ def _is_named_dynamic(source: Hashable, dim: int | None = None) -> bool:
     """Whether `dynamic_sources` names the source: by its name or a regular expression of it, for one dimension after a colon."""
     if not config.dynamic_sources or not isinstance(source, Source):
         return False
-    for entry in filter(None, config.dynamic_sources.replace(" ", "").split(",")):
+    return any(
+        (dim is None or only is None or only == dim) and (text == source.name or pattern.match(source.name) is not None)
+        for text, pattern, only in _dynamic_sources(config.dynamic_sources)
+    )
+
+
+@functools.lru_cache(maxsize=8)
+def _dynamic_sources(setting: str) -> tuple[tuple[str, re.Pattern[str], int | None], ...]:
+    """The entries of the setting: text, the same as a regular expression, and the dimension. Raises BadParameter."""
+    found: list[tuple[str, re.Pattern[str], int | None]] = []
+    for entry in filter(None, setting.replace(" ", "").split(",")):
         before, _, after = entry.rpartition(":")
-        pattern, only = (before, int(after)) if before and after.isdecimal() else (entry, None)
-        is_of_dim = dim is None or only is None or only == dim
-        if is_of_dim and (pattern == source.name or re.match(pattern, source.name) is not None):
-            return True
-    return False
+        text, only = (before, int(after)) if before and after.isdecimal() else (entry, None)
+        try:
+            pattern = re.compile(text)
+        except re.error as error:
+            raise BadParameter(
+                seen=f"{text!r} in dynamic_sources: {error}", expected="names of sources or regular expressions of them"
+            ) from error
+        found.append((text, pattern, only))
+    return tuple(found)

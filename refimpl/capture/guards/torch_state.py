@@ -18,14 +18,16 @@ from refimpl._torch import (
     is_any_autocast_enabled,
 )
 
-_DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+AUTOCAST_DEVICES = ("cpu", "cuda")  # a program may ask for CUDA's autocast where there is none
 
 
 def autocast_state() -> tuple[Any, ...]:
     """Autocast: nesting depth, whether casts are cached, and for each device whether it is on and its dtype."""
     torch.autocast_increment_nesting()
     nesting = torch.autocast_decrement_nesting()
-    devices = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in _DEVICES]
+    devices = [
+        (device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in AUTOCAST_DEVICES
+    ]
     return nesting, torch.is_autocast_cache_enabled(), devices
 
 

@@ -170,6 +170,7 @@ class CaptureState(OperatorState):
         self.written_at = 0
         self.writes = {}
         self.stops: frozenset[int] = frozenset()  # offsets where earlier attempts found that the segment has to end
+        self._autocast = autocast_state()  # at the entry
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
         if is_any_autocast_enabled():
             self.guard_autocast()
@@ -209,7 +210,7 @@ class CaptureState(OperatorState):
 
     def guard_autocast(self) -> None:
         """Adds a guard on autocast: it is on, or the program reads its state."""
-        self.guard(GuardKind.AUTOCAST, KeptSource(autocast_state, "autocast_state"), autocast_state())
+        self.guard(GuardKind.AUTOCAST, KeptSource(autocast_state, "autocast_state"), self._autocast)
 
     # ---------------------------------------------------------------------------------------------------------- wrapping
 

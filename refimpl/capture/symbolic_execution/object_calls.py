@@ -25,6 +25,7 @@ from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.config import config
 from refimpl.capture.guards.guard_list import GuardKind
 from refimpl.capture.guards.sources import AttributeSource, ItemSource, KeptSource, ReferentSource, class_source
+from refimpl.capture.guards.torch_state import AUTOCAST_DEVICES
 from refimpl.capture.higher_order.autograd_functions import AUTOGRAD_RULES
 from refimpl.capture.higher_order.checkpoints import CHECKPOINT_RULES
 from refimpl.capture.higher_order.compile_regions import REGION_RULES
@@ -250,9 +251,7 @@ def _by_treatment(
             _keep_detached_apart(domain.state, target, args)
             return _node(domain, target, args, kwargs)
         case Treatment.STATE:
-            if "autocast" in target.__name__ and not domain.state.open_regions:
-                domain.state.guard_autocast()
-            return ConstantValue(target(*(domain.constant_of(arg, target.__name__) for arg in args)))
+            return _state_of_torch(domain, target, [domain.constant_of(arg, target.__name__) for arg in args])
         case Treatment.FOLD:
             return _fold(domain, target, args, kwargs)
         case Treatment.COMPILING:
@@ -270,6 +269,15 @@ def _by_treatment(
             raise GraphBreak("call_of_skipped_function", what=target.__qualname__)
         case Treatment.BREAK:
             return _call_native(domain, frame, function, args, kwargs)
+
+
+def _state_of_torch(domain: SymbolicDomain, target: Any, given: list[Any]) -> ConstantValue:
+    """What a function of torch tells of torch's state, which a guard compares."""
+    if "autocast" in target.__name__:
+        if not {*given} <= {*AUTOCAST_DEVICES}:
+            raise GraphBreak("call_of_native_code", what=target.__name__)
+        domain.state.guard_autocast()
+    return ConstantValue(target(*given))
 
 
 def _call_native(

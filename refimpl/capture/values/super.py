@@ -49,7 +49,7 @@ class SuperValue(Value):
         if owner is not None:
             class_ = mro[0]
             domain.state.guard(GuardKind.ID, AttributeSource(KeptSource(class_, class_.__qualname__), "__mro__"), mro)
-            for base in behind[: behind.index(owner)]:  # one of them may gain the attribute
+            for base in behind[: behind.index(owner)]:  # a class in between may gain the attribute later
                 way = AttributeSource(KeptSource(base, base.__qualname__), "__dict__")
                 domain.state.guard(GuardKind.LACKS, way, name)
         found = None if owner is None else self._bound(domain, owner, name, receiver)

@@ -12,6 +12,7 @@ import torch
 import refimpl
 from refimpl.capture.compile import compile
 from refimpl.capture.config import config
+from refimpl.errors import BadParameter
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, same
 
 
@@ -220,3 +221,11 @@ def test_integers_are_named_dynamic() -> None:
         for n in (3, 4, 5):
             assert captured(torch.zeros(2), n).tolist() == [n, n]
     assert len(recorder.graphs) == 1
+
+
+def test_a_name_of_dynamic_sources_that_is_no_regular_expression_is_refused() -> None:
+    with (
+        config.patch(dynamic_sources="L['x']((, L['y']"),
+        pytest.raises(BadParameter, match="in dynamic_sources: missing"),
+    ):
+        compile(lambda x: x + 1, backend="eager")(torch.ones(2))

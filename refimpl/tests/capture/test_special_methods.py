@@ -518,3 +518,38 @@ def test_whether_an_object_has_what_is_deleted_is_guarded() -> None:
         compiled = compile(program, backend="eager")
         for attributes in ({"k": 3, "b": 1}, {"b": 1}, {"k": 4}, {}, {"k2": 1, "k": "text"}):
             assert same(outcome(compiled, **attributes), outcome(program, **attributes)), attributes
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_the_state_of_another_device_s_autocast_is_guarded(is_inside: bool) -> None:
+    """Also inside of a region for one device, and where the other device does not exist."""
+
+    def program(x: Tensor) -> Any:
+        with torch.autocast("cpu", enabled=is_inside):
+            return x + 1, torch.get_autocast_dtype("cuda"), torch.is_autocast_enabled("cuda")
+
+    compiled, x = compile(program, backend="eager", fullgraph=True), torch.ones(2)
+    before = torch.get_autocast_dtype("cuda")
+    try:
+        for dtype in (torch.float16, torch.bfloat16):
+            torch.set_autocast_dtype("cuda", dtype)
+            assert same(compiled(x), program(x))
+        torch.set_autocast_enabled("cuda", True)
+        assert same(compiled(x), program(x))
+    finally:
+        torch.set_autocast_enabled("cuda", False)
+        torch.set_autocast_dtype("cuda", before)
+
+
+def test_a_device_whose_autocast_has_no_guard_breaks_the_graph() -> None:
+    def program(x: Tensor) -> Any:
+        return x + 1, torch.get_autocast_dtype("xla")
+
+    compiled, x = compile(program, backend="eager"), torch.ones(2)
+    before = torch.get_autocast_dtype("xla")
+    try:
+        for dtype in (torch.float16, torch.bfloat16):
+            torch.set_autocast_dtype("xla", dtype)
+            assert same(compiled(x), program(x))
+    finally:
+        torch.set_autocast_dtype("xla", before)
