@@ -249,7 +249,7 @@ def is_creation_meta(value: object) -> bool:
 
 
 def creation_meta_named(name: str) -> Any:
-    """The CreationMeta of this name. Raises KeyError for another name."""
+    """Autograd's note on how a view was made, by the name in its CreationMeta. Raises KeyError for an unknown name."""
     return _creation_metas().__members__[name]
 
 

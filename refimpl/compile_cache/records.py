@@ -270,7 +270,7 @@ def to_partitioned(record: Any, mode: FakeTensorMode, env: ShapeEnv) -> Partitio
 
 
 class _GraphReader(GraphReader):
-    """Builds the graphs that _GraphWriter has written."""
+    """Makes the graphs again from the records that _GraphWriter wrote."""
 
     def __init__(self, symbols: SymbolReader, fakes: FakeReader, operators: Mapping[str, Any]) -> None:
         super().__init__(symbols, fakes, operators)

@@ -59,7 +59,7 @@ class SymbolWriter:
             )
 
     def number(self, value: Any) -> Any:
-        """An int as it is, also one that a guard made of a SymInt; others as the text of their expression."""
+        """A number without symbols, also a SymInt that a guard made constant, as an int; others as their expression in text."""
         if isinstance(value, int):
             return value
         expr = value.node.expr

@@ -244,7 +244,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.name)
 def test_one_change_misses(change: Change, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the same compile with that change is found afterwards, so that the change is all that has missed."""
+    """Compiled once more with the change, it is a hit: so it was the change that missed, and not something else."""
     assert _counts(change, folder, monkeypatch) == {"miss": 1, "saved": 1}
     assert _counts(change, folder, monkeypatch) == {"hit": 1}
     assert _counts(Change(name="none"), folder, monkeypatch) == {"hit": 1}
