@@ -181,8 +181,8 @@ def _joined(connection: sa.Connection, base: RunInfo, head: RunInfo, *, schema: 
 
 
 def _blocks(connection: sa.Connection, query: str, parameters: dict[str, str]) -> Iterator[Sequence[Any]]:
-    found = connection.execution_options(yield_per=BLOCK).execute(sa.text(query), parameters)
-    for block in found.partitions():
+    found = connection.execution_options(stream_results=True).execute(sa.text(query), parameters)
+    for block in found.partitions(BLOCK):  # a text has no `yield_per`: without a size each row is a block
         yield from map(tuple, block)
 
 

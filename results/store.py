@@ -292,6 +292,19 @@ class Store:
             for row in connection.execution_options(yield_per=2000).execute(query).mappings():
                 yield to_record(row, run_id=run.run_id, state=run.state)
 
+    def records_at(self, run: RunInfo, ordinals: Sequence[int]) -> list[Record]:
+        """The records of the planned cases at these places, in planned order, with one for each case that has none."""
+        query = (
+            sa.select(*CASE_SELECTION, *RECORD_SELECTION)
+            .join_from(CASES, RECORDS, SAME_CASE, isouter=True)
+            .join(RUNS, RUNS.c.run == CASES.c.run)
+            .where(RUNS.c.run_id == run.run_id, CASES.c.ordinal.in_(ordinals))
+            .order_by(CASES.c.ordinal)
+        )
+        with reading(self._engine, self.location) as connection:
+            rows = connection.execute(query).mappings()
+            return [to_record(row, run_id=run.run_id, state=run.state) for row in rows]
+
     def program(self, case_id: str, run_id: str = LATEST) -> Mapping[str, Any]:
         """`Program.to_json()` of one planned case. Raises UsageError for a case that was not planned."""
         run = self.run(run_id)

@@ -189,7 +189,7 @@ def build(db: str, output: str, limit: int) -> dict[str, Any]:
     """Write the report as the command does; seconds, memory and size."""
     begun = time.perf_counter()
     head = Side.read(db, LATEST)
-    base = Side.read(db, "run-1", later=head)
+    base = Side.read(db, "run-1")
     contents = contents_of(head, base, limit=limit)
     size = write_report(contents, Path(output))
     return {

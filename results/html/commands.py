@@ -41,9 +41,9 @@ def report(
     head = Side.read(*place_of(runs[-1]))
     base = None
     if len(runs) == 2:
-        base = Side.read(*place_of(runs[0]), later=head)
+        base = Side.read(*place_of(runs[0]))
     elif not alone and (earlier := _run_before(head)) is not None:
-        base = Side.read(head.place, earlier.run_id, later=head)
+        base = Side.read(head.place, earlier.run_id)
     contents = contents_of(head, base, limit=rows, history_runs=history)
     size = write_report(contents, output)
     versus = f" compared with {base.run.run_id}" if base else ""

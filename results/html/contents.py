@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 import numpy as np
@@ -16,17 +17,18 @@ import sqlalchemy as sa
 from oracle.known.ledger import load_ledger
 from oracle.known.severity import Severity
 from oracle.records import Measurements, Record
-from oracle.verdict import Verdict, WorstElement
-from results import tables
-from results.bias import BiasFinding, find_bias
-from results.changes import CaseChange, ChangeKind
+from oracle.verdict import WorstElement
+from results import changes, tables
+from results.bias import BiasFinding
+from results.changes import ChangeKind
 from results.compare import Comparison, compare_runs
 from results.engine import Location, open_engine, reading
-from results.groups import FindingGroup, group_findings
+from results.groups import FindingGroup
 from results.history import speed_history
 from results.html.history import RUNS_SHOWN, History, is_flaky, read_history
 from results.html.payload import number_column, text_column
 from results.html.words import NOT_PLANNED
+from results.queries import MOST_PARAMETERS, bias_findings, finding_groups, planned_in, read_columns
 from results.render import one_line, visible
 from results.schema import CASES, PROGRAMS, RUNS
 from results.store import RunInfo, Store
@@ -39,35 +41,61 @@ _PROGRAM_BYTES: Final = 40_000_000  # limit of all programs' text before compres
 _SYMPTOM_LENGTH: Final = 240  # in tables; a case page has it in full
 _TEXT_LENGTH: Final = 20_000  # of a symptom, a traceback or a program on a case page
 
+_MEASURED: Final = (
+    *("speedup", "speedup_low", "speedup_high", "compile_cold_s", "compile_warm_s"),
+    *("peak_memory", "eager_peak_memory", "graph_breaks", "recompiles"),
+)
+_READ: Final = ("ordinal", "case_id", "suite", "subject", "status", *_MEASURED)  # of all cases
+_LABELS: Final = ("suite", "group", "name", "subject", "dtype", "direction", "device")
+
 # Bits of the column `flags`.
 FLAKY, SLOWER, FASTER, COMPILE_SLOWER, COMPILE_FASTER = 1, 2, 4, 8, 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One run to report on: its database as typed, and its records with those of planned cases that have none."""
+    """One run to report on: its database as typed, and a few columns of its planned cases.
+
+    Records are read only of the cases that the file carries, some hundred at once: those of a run in which most cases fail would
+    not fit into memory.
+    """
 
     place: str
     run: RunInfo
-    records: Sequence[Record]
+    columns: Mapping[str, Sequence[Any]] = field(repr=False)  # _READ of each planned case, in planned order
 
     @classmethod
-    def read(cls, place: str, run_id: str, *, later: Side | None = None) -> Side:
-        """A run with its records; cases that a `later` run has too keep only what a comparison needs, for memory.
-
-        Raises UsageError for a database or run that is not there.
-        """
-        again = {record.case_id for record in later.records} if later else frozenset[str]()
+    def read(cls, place: str, run_id: str) -> Side:
+        """A run. Raises UsageError for a database or run that is not there."""
         with Store.open(place, create=False, read_only=True) as store:
             run = store.run(run_id)
-            found = store.records(run.run_id, with_missing=True)
-            return cls(place=place, run=run, records=[_brief(one) if one.case_id in again else one for one in found])
+            return cls(place=place, run=run, columns=read_columns(store, run, _READ, *planned_in(run)))
 
+    @property
+    def cases(self) -> int:
+        """Number of the planned cases."""
+        return len(self.columns["case_id"])
 
-def _brief(record: Record) -> Record:
-    verdict = record.verdict
-    kept = Verdict(status=verdict.status, symptom=verdict.symptom, bias=verdict.bias)
-    return replace(record, verdict=kept, repro="", traceback="", started_at="", tags=())
+    def texts(self, cases: Sequence[int], names: Sequence[str]) -> dict[str, list[Any]]:
+        """These columns of the cases at these indices, which ascend."""
+        found: dict[str, list[Any]] = {name: [] for name in names}
+        with Store.open(self.place, create=False, read_only=True) as store:
+            for ordinals in self._ordinals(cases):
+                at_these = CASES.c.ordinal.in_(ordinals)
+                for name, values in read_columns(store, self.run, names, *planned_in(self.run), at_these).items():
+                    found[name] += values
+        return found
+
+    def records(self, cases: Sequence[int]) -> Iterator[Record]:
+        """The records of the cases at these indices, which ascend; those of cases that have none too."""
+        with Store.open(self.place, create=False, read_only=True) as store:
+            for ordinals in self._ordinals(cases):
+                yield from store.records_at(self.run, ordinals)
+
+    def _ordinals(self, cases: Sequence[int]) -> Iterator[list[int]]:
+        ordinals = self.columns["ordinal"]
+        for first in range(0, len(cases), MOST_PARAMETERS):
+            yield [ordinals[case] for case in cases[first : first + MOST_PARAMETERS]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +139,11 @@ class Contents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    record: Record  # base's, if head did not plan the case
-    case: int  # column of the history
+    case: int  # column of the history: head's cases, then those that only base planned
+    own: int  # index of the case in its run: head, or base if head did not plan it
+    base: int  # index of the case in base; -1 if base did not plan it
     status: str
     change: str  # ChangeKind.value; "" without an earlier run
-    base: Record | None
     group: int  # number of its group; -1 for none
     flags: int
 
@@ -124,65 +152,102 @@ def contents_of(
     head: Side, base: Side | None, *, limit: int = ROWS_CARRIED, history_runs: int = RUNS_SHOWN
 ) -> Contents:
     """Compare, group, and choose the rows that the file carries: at most `limit`, those that call for action first."""
-    comparison, cases = (None, ()) if base is None else _compared(base, head)
-    changes = {change.case_id: change for change in cases}
-    table = _frame(head.records)
-    new = {case_id for case_id, change in changes.items() if change.kind is ChangeKind.NEW_FAILURE}
-    counted = [(group, sum(case_id in new for case_id in group.case_ids)) for group in group_findings(table)]
+    with ExitStack() as stack:
+        stores = [
+            stack.enter_context(Store.open(side.place, create=False, read_only=True))
+            for side in (head, *((base,) if base else ()))
+        ]
+        findings = finding_groups(stores[0], head.run)
+        comparison = None
+        if base is not None:
+            past = speed_history(stores[1], base.run)
+            comparison = compare_runs(stores[1], stores[0], base_run=base.run, head_run=head.run, history=past)
+            bias = comparison.new_bias
+            flaky = [change.case_id for change in comparison.cases.flaky()]
+        else:
+            bias, flaky = tuple(bias_findings(stores[0], head.run)), []
+    changed = _Changed(comparison, head, base)
+    counted = [(group, sum(map(changed.is_new_failure, group.case_ids))) for group in findings]
     counted.sort(key=_urgency)  # stable
     groups = tuple(Group(finding=group, new=count, number=i) for i, (group, count) in enumerate(counted))
     group_of = {case_id: group.number for group in groups for case_id in group.finding.case_ids}
 
-    old = {record.case_id: record for record in base.records} if base else {}
-    planned = {record.case_id for record in head.records}
-    lost = [record for record in old.values() if record.case_id not in planned]
-    everything = [*head.records, *lost]
-    columns = {record.case_id: i for i, record in enumerate(everything)}
+    planned = changed.in_head
+    lost = [case for case_id, case in changed.in_base.items() if case_id not in planned]
+    columns = dict(planned)
+    if base is not None:
+        columns |= {base.columns["case_id"][case]: head.cases + i for i, case in enumerate(lost)}
     sources = [(side.place, side.run) for side in (*((base,) if base else ()), head)]
     programs = _program_hashes(sources)
     history = read_history(sources, columns, programs=programs, limit=history_runs)
-    flags = _flags(comparison, cases, history, columns)
+    flags = _flags(comparison, flaky, history, columns)
 
-    rows = []
-    for i, record in enumerate(everything):
-        change = changes.get(record.case_id)
-        rows.append(
-            _Row(
-                record=record,
-                case=i,
-                status=record.verdict.status.value if i < len(head.records) else NOT_PLANNED,
-                change=change.kind.value if change else ChangeKind.UNCHANGED.value if comparison else "",
-                base=old.get(record.case_id),
-                group=group_of.get(record.case_id, -1),
-                flags=flags.get(record.case_id, 0),
-            )
+    def row(case_id: str, case: int) -> _Row:
+        in_base = changed.in_base.get(case_id, -1)
+        is_planned = case < head.cases
+        return _Row(
+            case=case,
+            own=case if is_planned else in_base,
+            base=in_base,
+            status=head.columns["status"][case] if is_planned else NOT_PLANNED,
+            change=changed.word(case if is_planned else -1, in_base),
+            group=group_of.get(case_id, -1),
+            flags=flags.get(case_id, 0),
         )
+
+    table = pd.DataFrame({name: head.columns[name] for name in ("suite", "subject", "status")}, dtype="object")
+    for name in _MEASURED:
+        table[name] = pd.Series(head.columns[name], dtype="float64")
     return Contents(
         head=head,
         base=base,
         comparison=comparison,
         groups=groups,
-        bias=comparison.new_bias if comparison else tuple(find_bias(head.records)),
+        bias=bias,
         history=history,
         rates=tables.pass_rates(table),
         speed=tables.speed_summary(table),
         flags=flags,
-        statuses=dict(Counter(table["status"])),
+        statuses=dict(Counter(head.columns["status"])),
         programs=programs,
-        rows=_chosen(rows, limit),
-        rows_in_all=len(rows),
+        rows=_chosen([row(case_id, case) for case_id, case in columns.items()], limit),
+        rows_in_all=len(columns),
     )
 
 
-def _compared(base: Side, head: Side) -> tuple[Comparison, tuple[CaseChange, ...]]:
-    """The comparison, and its changed cases while the databases are open."""
-    with (
-        Store.open(base.place, create=False, read_only=True) as old,
-        Store.open(head.place, create=False, read_only=True) as new,
-    ):
-        past = speed_history(old, base.run)
-        found = compare_runs(old, new, base_run=base.run, head_run=head.run, history=past)
-        return found, tuple(found.cases)
+class _Changed:
+    """What became of each case, by its place in one of the runs."""
+
+    def __init__(self, comparison: Comparison | None, head: Side, base: Side | None) -> None:
+        self.in_head = {case_id: case for case, case_id in enumerate(head.columns["case_id"])}
+        self.in_base = {case_id: case for case, case_id in enumerate(base.columns["case_id"])} if base else {}
+        self._unchanged = ChangeKind.UNCHANGED.value if comparison else ""
+        self._head: dict[int, str] = {}
+        self._base: dict[int, str] = {}  # of cases that head did not plan
+        if comparison is None or base is None:
+            return
+        places = comparison.cases.places
+        of_head, of_base = _index_of(head), _index_of(base)
+        for at in range(len(places)):
+            if places.head[at] == changes.NOT_PLANNED:
+                self._base[of_base(places.base[at])] = places.kind(at).value
+            else:
+                self._head[of_head(places.head[at])] = places.kind(at).value
+
+    def word(self, in_head: int, in_base: int) -> str:
+        """ChangeKind.value of the case at these indices; "" without an earlier run."""
+        return (self._base.get(in_base) if in_head < 0 else self._head.get(in_head)) or self._unchanged
+
+    def is_new_failure(self, case_id: str) -> bool:
+        return self._head.get(self.in_head[case_id]) == ChangeKind.NEW_FAILURE.value
+
+
+def _index_of(side: Side) -> Callable[[int], int]:
+    """From the planned places of a run's cases to their indices. They are equal unless places were left out."""
+    ordinals = side.columns["ordinal"]
+    if not ordinals or ordinals[-1] == len(ordinals) - 1:
+        return int
+    return {ordinal: index for index, ordinal in enumerate(ordinals)}.__getitem__
 
 
 def _urgency(entry: tuple[FindingGroup, int]) -> tuple[bool, int, int, int]:
@@ -191,39 +256,18 @@ def _urgency(entry: tuple[FindingGroup, int]) -> tuple[bool, int, int, int]:
     return new == 0, len(Severity) if group.severity is None else group.severity.rank, -new, -group.cases
 
 
-_MEASURED: Final = (
-    *("speedup", "speedup_low", "speedup_high", "compile_cold_s", "compile_warm_s"),
-    *("peak_memory", "eager_peak_memory", "graph_breaks", "recompiles"),
-)
-
-
-def _frame(records: Sequence[Record]) -> pd.DataFrame:
-    """The columns of results.tables.frame that groups, pass rates and the speed summary need."""
-    data: dict[str, Any] = {
-        name: [getattr(record, name) for record in records]
-        for name in ("case_id", "suite", "group", "name", "subject", "dtype", "direction")
-    }
-    data["status"] = [record.verdict.status.value for record in records]
-    data["symptom"] = [record.verdict.symptom for record in records]
-    series = {name: pd.Series(values, dtype="object") for name, values in data.items()}
-    series["is_finding"] = pd.Series([record.verdict.status.is_finding for record in records], dtype="bool")
-    for name in _MEASURED:
-        series[name] = pd.Series([getattr(record.measurements, name) for record in records], dtype="float64")
-    return pd.DataFrame(series)
-
-
 def _flags(
-    comparison: Comparison | None, cases: Iterable[CaseChange], history: History, columns: Mapping[str, int]
+    comparison: Comparison | None, flaky: Iterable[str], history: History, columns: Mapping[str, int]
 ) -> dict[str, int]:
+    """`flaky`: the cases that head ran again and that did not fail each time."""
     flags: Counter[str] = Counter()
     if comparison:
         for speed in comparison.speed:
             flags[speed.case_id] |= SLOWER if speed.change < 1 else FASTER
         for cold in comparison.compile_time:
             flags[cold.case_id] |= COMPILE_SLOWER if cold.head_s > cold.base_s else COMPILE_FASTER
-    for change in cases:
-        if change.is_flaky:  # head ran it again, and it did not fail each time
-            flags[change.case_id] |= FLAKY
+    for case_id in flaky:
+        flags[case_id] |= FLAKY
     words: dict[tuple[str, ...], bool] = {}
     for case_id, column in columns.items():
         word = history.steady_words(column)
@@ -279,41 +323,56 @@ def _rows(place: str, query: sa.Executable) -> Iterator[Any]:
 def columns_of(contents: Contents) -> dict[str, Any]:
     """The table of cases as columns, with the groups and the runs of the history, for the page's scripts."""
     rows = contents.rows
-    records = [row.record for row in rows]
     carried = Counter(row.group for row in rows)
+    names = ("case_id", *_LABELS, "status", "symptom", "issue", "wall_s", *_MEASURED)
+    read: dict[str, list[Any]] = {name: [] for name in names}
+    for side, own in _by_side(contents, rows):
+        for name, values in side.texts([row.own for row in own], names).items():
+            read[name] += values
+    plain = map("{}/{}@{}".format, read["suite"], read["name"], read["subject"])
+    old = contents.base.columns if contents.base else {}
 
     def text(name: str) -> dict[str, Any]:
-        return text_column(one_line(getattr(record, name)) for record in records)
+        return text_column(map(one_line, read[name]))
 
-    def numbers(name: str) -> list[float | None]:
-        return number_column(getattr(record.measurements, name) for record in records)
+    def of_base(name: str) -> list[Any]:
+        return [old[name][row.base] if row.base >= 0 else None for row in rows]
 
     return {
         "rows": len(rows),
         "in_block": _CASES_IN_BLOCK,
         "programs_in_block": _PROGRAMS_IN_BLOCK,
-        **{name: text(name) for name in ("suite", "group", "name", "subject", "dtype", "direction", "device")},
+        **{name: text(name) for name in _LABELS},
         "id": {
-            str(i): one_line(r.case_id) for i, r in enumerate(records) if r.case_id != f"{r.suite}/{r.name}@{r.subject}"
+            str(i): one_line(id_)
+            for i, (id_, usual) in enumerate(zip(read["case_id"], plain, strict=True))
+            if id_ != usual
         },
         "status": text_column(row.status for row in rows),
-        "base_status": text_column(row.base.verdict.status.value if row.base else "" for row in rows),
+        "base_status": text_column(status or "" for status in of_base("status")),
         "change": text_column(row.change for row in rows),
-        "symptom": text_column(_cut(one_line(record.verdict.symptom), _SYMPTOM_LENGTH) for record in records),
-        "issue": text_column(one_line(record.verdict.issue) for record in records),
+        "symptom": text_column(_cut(one_line(symptom), _SYMPTOM_LENGTH) for symptom in read["symptom"]),
+        "issue": text("issue"),
         "history": text_column(contents.history.word(row.case) for row in rows),
         "finding": [row.group for row in rows],
         "flags": [row.flags for row in rows],
-        **{name: numbers(name) for name in ("wall_s", *_MEASURED)},
-        "base_speedup": number_column(row.base.measurements.speedup if row.base else None for row in rows),
-        "base_compile_cold_s": number_column(
-            row.base.measurements.compile_cold_s if row.base else None for row in rows
-        ),
+        **{name: number_column(read[name]) for name in ("wall_s", *_MEASURED)},
+        "base_speedup": number_column(of_base("speedup")),
+        "base_compile_cold_s": number_column(of_base("compile_cold_s")),
         "groups": _group_columns(contents, carried),
         "groups_left": max(0, len(contents.groups) - _GROUPS_CARRIED),
         "runs": _run_columns(contents.history),
-        "issues": _issues({record.verdict.issue for record in records if record.verdict.issue}),
+        "issues": _issues({issue for issue in read["issue"] if issue}),
     }
+
+
+def _by_side(contents: Contents, rows: Sequence[_Row]) -> list[tuple[Side, Sequence[_Row]]]:
+    """The rows of head's cases and those of base's that head did not plan, each with their run."""
+    planned = [row for row in rows if row.case < contents.head.cases]
+    found: list[tuple[Side, Sequence[_Row]]] = [(contents.head, planned)]
+    if contents.base is not None:
+        found.append((contents.base, rows[len(planned) :]))
+    return found
 
 
 def _group_columns(contents: Contents, carried: Mapping[int, int]) -> list[dict[str, Any]]:
@@ -376,14 +435,15 @@ def _issues(ids: set[str]) -> dict[str, Any]:
     }
 
 
-def details_of(contents: Contents) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def details_of(contents: Contents) -> tuple[Iterator[dict[str, Any]], list[dict[str, Any]]]:
     """What case pages show: a detail for each row, with the position of its program, and the programs.
 
-    Programs of failures and of flagged rows come first; when their text is over a limit, the rest have none (position -1).
+    Details are made while their records are read. Programs of failures and of flagged rows come first; when their text is over a
+    limit, the rest have none (position -1).
     """
     wanted: dict[str, int] = {}
     for row in sorted(contents.rows, key=_rank):
-        if (digest := contents.programs.get(row.record.case_id)) is not None:
+        if (digest := contents.programs.get(_case_id(contents, row))) is not None:
             wanted.setdefault(digest, len(wanted))
     texts = _program_texts(contents, wanted)
     programs: list[dict[str, Any]] = []
@@ -395,11 +455,32 @@ def details_of(contents: Contents) -> tuple[list[dict[str, Any]], list[dict[str,
             break
         position[digest] = len(programs)
         programs.append(_program(text))
-    details = [
-        _detail(row, contents.history, position.get(contents.programs.get(row.record.case_id, ""), -1))
-        for row in contents.rows
-    ]
-    return details, programs
+    return _details(contents, position), programs
+
+
+def _case_id(contents: Contents, row: _Row) -> str:
+    side = contents.head if row.case < contents.head.cases else contents.base
+    assert side is not None
+    return side.columns["case_id"][row.own]
+
+
+def _details(contents: Contents, position: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """The details of the rows, in their order. `position` of a program, by its hash."""
+    for side, rows in _by_side(contents, contents.rows):
+        for first in range(0, len(rows), MOST_PARAMETERS):
+            block = rows[first : first + MOST_PARAMETERS]
+            olds = _base_symptoms(contents, block)
+            for row, record in zip(block, side.records([row.own for row in block]), strict=True):
+                program = position.get(contents.programs.get(record.case_id, ""), -1)
+                yield _detail(row, record, olds.get(row.base, ""), contents.history, program)
+
+
+def _base_symptoms(contents: Contents, rows: Sequence[_Row]) -> dict[int, str]:
+    """The symptoms of these cases in base, by their index there."""
+    wanted = sorted(row.base for row in rows if row.base >= 0)
+    if contents.base is None or not wanted:
+        return {}
+    return dict(zip(wanted, contents.base.texts(wanted, ("status", "symptom"))["symptom"], strict=True))
 
 
 def _program_texts(contents: Contents, wanted: Mapping[str, int]) -> dict[str, str]:
@@ -434,14 +515,14 @@ _IN_TABLE: Final = frozenset({"wall_s", *_MEASURED})
 _OTHER_MEASURED: Final = tuple(f.name for f in fields(Measurements) if f.name not in _IN_TABLE)
 
 
-def _detail(row: _Row, history: History, program: int) -> dict[str, Any]:
+def _detail(row: _Row, record: Record, base_symptom: str, history: History, program: int) -> dict[str, Any]:
     """One case in full. Empty and unknown fields are left out."""
-    record, verdict = row.record, row.record.verdict
+    verdict = record.verdict
     symptom = one_line(verdict.symptom)
     compared = verdict.compared
     data = {
         "symptom": _cut(symptom, _TEXT_LENGTH) if len(symptom) > _SYMPTOM_LENGTH else "",
-        "base_symptom": _cut(one_line(row.base.verdict.symptom), _TEXT_LENGTH) if row.base and row.change else "",
+        "base_symptom": _cut(one_line(base_symptom), _TEXT_LENGTH),
         "stage": one_line(verdict.stage or ""),
         "call": verdict.call,
         "worst": _worst(verdict.worst),

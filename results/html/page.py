@@ -83,7 +83,7 @@ def _digest(text: str) -> str:
 def _meta(contents: Contents) -> dict[str, Any]:
     """Words and facts that the scripts need."""
     head, base = contents.head, contents.base
-    subjects = sorted({row.record.subject for row in contents.rows})
+    subjects = sorted({subject for side in (head, base) if side for subject in side.columns["subject"]})
     return {
         "run": one_line(head.run.run_id),
         "place": one_line(str(Location.parse(head.place))),

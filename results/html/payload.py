@@ -10,7 +10,8 @@ import base64
 import gzip
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 _DIGITS = 4  # significant digits of measurements: their noise is larger
@@ -45,6 +46,7 @@ def unpack(text: str) -> Any:
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-def blocks(items: Sequence[Any], size: int) -> list[str]:
-    """The items in packed lists of `size`."""
-    return [pack(items[start : start + size]) for start in range(0, len(items), size)]
+def blocks(items: Iterable[Any], size: int) -> list[str]:
+    """The items in packed lists of `size`. They may be made one after another, since only one list is in memory at once."""
+    rest = iter(items)
+    return [pack(block) for block in iter(lambda: list(islice(rest, size)), [])]

@@ -47,7 +47,7 @@ def summary_of(contents: Contents) -> dict[str, Any]:
         "notes": _notes(contents),
         "tiles": _tiles(contents),
         "groups": len(contents.groups),
-        "cases": len(head.records),
+        "cases": head.cases,
         "steps": shown,
         "steps_note": _steps_note(contents, shown),
         "steps_left": len(contents.groups) - sum("group" in step for step in shown),
@@ -87,7 +87,7 @@ def _short_line(run: RunInfo) -> str:
 def _headline(contents: Contents) -> tuple[str, str, str]:
     """Tone, headline and a second line."""
     findings = sum(group.finding.cases for group in contents.groups)
-    if not contents.head.records:
+    if not contents.head.cases:
         return "warn", "The run has no cases", "Its selection matched no program, or it died before it planned any."
     if contents.comparison is None:
         if not findings:
@@ -166,7 +166,7 @@ def _tiles(contents: Contents) -> list[dict[str, Any]]:
         faster = f"{_count(contents.flagged(FASTER), 'case')} faster"
         tile("slower", contents.flagged(SLOWER), "warn", cases_link(flag="slower"), faster)
     tile("known issues", outcomes["known"], "", cases_link(outcome="known"), "as the ledger says")
-    of_all = f"of {_count(len(contents.head.records), 'case')}"
+    of_all = f"of {_count(contents.head.cases, 'case')}"
     tile("pass", outcomes["passed"], "good", cases_link(outcome="passed"), of_all)
     return tiles
 

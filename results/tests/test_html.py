@@ -172,17 +172,31 @@ def test_a_case_that_head_did_not_plan_has_a_row(tmp_path: Path):
 def test_with_too_many_rows_new_failures_are_kept_and_the_page_says_what_is_left_out(tmp_path: Path):
     path = database(tmp_path / "r.db", cases("ppppfp"), cases("pppffp"))
     found = contents(path, base="run-1", limit=2)
-    assert [row.record.name for row in found.rows] == ["add/float32/3", "add/float32/4"]
+    assert columns_of(found)["name"]["words"] == ["add/float32/3", "add/float32/4"]
     text = page(found)
     assert "This page counts all 6 cases. Lists and case pages have 2 rows" in text
     assert "4 cases are left out" in text
     assert "<strong>4</strong><span>pass</span>" in text  # counts are of all cases
 
 
+def test_records_are_read_only_of_the_rows_that_the_file_carries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = database(tmp_path / "r.db", cases("ffffffpp"), cases("ffffffff"))
+    found = contents(path, base="run-1", limit=3)
+    read: list[int] = []
+    one_read = Store.records_at
+    monkeypatch.setattr(
+        Store, "records_at", lambda self, run, ordinals: read.extend(ordinals) or one_read(self, run, ordinals)
+    )
+    monkeypatch.setattr(Store, "records", lambda *_, **__: pytest.fail("all records are read"))
+    page(found)
+    assert read == [0, 6, 7]  # the two new failures, and the first of the others
+
+
 def test_details_follow_the_rows_and_programs_are_stored_once(tmp_path: Path):
     records = [fabricate.record(fabricate.case("add/float32/0", subject=subject)) for subject in ("dynamo", "inductor")]
     records.append(fabricate.record(fabricate.case("add/float32/1"), Status.FAIL_TO_RUN))
-    details, programs = details_of(contents(database(tmp_path / "r.db", records)))
+    read, programs = details_of(contents(database(tmp_path / "r.db", records)))
+    details = list(read)
     assert len(details) == 3
     assert details[0]["program"] == details[1]["program"] != details[2]["program"]
     assert len(programs) == 2
@@ -250,7 +264,7 @@ def test_numbers_that_json_does_not_have_are_text(tmp_path: Path):
     worst = replace(fabricate.WORST, subject="nan", subject_error=_NAN, ulp=float("inf"))
     record = fabricate.record(fabricate.case(), Status.FAIL_ACCURACY)
     record = replace(record, verdict=replace(record.verdict, worst=worst, max_ulp=float("inf")))
-    details, _ = details_of(contents(database(tmp_path / "r.db", [record])))
+    details = list(details_of(contents(database(tmp_path / "r.db", [record])))[0])
     assert details[0]["worst"]["subject_error"] == "nan"
     assert details[0]["max_ulp"] == "inf"
     pack(details)  # raises for NaN
@@ -295,7 +309,7 @@ def test_an_unfinished_run_says_so(tmp_path: Path):
 
 def test_a_verdict_without_details_has_a_page(tmp_path: Path):
     record = replace(fabricate.record(fabricate.case()), verdict=Verdict(status=Status.CRASH))
-    details, _ = details_of(contents(database(tmp_path / "r.db", [record])))
+    details = list(details_of(contents(database(tmp_path / "r.db", [record])))[0])
     assert details[0]["compared"] == (0, 0, 0, 0)
 
 
@@ -304,8 +318,8 @@ def test_the_history_goes_over_two_databases(tmp_path: Path):
     with Store.open(tmp_path / "head.db", create=True) as store:
         fabricate.write_run(store, cases("fp"), run_id="branch")
     head = Side.read(str(tmp_path / "head.db"), LATEST)
-    found = contents_of(head, Side.read(str(base), "run-2", later=head))
+    found = contents_of(head, Side.read(str(base), "run-2"))
     assert [run.run_id for run in found.history.runs] == ["run-1", "run-2", "branch"]
     assert [found.history.word(i) for i in range(2)] == ["pff", "ffp"]
-    shorter = contents_of(head, Side.read(str(base), "run-2", later=head), history_runs=2)
+    shorter = contents_of(head, Side.read(str(base), "run-2"), history_runs=2)
     assert [run.run_id for run in shorter.history.runs] == ["run-2", "branch"]
