@@ -37,8 +37,6 @@ from refimpl.codegen.lowering.tiles import lower_region
 from refimpl.codegen.options import CodegenOptions
 from refimpl.codegen.sizes import facts_of
 
-_TAG = "recompute"
-
 
 @dataclass(frozen=True)
 class RecomputedAttention:
@@ -63,19 +61,19 @@ def tagged_for_recomputation(
         (found.kept, CheckpointPolicy.MUST_SAVE),
     ):
         for node in nodes:
-            node.meta[_TAG] = policy
+            node.meta["recompute"] = policy
     try:
         yield frozenset(node.name for node in (*found.again, *found.kept))
     finally:
         for node in (*found.again, *found.kept):
-            del node.meta[_TAG]
+            del node.meta["recompute"]
 
 
 def without_tags(graph_module: torch.fx.GraphModule, names: frozenset[str]) -> torch.fx.GraphModule:
     """The graph, with the tags of the named nodes removed."""
     for node in graph_module.graph.nodes:
         if node.name in names:
-            node.meta.pop(_TAG, None)
+            node.meta.pop("recompute", None)
     return graph_module
 
 
@@ -88,7 +86,7 @@ def find_recomputed(graph: torch.fx.Graph, num_fwd_outputs: int, options: Codege
     kept: dict[torch.fx.Node, None] = {}
     for node in forward:
         region = _found(find_forward, node, order, lambda user: user not in forward)
-        if region is None or region.softmax is None or any(_TAG in inner.meta for inner in region.nodes):
+        if region is None or region.softmax is None or any("recompute" in inner.meta for inner in region.nodes):
             continue
         of_rows = (region.softmax.greatest, region.softmax.total)
         tiles = [one for one in region.nodes if one not in (*region.results, *of_rows)]
@@ -110,7 +108,7 @@ def _copies_below(region: Region) -> list[torch.fx.Node]:
     ]
     while stack:
         node = stack.pop()
-        if node.op == "call_function" and node.target in COPIES and _TAG not in node.meta:
+        if node.op == "call_function" and node.target in COPIES and "recompute" not in node.meta:
             found.append(node)
             stack.extend(node.all_input_nodes)
     return found

@@ -43,7 +43,6 @@ _META_WITHOUT_EFFECT = (
     "example_value",
     "val",
     "tensor_meta",
-    "device",
     "nn_module_stack",
     "source_fn_stack",
     "from_node",

@@ -68,7 +68,7 @@ _NO_SYMBOLS: Mapping[str, Any] = {"symbols": [], "replacements": [], "guards": [
 _PLAIN_META = ("stack_trace", "torch_fn", "seq_nr", "custom", "partitioner_tag", "autograd_backward", "is_gradient_acc")
 _OTHER_META = ("val", "original_aten", "torch_oracle")
 _LOST_META = (
-    "tensor_meta", "device", "nn_module_stack", "fwd_nn_module_stack", "source_fn_stack", "fwd_source_fn_stack", "from_node",
+    "tensor_meta", "nn_module_stack", "fwd_nn_module_stack", "source_fn_stack", "fwd_source_fn_stack", "from_node",
 )  # fmt: skip
 _EARLY_NOTES = {"random_state": None, "source": None}
 MOST_CONSTANT_BYTES = 2**20

@@ -18,6 +18,7 @@ from torch import fx
 
 from refimpl._torch import OpOverload, storage_key
 from refimpl.capture.public.errors import UserError, UserErrorType
+from refimpl.trace.metadata import copied_meta
 
 _COPY = torch.ops.aten.copy_.default
 
@@ -78,7 +79,7 @@ def read_copies_of(graph: fx.Graph, buffers: Iterable[fx.Node]) -> None:
             continue
         with graph.inserting_before(first):
             copy = graph.call_function(torch.ops.aten.clone.default, (buffer,))
-        copy.meta = {key: buffer.meta[key] for key in ("val", "tensor_meta") if key in buffer.meta}
+        copy.meta = copied_meta(buffer, "val", "tensor_meta")
         for node in before:
             node.replace_input_with(buffer, copy)
         last.args = (buffer, *last.args[1:])

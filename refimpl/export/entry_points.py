@@ -41,6 +41,7 @@ from refimpl.export.strict.export import strict_program
 from refimpl.export.strict.signatures import take_signatures
 from refimpl.export.traced_program import FakeProgram, traced
 from refimpl.export.verifier import TrainingIRVerifier, verify_metadata, verify_placeholder_names
+from refimpl.trace.metadata import copied_meta
 
 
 def export(
@@ -254,9 +255,7 @@ def note_users(graph_module: fx.GraphModule, signature: ExportGraphSignature) ->
         if spec.kind not in (InputKind.PARAMETER, InputKind.BUFFER) or not node.users:
             continue
         user = next(iter(node.users))
-        for key in _USER_META_KEYS:
-            if key in user.meta:
-                node.meta.setdefault(key, user.meta[key])
+        node.meta = {**copied_meta(user, *_USER_META_KEYS), **node.meta}
 
 
 # Export's settings for capture. Calls of logging functions are left out of the program. Upstream moves them behind the graph,

@@ -44,6 +44,7 @@ from refimpl.export.region_operators import (
 )
 from refimpl.export.regions import with_noted_regions, with_regions
 from refimpl.functionalize.geometry import is_same_geometry
+from refimpl.trace.metadata import copied_meta
 from refimpl.trace.options import DecompositionTable
 
 _UPDATES = {
@@ -264,7 +265,7 @@ def _gradients(
         is_tied = names[id(source.program.state_dict.get(spec.target or ""))] > 1
         if not is_first or (gradient is None and is_tied):
             gradient = graph.call_function(torch.ops.aten.zeros_like.default, (inputs[position],))
-            gradient.meta = {key: inputs[position].meta[key] for key in ("val", "tensor_meta")}
+            gradient.meta = copied_meta(inputs[position], "val", "tensor_meta")
         if gradient is None:
             raise GradientMissing(spec.target or spec.arg.name)
         gradients.append((position, gradient))
@@ -328,7 +329,7 @@ def _clone_shared_updates(graph: fx.Graph, returned: list[Any], updates: Iterabl
         value = returned[index]
         if value in seen or value.op == "placeholder" or _is_view(value):
             clone = graph.call_function(torch.ops.aten.clone.default, (value,))
-            clone.meta = {key: found for key, found in value.meta.items() if key in ("val", "tensor_meta")}
+            clone.meta = copied_meta(value, "val", "tensor_meta")
             returned[index] = clone
         seen.add(returned[index])
 

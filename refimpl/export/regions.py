@@ -21,6 +21,7 @@ from torch import fx
 
 from refimpl._torch import enter_autocast, exit_autocast, graph_codegen, set_grad_enabled
 from refimpl.export.region_operators import GRADIENTS, wrap_with_autocast, wrap_with_set_grad_enabled
+from refimpl.trace.metadata import copied_meta
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +181,7 @@ class _FoldingState:
         for node in operands:
             made = body.copies[node] = body.graph.placeholder(node.name)
             made.name = made.target = node.name
-            made.meta = {key: node.meta[key] for key in ("val", "tensor_meta", "device") if key in node.meta}
+            made.meta = copied_meta(node, "val", "tensor_meta")
         self.build(nodes, depth + 1, body)
         body.graph.output(tuple(body.copies[node] for node in results))
         name = self._add(body.graph)

@@ -22,6 +22,7 @@ from refimpl.export.errors import translated
 from refimpl.export.shapes.policies import InputLeaf
 from refimpl.export.submodule_calls import SubmoduleCall, SubmoduleCallsState
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.trace.metadata import copied_meta
 from refimpl.trace.options import TraceOptions
 
 # A function of (parameters and buffers by name, args, kwargs) that returns the program's result, and the values that the program
@@ -148,9 +149,7 @@ def _assert_metadata_of_conversions(graph: torch.fx.Graph) -> None:
                 (given,),
                 {"dtype": value.dtype, "device": value.device, "layout": value.layout},
             )
-        made.meta = {key: node.meta[key] for key in ("stack_trace", "nn_module_stack") if key in node.meta} | {
-            "val": None
-        }
+        made.meta = {**copied_meta(node, "stack_trace", "nn_module_stack"), "val": None}
 
 
 def _note_bindings(graph: torch.fx.Graph, env: ShapeEnv) -> None:

@@ -22,7 +22,7 @@ from refimpl.trace.graph_builder import GraphBuilder
 from refimpl.trace.symbols import SymbolState
 from refimpl.trace.tracker import TrackerState
 
-VALUE_META_KEYS = frozenset({"val", "tensor_meta", "device", "unbacked_bindings", "eager_input_vals"})
+VALUE_META_KEYS = frozenset({"val", "tensor_meta", "unbacked_bindings", "eager_input_vals"})
 _DATA_DEPENDENT = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output)
 
 

@@ -1,13 +1,13 @@
 """What a trace writes into `node.meta`: the node's value, facts for later passes, and where the node comes from.
 
-`describe` sets `val`, `tensor_meta` and `device`. `note` changes our one record, which stands beside upstream's keys. Writers
+`describe` sets `val` and `tensor_meta`. `note` changes our one record, which stands beside upstream's keys. Writers
 record the decomposed op, preserved meta, the torch function and the stack trace; each is called with every new node
 (`GraphBuilder.annotators`), and does not overwrite what the node has.
 
 Counterpart: torch/fx/experimental/proxy_tensor.py extract_val, snapshot_fake, set_meta, set_original_aten_op,
 TorchFunctionMetadataMode; torch/fx/proxy.py TracerBase.create_node, _filter_traceback_frames
 Differs: in real mode all `val`s of a graph belong to one fake mode and are made from sizes and strides; upstream makes a new mode
-for every node and converts the tensor under it, which takes more than half of its time. `meta["device"]` is an addition.
+for every node and converts the tensor under it, which takes more than half of its time.
 Stack traces are kept as (code, line) pairs, and formatted when the trace ends. Without a `forward` on the stack they show the
 user's frames; upstream writes none then. `torch_fn` is only recorded together with a module stack.
 """
@@ -59,7 +59,7 @@ _LAYOUTS = {
 
 
 def describe(node: torch.fx.Node, value: Any, real_mode: FakeTensorMode | None = None) -> None:
-    """Set `val`, and for a tensor also `tensor_meta` and `device`. Runs with recording off.
+    """Set `val`, and for a tensor also `tensor_meta`. Runs with recording off.
 
     `val` is a snapshot, which a later in-place change of the tensor's metadata does not change. Snapshots of fake tensors share
     their storage, so that aliases stay aliases. `real_mode` is the fake mode for snapshots of real tensors. The snapshot of a
@@ -68,7 +68,6 @@ def describe(node: torch.fx.Node, value: Any, real_mode: FakeTensorMode | None =
     meta = node.meta
     if isinstance(value, torch.Tensor):
         meta["val"] = snapshot(value, real_mode)
-        meta["device"] = value.fake_device if type(value) is FakeTensor else value.device
         if _has_strides(value):
             meta["tensor_meta"] = _tensor_metadata(value)
     elif isinstance(value, (list, tuple)):
@@ -220,6 +219,11 @@ def note(node: torch.fx.Node, **changes: Any) -> None:
         node.meta.pop(_KEY, None)
     else:
         node.meta[_KEY] = notes
+
+
+def copied_meta(node: torch.fx.Node, *keys: str) -> dict[str, Any]:
+    """The node's metadata of these keys, for a node that is made in its place or beside it."""
+    return {key: node.meta[key] for key in keys if key in node.meta}
 
 
 def note_grad_mode(node: torch.fx.Node) -> None:

@@ -18,7 +18,7 @@ from refimpl.capture.guards.sources import DimensionSource, KeptSource, ReaderBu
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.capture.segment import Segment
-from refimpl.trace.metadata import notes_of
+from refimpl.trace.metadata import copied_meta, notes_of
 
 CONSTANT_TYPES = (
     int, float, complex, bool, str, bytes, type(None), type(...), CodeType, torch.device, torch.dtype, torch.memory_format,
@@ -209,7 +209,7 @@ class _Builder:
         return made
 
     def _meta(self, node: fx.Node) -> dict[str, Any]:
-        meta = {key: node.meta[key] for key in _COPIED_META if key in node.meta}
+        meta = copied_meta(node, *_COPIED_META)
         if "example_value" in meta:
             meta["val"] = meta["example_value"]
         return meta

@@ -38,8 +38,6 @@ from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.symbolic.symbols import fresh_bindings
 from refimpl.trace.composite_kernels import composite_kernels
 
-EXAMPLE = "example_value"
-
 
 class Tracer(Protocol):
     """The capture of a graph, as far as these functions need it."""
@@ -69,7 +67,7 @@ def set_example_value(node: fx.Node, example_value: Any) -> None:
     The example value is the live fake: a later write in place changes it. Raises PendingUnbackedSymbolNotFound for an unbacked
     symbol that the call made but that is not in the value.
     """
-    node.meta[EXAMPLE] = example_value
+    node.meta["example_value"] = example_value
     env = _environment_of(example_value)
     if env is not None and env.pending_fresh_unbacked_symbols:
         bindings = fresh_bindings(env, example_value)
@@ -91,7 +89,7 @@ def _environment_of(value: Any) -> ShapeEnv | None:
 
 def extract_fake_example_value(node: fx.Node, required: bool = True) -> Any:
     """The fake tensor of a node. Without one, None if it is not required, else GraphBreak."""
-    value = node.meta.get(EXAMPLE)
+    value = node.meta.get("example_value")
     if isinstance(value, FakeTensor):
         return value
     if required:
@@ -101,7 +99,7 @@ def extract_fake_example_value(node: fx.Node, required: bool = True) -> Any:
 
 def _get_fake_tensor(node: fx.Node) -> FakeTensor:
     """The fake tensor by which tensors are told apart. Raises GraphBreak for a node without one."""
-    value = node.meta.get(EXAMPLE)
+    value = node.meta.get("example_value")
     if not isinstance(value, FakeTensor):
         raise GraphBreak(
             "unsupported_operation",
@@ -128,11 +126,12 @@ def get_fake_values_from_nodes(tx: Tracer, nodes: Any, allow_non_graph_fake: boo
     """
 
     def visit(node: fx.Node) -> Any:
-        if node.op == "call_function" and EXAMPLE not in node.meta:  # computes the arguments' example values first
+        if node.op == "call_function" and "example_value" not in node.meta:
+            # `get_fake_value` computes the arguments' example values first
             set_example_value(node, get_fake_value(node, tx, allow_non_graph_fake))
-        if node.op == "get_attr" and EXAMPLE not in node.meta:
+        if node.op == "get_attr" and "example_value" not in node.meta:
             return tx.nn_modules[str(node.target)]
-        value = node.meta.get(EXAMPLE)
+        value = node.meta.get("example_value")
         if not allow_non_graph_fake:
             pytree.tree_map_only(FakeTensor, lambda fake: ensure_graph_fake(fake, tx), value)
         return value
@@ -150,7 +149,7 @@ def get_fake_value(node: fx.Node, tx: Tracer, allow_non_graph_fake: bool = False
     before the node, UserError for a contradiction to known facts about sizes, TorchRuntimeError if the call would raise without
     capture too.
     """
-    known = node.meta.get(EXAMPLE)
+    known = node.meta.get("example_value")
     if isinstance(known, FakeTensor):
         return known
     args, kwargs = get_fake_values_from_nodes(tx, (node.args, node.kwargs), allow_non_graph_fake)
@@ -287,10 +286,10 @@ def run_node(tracer: Tracer, node: fx.Node, args: Sequence[Any], kwargs: Mapping
                 case "get_attr":
                     return tracer.nn_modules[str(node.target)]
                 case "placeholder":
-                    assert EXAMPLE in node.meta, (
-                        f"input {node.name} has no {EXAMPLE}\n  expected: set_example_value before"
+                    assert "example_value" in node.meta, (
+                        f"input {node.name} has no example_value\n  expected: set_example_value before"
                     )
-                    return node.meta[EXAMPLE]
+                    return node.meta["example_value"]
                 case _:
                     raise AssertionError(f"{node.op}\n  expected: a call, an attribute or an input")
         except (NotImplementedError, UnsupportedFakeTensorException) as error:

@@ -17,6 +17,7 @@ from refimpl.export.graph_signature import ConstantArgument
 from refimpl.export.unflattening.calls import Call
 from refimpl.export.unflattening.flow import owners
 from refimpl.trace.eager_facts import returned_operand
+from refimpl.trace.metadata import copied_meta
 
 _READS_DATA = ("item", "_local_scalar_dense")
 
@@ -198,7 +199,7 @@ class Closing:
                 if isinstance(size, torch.SymInt) and size.node.expr == node.meta["val"].node.expr:
                     with self._graph.inserting_before(before):
                         made = self._graph.call_function(torch.ops.aten.sym_size.int, (tensor, dim))
-                    made.meta = {key: node.meta[key] for key in ("val", "stack_trace") if key in node.meta}
+                    made.meta = copied_meta(node, "val", "stack_trace")
                     self._place(made, user, before)
                     return made
         return None

@@ -107,7 +107,6 @@ def _meta(node: torch.fx.Node) -> Any:
         "torch_fn",
         "original_aten",
         "seq_nr",
-        "device",
         "tensor_meta",
     )
     bindings = {str(symbol): str(path) for symbol, path in node.meta.get("unbacked_bindings", {}).items()}
