@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Row
+from oracle.again import together
 from oracle.environment import fingerprint, torch_fingerprint
-from oracle.processes import together
 from oracle.records import Measurements, PlannedCase, Record
 from oracle.verdict import Status, Verdict
 from results.store import Store

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from oracle.again import measured_again
+from oracle.again import measured_again, together
 from oracle.isolate import Completed, Pool, Task, TaskResult
 from oracle.measure import paired_blocks
-from oracle.processes import together
 from oracle.program import Program
 from oracle.records import Measurements, PlannedCase
 from oracle.subjects import generated_code
