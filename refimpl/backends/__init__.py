@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from refimpl.backend_registry import Backend, list_backends, lookup_backend, register_backend
-from refimpl.backends.eager import aot_eager, eager, interpreter
+from refimpl.backends.eager import (
+    aot_eager,
+    aot_eager_decomp_partition,
+    aot_eager_default_partitioner,
+    eager,
+    interpreter,
+    ts,
+)
 
-register_backend("eager", eager)
-register_backend("interpreter", interpreter)
-register_backend("aot_eager", aot_eager)
+for _backend in (eager, interpreter, aot_eager, aot_eager_decomp_partition, aot_eager_default_partitioner, ts):
+    register_backend(_backend.__name__, _backend)
 register_backend("triton", "refimpl.backends.triton:triton")  # imported at first use, because it imports all of codegen
 
 __all__ = [

@@ -14,18 +14,14 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from refimpl.backend_registry import Backend, lookup_backend, register_backend
+from refimpl.backend_registry import Backend, lookup_backend
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.config import config
-from refimpl.capture.entry_points.backends import NAMED
 from refimpl.capture.entry_points.contexts import Hooks, NullDecorator, OptimizeContext, captured_call
 from refimpl.capture.public.errors import InvalidBackend
 from refimpl.capture.public.platforms import check_if_dynamo_supported
 from refimpl.capture.public.usage import log_api_usage
 from refimpl.errors import BadParameter, UnsupportedByRefimpl
-
-for _backend in NAMED:
-    register_backend(_backend.__name__, _backend)
 
 
 def compile(

@@ -46,7 +46,7 @@ def test_a_name_loads_the_parts_it_needs() -> None:
         ("make_fx", ["refimpl.trace"]),
         ("aot_function", ["refimpl.aot", "refimpl.functionalize"]),
         ("compile_aot", []),
-        ("compile", ["refimpl.backends", "refimpl.capture"]),
+        ("compile", ["refimpl.capture"]),
         ("export", ["refimpl.export"]),
     ]
 
