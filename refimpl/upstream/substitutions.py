@@ -132,7 +132,7 @@ _CAPTURE_COMPANIONS = {
     f"{_COMPILER}.set_stance": f"{_PUBLIC}.stances.set_stance",
     f"{_DYNAMO}.set_stance": f"{_PUBLIC}.stances.StanceContext",
     f"{_DYNAMO}.decorators.set_stance": f"{_PUBLIC}.stances.StanceContext",
-    f"{_DYNAMO}.mutation_guard.GenerationTracker": f"{_PUBLIC}.generations.GenerationTracker",
+    f"{_DYNAMO}.mutation_guard.GenerationTracker": f"{_ENTRY_POINTS}.contexts.GenerationTracker",
     f"{_COMPILER}.reset": f"{_ENTRY_POINTS}.reset.reset",
     f"{_DYNAMO}.reset": f"{_ENTRY_POINTS}.reset.reset",
     f"{_DYNAMO}.reset_code_caches": f"{_ENTRY_POINTS}.reset.reset",

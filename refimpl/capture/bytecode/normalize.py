@@ -10,10 +10,9 @@ import sys
 from types import CodeType
 
 from refimpl.capture.bytecode.blocks_310 import regions_by_blocks
-from refimpl.capture.bytecode.decode import RawInstruction, decode
+from refimpl.capture.bytecode.decode import RawInstruction, decode, protected_ranges
 from refimpl.capture.bytecode.drafts import Draft, Label, Lowering, Region, Rule, Steps, slot_names
 from refimpl.capture.bytecode.errors import UnsupportedCode
-from refimpl.capture.bytecode.exception_table import protected_ranges
 from refimpl.capture.bytecode.instructions import CANNOT_RAISE, NormalizedCode, Op
 from refimpl.capture.bytecode.lower_310 import RULES_310
 from refimpl.capture.bytecode.lower_311 import RULES_311

@@ -1,8 +1,9 @@
 """The objects that `optimize`, `run` and `disable` return: decorators for functions, modules and classes.
 
-Counterpart: torch/_dynamo/eval_frame.py _TorchDynamoContext and its subclasses
+Counterpart: torch/_dynamo/eval_frame.py _TorchDynamoContext and its subclasses; mutation_guard.py GenerationTracker
 Differs: nothing is hooked into CPython. The wrapper that a context makes reads the thread's mode (public/running.py), which a
-`with` block sets. Code that is not called through a wrapper is never captured.
+`with` block sets. Code that is not called through a wrapper is never captured. Modules are
+not tagged with a generation.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from refimpl.capture.entry_points.compiled_autograd import CompiledBackward, ena
 from refimpl.capture.entry_points.optimized_module import OptimizedModule
 from refimpl.capture.entry_points.options_table import hold, live_options, options_for
 from refimpl.capture.entry_points.torch_patcher import TorchPatcher
-from refimpl.capture.public.generations import GenerationTracker
 from refimpl.capture.public.running import DISABLED, RUN_ONLY, in_mode
 from refimpl.capture.recognition import CAPTURES, captured_original
 from refimpl.errors import BadParameter
@@ -256,6 +256,17 @@ def _entered(backward: CompiledBackward) -> Callable[[], None]:
     stack = contextlib.ExitStack()
     stack.enter_context(enable(backward))
     return stack.close
+
+
+class GenerationTracker:
+    """What belongs to one generation may be reused within it: the memory of CUDA graphs, for example."""
+
+    generation = 0
+
+    @classmethod
+    def begin(cls) -> None:
+        """Begins a new generation."""
+        cls.generation += 1
 
 
 class RunOnlyContext(CaptureContext):

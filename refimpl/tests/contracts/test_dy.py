@@ -21,12 +21,12 @@ from refimpl.capture.config import config
 from refimpl.capture.entry_points.contexts import (
     CaptureContext,
     DisableContext,
+    GenerationTracker,
     innermost_fn,
 )
 from refimpl.capture.entry_points.options_table import cached_backends
 from refimpl.capture.entry_points.reset import cache_entries, remove_from_cache
 from refimpl.capture.public.errors import BackendCompilerFailed
-from refimpl.capture.public.generations import GenerationTracker
 from refimpl.capture.public.running import CAPTURE, running
 from refimpl.tests.contracts.contract_backend import Backend, backend, nothing_is_left, plus_one
 
