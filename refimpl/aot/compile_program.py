@@ -310,15 +310,3 @@ def get_aot_compilation_context() -> tuple[list[str], str, int]:
     """Names of the graphs under compilation, the model's name, and a running number."""
     current = _CURRENT.get() or _Compilation()
     return list(current.names), current.model_name, current.nth_graph
-
-
-def get_aot_graph_name() -> str:
-    """The name of the graph under compilation with its running number, such as `model__0_forward_0`."""
-    names, model_name, nth = get_aot_compilation_context()
-    return f"{model_name}__{'_'.join(names)}_{nth}"
-
-
-def get_graph_being_compiled() -> str:
-    """The name of the graph under compilation, such as `model__0_forward`."""
-    names, model_name, _ = get_aot_compilation_context()
-    return f"{model_name}__{'_'.join(names)}"

@@ -26,11 +26,6 @@ _DEFINING = threading.RLock()
 _DRAWING = threading.RLock()  # with an op that can only draw from a device's default generator
 
 
-def is_random_function(target: Any) -> bool:
-    """Whether functional_random_op made this op."""
-    return isinstance(target, OpOverload) and target.namespace == RANDOM_LIBRARY
-
-
 @functools.cache
 def functional_random_op(overload: OpOverload) -> OpOverload | None:
     """The op that takes (state, arguments without a generator) and returns the new state, then results. None if it draws nothing.

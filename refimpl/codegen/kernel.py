@@ -6,7 +6,6 @@ Differs: a kernel is text and values only; the level decides how it runs (emulat
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -152,13 +151,3 @@ def check_launch(
         raise KernelError(
             kernel.name, seen=f"grid {grid!r}", expected="one to three sizes of at least 0", do="mend the grid"
         )
-
-
-def jit_function_names(source: str) -> list[str]:
-    """Names of a module's functions that are decorated with triton.jit, in order. Raises SyntaxError if it is not Python."""
-    return [
-        node.name
-        for node in ast.parse(source).body
-        if isinstance(node, ast.FunctionDef)
-        and any("jit" in ast.unparse(mark).split("(")[0] for mark in node.decorator_list)
-    ]

@@ -88,10 +88,6 @@ class OpEffects:
     results: tuple[ResultAlias | None, ...]
     is_out_variant: bool
 
-    @property
-    def is_functional(self) -> bool:
-        return not self.written
-
 
 _NOTHING = OpEffects((), (), False)
 

@@ -67,34 +67,3 @@ class FrameState:
         """The user's line."""
         line = self.current.line if self.is_started else None
         return self.code.code.co_firstlineno if line is None else line
-
-    def snapshot(self) -> FrameSnapshot:
-        """The state now. Values are shared, not copied."""
-        return FrameSnapshot(
-            code=self.code, slots=tuple(self.slots), globals=self.globals, builtins=self.builtins, names=self.names,
-            stack=tuple(self.stack), offset=self.offset, handled=self.handled, then=self.then,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameSnapshot:
-    """A frozen FrameState, which a graph break keeps."""
-
-    code: NormalizedCode
-    slots: tuple[Any, ...]
-    globals: dict[str, Any]
-    builtins: dict[str, Any]
-    names: Any
-    stack: tuple[Any, ...]
-    offset: int
-    handled: Any
-    then: Then
-
-    def thaw(self) -> FrameState:
-        """A frame that continues here. Iterators and unfinished lists on its stack are shared, and continue in their current
-        state.
-        """
-        return FrameState(
-            code=self.code, slots=list(self.slots), globals=self.globals, builtins=self.builtins, names=self.names,
-            stack=list(self.stack), offset=self.offset, handled=self.handled, then=self.then,
-        )  # fmt: skip

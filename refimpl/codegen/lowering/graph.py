@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -576,11 +576,6 @@ def _as_sequence(value: Any) -> Sequence[Any]:
 
 def _has_unbacked(node: torch.fx.Node) -> bool:
     return bool(node.meta.get("unbacked_bindings"))
-
-
-def used_buffers(values: Iterable[Any]) -> set[str]:
-    """Names of the buffers that the outputs are, or are views of."""
-    return {value.buffer.name for value in values if isinstance(value, Stored)}
 
 
 # Strides that a result is stored with: its fake tensor's, except that overlapping elements are stored once.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import random
 import re
@@ -66,9 +67,7 @@ class SteppedDomain(ConcreteDomain):
     def _remade(self, frame: FrameState) -> FrameState:
         if frame.code.is_generator:  # its generator object holds it
             return frame
-        made = frame.snapshot().thaw()
-        made.is_running = True
-        return made
+        return dataclasses.replace(frame, slots=list(frame.slots), stack=list(frame.stack))
 
     def generator(self, frame: FrameState, function: FunctionType) -> Any:
         made = super().generator(frame, function)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -98,13 +99,12 @@ def outer(x: int) -> Any:
 
 
 @pytest.mark.parametrize("answer", [100, -7])
-def test_a_run_that_was_stopped_goes_on_from_snapshots(answer: int) -> None:
+def test_a_run_that_was_stopped_goes_on_from_copies_of_its_frames(answer: int) -> None:
     frames = stepped(outer, 3)
     assert [frame.code.name for frame in frames] == ["outer", "inner"]
     assert frames[-1].current.op is Op.CALL
-    snapshots = [frame.snapshot() for frame in frames]
     machine = Machine(ConcreteDomain(enters=lambda function: True))
-    machine.frames = [snapshot.thaw() for snapshot in snapshots]
+    machine.frames = [replace(frame, slots=list(frame.slots), stack=list(frame.stack)) for frame in frames]
     machine.frames[-1].stack.append(answer)  # in the place of the result of the call
     outcome = machine.resume()
     assert isinstance(outcome, Returned)
@@ -114,7 +114,7 @@ def test_a_run_that_was_stopped_goes_on_from_snapshots(answer: int) -> None:
 def test_a_run_that_was_stopped_can_go_on_by_an_exception() -> None:
     frames = stepped(outer, 3)
     machine = Machine(ConcreteDomain(enters=lambda function: True))
-    machine.frames = [frame.snapshot().thaw() for frame in frames]
+    machine.frames = [replace(frame, slots=list(frame.slots), stack=list(frame.stack)) for frame in frames]
     with pytest.raises(LookupError) as caught:
         machine.resume(LookupError("instead"))
     names = [entry.name for entry in caught.traceback if entry.path == Path(__file__)]
