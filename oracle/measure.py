@@ -34,11 +34,6 @@ class Speed:
     speedup_high: float
     repeats: int  # pairs measured
 
-    @property
-    def is_significant(self) -> bool:
-        """Whether the interval excludes 1."""
-        return not self.speedup_low <= 1.0 <= self.speedup_high
-
 
 def interleaved(
     eager: Callable[[], Any],

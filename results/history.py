@@ -180,12 +180,6 @@ def _both_ends() -> sa.Select[Any]:
     )
 
 
-def cases_with_both_ends(store: Store) -> list[str]:
-    """The cases that pass in one run and are findings in another one, sorted: those that broke, were repaired, or are flaky."""
-    with store.reading() as connection:
-        return list(connection.execute(_both_ends().order_by(CASES.c.case_id)).scalars().all())
-
-
 # --------------------------------------------------------------------------------------------- when a case broke
 
 COMPARED_FACTS: Final = ("torch", "torch_git", "triton", "machine")

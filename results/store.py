@@ -247,10 +247,6 @@ class Store:
             do="run a sweep with this --db first" if not runs else "name one of these with --run",
         )
 
-    def latest_run_id(self) -> str | None:
-        with reading(self._engine, self.location) as connection:
-            return connection.execute(sa.select(RUNS.c.run_id).order_by(RUNS.c.run.desc()).limit(1)).scalar()
-
     def resumable_run(self) -> str | None:
         """Id of the newest run that is resumable; None if there is none."""
         return next((run.run_id for run in reversed(self.runs()) if run.is_resumable), None)

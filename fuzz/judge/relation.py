@@ -17,7 +17,7 @@ from typing import Any
 from fuzz.builds.inductor import in_turn
 from fuzz.draw.inputs.source import shown_inputs
 from fuzz.judge.fresh import judge_in_fresh_process
-from fuzz.judge.metamorphic import RELATIONS, Related, Relation, Road, drawn_relations, relation_named
+from fuzz.judge.metamorphic import Related, Relation, Road, drawn_relations, relation_named
 from fuzz.judge.observing import prepared_subject
 from fuzz.judge.refusal import refusal_of
 from fuzz.judge.single import judge as judge_program
@@ -74,18 +74,6 @@ def judge_relation(
     (result,) = wrong
     verdict = replace(result.verdict, symptom=with_relation(relation.name, result.verdict.symptom))
     return RelationResult(verdict=verdict, traceback=result.traceback, leaked=first.leaked + second.leaked)
-
-
-def judge_relations(
-    program: FuzzProgram, subject: Subject, *, relations: tuple[Relation, ...] = RELATIONS
-) -> dict[str, Verdict]:
-    """The verdict on every relation that applies, by its name."""
-    found = {}
-    for relation in relations:
-        result = judge_relation(program, relation, subject)
-        if result is not None:
-            found[relation.name] = result.verdict
-    return found
 
 
 @in_turn(shares_builds=False)

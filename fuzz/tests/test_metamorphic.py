@@ -7,15 +7,16 @@ import pytest
 from fuzz.draw.choices import RandomDraw
 from fuzz.draw.settings import Settings
 from fuzz.judge.metamorphic import RELATIONS, Road, relation_named
-from fuzz.judge.relation import judge_relation, judge_relations
+from fuzz.judge.relation import judge_relation
 from fuzz.program.parsing import program_of
 from fuzz.program.render import render
 from fuzz.program.structure import Definition, FuzzProgram, OpCall, Ref
 from fuzz.tests.specs import tensor_spec
 from fuzz.vocabulary.programs import draw_program
 from oracle.program import Call
+from oracle.subjects.base import Subject
 from oracle.subjects.registry import load, resolve
-from oracle.verdict import Status
+from oracle.verdict import Status, Verdict
 
 _RELATE = {relation.name: relation.relate for relation in RELATIONS}
 
@@ -35,6 +36,12 @@ _WITH_HELPER = FuzzProgram(
     definitions=(Definition(name="helper", text="def helper(x):\n    y = x.exp()\n    return y + 1"),),
     calls=(Call(args=[tensor_spec(3)]),),
 )
+
+
+def judge_relations(program: FuzzProgram, subject: Subject) -> dict[str, Verdict]:
+    """The verdict on every relation that applies, by its name."""
+    results = {relation.name: judge_relation(program, relation, subject) for relation in RELATIONS}
+    return {name: result.verdict for name, result in results.items() if result is not None}
 
 
 def test_relations_apply_where_they_have_something_to_do() -> None:

@@ -13,7 +13,7 @@ import pytest
 from oracle.errors import UsageError
 from oracle.verdict import Status
 from results import commands
-from results.history import case_history, case_ids, cases_with_both_ends, find_break, find_flakiness, run_summaries
+from results.history import case_history, case_ids, find_break, find_flakiness, flaky_cases, run_summaries
 from results.statistics import proportion_interval
 from results.store import Store
 from results.tests import fabricate
@@ -112,7 +112,7 @@ def test_a_verdict_that_changes_with_the_version_is_not_flaky(empty: Store):
     for number, end in enumerate("pfpf"):
         runs_of(empty, end, f"2.{number}", first=number)
     assert find_flakiness(case_history(empty, FIRST.case_id)) is None
-    assert cases_with_both_ends(empty) == [FIRST.case_id]
+    assert flaky_cases(empty) == []
 
 
 def test_the_rate_of_failures_has_an_interval_that_holds_it(empty: Store):

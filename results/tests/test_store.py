@@ -193,7 +193,7 @@ def test_only_a_run_with_a_complete_plan_that_did_not_end_can_be_resumed(store: 
     begin(store, [fabricate.case()], "killed")
     fabricate.write_run(store, [fabricate.record(fabricate.case())], run_id="complete")
     assert store.resumable_run() == "killed"
-    assert store.latest_run_id() == "complete"
+    assert store.run().run_id == "complete"
 
 
 def test_the_latest_run_is_the_one_begun_last_and_runs_are_kept_apart(store: Store):

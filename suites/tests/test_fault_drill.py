@@ -57,9 +57,7 @@ def torch_oracle(capsys: pytest.CaptureFixture[str]) -> TorchOracle:
 
 
 def latest(store: Store) -> str:
-    run_id = store.latest_run_id()
-    assert run_id is not None
-    return run_id
+    return store.run().run_id
 
 
 def test_every_fault_is_its_own_row_and_touches_no_other(tmp_path: Path, torch_oracle: TorchOracle) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from fuzz.draw.choices import Draw
-from fuzz.draw.scene import Scene, dtype_name
+from fuzz.draw.scene import Scene
 from fuzz.program.structure import Expr, Items, Operand, Ref
 
 
@@ -95,8 +95,3 @@ def draw_advanced_index(draw: Draw, scene: Scene, tensor: torch.Tensor, *, disti
     if dim + 1 < tensor.dim() and draw.chance(0.3):
         parts.append(Expr(draw_slice(draw, tensor.shape[dim + 1])))
     return parts[0] if len(parts) == 1 else Items(tuple(parts), "tuple")
-
-
-def same_dtype_name(tensor: torch.Tensor) -> str:
-    """Text of its dtype in a program."""
-    return f"torch.{dtype_name(tensor)}"
