@@ -30,7 +30,7 @@ from fuzz.triage.bucket import operators_of
 from fuzz.triage.inputs_in_source import inputs_in_source
 from fuzz.triage.issue_text import title_of
 from oracle.errors import UsageError
-from oracle.known.ledger import KnownIssue, load_ledger
+from oracle.known.ledger import load_ledger
 from oracle.known.severity import Severity
 from oracle.known_runs import verdicts_of
 from oracle.localisation.report import Localisation
@@ -204,7 +204,7 @@ def _checked_text(entry: Mapping[str, Any], asked: Target) -> str:
         path.write_text(text, encoding="utf-8")
         (issue,) = load_ledger(path).issues
         ((_, verdict),) = verdicts_of([issue])
-    if not _ends_as_said(issue, verdict):
+    if not issue.agrees_with(verdict):
         raise UsageError(
             seen=f"the program of the entry ends with {verdict.status.value} ({verdict.symptom}) in a process of its own",
             expected="pass" if issue.fixed else " or ".join(issue.statuses),
@@ -238,10 +238,6 @@ def _toml(entry: Mapping[str, Any]) -> str:
 def _is_literal(text: str) -> bool:
     """Whether a multi-line literal of TOML can hold the text, so that nothing in it is escaped."""
     return "'''" not in text and all(char.isprintable() or char in "\n\t" for char in text)
-
-
-def _ends_as_said(issue: KnownIssue, verdict: Verdict) -> bool:
-    return verdict.status is Status.PASS if issue.fixed else verdict.status.value in issue.statuses
 
 
 def _neighbours(source: str, asked: Target) -> Iterator[str]:

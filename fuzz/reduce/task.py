@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ from fuzz.triage.repro import repro_script
 from fuzz.triage.script_runs import exit_code
 from fuzz.triage.short_script import short_scripts, verified
 from oracle.errors import UsageError
+from oracle.localisation.culprit import cpu_seconds
 from oracle.localisation.ladder import ladder_of
 from oracle.subjects.spec import SubjectSpec
 from oracle.symptom import Symptom, matches, symptom_of
@@ -42,7 +42,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
     `reproduced` is False if the program alone in a new process does not show the symptom (it needs an earlier program, or its
     batch); the program is then returned unchanged.
     """
-    started, cpu_before = time.monotonic(), _cpu_seconds()
+    started, cpu_before = time.monotonic(), cpu_seconds()
     program = FuzzProgram.from_json(payload["program"])
     subject = SubjectSpec.from_json(payload["subject"])
     symptom = Symptom.from_json(payload["symptom"])
@@ -87,7 +87,7 @@ def reduce_finding(payload: Mapping[str, Any], progress: Progress) -> dict[str, 
         "finished": is_finished,
         "trials": count,
         "seconds": time.monotonic() - started,
-        "cpu_s": _cpu_seconds() - cpu_before,
+        "cpu_s": cpu_seconds() - cpu_before,
     }
 
 
@@ -147,12 +147,6 @@ def _short_script(program: FuzzProgram, rung: SubjectSpec, verdict: Verdict, opi
     notes = (opinion,) if opinion else ()
     runs = functools.partial(exit_code, timeout_s=_SCRIPT_S)
     return verified(short_scripts(program, rung, verdict, notes=notes), runs)
-
-
-def _cpu_seconds() -> float:
-    """CPU time of this process and its ended children, compilers included; it does not depend on how busy the machine is."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def _called_once(

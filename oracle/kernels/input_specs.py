@@ -22,6 +22,7 @@ import torch
 from oracle.dtypes import ARITHMETIC_FLOATS, ARITHMETIC_INTEGERS, in_order, short_name
 from oracle.errors import UsageError
 from oracle.program.fills import fill_elements
+from oracle.program.inputs import contiguous_stride
 
 DTYPES: Mapping[str, torch.dtype] = {
     short_name(dtype): dtype for dtype in (*in_order(ARITHMETIC_FLOATS), *in_order(ARITHMETIC_INTEGERS), torch.bool)
@@ -221,14 +222,6 @@ class DrawnCase:
 
     def __str__(self) -> str:
         return "\n".join(f"  {argument}" for argument in self.arguments)
-
-
-def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
-    stride, step = [], 1
-    for size in reversed(shape):
-        stride.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(stride))
 
 
 def draw(specs: Sequence[Spec], rng: random.Random, *, largest: int) -> DrawnCase:

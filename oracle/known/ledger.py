@@ -41,7 +41,7 @@ from oracle.known.seen import Endings, Seen, load_seen
 from oracle.known.severity import Severity
 from oracle.program import FORMAT_VERSION, Program
 from oracle.program.snippets import Snippet, read_snippets
-from oracle.verdict import Status
+from oracle.verdict import Status, Verdict
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -184,6 +184,10 @@ class KnownIssue:
             and set(self.program.config) <= set(finding.program.get("config", {}))
             and self.finding.matches(finding)
         )
+
+    def agrees_with(self, verdict: Verdict) -> bool:
+        """Whether its program ends as the entry says: it passes if the issue is fixed, and else shows it."""
+        return verdict.status is Status.PASS if self.fixed else verdict.status.value in self.statuses
 
     def refuses_with(self, status: Status, kind: str) -> bool:
         """Whether the message of a failure to run identifies this issue."""

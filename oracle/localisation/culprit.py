@@ -100,7 +100,7 @@ def find_culprit(
     name of a step (`oracle.localisation.steps`), if one was found; it is tried first. The budget is CPU time, including compilers
     that are started, so that a busy machine gives the same answer.
     """
-    search = _Search(make, subject, symptom, _cpu_seconds() + cpu_budget_s, eager)
+    search = _Search(make, subject, symptom, cpu_seconds() + cpu_budget_s, eager)
     if symptom.status == Status.FAIL_TO_RUN.value:
         seen = search.judged(subject)
         is_backend = subject.spec.kind in ("backend", "compiler")
@@ -121,7 +121,8 @@ class _OutOfTimeError(Exception):
     """The budget is used up."""
 
 
-def _cpu_seconds() -> float:
+def cpu_seconds() -> float:
+    """CPU time of this process and its ended children, compilers included; it does not depend on how busy the machine is."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -146,7 +147,7 @@ class _Search:
 
     def judged(self, subject: Subject) -> CaseResult:
         """The result on a subject. Raises _OutOfTimeError after the deadline."""
-        if _cpu_seconds() > self._deadline:
+        if cpu_seconds() > self._deadline:
             raise _OutOfTimeError
         return judge_subject(eager=self._eager, subject=subject, options=CaseOptions())
 

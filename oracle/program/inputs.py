@@ -326,7 +326,7 @@ class _Geometry:
     def __init__(self, spec: Mapping[str, Any], path: str) -> None:
         self.dtype = named(torch.dtype, spec.get("dtype", "float32"), path)
         self.shape = _shape(spec, path)
-        contiguous = _contiguous_stride(self.shape)
+        contiguous = contiguous_stride(self.shape)
         self.stride = contiguous
         if "memory_format" in spec:
             memory_format = named(torch.memory_format, spec["memory_format"], path)
@@ -350,7 +350,7 @@ class _Geometry:
         self.is_contiguous = self.stride == contiguous and self.offset == 0
 
 
-def _contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     stride, step = [], 1
     for size in reversed(shape):
         stride.append(step)
