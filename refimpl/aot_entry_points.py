@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from refimpl._torch import FakeTensor, is_any_autocast_enabled, pytree
+from refimpl._torch import FakeTensor, pytree
 from refimpl.aot import options as aot_options
-from refimpl.aot.compiled_calls import flattened, leaves_of, memory_guard, unflattener
+from refimpl.aot.compiled_calls import autocast_state, flattened, leaves_of, memory_guard, unflattener
 from refimpl.aot.errors import GradientNotExpected
 from refimpl.aot.functional_call import functional_call_of, parameters_and_buffers
 from refimpl.aot.functional_program import ProgramRequest
@@ -225,14 +225,6 @@ def _as_sequence(result: Any) -> Sequence[Any]:
 # seen so far compiles once more. Sizes are no part of this (AO-25).
 
 Entry = TypeVar("Entry")
-_DEVICE_TYPES = ("cpu", "cuda")
-
-
-def autocast_state() -> Hashable:
-    """None where autocast is off."""
-    if not is_any_autocast_enabled():
-        return None
-    return tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICE_TYPES)
 
 
 class PerMode(Generic[Entry]):
@@ -266,5 +258,4 @@ class PerMode(Generic[Entry]):
 
 
 def _modes() -> Hashable:
-    autocast = autocast_state() if is_any_autocast_enabled() else None
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast_state()

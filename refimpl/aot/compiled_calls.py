@@ -62,7 +62,7 @@ def call_key(
     """The key of a call: grad modes, autocast and training flags, the dtype, device, shape and autograd state of every leaf, and
     which leaves share memory. Sizes and strides of dense leaves after the first `num_static` are left to guards."""
     training = None if module is None else tuple([m.training for m in module.modules()])
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), _autocast(), training
+    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast_state(), training
     found = tuple([_leaf_key(leaf, is_static=index < num_static) for index, leaf in enumerate(leaves)])
     return CallKey(modes, (in_spec, state_names), found, _shared(leaves))
 
@@ -128,7 +128,8 @@ def memory_guard(program: ProgramFacts, example: Sequence[Any]) -> Callable[[Seq
     return (lambda leaves: all(guard(leaves) for guard in guards)) if guards else None
 
 
-def _autocast() -> Hashable:
+def autocast_state() -> Hashable:
+    """Dtypes of autocast and where it is on; None where it is off."""
     if not is_any_autocast_enabled():
         return None
     return tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICE_TYPES)

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from refimpl.trace.layouts import expression_of
+
 _EXACT_LIMIT = 1 << 20  # with more elements only intervals are compared
 
 
@@ -19,11 +21,7 @@ def is_same_number(a: Any, b: Any) -> bool:
     """Whether two sizes are equal for all values of the symbols, as far as their expressions show it."""
     if type(a) is int and type(b) is int:
         return a == b
-    return a is b or _expression(a) == _expression(b)
-
-
-def _expression(number: Any) -> Any:
-    return number if type(number) is int else number.node.expr
+    return a is b or expression_of(a) == expression_of(b)
 
 
 def is_same_shape(a: Any, b: Any) -> bool:

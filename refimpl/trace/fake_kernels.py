@@ -36,7 +36,7 @@ from refimpl._torch import (
 )
 from refimpl.trace.dtypes import without_float8_scalars
 from refimpl.trace.eager_facts import hint_of, is_known, result_strides
-from refimpl.trace.layouts import expanded_strides, viewed_strides
+from refimpl.trace.layouts import expanded_strides, expression_of, viewed_strides
 from refimpl.trace.tracker import TrackerState
 
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
@@ -54,12 +54,8 @@ _LIMIT = 50_000  # most cached results for static shapes, over all traces of a p
 _MISS = object()
 
 
-def _expression(number: Any) -> Hashable:
-    return number if type(number) is int else number.node.expr
-
-
 def _is_same(numbers: Sequence[Any], others: Sequence[Any]) -> bool:
-    return tuple(map(_expression, numbers)) == tuple(map(_expression, others))
+    return tuple(map(expression_of, numbers)) == tuple(map(expression_of, others))
 
 
 def _dropped_out(result: tuple[FakeTensor, FakeTensor], given: FakeTensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -174,7 +170,7 @@ class FakeKernelsState:
         for number in numbers:
             if type(number) is not int:
                 is_symbolic = True
-                numbers = tuple(_expression(n) for n in numbers)
+                numbers = tuple(expression_of(n) for n in numbers)
                 break
         return is_symbolic, len(shape), numbers, tensor.dtype, tensor.fake_device, tensor.is_conj(), tensor.is_neg()
 

@@ -11,7 +11,7 @@ Python version of `expand`, which fake tensors run for symbolic sizes, has strid
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -185,8 +185,9 @@ def _is_one(size: Any) -> bool:
 
 def _is_same(a: Any, b: Any) -> bool:
     """Whether two sizes are equal ints or have equal expressions; records no guard."""
-    return _expression(a) == _expression(b)
+    return expression_of(a) == expression_of(b)
 
 
-def _expression(number: Any) -> Hashable:
+def expression_of(number: Any) -> Any:
+    """The expression of a symbolic size, or the int: equal for sizes that are known to be equal, and no guard is recorded."""
     return number if type(number) is int else number.node.expr

@@ -19,6 +19,7 @@ from refimpl.capture.higher_order.subgraphs import SubGraph, run_body
 from refimpl.capture.values import ConstantValue, DictValue, NumberValue, SequenceValue, TensorValue, Value, polyfills
 from refimpl.capture.values.classes import is_named_tuple
 from refimpl.capture.values.value import unsupported
+from refimpl.trace.layouts import expression_of
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -155,11 +156,7 @@ def _check_kind(what: str, one: torch.Tensor, other: torch.Tensor) -> None:
 
 def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
     """Compares the expressions, without adding guards."""
-    return len(one) == len(other) and all(_expression(a) == _expression(b) for a, b in zip(one, other, strict=True))
-
-
-def _expression(number: Any) -> Any:
-    return number if type(number) is int else number.node.expr
+    return len(one) == len(other) and all(expression_of(a) == expression_of(b) for a, b in zip(one, other, strict=True))
 
 
 def _differ(what: str, which: str, one: Any, other: Any) -> None:

@@ -8,13 +8,7 @@ from refimpl.capture.bytecode.instructions import Op
 from refimpl.capture.interpreter.domain import Domain
 from refimpl.capture.interpreter.frame import FrameState, Then
 from refimpl.capture.interpreter.signals import Enter, Exhausted, Returned, Yielded
-
-
-def _put(frame: FrameState, value: Any) -> Enter | None:
-    if type(value) is Enter:
-        return value.for_(Then.PUSH)
-    frame.stack.append(value)
-    return None
+from refimpl.capture.interpreter.value_operations import put
 
 
 def _call(domain: Domain, frame: FrameState, count: int) -> Enter | None:
@@ -22,7 +16,7 @@ def _call(domain: Domain, frame: FrameState, count: int) -> Enter | None:
     first = len(stack) - count
     args = stack[first:]
     del stack[first:]
-    return _put(frame, domain.call(frame, stack.pop(), args, {}))
+    return put(frame, domain.call(frame, stack.pop(), args, {}))
 
 
 def _call_kw(domain: Domain, frame: FrameState, count: int) -> Enter | None:
@@ -33,13 +27,13 @@ def _call_kw(domain: Domain, frame: FrameState, count: int) -> Enter | None:
     del stack[first:]
     positional = count - len(names)
     kwargs = dict(zip(names, args[positional:], strict=True))
-    return _put(frame, domain.call(frame, stack.pop(), args[:positional], kwargs))
+    return put(frame, domain.call(frame, stack.pop(), args[:positional], kwargs))
 
 
 def _call_ex(domain: Domain, frame: FrameState, has_keywords: bool) -> Enter | None:
     kwargs = frame.stack.pop() if has_keywords else None
     args = frame.stack.pop()
-    return _put(frame, domain.call_ex(frame, frame.stack.pop(), args, kwargs))
+    return put(frame, domain.call_ex(frame, frame.stack.pop(), args, kwargs))
 
 
 def _make_function(domain: Domain, frame: FrameState, has_qualname: bool) -> None:
@@ -87,7 +81,7 @@ def _yield_value(domain: Domain, frame: FrameState, delegates: bool) -> Yielded:
 
 
 def _get_yield_from_iter(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
-    return _put(frame, domain.yield_from_iter(frame, frame.stack.pop()))
+    return put(frame, domain.yield_from_iter(frame, frame.stack.pop()))
 
 
 def _send(domain: Domain, frame: FrameState, target: int) -> Enter | None:
@@ -97,7 +91,7 @@ def _send(domain: Domain, frame: FrameState, target: int) -> Enter | None:
         frame.stack[-1] = item.value
         frame.offset = target
         return None
-    return item.for_(Then.DELEGATE) if type(item) is Enter else _put(frame, item)
+    return item.for_(Then.DELEGATE) if type(item) is Enter else put(frame, item)
 
 
 CALL_OPERATIONS = {

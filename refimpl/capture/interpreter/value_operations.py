@@ -10,7 +10,7 @@ from refimpl.capture.interpreter.frame import FrameState, Then
 from refimpl.capture.interpreter.signals import Enter, Exhausted
 
 
-def _put(frame: FrameState, value: Any) -> Enter | None:
+def put(frame: FrameState, value: Any) -> Enter | None:
     """Pushes the result of an instruction, or returns the frame that will."""
     if type(value) is Enter:
         return value.for_(Then.PUSH)
@@ -24,17 +24,17 @@ def _drop(entered: Enter | None) -> Enter | None:
 
 
 def _unary(domain: Domain, frame: FrameState, sign: str) -> Enter | None:
-    return _put(frame, domain.unary(sign, frame.stack.pop()))
+    return put(frame, domain.unary(sign, frame.stack.pop()))
 
 
 def _binary(domain: Domain, frame: FrameState, sign: str) -> Enter | None:
     right = frame.stack.pop()
-    return _put(frame, domain.binary(sign, frame.stack.pop(), right))
+    return put(frame, domain.binary(sign, frame.stack.pop(), right))
 
 
 def _compare(domain: Domain, frame: FrameState, sign: str) -> Enter | None:
     right = frame.stack.pop()
-    return _put(frame, domain.compare(sign, frame.stack.pop(), right))
+    return put(frame, domain.compare(sign, frame.stack.pop(), right))
 
 
 def _is(domain: Domain, frame: FrameState, inverted: bool) -> None:
@@ -44,14 +44,14 @@ def _is(domain: Domain, frame: FrameState, inverted: bool) -> None:
 
 def _contains(domain: Domain, frame: FrameState, inverted: bool) -> Enter | None:
     container = frame.stack.pop()
-    return _put(frame, domain.contains(frame.stack.pop(), container, inverted))
+    return put(frame, domain.contains(frame.stack.pop(), container, inverted))
 
 
 # ------------------------------------------------------------------------------------------------------ attributes, items
 
 
 def _load_attr(domain: Domain, frame: FrameState, name: str) -> Enter | None:
-    return _put(frame, domain.load_attr(frame.stack.pop(), name))
+    return put(frame, domain.load_attr(frame.stack.pop(), name))
 
 
 def _store_attr(domain: Domain, frame: FrameState, name: str) -> Enter | None:
@@ -66,12 +66,12 @@ def _delete_attr(domain: Domain, frame: FrameState, name: str) -> Enter | None:
 def _load_super_attr(domain: Domain, frame: FrameState, arg: tuple[str, bool]) -> Enter | None:
     name, given = arg
     super_, class_, self_ = _take(frame, 3)
-    return _put(frame, domain.load_super_attr(frame, super_, class_, self_, name, given))
+    return put(frame, domain.load_super_attr(frame, super_, class_, self_, name, given))
 
 
 def _binary_subscr(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
     key = frame.stack.pop()
-    return _put(frame, domain.get_item(frame.stack.pop(), key))
+    return put(frame, domain.get_item(frame.stack.pop(), key))
 
 
 def _store_subscr(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
@@ -145,19 +145,19 @@ def _unpack_ex(domain: Domain, frame: FrameState, arg: tuple[int, int | None]) -
 
 
 def _convert(domain: Domain, frame: FrameState, kind: str) -> Enter | None:
-    return _put(frame, domain.convert(kind, frame.stack.pop()))
+    return put(frame, domain.convert(kind, frame.stack.pop()))
 
 
 def _format(domain: Domain, frame: FrameState, has_spec: bool) -> Enter | None:
     spec = frame.stack.pop() if has_spec else None
-    return _put(frame, domain.format(frame.stack.pop(), spec))
+    return put(frame, domain.format(frame.stack.pop(), spec))
 
 
 # ---------------------------------------------------------------------------------------------------------------- iteration
 
 
 def _get_iter(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
-    return _put(frame, domain.get_iter(frame.stack.pop()))
+    return put(frame, domain.get_iter(frame.stack.pop()))
 
 
 def _for_iter(domain: Domain, frame: FrameState, target: int) -> Enter | None:
@@ -166,7 +166,7 @@ def _for_iter(domain: Domain, frame: FrameState, target: int) -> Enter | None:
         frame.stack.pop()
         frame.offset = target
         return None
-    return item.for_(Then.ITERATE) if type(item) is Enter else _put(frame, item)
+    return item.for_(Then.ITERATE) if type(item) is Enter else put(frame, item)
 
 
 # ----------------------------------------------------------------------------------------------------------------- patterns
@@ -180,21 +180,21 @@ def _is_pattern(kind: str) -> Any:
 
 
 def _match_keys(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
-    return _put(frame, domain.match_keys(frame.stack[-2], frame.stack[-1]))
+    return put(frame, domain.match_keys(frame.stack[-2], frame.stack[-1]))
 
 
 def _match_class(domain: Domain, frame: FrameState, positional: int) -> Enter | None:
     subject, kind, names = _take(frame, 3)
-    return _put(frame, domain.match_class(subject, kind, positional, names))
+    return put(frame, domain.match_class(subject, kind, positional, names))
 
 
 def _get_len(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
-    return _put(frame, domain.length(frame.stack[-1]))
+    return put(frame, domain.length(frame.stack[-1]))
 
 
 def _dict_without_keys(domain: Domain, frame: FrameState, arg: Any) -> Enter | None:
     keys = frame.stack.pop()
-    return _put(frame, domain.without_keys(frame.stack[-1], keys))
+    return put(frame, domain.without_keys(frame.stack[-1], keys))
 
 
 VALUE_OPERATIONS = {
