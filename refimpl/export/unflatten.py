@@ -29,9 +29,9 @@ from refimpl.export.unflattening.modules import (
     FlatArgsAdapter,
     InterpreterModule,
     InterpreterModuleDispatcher,
+    PrintableModule,
     SameStateModule,
     compiled,
-    printed,
     share_state,
 )
 from refimpl.export.unflattening.signatures import Closing
@@ -64,7 +64,7 @@ def unflatten(module: Program, flat_args_adapter: FlatArgsAdapter | None = None)
     return UnflattenedModule(module, flat_args_adapter)
 
 
-class UnflattenedModule(torch.nn.Module):
+class UnflattenedModule(PrintableModule):
     """Called like the exported module. `graph` takes the leaves of the inputs and calls submodules."""
 
     def __init__(self, export_module: Program, flat_args_adapter: FlatArgsAdapter | None = None) -> None:
@@ -78,7 +78,6 @@ class UnflattenedModule(torch.nn.Module):
         self._call_spec = export_module.call_spec
         self._contract = export_module.input_contract()
         self._dispatchers: list[InterpreterModuleDispatcher] = []
-        self._ty: str | None = None
         self.graph = fx.Graph()
         _Building(self, export_module).build()
         self.finalize()
@@ -86,10 +85,6 @@ class UnflattenedModule(torch.nn.Module):
     def finalize(self) -> None:
         """Compile `graph`. Call it again after a change of the graph."""
         self._run = types.MethodType(compiled(self.graph), self)
-
-    def type_name(self) -> str | None:
-        """The class of the exported module."""
-        return self._ty
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Raises InputMismatch for inputs the program was not exported for."""
@@ -126,18 +121,6 @@ class UnflattenedModule(torch.nn.Module):
                 expected=f"{self._call_spec.in_spec.num_leaves}, for {self._call_spec.in_spec}",
             )
         return adapted
-
-    def print_readable(
-        self,
-        print_output: bool = True,
-        include_stride: bool = False,
-        include_device: bool = False,
-        colored: bool = False,
-    ) -> str:
-        """The code of the module and its submodules."""
-        return printed(
-            self, print_output, include_stride=include_stride, include_device=include_device, colored=colored
-        )
 
 
 class _Building:

@@ -58,21 +58,14 @@ class FlatArgsAdapter(ABC):
         return []
 
 
-class InterpreterModule(torch.nn.Module):
-    """Runs `graph` on its own parameters, buffers and children.
+class PrintableModule(torch.nn.Module):
+    """A module with a graph, whose code can be printed. ty: the class name of the module that was exported."""
 
-    graph: its placeholders are the arguments of `forward`. ty: the class name of the module it was traced from.
-    """
+    graph: fx.Graph
 
-    def __init__(self, graph: fx.Graph, ty: str | None = None) -> None:
+    def __init__(self, ty: str | None = None) -> None:
         super().__init__()
-        self.graph = graph
         self._ty = ty
-        self.finalize()
-
-    def finalize(self) -> None:
-        """Compile `graph`. Call it again after a change of the graph."""
-        self.forward = types.MethodType(compiled(self.graph), self)
 
     def type_name(self) -> str | None:
         """The class name of the exported module."""
@@ -85,10 +78,35 @@ class InterpreterModule(torch.nn.Module):
         include_device: bool = False,
         colored: bool = False,
     ) -> str:
-        """The code of this module and of its children."""
-        return printed(
-            self, print_output, include_stride=include_stride, include_device=include_device, colored=colored
-        )
+        """The code of this module and of its children that have a graph."""
+        verbose = self.graph.python_code(
+            "self", verbose=True, include_stride=include_stride, include_device=include_device, colored=colored
+        ).src
+        parts = [f"class {self.type_name() or type(self).__name__}(torch.nn.Module):\n{_indented(verbose)}"]
+        children: Any = self._modules.values()
+        for child in children:
+            if hasattr(child, "print_readable"):
+                parts.append(_indented(child.print_readable(print_output=False)))
+        text = "\n".join(parts)
+        if print_output:
+            print(text)
+        return text
+
+
+class InterpreterModule(PrintableModule):
+    """Runs `graph` on its own parameters, buffers and children.
+
+    graph: its placeholders are the arguments of `forward`. ty: the class name of the module it was traced from.
+    """
+
+    def __init__(self, graph: fx.Graph, ty: str | None = None) -> None:
+        super().__init__(ty)
+        self.graph = graph
+        self.finalize()
+
+    def finalize(self) -> None:
+        """Compile `graph`. Call it again after a change of the graph."""
+        self.forward = types.MethodType(compiled(self.graph), self)
 
 
 class SameStateModule(InterpreterModule):
@@ -167,19 +185,6 @@ def compiled(graph: fx.Graph) -> Callable[..., Any]:
     exec(compile(code.src, name, "exec"), namespace)
     linecache.cache[name] = (len(code.src), None, code.src.splitlines(keepends=True), name)
     return namespace["forward"]
-
-
-def printed(module: Any, print_output: bool, **options: bool) -> str:
-    """The code of a module with a graph, and of its children that have one."""
-    verbose = module.graph.python_code("self", verbose=True, **options).src
-    parts = [f"class {module.type_name() or type(module).__name__}(torch.nn.Module):\n{_indented(verbose)}"]
-    for child in module._modules.values():
-        if hasattr(child, "print_readable"):
-            parts.append(_indented(child.print_readable(print_output=False)))
-    text = "\n".join(parts)
-    if print_output:
-        print(text)
-    return text
 
 
 def _indented(text: str) -> str:
