@@ -22,12 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from refimpl.codegen.emulator import KernelError, WouldNotCompile
 from refimpl.codegen.kernel import Kernel
 from refimpl.codegen.levels.transport import constant_from_json, constant_to_json, kernel_from_json, kernel_to_json
-from refimpl.codegen.levels.triton_version import require_triton
+from refimpl.codegen.levels.triton_version import language_type, require_triton
 from refimpl.codegen.levels.worker import Worker, serve
 
 TIMEOUT_S = 120.0  # for one kernel
@@ -177,21 +175,10 @@ def compile_source(
     return compiler.compile(source, target=target, options=options)
 
 
-def language_constant(value: Any) -> Any:
-    """A constant in Triton's form; dtypes become Triton's."""
-    if isinstance(value, torch.dtype):
-        return _language_type(str(value).removeprefix("torch."))
-    return value
-
-
-def _language_type(name: str) -> Any:
-    return getattr(importlib.import_module("triton.language"), "int1" if name == "bool" else name)
-
-
 def _answer(request: Mapping[str, Any]) -> Any:
     folder, key = Path(request["folder"]), request["key"]
     kernel = kernel_from_json(request["kernel"])
-    constants = {name: constant_from_json(value, _language_type) for name, value in request["constants"].items()}
+    constants = {name: constant_from_json(value, language_type) for name, value in request["constants"].items()}
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", request["capability"], 32)
     is_aligned = request["has_aligned_tensors"]
     aligned = [at for at, parameter in enumerate(kernel.parameters) if is_aligned and parameter.is_pointer]

@@ -14,9 +14,9 @@ import torch
 
 from refimpl.codegen.emulator import KernelError, WouldNotCompile
 from refimpl.codegen.kernel import Kernel, Launcher, LevelUnavailable, Parameter, check_launch
-from refimpl.codegen.levels.cubin import compile_source, language_constant
+from refimpl.codegen.levels.cubin import compile_source
 from refimpl.codegen.levels.interpreter import is_interpreting
-from refimpl.codegen.levels.triton_version import require_triton
+from refimpl.codegen.levels.triton_version import language_constant, require_triton
 
 _ALIGNMENT = 16  # bytes, or multiples of a scalar; lets loads be vectorized
 

@@ -22,7 +22,7 @@ import torch
 from refimpl.codegen.emulator import AssertionFailed, KernelError
 from refimpl.codegen.kernel import Kernel, LevelUnavailable, check_launch
 from refimpl.codegen.levels.transport import Launch, read_launches, read_results, write_launches, write_results
-from refimpl.codegen.levels.triton_version import require_triton
+from refimpl.codegen.levels.triton_version import language_constant, language_type, require_triton
 from refimpl.codegen.levels.worker import Worker, serve
 
 TIMEOUT_S = 300.0
@@ -119,7 +119,7 @@ def interpret(launch: Launch, *, asserts: bool = False) -> None:
     values: list[Any] = []
     for parameter in kernel.parameters:
         if parameter.is_constant:
-            values.append(_constant(launch.constants[parameter.name]))
+            values.append(language_constant(launch.constants[parameter.name]))
             continue
         value = next(given)
         values.append(value if isinstance(value, torch.Tensor) else repairs.TypedScalar(value, parameter.type))
@@ -161,17 +161,9 @@ def _function(kernel: Kernel) -> Any:
     return _functions[kernel.hash]
 
 
-def _constant(value: Any) -> Any:
-    return _language_type(str(value).removeprefix("torch.")) if isinstance(value, torch.dtype) else value
-
-
-def _language_type(name: str) -> Any:
-    return getattr(importlib.import_module("triton.language"), "int1" if name == "bool" else name)
-
-
 def _answer(request: Mapping[str, Any]) -> Any:
     folder = Path(request["folder"])
-    launches, storages = read_launches(folder, _language_type)
+    launches, storages = read_launches(folder, language_type)
     errors: list[dict[str, Any] | None] = []
     for launch in launches:
         try:

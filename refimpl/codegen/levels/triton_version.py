@@ -1,9 +1,13 @@
-"""The installed version of Triton, and whether it can run kernels."""
+"""The installed Triton: whether it can run kernels, and constants in its form."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import re
+from typing import Any
+
+import torch
 
 from refimpl.codegen.kernel import LevelUnavailable
 
@@ -24,3 +28,13 @@ def require_triton(level: str) -> str:
             level, seen=f"Triton {version}", do=f"{install}: Triton {oldest} or a later one is needed"
         )
     return version
+
+
+def language_type(name: str) -> Any:
+    """Triton's dtype of this name; torch's bool is int1 there."""
+    return getattr(importlib.import_module("triton.language"), "int1" if name == "bool" else name)
+
+
+def language_constant(value: Any) -> Any:
+    """A constant in Triton's form; dtypes become Triton's."""
+    return language_type(str(value).removeprefix("torch.")) if isinstance(value, torch.dtype) else value
