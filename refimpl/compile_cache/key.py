@@ -29,7 +29,7 @@ from refimpl.export.archive.fakes import FakeWriter
 from refimpl.export.archive.symbols import SymbolWriter, range_record
 from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.decompositions.registry import is_registered
-from refimpl.trace.metadata import Notes, notes_of
+from refimpl.trace.metadata import Notes, copied_meta, notes_of
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 # Options of a compile that its graphs depend on. Compilers are called with the graphs of the file.
@@ -136,7 +136,7 @@ def _meta_record(node: torch.fx.Node, describer: Describer) -> dict[str, Any]:
     unknown = sorted(set(node.meta) - {*_META_IN_KEY, *_META_WITHOUT_EFFECT, "torch_oracle"})
     if unknown or notes_of(node)._replace(source=None) != Notes():
         raise Bypass(Reason.NODE_META, f"{unknown or ['notes']} of {node.name}")
-    return {name: describer.record(node.meta[name], node.name) for name in _META_IN_KEY if name in node.meta}
+    return {name: describer.record(value, node.name) for name, value in copied_meta(node, *_META_IN_KEY).items()}
 
 
 def _options_record(config: AOTConfig, describer: Describer) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import torch
 
 from refimpl._torch import OpOverload
-from refimpl.functionalize.geometry import extent_of, has_symbols, is_same_shape
+from refimpl.functionalize.geometry import extent_of, has_symbols
 from refimpl.functionalize.schemas import (
     METADATA_OPS,
     RESIZE_OPS,
@@ -29,6 +29,7 @@ from refimpl.functionalize.schemas import (
     effects_of,
     nodes_in,
 )
+from refimpl.trace.layouts import is_same_shape
 
 
 class _Viewed:

@@ -15,10 +15,11 @@ import torch
 
 from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, FakeTensorMode, OpOverload
 from refimpl.errors import RefimplError
-from refimpl.functionalize.geometry import is_same_layout, is_same_shape
+from refimpl.functionalize.geometry import is_same_layout
 from refimpl.functionalize.schemas import effects_of, nodes_in
 from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.graph_builder import GraphBuilder
+from refimpl.trace.layouts import is_same_shape
 from refimpl.trace.symbols import SymbolState
 from refimpl.trace.tracker import TrackerState
 

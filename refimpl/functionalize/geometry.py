@@ -12,21 +12,9 @@ from typing import Any
 
 import torch
 
-from refimpl.trace.layouts import expression_of
+from refimpl.trace.layouts import is_same_number, is_same_shape
 
 _EXACT_LIMIT = 1 << 20  # with more elements only intervals are compared
-
-
-def is_same_number(a: Any, b: Any) -> bool:
-    """Whether two sizes are equal for all values of the symbols, as far as their expressions show it."""
-    if type(a) is int and type(b) is int:
-        return a == b
-    return a is b or expression_of(a) == expression_of(b)
-
-
-def is_same_shape(a: Any, b: Any) -> bool:
-    """`is_same_number` for two sequences of sizes."""
-    return len(a) == len(b) and all(map(is_same_number, a, b))
 
 
 def is_same_layout(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -28,13 +28,14 @@ from refimpl.functionalize.aliases import AS_STRIDED, AliasMap, is_view_call
 from refimpl.functionalize.emitter import EmitterState, fake_mode_of, map_nodes
 from refimpl.functionalize.errors import CannotFunctionalize, ResizedView
 from refimpl.functionalize.flat_bases import AliasGroup, flattened
-from refimpl.functionalize.geometry import begins_inside, is_row_major, is_same_layout, is_same_number
+from refimpl.functionalize.geometry import begins_inside, is_row_major, is_same_layout
 from refimpl.functionalize.memory import MemoryState, Strategy
 from refimpl.functionalize.schemas import METADATA_OPS, RESIZE_OPS, SET_OPS, effects_of, is_mutating
 from refimpl.functionalize.verify import verify_functional, verify_reads
 from refimpl.functionalize.views import ViewWriter
 from refimpl.functionalize.writes import CallWriter
 from refimpl.trace.composite_kernels import composite_kernels
+from refimpl.trace.layouts import is_same_number
 from refimpl.trace.recording_mode import paused_recordings
 
 Node = torch.fx.Node
@@ -323,7 +324,7 @@ class FunctionalizationState:
 
     def _keep_view(self, node: Node, value: Node) -> None:
         self.emit.extras.add(value)
-        self.memory.keep_view(node, value)
+        self.memory.keep(node, value)
 
     def _change_memory(self, node: Node) -> None:
         """Handle a `set_` or `resize_`, after which the tensor object is a view of other memory, or a new base."""
@@ -375,16 +376,13 @@ class FunctionalizationState:
 
     def final_value(self, node: Node) -> Node:
         """The value of a given node at the end of the graph."""
-        return self._read_at_end(node)
+        with self.emit.graph.inserting_before(self.emit.graph.output_node()):
+            return self.memory.read(node)
 
     def attribute_values(self) -> tuple[tuple[str, Node], ...]:
         """The name, and the value at the end of the graph, of every attribute that is written to."""
         written = [base for base in self.aliases.written_bases() if base.op == "get_attr"]
-        return tuple((str(base.target), self._read_at_end(base)) for base in written)
-
-    def _read_at_end(self, node: Node) -> Node:
-        with self.emit.graph.inserting_before(self.emit.graph.output_node()):
-            return self.memory.read(node)
+        return tuple((str(base.target), self.final_value(base)) for base in written)
 
     def remove_unused(self, kept: Sequence[Node]) -> None:
         """Remove views and other nodes of the pass that nothing reads."""

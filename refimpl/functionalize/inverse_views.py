@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from refimpl.functionalize.aliases import ViewStep
-from refimpl.functionalize.geometry import is_same_shape
 from refimpl.functionalize.views import ViewWriter
+from refimpl.trace.layouts import is_same_shape
 
 _aten = torch.ops.aten
 Node = torch.fx.Node

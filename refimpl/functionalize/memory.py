@@ -54,7 +54,7 @@ class MemoryState:
     def own(self, base: Node, value: Node) -> None:
         """Add a base with its first value."""
         self._versions[base] = 0
-        self._keep(base, value)
+        self.keep(base, value)
 
     def version_of(self, base: Node) -> int:
         """The number of writes to the memory of `base` so far."""
@@ -72,10 +72,6 @@ class MemoryState:
     def is_known(self, node: Node) -> bool:
         """Whether the base of the node's tensor has a value yet."""
         return self.aliases.base_of(node) in self._versions
-
-    def keep_view(self, tensor: Node, value: Node) -> None:
-        """Keep the value of a view that was computed from the current value of its source."""
-        self._keep(tensor, value)
 
     def any_value(self, node: Node) -> Node | None:
         """A current or stale value of the tensor, to read its sizes from."""
@@ -101,7 +97,7 @@ class MemoryState:
             tensor = step.source
         for step in reversed(chain):
             value = self._regenerate(step, value, version)
-            self._keep(step.node, value)
+            self.keep(step.node, value)
         return value
 
     def write(self, node: Node, value: Node) -> None:
@@ -115,12 +111,12 @@ class MemoryState:
             tensor, value = self._write_source(step, value)
             fresh.append((tensor, value))
         self._versions[base] += 1
-        self._keep(base, value)
+        self.keep(base, value)
         if self.views.is_exact:
             return
         for written, known in fresh[:-1]:
             if _is_as_good(known, written):
-                self._keep(written, known)
+                self.keep(written, known)
 
     def restore_strides(self, base: Node) -> None:
         """Give the value of `base` the strides of the given graph. Values of its views are regenerated when they are used."""
@@ -129,7 +125,7 @@ class MemoryState:
             self._values.pop(member, None)
             if member.op == "call_function" and member.target is operator.getitem:
                 self._calls.pop(member.args[0], None)  # type: ignore[arg-type]
-        self._keep(base, value)
+        self.keep(base, value)
 
     def outgrow(self, base: Node, successor: Node) -> None:
         """From now on the base `successor` stands for the tensor object of `base`. Views of `base` can no longer be used."""
@@ -206,7 +202,8 @@ class MemoryState:
         finally:
             self.emit.origin = origin
 
-    def _keep(self, tensor: Node, value: Node) -> None:
+    def keep(self, tensor: Node, value: Node) -> None:
+        """Keep the value of a base or view, which is current until the next write to the base."""
         version = self._versions[self.aliases.base_of(tensor)]
         self._values[tensor] = version, value
         self.stamps.setdefault(value, []).append((tensor, version))

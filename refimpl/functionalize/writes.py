@@ -16,11 +16,12 @@ from refimpl._torch import FakeTensor
 from refimpl.functionalize.emitter import EmitterState, map_nodes
 from refimpl.functionalize.errors import CannotFunctionalize, SymbolicMemory
 from refimpl.functionalize.functional_forms import FunctionalForm, functional_form
-from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_geometry, is_same_shape
+from refimpl.functionalize.geometry import is_dense, is_row_major, is_same_geometry
 from refimpl.functionalize.memory import MemoryState
 from refimpl.functionalize.schemas import Parameter, effects_of, nodes_in
 from refimpl.functionalize.written_bases import WrittenBases
 from refimpl.trace.internal_overlap import updates_overlapping_elements
+from refimpl.trace.layouts import is_same_shape
 from refimpl.trace.metadata import note, notes_of
 from refimpl.trace.read_after_write import reads_what_it_writes
 

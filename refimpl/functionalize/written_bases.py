@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from refimpl.functionalize.geometry import begins_inside, is_row_major, is_same_geometry, is_same_number, is_same_shape
+from refimpl.functionalize.geometry import begins_inside, is_row_major, is_same_geometry
 from refimpl.functionalize.memory import MemoryState
+from refimpl.trace.layouts import is_same_number, is_same_shape
 
 Node = torch.fx.Node
 

@@ -15,7 +15,7 @@ import torch
 from refimpl._torch import SYMBOLIC_TYPES
 from refimpl.symbolic.constraints import Promise, constraint_error, violations
 from refimpl.symbolic.facts import FactState
-from refimpl.symbolic.guards import PRINTED_NAMES, RuntimeAssert, ShapeGuard, evaluate, python_source
+from refimpl.symbolic.guards import PRINTED_NAMES, RuntimeAssert, ShapeGuard, python_source
 from refimpl.symbolic.ranges import INFINITY, Range
 from refimpl.symbolic.sources import Source, as_source, size_source, storage_offset_source, stride_source
 from refimpl.symbolic.symbols import UnbackedSymbols
@@ -27,10 +27,6 @@ class GuardOutput(UnbackedSymbols):
     guards: list[ShapeGuard]
     promises: list[Promise]
     deferred_runtime_asserts: dict[Any, list[RuntimeAssert]]
-
-    def evaluate_with(self, expr: Any, values: dict[Any, Any]) -> Any:
-        """The value of an expression for given values of its symbols."""
-        return evaluate(expr, values)
 
     def facts_of_ranges(self) -> FactState:
         """Facts with the ranges of single symbols only: those that are printed as ranges."""

@@ -24,7 +24,7 @@ from refimpl.symbolic.dynamic_shapes import DimSpec
 from refimpl.symbolic.errors import NewGuard, data_dependent_error
 from refimpl.symbolic.functions import is_condition, is_constant, to_expr, to_number
 from refimpl.symbolic.guard_output import GuardOutput
-from refimpl.symbolic.guards import RuntimeAssert, ShapeGuard
+from refimpl.symbolic.guards import RuntimeAssert, ShapeGuard, evaluate
 from refimpl.symbolic.operations import negate, relation
 from refimpl.symbolic.protocols import SymbolSource
 from refimpl.symbolic.ranges import INFINITY, UNKNOWN, Range
@@ -319,10 +319,10 @@ class ShapeEnv(GuardOutput):
     def _from_real_tensors(self, expr: Any, pytype: type) -> Any:
         """The value computed from real tensors, with a runtime assert. Raises GuardOnDataDependentSymNode without them."""
         if not self.has_unbacked(expr):  # no hint, since evaluating it raises: raise that error
-            return pytype(self.evaluate_with(expr, dict(self._values)))
+            return pytype(evaluate(expr, dict(self._values)))
         real = {**self.backed_var_to_val, **self.real_tensor_prop_unbacked_vals}
         if self.real_tensor_prop_unbacked_vals and all(s in real for s in expr.free_symbols):
-            value = pytype(self.evaluate_with(expr, {s: to_number(v) for s, v in real.items()}))
+            value = pytype(evaluate(expr, {s: to_number(v) for s, v in real.items()}))
             self.guard_or_defer_runtime_assert(self._condition(expr, value), "holds for the tensors of this run")
             return value
         raise data_dependent_error(self, expr, Stack.capture())

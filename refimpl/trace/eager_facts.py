@@ -368,14 +368,15 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 def _is_safe(func: Any, tensors: Sequence[torch.Tensor]) -> bool:
     """Whether the CPU kernel may run on meaningless values, and has the strides of the tensors' device (see `result_strides`)."""
-    on_cpu = all(_device_type(tensor) == "cpu" for tensor in tensors)
+    on_cpu = all(device_of(tensor).type == "cpu" for tensor in tensors)
     if not on_cpu and (torch.Tag.pointwise not in func.tags or len({tensor.dtype for tensor in tensors}) > 1):
         return False
     return _may_run(func, tensors)
 
 
-def _device_type(tensor: torch.Tensor) -> str:
-    return tensor.fake_device.type if type(tensor) is FakeTensor else tensor.device.type
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """The tensor's device; of a fake tensor the one that it stands for, without a dispatch."""
+    return tensor.fake_device if type(tensor) is FakeTensor else tensor.device
 
 
 def _trial_operands(

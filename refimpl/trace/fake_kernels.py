@@ -36,7 +36,7 @@ from refimpl._torch import (
 )
 from refimpl.trace.dtypes import without_float8_scalars
 from refimpl.trace.eager_facts import hint_of, is_known, result_strides
-from refimpl.trace.layouts import expanded_strides, expression_of, viewed_strides
+from refimpl.trace.layouts import expanded_strides, expression_of, is_same_shape, viewed_strides
 from refimpl.trace.tracker import TrackerState
 
 _UNREPEATABLE_TAGS = (torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output, torch.Tag.inplace_view)
@@ -52,10 +52,6 @@ _REDUCTION, _MEAN, _SUM = 3, 1, 2
 _LIMIT = 50_000  # most cached results for static shapes, over all traces of a process
 
 _MISS = object()
-
-
-def _is_same(numbers: Sequence[Any], others: Sequence[Any]) -> bool:
-    return tuple(map(expression_of, numbers)) == tuple(map(expression_of, others))
 
 
 def _dropped_out(result: tuple[FakeTensor, FakeTensor], given: FakeTensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -204,7 +200,7 @@ class FakeKernelsState:
             return empty
         result = func(*without_float8_scalars(func, _without_division(func, args)), **kwargs)
         for out, shape, stride, offset in layouts:
-            if _is_same(out.shape, shape) and not _is_same(out.stride(), stride):
+            if is_same_shape(out.shape, shape) and not is_same_shape(out.stride(), stride):
                 out.as_strided_(shape, stride, offset)  # eager keeps the strides of an `out=` tensor of the right shape
         if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor:
             result = _dropped_out(result, args[0])
@@ -248,7 +244,7 @@ class FakeKernelsState:
         return FakeTensor(self.fake_mode, meta, result.fake_device)
 
     def _view_with_strides(self, result: FakeTensor, base: torch.Tensor, strides: Any) -> FakeTensor:
-        if type(base) is not FakeTensor or result.requires_grad or _is_same(strides, result.stride()):
+        if type(base) is not FakeTensor or result.requires_grad or is_same_shape(strides, result.stride()):
             return result
         made = _Made(
             base=0, shape=tuple(result.shape), stride=strides, offset=result.storage_offset(), dtype=result.dtype,

@@ -1,4 +1,5 @@
-"""Strides computed without a real call: of elementwise results (TensorIterator), and of `view` and `expand`.
+"""Strides computed without a real call: of elementwise results (TensorIterator), and of `view` and `expand`. Sizes are compared
+without guards by `is_same_number`.
 
 TensorIterator orders the dimensions of the result by the operands' strides: the first operand whose strides of two dimensions
 differ decides. A stride of 0 (broadcast, expanded) does not decide, and the next operand is looked at.
@@ -140,10 +141,10 @@ def viewed_strides(func: Any, shape: Sequence[Any], args: Sequence[Any]) -> tupl
     left, strides = list(shape), []
     for elements, step in _stretches(x.shape, x.stride()):
         viewed: Any = 1
-        while left and (_is_one(left[-1]) or not _is_same(viewed, elements)):
+        while left and (_is_one(left[-1]) or not is_same_number(viewed, elements)):
             strides.append(viewed * step)
             viewed = viewed * left.pop()
-        if not _is_same(viewed, elements):
+        if not is_same_number(viewed, elements):
             return None
     return None if left else tuple(reversed(strides))
 
@@ -172,7 +173,7 @@ def _stretches(shape: Sequence[Any], strides: Sequence[Any]) -> list[tuple[Any, 
     elements: Any = 1
     step: Any = strides[-1] if strides else 1
     for size, stride in reversed(list(zip(shape, strides, strict=True))):
-        if not _is_one(size) and not _is_same(stride, elements * step):
+        if not _is_one(size) and not is_same_number(stride, elements * step):
             found.append((elements, step))
             elements, step = 1, stride
         elements = elements * size
@@ -183,11 +184,18 @@ def _is_one(size: Any) -> bool:
     return type(size) is int and size == 1
 
 
-def _is_same(a: Any, b: Any) -> bool:
-    """Whether two sizes are equal ints or have equal expressions; records no guard."""
-    return expression_of(a) == expression_of(b)
+def is_same_number(a: Any, b: Any) -> bool:
+    """Whether two sizes are equal for all values of the symbols, as far as their expressions show it. Records no guard."""
+    if type(a) is int and type(b) is int:
+        return a == b
+    return a is b or expression_of(a) == expression_of(b)
+
+
+def is_same_shape(a: Any, b: Any) -> bool:
+    """`is_same_number` for two sequences of sizes."""
+    return len(a) == len(b) and all(map(is_same_number, a, b))
 
 
 def expression_of(number: Any) -> Any:
-    """The expression of a symbolic size, or the int: equal for sizes that are known to be equal, and no guard is recorded."""
+    """The expression of a symbolic size; an int itself."""
     return number if type(number) is int else number.node.expr

@@ -49,6 +49,7 @@ from refimpl.errors import (
 from refimpl.symbolic.dynamic_shapes import ALL_STATIC
 from refimpl.symbolic.fake_inputs import InputFaker
 from refimpl.symbolic.symbols import fresh_bindings
+from refimpl.trace.eager_facts import device_of
 from refimpl.trace.fake_kernels import FakeKernelsState, append_tensors
 from refimpl.trace.graph_builder import LITERALS, GraphBuilder
 from refimpl.trace.higher_order import Subgraph, call_higher_order
@@ -365,7 +366,7 @@ class RecordingMode(DispatchMode):
             func not in _METADATA_QUERIES
             and isinstance(func, OpOverload)
             and (not self.options.pre_dispatch or (self.options.decomposes_aliases and may_share_memory(func)))
-            and _is_decomposed_by_autograd(func, frozenset(map(_device_type, tensors)))
+            and _is_decomposed_by_autograd(func, frozenset(device_of(tensor).type for tensor in tensors))
         ):
             return self._run_in_place_of(func, functools.partial(run_composite_kernel, func), (args, kwargs), {})
         return NotImplemented
@@ -535,10 +536,6 @@ def _memory_of(tensor: torch.Tensor) -> Hashable:
 
 
 _is_decomposed_by_autograd = functools.cache(is_decomposed_by_autograd)
-
-
-def _device_type(tensor: torch.Tensor) -> str:
-    return tensor.fake_device.type if type(tensor) is FakeTensor else tensor.device.type
 
 
 def _check_structure(func: OpOverload, rule: object, result: object) -> None:

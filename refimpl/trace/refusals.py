@@ -27,7 +27,7 @@ import torch
 
 from refimpl._torch import FakeTensor, OpOverload, pytree, set_bits, storage_key, without_dispatch, written_arguments
 from refimpl.trace.dtypes import FLOAT, INT, common_dtype_of, is_common, kind_of, without_float8_scalars
-from refimpl.trace.eager_facts import hint_of, is_known, refuses_dtypes
+from refimpl.trace.eager_facts import device_of, hint_of, is_known, refuses_dtypes
 
 _MOST_BYTES = 1 << 26  # a call on more bytes than this is not tried
 _NAMESPACES = ("aten", "prims")  # kernels of custom ops may do anything
@@ -210,7 +210,7 @@ def _real(value: Any) -> Any:
         key = storage_key(tensor)
         needed = max(_extent(other) for other in tensors if storage_key(other) == key)
         if key not in memory:
-            flat = torch.zeros(needed // tensor.dtype.itemsize + 1, dtype=tensor.dtype, device=_device(tensor))
+            flat = torch.zeros(needed // tensor.dtype.itemsize + 1, dtype=tensor.dtype, device=device_of(tensor))
             memory[key] = flat.fill_(1) if tensor.dtype.is_floating_point or tensor.dtype.is_complex else flat
     made: dict[int, torch.Tensor] = {}
 
@@ -219,17 +219,13 @@ def _real(value: Any) -> Any:
             return hint_of(leaf)
         if id(leaf) not in made:
             sizes, strides = [hint_of(n) for n in leaf.shape], [hint_of(n) for n in leaf.stride()]
-            real = torch.empty(0, dtype=leaf.dtype, device=_device(leaf))
+            real = torch.empty(0, dtype=leaf.dtype, device=device_of(leaf))
             real.set_(memory[storage_key(leaf)].untyped_storage(), hint_of(leaf.storage_offset()), sizes, strides)
             set_bits(real, is_conj=leaf.is_conj(), is_neg=leaf.is_neg())
             made[id(leaf)] = real
         return made[id(leaf)]
 
     return pytree.tree_map(one, value)
-
-
-def _device(tensor: torch.Tensor) -> torch.device:
-    return tensor.fake_device if type(tensor) is FakeTensor else tensor.device
 
 
 def _extent(tensor: torch.Tensor) -> int:

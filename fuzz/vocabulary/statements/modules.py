@@ -31,11 +31,6 @@ def begin(draw: Draw, scene: Scene) -> None:
         scene.become_module(())
 
 
-def draw_layer_call(draw: Draw, scene: Scene) -> Statements:
-    """A layer on a live tensor it fits."""
-    return draw_layer(draw, scene)
-
-
 def draw_parameter(draw: Draw, scene: Scene) -> Statements:
     """A parameter that broadcasts with a tensor; tied to an older one now and then."""
     x = _float(scene)
@@ -354,7 +349,7 @@ def _of_module(rule: Callable[[Draw, Scene], Statements]) -> Callable[[Draw, Sce
 RULES: tuple[Rule, ...] = tuple(
     Rule(name=name, family="state", draw_statements=_of_module(rule), weight=weight)
     for name, rule, weight in (
-        ("layer", draw_layer_call, 4),
+        ("layer", draw_layer, 4),
         ("parameter", draw_parameter, 2),
         ("buffer", draw_buffer, 2),
         ("tensor_attribute", draw_tensor_attribute, 1),

@@ -19,7 +19,7 @@ from refimpl.capture.higher_order.subgraphs import SubGraph, run_body
 from refimpl.capture.values import ConstantValue, DictValue, NumberValue, SequenceValue, TensorValue, Value, polyfills
 from refimpl.capture.values.classes import is_named_tuple
 from refimpl.capture.values.value import unsupported
-from refimpl.trace.layouts import expression_of
+from refimpl.trace.layouts import is_same_shape
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -126,9 +126,9 @@ def _bounds(shape_env: Any, number: Any) -> tuple[Any, Any]:
 def check_same(what: str, one: torch.Tensor, other: torch.Tensor) -> None:
     """Breaks the graph if two results, either of which the operator may return, differ in more than their data."""
     _check_kind(what, one, other)
-    if not _are_same(one.shape, other.shape):
+    if not is_same_shape(one.shape, other.shape):
         _differ(what, "shapes", tuple(one.shape), tuple(other.shape))
-    if not _are_same(one.stride(), other.stride()):
+    if not is_same_shape(one.stride(), other.stride()):
         _differ(what, "strides", one.stride(), other.stride())
 
 
@@ -137,13 +137,13 @@ def merged(domain: SymbolicDomain, what: str, one: torch.Tensor, other: torch.Te
     _check_kind(what, one, other)
     if one.dim() != other.dim():
         _differ(what, "shapes", tuple(one.shape), tuple(other.shape))
-    if _are_same(one.shape, other.shape):
+    if is_same_shape(one.shape, other.shape):
         check_same(what, one, other)
         return one
     if not one.is_contiguous() or not other.is_contiguous():
         _differ(what, "strides", one.stride(), other.stride())
     pairs = zip(one.shape, other.shape, strict=True)
-    sizes = [a if _are_same([a], [b]) else unknown_int(domain, a, b) for a, b in pairs]
+    sizes = [a if is_same_shape([a], [b]) else unknown_int(domain, a, b) for a, b in pairs]
     with domain.state.fake_mode, torch.no_grad():
         return torch.empty(sizes, dtype=one.dtype, device=one.device)
 
@@ -152,11 +152,6 @@ def _check_kind(what: str, one: torch.Tensor, other: torch.Tensor) -> None:
     if (one.dtype, one.device) != (other.dtype, other.device):
         seen = f"{one.dtype} on {one.device} and {other.dtype} on {other.device}"
         raise GraphBreak("op_raises_on_fake", what=f"{what}, of {seen},", error="RuntimeError")
-
-
-def _are_same(one: Sequence[Any], other: Sequence[Any]) -> bool:
-    """Compares the expressions, without adding guards."""
-    return len(one) == len(other) and all(expression_of(a) == expression_of(b) for a, b in zip(one, other, strict=True))
 
 
 def _differ(what: str, which: str, one: Any, other: Any) -> None:

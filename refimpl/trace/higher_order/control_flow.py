@@ -22,7 +22,7 @@ from refimpl.trace.higher_order.calls import (
     strides_in_order_of,
     with_shared_operands,
 )
-from refimpl.trace.layouts import expression_of
+from refimpl.trace.layouts import is_same_number, is_same_shape
 
 Function = Callable[..., Any]
 _COMPARED = ("dtype", "device", "layout", "is_quantized")  # must be equal in both branches' results
@@ -150,7 +150,7 @@ def _merged_leaf(call: HigherOrderCall, a: Any, b: Any) -> Any:
 
 
 def _merged_size(call: HigherOrderCall, a: Any, b: Any) -> Any:
-    if call.recording.can_find(a) and call.recording.can_find(b) and expression_of(a) == expression_of(b):
+    if call.recording.can_find(a) and call.recording.can_find(b) and is_same_number(a, b):
         return a
     size = call.unbacked_int()
     (low_a, high_a), (low_b, high_b) = _bounds(call, a), _bounds(call, b)
@@ -169,15 +169,11 @@ def _merged_layout(call: HigherOrderCall, a: torch.Tensor, b: torch.Tensor, size
     """The merged tensor: equal strides are kept; if both tensors are dense with dimensions in the same order, strides follow from
     the merged sizes; else raises MismatchedBranches."""
     assert call.fake_mode is not None
-    strides_a, strides_b = list(map(expression_of, a.stride())), list(map(expression_of, b.stride()))
-    if strides_a == strides_b and list(map(expression_of, sizes)) == list(map(expression_of, a.shape)):
+    if is_same_shape(a.stride(), b.stride()) and is_same_shape(sizes, a.shape):
         with call.fake_mode:
             return torch.empty_strided(sizes, a.stride(), dtype=a.dtype, device=a.device)
     told_apart = [n if type(n) is int and n == 1 else index + 2 for index, n in enumerate(sizes)]
-    are_dense = all(
-        list(map(expression_of, strides_in_order_of(t, t.shape))) == list(map(expression_of, t.stride()))
-        for t in (a, b)
-    )
+    are_dense = all(is_same_shape(strides_in_order_of(t, t.shape), t.stride()) for t in (a, b))
     if not are_dense or strides_in_order_of(a, told_apart) != strides_in_order_of(b, told_apart):
         raise MismatchedBranches("cond", f"strides {tuple(a.stride())}", f"strides {tuple(b.stride())}")
     return call.empty(sizes, a)
@@ -205,5 +201,5 @@ def check_like(operator: str, name_a: str, a: Any, name_b: str, b: Any) -> None:
             raise MismatchedBranches(
                 operator, f"{name} {getattr(a, name)}", f"{name} {getattr(b, name)}", (name_a, name_b)
             )
-    if [expression_of(n) for n in a.shape] != [expression_of(n) for n in b.shape]:
+    if not is_same_shape(a.shape, b.shape):
         raise MismatchedBranches(operator, f"shape {tuple(a.shape)}", f"shape {tuple(b.shape)}", (name_a, name_b))
