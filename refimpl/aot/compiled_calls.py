@@ -24,14 +24,12 @@ import torch
 
 from refimpl._torch import (
     is_any_autocast_enabled,
-    is_traceable_wrapper_subclass,
     pytree,
-    storage_key,
 )
 from refimpl.aot.analysis.inputs import base_of, storage_groups
 from refimpl.aot.assigned_state import Assignment, call_and_read_assigned
+from refimpl.aot.call_checks import ModuleState, StateReader, leaf_check, leaf_key, shared_memory
 from refimpl.aot.compile_program import CompiledProgram
-from refimpl.aot.functional_call import parameters_and_buffers
 from refimpl.aot.functional_program import FunctionalProgram, ProgramFacts
 from refimpl.aot.runtime.eager_calls import INSIDE_TRANSFORM
 from refimpl.aot.runtime.graph_call import FlatCall
@@ -42,29 +40,17 @@ _DEVICE_TYPES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True)
 class CallKey:
-    """Describes a call. Calls with equal keys run the same graph if the graph's guards hold as well: `shape_guard` for symbolic
-    sizes, `base_guard` for arguments that the graph recomputes as views of their base."""
+    """Describes a call without its leaves. Calls with equal keys run the same graph if leaves pass its checks: `leaf_check`,
+    `shape_guard` for symbolic sizes, and `base_guard` for arguments that the graph recomputes as views of their base."""
 
     modes: Hashable
     structure: Hashable
-    leaves: tuple[Hashable, ...]
-    shared: Hashable
+    state_names: tuple[str, ...]
+    training: Hashable
 
 
-def call_key(
-    leaves: Sequence[Any],
-    in_spec: pytree.TreeSpec,
-    state_names: tuple[str, ...],
-    module: torch.nn.Module | None,
-    *,
-    num_static: int,
-) -> CallKey:
-    """The key of a call: grad modes, autocast and training flags, the dtype, device, shape and autograd state of every leaf, and
-    which leaves share memory. Sizes and strides of dense leaves after the first `num_static` are left to guards."""
-    training = None if module is None else tuple([m.training for m in module.modules()])
-    modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast_state(), training
-    found = tuple([_leaf_key(leaf, is_static=index < num_static) for index, leaf in enumerate(leaves)])
-    return CallKey(modes, (in_spec, state_names), found, _shared(leaves))
+def _modes() -> Hashable:
+    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast_state()
 
 
 def shape_guard(
@@ -72,8 +58,8 @@ def shape_guard(
 ) -> Callable[[Sequence[Any]], bool] | None:
     """A check that the sizes and strides of a call satisfy the guards of the trace. None if it has no guards."""
     if program.is_specialized:
-        found = [_leaf_key(leaf, is_static=True) for leaf in example]
-        return lambda leaves: [_leaf_key(leaf, is_static=True) for leaf in leaves] == found
+        found = [leaf_key(leaf, is_static=True) for leaf in example]
+        return lambda leaves: [leaf_key(leaf, is_static=True) for leaf in leaves] == found
     shape_env = program.traced.fake_mode.shape_env
     if not isinstance(shape_env, ShapeEnv):
         return None
@@ -99,8 +85,8 @@ def base_guard(program: ProgramFacts, example: Sequence[Any]) -> Callable[[Seque
     positions = [p for slot in program.plan.slots if slot.is_base for p in slot.members]
     if not positions:
         return None
-    found = [_leaf_key(base_of(example[p]), is_static=True) for p in positions]
-    return lambda leaves: [_leaf_key(base_of(leaves[p]), is_static=True) for p in positions] == found
+    found = [leaf_key(base_of(example[p]), is_static=True) for p in positions]
+    return lambda leaves: [leaf_key(base_of(leaves[p]), is_static=True) for p in positions] == found
 
 
 def memory_guard(program: ProgramFacts, example: Sequence[Any]) -> Callable[[Sequence[Any]], bool] | None:
@@ -111,15 +97,15 @@ def memory_guard(program: ProgramFacts, example: Sequence[Any]) -> Callable[[Seq
     """
     analysis, plan = program.analysis, program.plan
     if program.is_specialized or (program.layout is not None and analysis.mutated_inputs):
-        found, shared = [_leaf_key(leaf, is_static=True) for leaf in example], _shared(example)
+        found, shared = [leaf_key(leaf, is_static=True) for leaf in example], shared_memory(example)
         return lambda leaves: (
-            _shared(leaves) == shared and [_leaf_key(leaf, is_static=True) for leaf in leaves] == found
+            shared_memory(leaves) == shared and [leaf_key(leaf, is_static=True) for leaf in leaves] == found
         )
     guards = [guard for guard in (base_guard(program, example),) if guard is not None]
     held = set(program.held_offsets())
     if analysis.mutated_inputs:
-        shared = _shared(example)
-        guards.append(lambda leaves: _shared(leaves) == shared)
+        shared = shared_memory(example)
+        guards.append(lambda leaves: shared_memory(leaves) == shared)
         if shared is not None:
             held |= {p for group in storage_groups(example) for p in group}
     offsets = {p: example[p].storage_offset() for p in sorted(held) if p < len(plan.arguments)}
@@ -135,67 +121,26 @@ def autocast_state() -> Hashable:
     return tuple((d, torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _DEVICE_TYPES)
 
 
-def _leaf_key(leaf: Any, *, is_static: bool) -> Hashable:
-    if isinstance(leaf, float | complex):
-        return type(leaf), repr(leaf)  # 0.0 == -0.0, but programs can tell them apart
-    if not isinstance(leaf, torch.Tensor):
-        return type(leaf), leaf if isinstance(leaf, Hashable) else id(leaf)
-    has_strides = leaf.layout is torch.strided and not leaf.is_nested and not is_traceable_wrapper_subclass(leaf)
-    geometry = (leaf.stride(), leaf.storage_offset()) if has_strides and is_static else None
-    shape = leaf.shape if is_static or not has_strides else leaf.dim()
-    return (
-        type(leaf), leaf.dtype, leaf.device, leaf.layout, shape, geometry, leaf.requires_grad, leaf.is_leaf,
-        leaf.is_conj(), leaf.is_neg(), leaf._is_zerotensor(), leaf._base is None,
-        _parts_key(leaf) if is_traceable_wrapper_subclass(leaf) else None,
-    )  # fmt: skip
+class _TargetState:
+    """A function, or a module that is called as a function of its state and arguments. It keeps how to read that state."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.fn = fn
+        self.module = fn if isinstance(fn, torch.nn.Module) else None
+        self._reader: StateReader | None = None
+
+    def state(self) -> ModuleState:
+        """The parameters and buffers now, and the training flags."""
+        if self.module is None:
+            return _NO_STATE
+        found = None if self._reader is None else self._reader.read()
+        if found is None:
+            self._reader = StateReader.of(self.module)
+            return ModuleState.of(self.module)
+        return found
 
 
-def _parts_key(wrapper: torch.Tensor) -> Hashable:
-    """The key of a wrapper subclass: its context, and the names and keys of its inner tensors."""
-    names, context = wrapper.__tensor_flatten__()  # type: ignore[attr-defined]
-    parts = tuple([_leaf_key(getattr(wrapper, name), is_static=True) for name in names])
-    try:
-        hash(context)
-    except TypeError:
-        context = repr(context)
-    return tuple(names), context, parts
-
-
-def _shared(leaves: Sequence[Any]) -> Hashable:
-    """For each tensor, the first one that is the same object, has the same storage, or has the same base. None if none share."""
-    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-    if len({id(t) for t in tensors}) == len(tensors):
-        keys = [storage_key(t) for t in tensors if t.layout is torch.strided and not is_traceable_wrapper_subclass(t)]
-        if len(set(keys)) == len(keys):
-            return None
-    first: dict[Hashable, int] = {}
-    found: list[Hashable] = []
-    for index, tensor in enumerate(tensors):
-        is_plain = tensor.layout is torch.strided and not is_traceable_wrapper_subclass(tensor)
-        base = None if tensor._base is None else first.setdefault(("base", id(tensor._base)), index)
-        found.append(
-            (
-                first.setdefault(("object", id(tensor)), index),
-                first.setdefault(("storage", storage_key(tensor)), index) if is_plain else None,
-                base,
-            )
-        )
-    return tuple(found)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Target:
-    """A function, or a module that is called as a function of its state and arguments."""
-
-    fn: Callable[..., Any]
-    module: torch.nn.Module | None
-
-    @classmethod
-    def of(cls, fn: Callable[..., Any]) -> _Target:
-        return cls(fn=fn, module=fn if isinstance(fn, torch.nn.Module) else None)
-
-    def state(self) -> dict[str, torch.Tensor]:
-        return {} if self.module is None else parameters_and_buffers(self.module)
+_NO_STATE = ModuleState(names=(), values=[], training=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +169,7 @@ class _Result:
 @dataclass(frozen=True, slots=True)
 class _Entry:
     key: CallKey
+    check: Callable[[Sequence[Any]], bool]
     guards: tuple[Callable[[Sequence[Any]], bool], ...]
     call: FlatCall
     unflatten: Callable[[list[Any]], Any]
@@ -231,11 +177,12 @@ class _Entry:
 
     def serves(self, key: CallKey, leaves: list[Any], module: torch.nn.Module | None) -> bool:
         """Whether the compiled code can be used for a call."""
-        return (
-            self.key == key
-            and all(guard(leaves) for guard in self.guards)
-            and (module is None or not self.assigned or all(a.is_as_traced(module) for a in self.assigned))
-        )
+        if self.key != key or not self.check(leaves):
+            return False
+        for guard in self.guards:
+            if not guard(leaves):
+                return False
+        return not self.assigned or module is None or all(a.is_as_traced(module) for a in self.assigned)
 
 
 def _guards(
@@ -260,28 +207,27 @@ def compiled_by_call(
     compile_flat: compiles a function of leaves for example leaves. Its third argument is the number of parameters and buffers,
     which come first. dynamic: whether sizes are symbols.
     """
-    target = _Target.of(fn)
+    target = _TargetState(fn)
+    module = target.module
     entries: list[_Entry] = []
     lock = threading.RLock()
 
-    def entry_for(state: dict[str, torch.Tensor], leaves: list[Any], in_spec: pytree.TreeSpec) -> _Entry:
-        count = len(state)
+    def made(key: CallKey, state: ModuleState, leaves: list[Any], in_spec: pytree.TreeSpec) -> _Entry:
+        count = len(state.values)
         num_static = count if dynamic else len(leaves)
-        key = call_key(leaves, in_spec, tuple(state), target.module, num_static=num_static)
-        for entry in entries:
-            if entry.serves(key, leaves, target.module):
-                return entry
+        check = leaf_check(leaves, num_static)  # of the leaves before the trace, which may write to them
         with lock:
             seen: list[_Result] = []
 
             def flat(*values: Any) -> list[Any]:
                 args, kwargs = pytree.tree_unflatten(list(values[count:]), in_spec)
                 assigned, assigned_values = [], []
-                if target.module is None:
-                    result = target.fn(*args, **kwargs)
+                if module is None:
+                    result = fn(*args, **kwargs)
                 else:
+                    named = dict(zip(state.names, state.values, strict=True))
                     result, assigned, assigned_values = call_and_read_assigned(
-                        target.module, state, values[:count], args, kwargs
+                        module, named, values[:count], args, kwargs
                     )
                 results, spec = pytree.tree_flatten((result, assigned_values) if assigned else result)
                 results, plain = split_plain(results)
@@ -290,21 +236,34 @@ def compiled_by_call(
 
             compiled = compile_flat(flat, leaves, count)
             guards = _guards(compiled.program, leaves, count, dynamic=dynamic)
-            entry = _Entry(key, guards, compiled.call, seen[-1].unflattener(target.module), tuple(seen[-1].assigned))
+            result = seen[-1]
+            unflatten = result.unflattener(module)
+            entry = _Entry(key, check, guards, compiled.call, unflatten, tuple(result.assigned))
             entries.append(entry)
             return entry
 
-    @functools.wraps(target.fn if target.module is None else target.module.forward)
+    @functools.wraps(fn if module is None else module.forward)
     def compiled(*args: Any, **kwargs: Any) -> Any:
         if INSIDE_TRANSFORM.holds(args):
-            return target.fn(*args, **kwargs)
+            return fn(*args, **kwargs)
         state = target.state()
-        user_leaves, in_spec = pytree.tree_flatten((args, kwargs))
-        leaves = [*state.values(), *user_leaves]
-        entry = entry_for(state, leaves, in_spec)
+        if not kwargs and _LEAF_CLASSES.issuperset(map(type, args)):
+            structure, user_leaves = len(args), args
+        else:
+            user_leaves, structure = pytree.tree_flatten((args, kwargs))
+        leaves = [*state.values, *user_leaves]
+        key = CallKey(_modes(), structure, state.names, state.training)
+        for entry in entries:
+            if entry.serves(key, leaves, module):
+                return entry.unflatten(entry.call(leaves))
+        entry = made(key, state, leaves, pytree.tree_flatten((args, kwargs))[1])
         return entry.unflatten(entry.call(leaves))
 
     return compiled
+
+
+# Arguments of these classes are leaves. If there are no others, their number is the structure of a call.
+_LEAF_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter, int, float, bool, complex, str})
 
 
 # Functions of containers as functions of their leaves, and results rebuilt from leaves.
