@@ -4,7 +4,8 @@
 backends give it each graph.
 
 Counterpart: torch.compile (from AOT autograd on), torch/_functorch/aot_autograd.py aot_function
-Differs: `compile_aot` compares each call with those that it compiled for (`CallKey`), and compiles again if none fits.
+Differs: `compile_aot` compares each call with those that it compiled for (`CallKey`, `leaf_check`), and compiles again if none
+fits.
 """
 
 from __future__ import annotations

@@ -153,6 +153,9 @@ def is_functorch_wrapped(tensor: torch.Tensor) -> bool:
     return _TRANSFORMS.is_functorch_wrapped_tensor(tensor)
 
 
+# The same as a C function, for loops.
+is_functorch_wrapped_tensor = _TRANSFORMS.is_functorch_wrapped_tensor
+
 # The function that torch.no_grad and others call, and that function modes see.
 set_grad_enabled = torch._C._set_grad_enabled
 # The Python function that runs the autograd engine: the engine has called every frame whose caller is this function.
@@ -301,6 +304,7 @@ __all__ = [
     "is_any_mode_active_but",
     "is_creation_meta",
     "is_functorch_wrapped",
+    "is_functorch_wrapped_tensor",
     "is_inside_backward",
     "is_inside_function_transform",
     "is_made_without_gradients",

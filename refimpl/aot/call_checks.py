@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from itertools import chain, compress
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -238,10 +237,10 @@ _cdata: Any = attrgetter("_cdata")
 # ----------------------------------------------------------------------------------------------------------- modules' state
 
 _parameters, _buffers, _children, _training = map(attrgetter, ("_parameters", "_buffers", "_modules", "training"))
+_TABLES = _parameters, _buffers, _children
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModuleState:
+class ModuleState(NamedTuple):
     """names: of the parameters, then of the buffers; training: the flag of each module, in the order of `modules()`."""
 
     names: tuple[str, ...]
@@ -260,19 +259,17 @@ class StateReader:
     """Reads the parameters and buffers of a module, as long as it consists of the same modules with the same names."""
 
     def __init__(self, module: torch.nn.Module) -> None:
-        named = list(module.named_modules(remove_duplicate=False))
-        self._modules = [found for _, found in named]
-        self._once = list({id(found): found for found in self._modules}.values())
-        parameters, buffers, children = self._tables()
-        self._seen = [*map(list, parameters)], [*map(list, buffers)], [*map(list, children)], _ids_in(children)
-        values = [*_values_in(parameters), *_values_in(buffers)]
-        self._given = [value is not None for value in values]  # a layer without a bias has the name, and None
-        names = [
-            f"{path}.{name}" if path else name
-            for tables in (parameters, buffers)
-            for (path, _), table in zip(named, tables, strict=True)
-            for name in table
-        ]
+        named = [(f"{path}." if path else "", found) for path, found in module.named_modules(remove_duplicate=False)]
+        modules = [found for _, found in named]
+        self._modules = list({id(found): found for found in modules}.values())
+        # Most tables are empty: a linear layer has no buffers and no modules inside.
+        self._filled = [(read, [each for each in modules if read(each)]) for read in _TABLES]
+        self._empty = [(read, [each for each in modules if not read(each)]) for read in _TABLES]
+        tables = self._tables()
+        self._sizes, self._keys, values = [*map(len, tables)], [*chain(*tables)], self._read(tables)
+        names = [prefix + name for read in _TABLES[:2] for prefix, each in named for name in read(each)]
+        self._children = [*map(id, values[len(names) :])]  # `_modules` keeps them alive
+        self._given = [value is not None for value in values[: len(names)]]  # a layer may have a bias that is None
         self._names = tuple(compress(names, self._given))
 
     @classmethod
@@ -286,25 +283,27 @@ class StateReader:
 
     def read(self) -> ModuleState | None:
         """The state now. None if modules, or names in them, are others."""
-        parameters, buffers, children = self._tables()
-        if ([*map(list, parameters)], [*map(list, buffers)], [*map(list, children)], _ids_in(children)) != self._seen:
+        tables = self._tables()
+        if [*map(len, tables)] != self._sizes or [*chain(*tables)] != self._keys:
             return None
-        values = [*_values_in(parameters), *_values_in(buffers)]
+        for read, modules in self._empty:
+            if any(map(read, modules)):
+                return None
+        found = self._read(tables)
+        count = len(self._given)
+        values = found[:count]
         given = [value is not None for value in values]
-        if given != self._given:
+        if given != self._given or [*map(id, found[count:])] != self._children:
             return None
-        if len(values) != len(self._names):
+        if count != len(self._names):
             values = list(compress(values, given))
-        return ModuleState(names=self._names, values=values, training=tuple(map(_training, self._once)))
+        return ModuleState(self._names, values, tuple(map(_training, self._modules)))
 
-    def _tables(self) -> tuple[list[dict[str, Any]], ...]:
-        return [*map(_parameters, self._modules)], [*map(_buffers, self._modules)], [*map(_children, self._modules)]
+    def _tables(self) -> list[dict[str, Any]]:
+        """The tables that have entries: those of parameters, then those of buffers, then those of the modules inside."""
+        (_, first), (_, second), (_, third) = self._filled
+        return [*map(_parameters, first), *map(_buffers, second), *map(_children, third)]
 
-
-def _values_in(tables: Sequence[dict[str, Any]]) -> Iterator[Any]:
-    return chain.from_iterable([table.values() for table in tables])
-
-
-def _ids_in(tables: Sequence[dict[str, Any]]) -> list[int]:
-    """The ids of the modules inside of others. The reader keeps all of them alive."""
-    return [*map(id, _values_in(tables))]
+    @staticmethod
+    def _read(tables: Sequence[dict[str, Any]]) -> list[Any]:
+        return [*chain.from_iterable([table.values() for table in tables])]

@@ -5,8 +5,8 @@ What is compiled is a function of the leaves of nested arguments, and the nested
 Counterpart: torch/_functorch/aot_autograd.py aot_function; the guards of TorchDynamo;
 torch/_functorch/_aot_autograd/utils.py create_tree_flattened_fn, PytreeThunk; the reconstruction of outputs in torch/_dynamo
 Differs: results may be Python objects without tensors, such as `torch.finfo`. Upstream's AOT autograd refuses these. Also, a
-call is described by one value, `CallKey`, which is compared with those of earlier calls. Other Python state that the function
-reads, such as a global variable, has no guard.
+call is compared with earlier ones by a `CallKey` and by checks of its leaves (`call_checks`). Other Python state that the
+function reads, such as a global variable, has no guard.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import types
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,8 +38,7 @@ from refimpl.symbolic.shape_env import ShapeEnv
 _DEVICE_TYPES = ("cpu", "cuda")
 
 
-@dataclass(frozen=True, slots=True)
-class CallKey:
+class CallKey(NamedTuple):
     """Describes a call without its leaves. Calls with equal keys run the same graph if leaves pass its checks: `leaf_check`,
     `shape_guard` for symbolic sizes, and `base_guard` for arguments that the graph recomputes as views of their base."""
 

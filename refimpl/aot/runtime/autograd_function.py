@@ -15,7 +15,15 @@ from typing import Any
 
 import torch
 
-from refimpl._torch import function_of, has_saved_tensors_hooks, is_any_autocast_enabled, without_autocast
+from refimpl._torch import (
+    function_of,
+    has_saved_tensors_hooks,
+    is_any_autocast_enabled,
+    is_functorch_wrapped_tensor,
+    is_inside_function_transform,
+    set_grad_enabled,
+    without_autocast,
+)
 from refimpl.aot.analysis.autograd_graph import history_of
 from refimpl.aot.analysis.metadata import ProgramAnalysis
 from refimpl.aot.errors import DoubleBackward
@@ -65,6 +73,7 @@ class CompiledTraining:
         self.others = [p for p in range(self.count) if p not in self.differentiable]
         self.coercions = [coerce_tangent(info) for info in analysis.tangents]
         self.tangent_indices = [self.differentiable.index(info.position) for info in analysis.tangents]
+        self.every_tangent = frozenset(range(len(self.tangent_indices)))
         self.refused = [(self.differentiable.index(position), error) for position, error in analysis.refused]
         self.is_partial = wrapper_tangents is None and (len(self.differentiable) > 1 or bool(self.refused))
         self.has_histories = any(histories)
@@ -72,6 +81,8 @@ class CompiledTraining:
         self.expected_needs = tuple(
             [info.requires_grad and i not in self.unreached for i, info in enumerate(analysis.inputs)]
         )
+        self.tensors = [i for i, info in enumerate(analysis.inputs) if info.is_tensor]
+        self.needing = [i for i in self.tensors if analysis.inputs[i].requires_grad]
         has_parts = saving is not None and saving.has_parts
         self.parts = PartsState(analysis, dependences) if has_parts else None
 
@@ -87,31 +98,39 @@ class CompiledTraining:
         parts = () if self.parts is None or has_saved_tensors_hooks() else self.parts.of_call(slots)
         if parts:
             return self._run_in_parts(holder, slots, parts)
-        return Compiled.apply(self, holder, _origins_of(slots) if self.has_histories else [], *slots)
+        origins = self._origins_of(slots) if self.has_histories else []
+        return Compiled.applied([slots[i] for i in self.tensors], self, holder, origins, *slots)
 
     def _run_in_parts(self, holder: list[Any], slots: list[Any], parts: Sequence[Part]) -> tuple[torch.Tensor, ...]:
         assert self.saving is not None
         with torch.no_grad():
             outs = self.forward(list(slots))
-        saved = outs[self.count :]
-        saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
+        numbers, saved_tensors = _numbers_and_tensors(outs[self.count :])
         holder += outs[: self.count]
         results = self.returned_of(outs, slots)
         kept = SavedValuesState(saved_tensors, self.saving, slots)
         call = _CallInParts(
-            numbers=[v for v in saved if not isinstance(v, torch.Tensor)],
+            numbers=numbers,
             likes=[zeros_like_later(t) for t in results],
             kept=kept,
             refused=kept.others(saved_tensors),
-            origins=_origins_of(slots) if self.has_histories else [],
+            origins=self._origins_of(slots) if self.has_histories else [],
         )
         for part in parts:
             # A result may depend only on a leaf that the program created. Then no slot requires its gradient.
             origins = [slots[i] for i in part.slots] or [torch.zeros((), requires_grad=True)]
-            made = CompiledPart.apply(self, call, part, [results[i] for i in part.outputs], *origins)
+            made = CompiledPart.applied(origins, self, call, part, [results[i] for i in part.outputs], *origins)
             for index, result in zip(part.outputs, made, strict=True):
                 results[index] = result
         return tuple(results)
+
+    def _origins_of(self, slots: Sequence[Any]) -> list[torch.Tensor]:
+        """Tensors whose histories lead to the slots: the leaves, and one empty tensor for all others, to keep no memory alive."""
+        needing = [slot for i in self.needing if (slot := slots[i]).requires_grad]
+        others = [slot for slot in needing if not slot.is_leaf]
+        if not others:
+            return needing
+        return [*[slot for slot in needing if slot.is_leaf], _Origin.applied(others, *others)]
 
     def returned_of(self, outs: list[Any], slots: Sequence[Any]) -> list[torch.Tensor]:
         """The outputs that the autograd Function returns.
@@ -119,8 +138,9 @@ class CompiledTraining:
         Views and inputs are detached, because the caller could not modify them in place otherwise; and so are tensors that are
         outputs twice, because each output has its own history.
         """
-        given = {id(slot) for slot in slots}
-        given.update([id(outs[p]) for p in self.others])
+        given = {*map(id, slots)}
+        if self.others:
+            given.update([id(outs[p]) for p in self.others])
         returned = [outs[p] for p in self.differentiable]
         for index, t in enumerate(returned):
             if t._is_view() or id(t) in given:
@@ -136,7 +156,10 @@ class CompiledTraining:
 
     def gradients_of(self, call: Any, grads: Tangents) -> Sequence[Any]:
         """The gradients of the slots. `call`: the context of the autograd Function, or a _CallInParts."""
-        if all(grad is None for grad in grads):  # a custom backward returned None for the only output in use
+        arrived = {k for k, index in enumerate(self.tangent_indices) if grads[index] is not None}
+        if not arrived and all(
+            grad is None for grad in grads
+        ):  # a custom backward returned None for the only output in use
             return (None,) * len(self.gradients)
         if any(map(is_memoryless, grads)):
             return refuse_nan(self.gradients_of(call, in_memory(grads)))
@@ -144,20 +167,27 @@ class CompiledTraining:
         for index, error in self.refused:
             if grads[index] is not None:
                 raise _again(error)
-        arrived = {k for k, index in enumerate(self.tangent_indices) if grads[index] is not None}
         saved = self._saved_of(call, arrived)
         tangents = self._tangents_of(call, grads)
-        missing = frozenset(range(len(self.tangent_indices))) - arrived
-        with torch.no_grad():
-            mode = without_autocast() if is_any_autocast_enabled() else contextlib.nullcontext()
-            with mode:
-                found = self.get_backward(missing)([*call.numbers, *saved, *tangents, *call.written])
-            for written, value in zip(call.written, found[self.num_gradients :], strict=False):
-                written.copy_(value)
+        missing = self.every_tangent - arrived
+        found = self._found(missing, [*call.numbers, *saved, *tangents, *call.written], call.written)
         returned = [None if g is None else found[g] for g in self.gradients]
         if missing and self.dependences and (self.is_partial or self.wrapper_tangents is not None):
             returned = self._without_unreached(returned, arrived)
         return self._with_refusals(returned, call, grads, arrived) if torch.is_grad_enabled() else returned
+
+    def _found(self, missing: frozenset[int], inputs: list[Any], written: Sequence[torch.Tensor]) -> Sequence[Any]:
+        """What the backward graph returns. It writes to the tensors in `written`. Without autograd, and without autocast."""
+        is_recording = torch.is_grad_enabled()
+        set_grad_enabled(False)
+        try:
+            with without_autocast() if is_any_autocast_enabled() else contextlib.nullcontext():
+                found = self.get_backward(missing)(inputs)
+            for tensor, value in zip(written, found[self.num_gradients :], strict=False):
+                tensor.copy_(value)
+        finally:
+            set_grad_enabled(is_recording)
+        return found
 
     def _saved_of(self, call: Any, arrived: Collection[int]) -> Sequence[torch.Tensor | None]:
         """The saved tensors. Raises an error if they were freed by an earlier backward."""
@@ -203,8 +233,29 @@ class CompiledTraining:
         return _refuse_gradients(returned, refused, [*given.values(), *call.origins]) if any(refused) else returned
 
 
+_TENSOR_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+def _numbers_and_tensors(saved: Sequence[Any]) -> tuple[Sequence[Any], Sequence[torch.Tensor]]:
+    if _TENSOR_CLASSES.issuperset(map(type, saved)):
+        return (), saved
+    return [v for v in saved if not isinstance(v, torch.Tensor)], [v for v in saved if isinstance(v, torch.Tensor)]
+
+
 class _Step(torch.autograd.Function):
     """Base class of the autograd Functions that run compiled graphs."""
+
+    @classmethod
+    def applied(cls, tensors: Sequence[torch.Tensor], *args: Any) -> Any:
+        """`cls.apply(*args)`. `tensors`: those among the arguments.
+
+        torch's `apply` looks in Python for arguments that have left a transform of torch.func. The C function is called
+        where there are none.
+        """
+        if is_inside_function_transform() or any(map(is_functorch_wrapped_tensor, tensors)):
+            return cls.apply(*args)
+        in_c: Any = super(torch.autograd.Function, cls)
+        return in_c.apply(*args)
 
 
 class Compiled(_Step):
@@ -216,10 +267,9 @@ class Compiled(_Step):
     ) -> tuple[Any, ...]:
         outs = training.forward(list(slots))
         ctx.training, ctx.origins = training, origins
-        ctx.written = [slots[i] for i in training.backward_writes]
+        ctx.written = [slots[i] for i in training.backward_writes] if training.backward_writes else ()
         saved = outs[training.count :]
-        ctx.numbers = [v for v in saved if not isinstance(v, torch.Tensor)]
-        saved_tensors = [v for v in saved if isinstance(v, torch.Tensor)]
+        ctx.numbers, saved_tensors = _numbers_and_tensors(saved)
         if training.saving is None:
             ctx.save_for_backward(*saved_tensors)
         holder += outs[: training.count]
@@ -278,7 +328,7 @@ class CompiledPart(_Step):
 class _CallInParts:
     """The state that the backwards of all parts of one call share."""
 
-    numbers: list[Any]
+    numbers: Sequence[Any]
     likes: list[Callable[[], torch.Tensor]]
     kept: SavedValuesState
     refused: list[torch.Tensor]
@@ -313,15 +363,7 @@ def _again(error: Exception) -> Exception:
     return fresh
 
 
-def _origins_of(slots: Sequence[Any]) -> list[torch.Tensor]:
-    """Tensors whose histories lead to the slots: the leaves, and one empty tensor for all others, to keep no memory alive."""
-    needing = [slot for slot in slots if isinstance(slot, torch.Tensor) and slot.requires_grad]
-    leaves = [slot for slot in needing if slot.is_leaf]
-    others = [slot for slot in needing if not slot.is_leaf]
-    return [*leaves, _Origin.apply(*others)] if others else leaves
-
-
-class _Origin(torch.autograd.Function):
+class _Origin(_Step):
     @staticmethod
     def forward(ctx: Any, *slots: torch.Tensor) -> torch.Tensor:
         return torch.empty(0)

@@ -79,12 +79,14 @@ def eager_where(
     conditions: Sequence[EagerCondition], function: Callable[..., Sequence[Any]], compiled: FlatCall
 ) -> FlatCall:
     """A function that calls `function` if a condition holds, else `compiled`."""
-    first, *others = [condition.holds for condition in conditions]
+    first, *others = conditions
+    assert first is FORWARD_MODE, f"{first.reason}\n  expected: forward mode, which every call asks for, first"
+    tests = [condition.holds for condition in others]
 
     def call(args: list[Any]) -> list[Any]:
-        if first(args):
+        if forward_mode_level() >= 0:
             return list(function(*args))
-        for holds in others:
+        for holds in tests:
             if holds(args):
                 return list(function(*args))
         return compiled(args)
@@ -110,7 +112,8 @@ def _watched_view_written(
         return None
 
     def holds(leaves: Sequence[Any]) -> bool:
-        watched = [tensor for tensor in (*(leaves[position] for position in positions), *others) if _is_watched(tensor)]
+        watched = [leaf for position in positions if _is_watched(leaf := leaves[position])]
+        watched += [tensor for tensor in others if _is_watched(tensor)] if others else ()
         if not watched:
             return False
         places = {_place(tensor) for tensor in (*(leaves[position] for position in written), *written_captured)}

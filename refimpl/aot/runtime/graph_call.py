@@ -22,7 +22,7 @@ def boxed(compiled: Callable[..., Any]) -> BoxedCall:
     """A function of one list, which it may empty so that inputs can be freed while it runs."""
     if getattr(compiled, "_boxed_call", False):
         return compiled
-    if type(compiled).__call__ is torch.fx.GraphModule.__call__ and isinstance(compiled, torch.fx.GraphModule):
+    if isinstance(compiled, torch.fx.GraphModule) and _calls_forward(type(compiled)):
         module = compiled
 
         def call_module(args: list[Any]) -> Any:
@@ -36,6 +36,17 @@ def boxed(compiled: Callable[..., Any]) -> BoxedCall:
         return compiled(*args)
 
     return call
+
+
+def _calls_forward(class_: type[torch.fx.GraphModule]) -> bool:
+    """Whether calling a graph module runs its `forward` and hooks, and no `__call__` that a subclass defines.
+
+    `recompile` replaces the `__call__` of the class by one that adds a line of the graph's code to errors.
+    """
+    wrapped: Any = vars(class_).get("_wrapped_call")
+    if wrapped is not None and class_.__call__.__module__ == torch.fx.GraphModule.__module__:
+        return getattr(wrapped, "cls_call", wrapped) is None
+    return class_.__call__ is torch.fx.GraphModule.__call__
 
 
 def with_traced_strides(

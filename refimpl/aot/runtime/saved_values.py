@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -113,11 +113,10 @@ def _is_tensor(node: Any) -> bool:
     return isinstance(node, torch.fx.Node) and isinstance(node.meta.get("val"), torch.Tensor)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SavedValue:
+class SavedValue(NamedTuple):
     """One saved tensor of one call."""
 
-    index: int  # among the saved tensors
+    position: int  # among the saved tensors
     tensor: torch.Tensor
     version: int
     needed_by: frozenset[int]
@@ -146,7 +145,7 @@ class SavedValuesState:
             if needed_by is None or tensor.is_inference() or has_hooks:
                 continue
             kept = SavedValue(
-                index=index,
+                position=index,
                 tensor=tensor
                 if id(tensor) in given
                 else tensor.detach(),  # else a result would be in a reference cycle
@@ -154,7 +153,7 @@ class SavedValuesState:
                 needed_by=needed_by,
             )
             self._values.append(kept)
-        self._indices = {kept.index for kept in self._values}
+        self._indices = {kept.position for kept in self._values}
 
     def others(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The tensors that autograd saves."""
@@ -176,7 +175,7 @@ class SavedValuesState:
             if is_needed:
                 kept.check()
             if is_needed or not self.is_divided or self._has_symbols:
-                tensors[kept.index] = kept.tensor
+                tensors[kept.position] = kept.tensor
         others = iter(saved)
         for index in range(self._count):
             if index not in self._indices:
@@ -190,7 +189,7 @@ class SavedValuesState:
         left = [kept for kept in self._values if not kept.needed_by <= self._freed]
         if self._has_symbols:
             gone = [kept for kept in self._values if kept.needed_by <= self._freed]
-            self._sizes.update({k.index: _sizes_of(k.tensor) for k in gone if k.tensor.layout is torch.strided})
+            self._sizes.update({k.position: _sizes_of(k.tensor) for k in gone if k.tensor.layout is torch.strided})
         self._values = left
 
 

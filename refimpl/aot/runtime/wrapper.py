@@ -42,6 +42,7 @@ def runtime_wrapper(
     prologue = _prologue(plan, aot_id, captured)
     check = _gradient_check(analysis, aot_id)
     epilogue = _Epilogue.of(analysis, is_training=training is not None)
+    flat_writes = analysis.flat_writes
     if epilogue.only_picks and prologue is None:
         positions = [info.position for info in analysis.outputs]
 
@@ -57,7 +58,7 @@ def runtime_wrapper(
         slots = args if prologue is None else prologue(args)
         if check is not None:
             check(slots)
-        storages = [write.group.storage(slots) for write in analysis.flat_writes]
+        storages = [write.group.storage(slots) for write in flat_writes] if flat_writes else ()
         return epilogue.results(args, slots, storages, run(list(slots)))
 
     return call
@@ -119,8 +120,9 @@ class _Epilogue:
 
         storages: one tensor over the written storage for each of `flat_writes`.
         """
-        for storage, write in zip(storages, self.flat_writes, strict=True):
-            enlarge_storage(storage, write.group)
+        if storages:
+            for storage, write in zip(storages, self.flat_writes, strict=True):
+                enlarge_storage(storage, write.group)
         viewed = self._viewed(slots) if self.reshaped else slots
         results: list[Any] = [None] * len(self.makers)
         for index, make in self.early:
@@ -129,9 +131,10 @@ class _Epilogue:
             step(slots[position], forward)
         for position, step in self.argument_mutations:
             step(args[position], forward)
-        for storage, write in zip(storages, self.flat_writes, strict=True):
-            group = write.group
-            storage.as_strided((group.numel,), (1,), group.offset).copy_(forward[write.position])
+        if storages:
+            for storage, write in zip(storages, self.flat_writes, strict=True):
+                group = write.group
+                storage.as_strided((group.numel,), (1,), group.offset).copy_(forward[write.position])
         if self.placed:
             self._place(args, slots, viewed, forward)
         made = {index for index, _ in self.early} if self.early else ()
@@ -276,6 +279,8 @@ def _prologue(
     """A function from arguments to slots; None if they are the same."""
     if plan.is_trivial and not captured:
         return None
+    if plan.is_trivial:
+        return lambda args: [*args, *captured]
     duplicates = [
         (i, plan.slots[d.slot].members[0])
         for i, d in enumerate(plan.arguments)

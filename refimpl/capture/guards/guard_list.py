@@ -11,12 +11,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from operator import attrgetter
 from typing import Any
 
 import torch
 
 from refimpl._torch import no_torch_function, tensor_keys, without_overrides
 from refimpl.aot.analysis.subclasses import WrapperLayout, dense_parts, layout_of, same_context
+from refimpl.aot.call_checks import is_pinned_by_contiguity
 from refimpl.capture.breaks import UserLine
 from refimpl.capture.guards.sources import CachedCallSource, DimensionSource, ReaderBuilder, Source
 from refimpl.capture.guards.torch_state import state_condition
@@ -222,32 +224,33 @@ def _facts(value: str, seen: TensorFacts, constant: Constant) -> str:
 
 _FEW = 4  # up to this many tensors, separate conditions are faster than loops in C
 _keys_number: Any = type(tensor_keys(torch.empty(0))).raw_repr
-# Bound getters and `size` take two thirds of the time of `operator.attrgetter`.
 _fields: Any = torch.Tensor
-_dtype, _device, _requires_grad = (field.__get__ for field in (_fields.dtype, _fields.device, _fields.requires_grad))
+_dtype, _device, _requires_grad = map(attrgetter, ("dtype", "device", "requires_grad"))
 _shape = _fields.size
 
 
-def _facts_of_many(tensors: Sequence[tuple[str, TensorFacts]], constant: Constant) -> list[str]:
+def _facts_of_many(tensors: Sequence[tuple[str, TensorFacts]], builder: ReaderBuilder) -> list[str]:
     """Conditions for many tensors of known classes without symbols: each fact of all tensors in one loop in C."""
+    constant = builder.constant
 
     def all_have(read: Callable[[Any], Any], expected: Sequence[tuple[str, Any]]) -> str:
-        names = "".join(f"{name}, " for name, _ in expected)
-        return f"[*map({constant(read)}, ({names}))] == {constant([value for _, value in expected])}"
+        loop = f"map({constant(read)}, {builder.tuple_of([name for name, _ in expected])})"
+        values = [value for _, value in expected]
+        if type(values[0]) is bool and values.count(values[0]) == len(values):
+            return f"all({loop})" if values[0] else f"not any({loop})"
+        return f"[*{loop}] == {constant(values)}"
 
-    keys = [(name, seen.keys) for name, seen in tensors]
-    names = "".join(f"{name}, " for name, _ in tensors)
+    everything = builder.tuple_of([name for name, _ in tensors])
+    keys = [seen.keys for _, seen in tensors]
     conditions = [
-        f"[*map({constant(_keys_number)}, map({constant(tensor_keys)}, ({names})))] == {constant([n for _, n in keys])}",
+        f"[*map({constant(_keys_number)}, map({constant(tensor_keys)}, {everything}))] == {constant(keys)}",
         all_have(_dtype, [(name, seen.dtype) for name, seen in tensors]),
         all_have(_requires_grad, [(name, seen.requires_grad) for name, seen in tensors]),
         all_have(_shape, [(name, seen.sizes) for name, seen in tensors]),
     ]
-    pinned = [name for name, seen in tensors if _is_pinned_by_contiguity(seen)]
+    pinned = [(name, True) for name, seen in tensors if _is_pinned_by_contiguity(seen)]
     if pinned:
-        conditions.append(
-            f"all(map({constant(torch.Tensor.is_contiguous)}, ({''.join(f'{name}, ' for name in pinned)})))"
-        )
+        conditions.append(all_have(torch.Tensor.is_contiguous, pinned))
     others = [(name, seen.strides) for name, seen in tensors if not _is_pinned_by_contiguity(seen)]
     if others:
         conditions.append(all_have(torch.Tensor.stride, others))
@@ -258,14 +261,10 @@ def _facts_of_many(tensors: Sequence[tuple[str, TensorFacts]], constant: Constan
 
 
 def _is_pinned_by_contiguity(seen: TensorFacts) -> bool:
-    """Whether being contiguous with these sizes implies these strides. A dimension of size 0 or 1 may have any stride."""
+    """Whether being contiguous with these sizes implies these strides."""
     assert seen.sizes is not None
-    contiguous = tuple(math.prod(_known(seen.sizes)[dim + 1 :]) for dim in range(len(seen.sizes)))
-    return min(_known(seen.sizes), default=2) >= 2 and seen.strides == contiguous
-
-
-def _known(numbers: Sequence[int | None]) -> list[int]:
-    return [number for number in numbers if number is not None]
+    sizes = [size for size in seen.sizes if size is not None]
+    return is_pinned_by_contiguity(sizes, [stride for stride in seen.strides or () if stride is not None])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -332,7 +331,9 @@ _CONDITIONS: dict[GuardKind, Callable[[str, Any, Callable[[Source], str], Consta
     GuardKind.WRAPPER: lambda value, seen, read, constant: f"{constant(seen.hold_for)}({value})",
     GuardKind.MODES: lambda value, seen, read, constant: f"{value}() == {seen}",
     GuardKind.DISTINCT: lambda value, seen, read, constant: f"{value} is not {read(seen)}",
-    GuardKind.ALL_DISTINCT: lambda value, seen, read, constant: _all_distinct([value, *map(read, seen)], constant),
+    GuardKind.ALL_DISTINCT: lambda value, seen, read, constant: (
+        f"len({{*map({constant(id)}, ({value}, {', '.join(map(read, seen))}))}}) == {len(seen) + 1}"
+    ),
     GuardKind.MARKS: lambda value, seen, read, constant: (
         f"(not hasattr({value}, {DYNAMIC!r}) or {value}.{DYNAMIC} <= {constant(seen)})"
     ),
@@ -374,13 +375,17 @@ class GuardList:
             if tensors and _needs_known_tensors(guard):
                 _append_facts(builder, tensors)
                 tensors = []
+            if guard.kind is GuardKind.ALL_DISTINCT:
+                objects = [builder.read(source) for source in (guard.source, *guard.seen)]
+                builder.lines.append(f"if not ({_all_distinct(objects, builder)}): return None")
+                continue
             condition = guard.condition(builder.read, builder.constant)
             # Attributes that have to be empty are checked once.
             refusal = condition.removeprefix("not ") if guard.kind is GuardKind.EMPTY else f"not ({condition})"
             builder.lines.append(f"if {refusal}: return None")
         _append_facts(builder, tensors)
         names = [builder.read(source) for source in wanted]
-        return builder.function("(" + "".join(f"{name}, " for name in names) + ")", name="check", of_slots=True)
+        return builder.function(builder.tuple_of(names), name="check", of_slots=True)
 
     def failing(self, frames: Any) -> Guard | None:
         """The first guard that does not hold now: the reason for a recompile."""
@@ -392,10 +397,10 @@ class GuardList:
         return None
 
 
-def _all_distinct(values: Sequence[str], constant: Constant) -> str:
+def _all_distinct(values: Sequence[str], builder: ReaderBuilder) -> str:
     if len(values) == 2:
         return f"{values[0]} is not {values[1]}"
-    return f"len({{*map({constant(id)}, ({', '.join(values)}))}}) == {len(values)}"
+    return f"len({{*map({builder.constant(id)}, {builder.tuple_of(values)})}}) == {len(values)}"
 
 
 def _needs_known_tensors(guard: Guard) -> bool:
@@ -413,7 +418,7 @@ def _append_facts(builder: ReaderBuilder, tensors: Sequence[tuple[str, TensorFac
     if len(tensors) < _FEW:
         conditions = [_facts(name, seen, builder.constant) for name, seen in tensors]
     else:
-        conditions = _facts_of_many(tensors, builder.constant)
+        conditions = _facts_of_many(tensors, builder)
     builder.lines += [f"if not ({condition}): return None" for condition in conditions]
 
 

@@ -471,6 +471,7 @@ class ReaderBuilder:
     constants: dict[str, Any] = field(default_factory=dict)
     _names: dict[Source, str] = field(default_factory=dict)
     _constant_names: dict[int, str] = field(default_factory=dict)
+    _tuple_names: dict[tuple[str, ...], str] = field(default_factory=dict)
 
     def read(self, source: Source) -> str:
         """The local variable that holds the source's object."""
@@ -489,6 +490,14 @@ class ReaderBuilder:
             name = self._constant_names[id(kept)] = f"c{len(self._constant_names)}"
             self.constants[name] = kept
         return name
+
+    def tuple_of(self, values: Sequence[str]) -> str:
+        """The local variable that holds a tuple of local variables, which is made once."""
+        known = self._tuple_names.get(tuple(values))
+        if known is None:
+            known = self._tuple_names[tuple(values)] = f"t{len(self._tuple_names)}"
+            self.lines.append(f"{known} = ({''.join(f'{value}, ' for value in values)})")
+        return known
 
     def function(self, result: str, *, name: str = "read", of_slots: bool = False) -> Callable[..., Any]:
         """A function of the frames that runs the lines and returns the expression `result`, or None where reading a source

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
 import torch
 
 from refimpl import compile_aot
+from refimpl.aot_entry_points import aot_function
+from refimpl.tests.frames import frames_of, own_frames
 
 Tensors = Callable[[], list[torch.Tensor]]
 FEW, MANY = 2, 6  # tensors that are checked one by one, and in loops
@@ -230,34 +230,42 @@ def test_a_module_that_names_its_parameters_itself_is_asked() -> None:
         torch.testing.assert_close(compiled(x), module(x))
 
 
-def frames_of(call: Callable[[], Any]) -> list[str]:
-    """The Python functions that a call enters: file and name."""
-    found: list[str] = []
-
-    def note(frame: FrameType, event: str, argument: Any) -> None:
-        if event == "call":
-            found.append(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return found[1:]  # without `call` itself
-
-
-def own_frames(call: Callable[[], Any]) -> list[str]:
-    """Those of refimpl."""
-    return [name for name in frames_of(call) if "/refimpl/" in name and "/tests/" not in name]
-
-
-@pytest.mark.parametrize("count", [1, 25])
-def test_a_call_that_was_compiled_enters_few_functions_however_many_parameters_there_are(count: int) -> None:
+@pytest.mark.parametrize("count", [3, 25])
+def test_a_call_that_was_compiled_enters_as_few_functions_for_many_parameters(count: int) -> None:
     module, x = Layers(count), torch.randn(2, 3)
     compiled = compile_aot(module)
     with torch.no_grad():
         compiled(x)
+        compiled(x)
         found = own_frames(lambda: compiled(x))
-    assert len(found) < 35, found
-    assert "serves" in str(found)
+    assert sum(name.endswith(".serves") for name in found) == 1
+    assert len(found) <= 36, found
+
+
+def test_training_enters_no_function_that_looks_at_each_argument() -> None:
+    """torch's `Function.apply` asks each argument in Python whether it has left a transform."""
+    compiled = compile_aot(lambda *xs: sum(x * 2 for x in xs[1:]) * xs[0])
+    for count in (2, 12):
+        xs = [torch.ones(3, requires_grad=True).clone() for _ in range(count)]
+        compiled(*xs).sum().backward()
+        found = frames_of(lambda xs=xs: compiled(*xs))
+        assert not [name for name in found if "_functorch" in name]
+        own = own_frames(lambda xs=xs: compiled(*xs))
+        assert len(own) <= 35, own
+
+
+def test_an_argument_that_has_left_a_transform_is_unwrapped() -> None:
+    left: list[torch.Tensor] = []
+
+    def keep(x: torch.Tensor) -> torch.Tensor:
+        left.append(x * 1)
+        return (x * 2).sum()
+
+    torch.func.grad(keep)(torch.ones(3))
+    y = torch.ones(3, requires_grad=True)
+    compiled = aot_function(lambda x, y: x * y, lambda graph, inputs: graph)
+    compiled(torch.ones(3), y).sum().backward()
+    y.grad = None
+    compiled(left[0], y).sum().backward()
+    assert y.grad is not None
+    assert torch.equal(y.grad, torch.ones(3))
