@@ -1,6 +1,7 @@
 """A module that loads, or does not, as the variable ORACLE_TEST_IMPORT says."""
 
 import ctypes
+import gc
 import os
 import sys
 import time
@@ -21,6 +22,7 @@ match os.environ.get("ORACLE_TEST_IMPORT"):
         pass
 
 CALLED_IN: list[int] = []
+COLLECTS = gc.isenabled()
 
 
 def note() -> None:

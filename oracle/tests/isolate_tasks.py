@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import mmap
 import os
@@ -35,7 +36,7 @@ def echo(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
 
 def preloaded(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:
     module = importlib.import_module("oracle.tests.isolate_preload")
-    return {"pid": os.getpid(), "called_in": module.CALLED_IN}
+    return {"pid": os.getpid(), "called_in": module.CALLED_IN, "collects": [module.COLLECTS, gc.isenabled()]}
 
 
 def sleep(payload: dict[str, Any], progress: Progress) -> dict[str, Any]:

@@ -176,6 +176,7 @@ def test_a_function_that_is_preloaded_is_called_before_the_first_task(start_meth
         found = value_of(run_one(pool, task("preloaded")))
     assert len(found["called_in"]) == 1
     assert (found["called_in"] == [found["pid"]]) is (start_method == "spawn")
+    assert found["collects"] == [False, True], "garbage is collected while tasks run, not while modules load"
 
 
 def test_a_module_that_does_not_exist_is_named() -> None:
