@@ -20,6 +20,10 @@ from oracle.isolate import keep_starters
 # compile: there are as many threads as processors in each test process, and two such processes. Read when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+# Imports make few cycles and many objects: collections were a sixth of the time of importing torch and its compilers. They are
+# on again when all test modules are imported.
+gc.disable()
+
 # The same examples in every run: a test that fails here and there is a bug. HYPOTHESIS_PROFILE=default looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
@@ -55,6 +59,7 @@ def pytest_collection_finish() -> None:
     spare_the_traces()
     # A compiler makes many objects and few cycles: with the default of 700 objects, collections were a tenth of the time.
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
     # The modules of all tests stay until the process ends. A collection that walks them takes most of a second, and the
     # children that tests fork would copy each page that it writes to.
     gc.collect()
