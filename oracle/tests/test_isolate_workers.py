@@ -25,20 +25,15 @@ def test_tasks_of_a_group_run_in_order_on_one_worker() -> None:
     with Pool(workers=2, preload=PRELOAD) as pool:
         results = list(pool.run(tasks))
     for group in ("a", "b"):
-        ours = [result for result in results if result.task.group == group]
-        assert sorted(result.task.key for result in ours) == sorted(f"{group}-{number}" for number in range(20))
         by_worker: dict[int, list[int]] = {}
-        for result in ours:
-            by_worker.setdefault(result.worker_pid, []).append(int(result.task.key.split("-")[1]))
-        # in order on one; a second one may have taken the tail, and the tail of what was left after that, each in order
-        first, *others = sorted(by_worker.values())
-        assert first == list(range(len(first))), by_worker
-        assert len(others) <= 1, by_worker
-        for numbers in others:
-            steps = itertools.pairwise(numbers)
-            assert all(after == at + 1 or after < at for at, after in steps), by_worker
-            starts = [numbers[0], *(after for at, after in itertools.pairwise(numbers) if after != at + 1)]
-            assert starts == sorted(starts, reverse=True), by_worker
+        for result in results:
+            if result.task.group == group:
+                by_worker.setdefault(result.worker_pid, []).append(int(result.task.key.split("-")[1]))
+        ended = [number for numbers in by_worker.values() for number in numbers]
+        assert sorted(ended) == list(range(20))
+        # An idle worker takes the second half of what is left of a group, so both may: 20, 10, 5, 3, 2 and 1 were left at most.
+        breaks = sum(at + 1 != after for numbers in by_worker.values() for at, after in itertools.pairwise(numbers))
+        assert breaks + len(by_worker) <= 7, by_worker
 
 
 def test_idle_workers_take_the_tail_of_a_long_group() -> None:
