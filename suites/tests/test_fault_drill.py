@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import io
 import json
 import os
 import signal
@@ -38,20 +39,40 @@ MATCH = [word for program in PROGRAMS for word in ("--match", program)]
 TorchOracle = Callable[..., subprocess.CompletedProcess[str]]
 
 
-@pytest.fixture
-def torch_oracle(capsys: pytest.CaptureFixture[str]) -> TorchOracle:
-    """Runs a command line that nothing interrupts, in this process: its pool goes on with the starter of an earlier one."""
+class _StandardError(io.StringIO):
+    """Sends this process SIGINT, as Ctrl-C does, once the text is written to it."""
 
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.awaited = text
+
+    def write(self, text: str) -> int:
+        written = super().write(text)
+        if self.awaited and self.awaited in self.getvalue():
+            self.awaited = ""
+            os.kill(os.getpid(), signal.SIGINT)
+        return written
+
+
+@pytest.fixture
+def torch_oracle(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> TorchOracle:
+    """Runs a command line in this process: its pool goes on with the starter of an earlier one.
+
+    `interrupted_at`: Ctrl-C is pressed once standard error says this.
+    """
+
+    def call(*arguments: str, interrupted_at: str = "") -> subprocess.CompletedProcess[str]:
         capsys.readouterr()
         handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        errors = _StandardError(interrupted_at)
         try:
-            code = run(list(arguments))
+            with monkeypatch.context() as patch:
+                patch.setattr("sys.stderr", errors)
+                code = run(list(arguments))
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-        told = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, code, told.out, told.err)
+        return subprocess.CompletedProcess(arguments, code, capsys.readouterr().out, errors.getvalue())
 
     return call
 
@@ -141,48 +162,38 @@ def test_two_interrupts_close_the_run_properly(tmp_path: Path) -> None:
         assert 0 < run.recorded < run.planned
 
 
-def pressed(command: list[str], said: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of a command whose whole group gets SIGINT, as Ctrl-C does, once it says so on stderr."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert process.stderr is not None
-    before = ""
-    for line in process.stderr:
-        before += line
-        if said in line:
-            break
-    os.killpg(process.pid, signal.SIGINT)
-    out, errors = process.communicate(timeout=120)
-    return process.returncode, out, before + errors
-
-
-def test_ctrl_c_while_planning_keeps_nothing_and_says_so(tmp_path: Path) -> None:
+def test_ctrl_c_while_planning_keeps_nothing_and_says_so(tmp_path: Path, torch_oracle: TorchOracle) -> None:
     database = tmp_path / "planning.db"
-    command = [sys.executable, "-m", "oracle.cli", "sweep", "--db", str(database)]
-    code, out, errors = pressed(command, "planning: ")
-    assert (code, out) == (2, "")
-    assert "nothing is kept" in errors
-    assert "same command" in errors
-    assert "Traceback" not in errors
+    done = torch_oracle("sweep", "--db", str(database), interrupted_at="planning: ")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "nothing is kept" in done.stderr
+    assert "same command" in done.stderr
+    assert "Traceback" not in done.stderr
     with Store.open(database, create=False) as store:
         assert store.runs() == []
 
 
 def test_ctrl_c_while_running_prints_the_table_of_what_ran_and_the_command_that_goes_on(tmp_path: Path) -> None:
+    """The whole group of the command's process gets the signal, as from a terminal."""
     database = tmp_path / "running.db"
-    command = [
-        sys.executable,
-        "-m",
-        "oracle.cli",
-        "sweep",
-        "--suite",
-        "features",
-        "--subject",
-        f"{DRILL}:wrong,{DRILL}:hangs",
-    ]
-    code, out, errors = pressed([*command, *MATCH, "--db", str(database)], "fail_accuracy")
-    assert code == 2, errors
+    subjects = f"{DRILL}:wrong,{DRILL}:hangs"
+    command = [sys.executable, "-m", "oracle.cli", "sweep", "--suite", "features", "--subject", subjects, *MATCH]
+    process = subprocess.Popen(
+        [*command, "--db", str(database)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    before = ""
+    for line in process.stderr:
+        before += line
+        if "fail_accuracy" in line:
+            break
+    os.killpg(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=120)
+    assert process.returncode == 2, before + errors
     assert f"sweep --resume --db {database}" in errors
     with Store.open(database, create=False) as store:
         recorded = store.run().recorded
@@ -195,19 +206,9 @@ def test_a_time_limit_ends_what_hangs_and_the_exit_code_is_that_of_what_ran(
     tmp_path: Path, torch_oracle: TorchOracle
 ) -> None:
     database = str(tmp_path / "limited.db")
-    command = [
-        sys.executable,
-        "-m",
-        "oracle.cli",
-        "sweep",
-        "--suite",
-        "features",
-        *MATCH,
-        "--subject",
-        f"{DRILL}:hangs",
-    ]
-    code, _, errors = pressed([*command, "--db", database], "Ctrl-C stops it")
-    assert code == 2, errors
+    command = ("sweep", "--suite", "features", *MATCH, "--subject", f"{DRILL}:hangs", "--db", database)
+    interrupted = torch_oracle(*command, interrupted_at="Ctrl-C stops it")
+    assert interrupted.returncode == 2, interrupted.stderr
     began = time.monotonic()
     done = torch_oracle("sweep", "--resume", "--time", "3s", "--db", database)
     assert time.monotonic() - began < 90  # one case may take 120 s
@@ -228,15 +229,15 @@ def test_a_time_limit_counts_planning(tmp_path: Path, torch_oracle: TorchOracle)
 
 
 def test_what_turns_out_wrong_in_the_default_sweep_runs_on_lower_rungs_also_after_an_interruption(
-    tmp_path: Path, torch_oracle: TorchOracle
+    tmp_path: Path, torch_oracle: TorchOracle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole second step, on a default sweep whose plan is cut down to a program that aot_eager gets wrong today."""
     database = tmp_path / "rungs.db"
     name = "features/gradient_penalty/backward"
-    command = [sys.executable, "-m", "oracle.cli", "sweep", "--known", "none", "--db", str(database)]
-    command += ["--direction", "backward"]  # still the default sweep, and its plan is made sooner
-    code, _, errors = pressed(command, "Ctrl-C stops it")
-    assert code == 2, errors
+    monkeypatch.setattr("suites.request.ALL_SUITES", ("features",))  # the plan of the others takes long to make
+    command = ("sweep", "--known", "none", "--direction", "backward", "--db", str(database))
+    interrupted = torch_oracle(*command, interrupted_at="Ctrl-C stops it")
+    assert interrupted.returncode == 2, interrupted.stderr
     with sqlite3.connect(database) as connection:
         connection.execute("DELETE FROM records")
         connection.execute("DELETE FROM cases WHERE case_id != ?", (f"{name}@aot_eager",))
