@@ -178,8 +178,16 @@ def test_a_symptom_that_the_program_does_not_show_gives_the_program_back() -> No
 
 
 def test_a_rung_that_was_too_slow_once_is_still_named_and_reduced_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = "x = torch.stack([c, c])", "torch._foreach_copy_([a, c], [c, a])", "[a, c]"
-    program = _program(*lines, args=[tensor_spec(6, 7), tensor_spec(7), _ARGUMENTS[2]])
+    program = program_of(
+        """
+        def program(a, b):
+            c = torch.sin(a)
+            x = torch.stack([b, c])
+            torch._foreach_copy_([a, c], [c, a])
+            return (a, c, x)
+        """,
+        [tensor_spec(3, 2), tensor_spec(3, 2)],
+    )
     subject, slow = resolve("aot_eager_decomp_partition"), ["aot_eager"]
 
     class OnceSlow(TrialProcess):
