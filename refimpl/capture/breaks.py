@@ -177,13 +177,15 @@ class UserLine:
 
 
 class BreakSetting:
-    """What `error_on_graph_break` sets. Capture interprets the reads and writes of it as those of any object of the program.
+    """What `error_on_graph_break` and `disable_nested_graph_breaks` set. Capture interprets the reads and writes of it as those
+    of any object of the program.
 
     So a write during capture is seen by the rest of the segment, is made after the segment has run, and what was read is guarded.
     Unlike torch's, the setting is one for all threads.
     """
 
     is_error: bool = False
+    nests: bool = True  # whether `config.nested_graph_breaks` counts
 
 
 BREAK_SETTING = BreakSetting()
@@ -200,12 +202,12 @@ class GraphBreak(Exception):
         self.operator: str | None = None  # the higher-order operator whose call broke the graph
         self.is_error = False  # whether the program forbids it by `error_on_graph_break`
         self.is_of_body = False  # whether a function given to such an operator broke it
-        self.restart_at: int | None = None  # offset in the segment's first frame: the segment has to end before it
+        self.restart_at: int | None = None  # the position that the segment has to end at
         super().__init__(name)
 
-    def restarting_at(self, offset: int | None) -> GraphBreak:
+    def restarting_at(self, position: int | None) -> GraphBreak:
         """The same break, for a segment that has to end before an earlier instruction."""
-        self.restart_at = offset
+        self.restart_at = position
         return self
 
     @property

@@ -8,7 +8,6 @@ rules.
 from __future__ import annotations
 
 import logging
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -58,11 +57,10 @@ from refimpl.capture.public.same import same
 from refimpl.capture.public.stances import Stance
 from refimpl.capture.public.stances import current as stances
 from refimpl.capture.public.timing import dynamo_timed, increment_frame
-from refimpl.capture.recognition import Treatment, defined_in, treatment
-from refimpl.capture.segment import Segment, SegmentCache, facts_of_failure, facts_of_segment, place_of
+from refimpl.capture.recognition import Treatment, defined_in, is_captured_in, treatment
+from refimpl.capture.segment import Segment, SegmentCache, contents_of, facts_of_failure, facts_of_segment, place_of
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
-_CAPTURED_OF_TORCH = ("torch.nn.modules", "torch.nn.functional")
 _LOG = logging.getLogger(__name__)
 
 
@@ -201,7 +199,7 @@ class CapturedFunction:
             slots = self._entry.slots(args, kwargs)
             if slots is not None:
                 for segment in segments:
-                    kept = segment.check_slots(slots, ())
+                    kept = segment.check_contents(slots, ())
                     if kept is not None:
                         if segments[0] is not segment:
                             self.cache.put_first(segments, segment)
@@ -258,19 +256,19 @@ class CapturedFunction:
         return result if segment.after is None else self._after(segment, result)
 
     def _after(self, segment: Segment, state: Any) -> Any:
-        """Runs from a graph break to the end of the function. Makes no frame between two segments that follow each other
-        directly.
+        """Runs from a graph break to the end of the function. `state`: the contents of the frames there. Makes no frame between
+        two segments that follow each other directly.
         """
         while (after := segment.after) is not None:
             found, frames, at = None, None, None
             if segment.is_stepped:
-                outcome, frames, at = self._stepped([after.frame(*state)])
+                outcome, frames, at = self._stepped(after.frames(state))
                 if outcome is not None:
                     return outcome.value
             else:
-                found = self.cache.lookup(after.place, *state)
+                found = self.cache.lookup(after.place, state)
             if found is None:
-                frames = frames or [after.frame(*state)]
+                frames = frames or after.frames(state)
                 try:
                     found = self._segment(frames)
                 except BaseException as error:
@@ -281,7 +279,7 @@ class CapturedFunction:
             try:
                 out = () if segment.call is None else _computed(segment, kept)
             except Exception as error:
-                frames = frames or [after.frame(*state)]
+                frames = frames or after.frames(state)
                 if segment.has_effects or not _handles(segment):
                     self._thrown(error, frames, at)
                     raise  # some effects have happened and others have not: the program cannot go on
@@ -289,24 +287,24 @@ class CapturedFunction:
             state = segment.rebuild(out, kept)
         return state
 
-    def _stepped(self, frames: list[FrameState]) -> tuple[Returned | None, list[FrameState], int]:
+    def _stepped(self, frames: list[FrameState]) -> tuple[Returned | None, list[FrameState], int | None]:
         """Runs the instruction at a graph break. Returns the function's result if it returns there, the frames, and the last
-        offset that ran.
+        offset of the topmost frame that ran; None where the frame above it has just returned.
         """
         machine = Machine(self._domain)
         machine.frames = frames
-        at = frames[-1].offset
+        top, at = frames[-1], frames[-1].offset
         outcome = machine.step()
         # The exception being handled is in no slot and not on the stack, so no segment can begin until it has been handled.
         while outcome is None and any(frame.handled is not None for frame in machine.frames):
-            at = machine.frames[-1].offset
+            top, at = machine.frames[-1], machine.frames[-1].offset
             outcome = machine.step()
         assert outcome is None or isinstance(outcome, Returned)
-        return outcome, machine.frames, at
+        return outcome, machine.frames, at if outcome is not None or machine.frames[-1] is top else None
 
     def _segment(self, frames: list[FrameState]) -> Any:
         place = place_of(frames)
-        found = self.cache.lookup(place, frames[0].slots, frames[0].stack)
+        found = self.cache.lookup(place, contents_of(frames))
         if found is not None or place in self.cache.refused:
             return found
         if running.mode == RUN_ONLY or config.disable:
@@ -317,7 +315,7 @@ class CapturedFunction:
             return None
         if stances.stance is not None and stances.stance.stance == "fail_on_recompile":
             raise self._recompiled(place, frames)
-        if any(map(_is_waiting, (*frames[0].slots, *frames[0].stack))):
+        if any(_is_waiting(value) for contents in contents_of(frames) for value in contents):
             self.cache.refused.add(place)
             return None
         segment = self._captured(frames)
@@ -484,7 +482,8 @@ class CapturedFunction:
             while frame.offset != ahead:
                 machine.step()
             at = ahead
-        if instructions[at].handler is None:
+        outer = [waiting.current.handler for waiting in frames[:-1]]
+        if instructions[at].handler is None and not any(outer):
             raise error
         frame.offset = at + 1
         return machine.resume(error).value
@@ -617,11 +616,7 @@ def is_captured(function: FunctionType) -> bool:
     """Whether a function that is called at a graph break is captured on its own: functions of the program, of torch's modules,
     and those that the recognition table lets capture enter.
     """
-    module = defined_in(function)
-    root = module.partition(".")[0]
-    if root in sys.stdlib_module_names or (root == "torch" and not module.startswith(_CAPTURED_OF_TORCH)):
-        return False
-    return treatment(function) is Treatment.ENTER
+    return is_captured_in(defined_in(function)) and treatment(function) is Treatment.ENTER
 
 
 def _for_arriving_gradients(tensor: Any, hook: Any) -> Any:

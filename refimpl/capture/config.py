@@ -42,7 +42,7 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "log_compilation_metrics": (True, "records of what is compiled go to the log refimpl.capture, at level DEBUG"),
     "ignore_logging_functions": (set(), "calls of them are left out, as if the program had none"),
     "log_file_name": (None, "a file that messages are added to"),
-    "nested_graph_breaks": (False, "accepted: a graph ends before the outermost call that a break is in"),
+    "nested_graph_breaks": (False, "an inlined function continues after a break in it; without, the graph ends before its call"),
     "prefer_deferred_runtime_asserts_over_guards": (False, "accepted: what is assumed of sizes is guarded"),
     "raise_on_ctx_manager_usage": (True, "`with optimize(...)` raises"),
     "recompile_limit": (8, "segments of one place; past it calls that fit none run without"),

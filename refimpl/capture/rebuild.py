@@ -143,10 +143,10 @@ class Emitter:
 
     # ---------------------------------------------------------------------------------------------------------- frames
 
-    def state(self, frame: FrameState) -> str:
-        """An expression for the slots and stack of the frame that the segment began in."""
-        self.frames_made.add(id(frame))
-        return f"[{self.listed(frame.slots)}], [{self.listed(frame.stack)}]"
+    def state(self, frames: Sequence[FrameState]) -> str:
+        """An expression for the slots and stack of each of the frames that continue after the segment."""
+        self.frames_made.update(map(id, frames))
+        return ", ".join(f"[{self.listed(frame.slots)}], [{self.listed(frame.stack)}]" for frame in frames)
 
     def frame(self, frame: FrameState) -> str:
         """An expression for the suspended frame of a generator."""

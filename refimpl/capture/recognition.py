@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import math
 import operator
+import sys
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, ModuleType, WrapperDescriptorType
 from typing import Any
@@ -49,6 +50,7 @@ class Treatment(Enum):
 
 
 # A Python function of these modules is one node: its rule works on tensors only, and it has no state.
+_CAPTURED_OF_TORCH = ("torch.nn.modules", "torch.nn.functional", "torch.utils._contextlib")
 _OPERATOR_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch.linalg", "torch.fft", "torch.special"})
 # Functions of these modules that read data or take functions or objects. They are interpreted.
 _INTERPRETED = frozenset(
@@ -166,6 +168,12 @@ def names_of(module: ModuleType, name: str) -> dict[str, Any]:
 def defined_in(function: FunctionType) -> str:
     """The module of a function's code. The `__module__` of a wrapper is often that of the function it wraps."""
     return str(function.__globals__.get("__name__", ""))
+
+
+def is_captured_in(module: str) -> bool:
+    """Whether a module's functions are captured if they are called at a graph break: those of the program, of torch.nn."""
+    root = module.partition(".")[0]
+    return root not in sys.stdlib_module_names and (root != "torch" or module.startswith(_CAPTURED_OF_TORCH))
 
 
 def captured_original(function: FunctionType) -> tuple[FunctionType, Any] | None:

@@ -29,23 +29,24 @@ def place_of(frames: list[FrameState]) -> Place:
     return tuple(number for frame in frames for number in (id(frame.code), frame.offset))
 
 
+Contents = Sequence[list[Any]]
+"""The slots and the stack of each of several frames, the lowest frame's first."""
+
+
+def contents_of(frames: list[FrameState]) -> Contents:
+    """The slots and the stack of each frame."""
+    return [each for frame in frames for each in (frame.slots, frame.stack)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Resumption:
-    """Where a segment stopped: the frame without the contents of its slots and stack."""
+class Suspended:
+    """A frame that waits, without the contents of its slots and stack."""
 
     code: NormalizedCode
     globals: dict[str, Any]
     builtins: dict[str, Any]
     offset: int
     then: Then
-    place: Place
-
-    @classmethod
-    def of(cls, frame: FrameState) -> Resumption:
-        return cls(
-            code=frame.code, globals=frame.globals, builtins=frame.builtins, offset=frame.offset, then=frame.then,
-            place=place_of([frame]),
-        )  # fmt: skip
 
     def frame(self, slots: list[Any], stack: list[Any]) -> FrameState:
         """A frame that continues here, with these contents."""
@@ -55,20 +56,45 @@ class Resumption:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Resumption:
+    """Where a segment stopped: the frame of the function, and above it those of inlined calls that the graph broke in."""
+
+    suspended: tuple[Suspended, ...]
+    place: Place
+
+    @classmethod
+    def of(cls, frames: list[FrameState]) -> Resumption:
+        suspended = [
+            Suspended(
+                code=frame.code, globals=frame.globals, builtins=frame.builtins, offset=frame.offset, then=frame.then
+            )
+            for frame in frames
+        ]
+        return cls(suspended=tuple(suspended), place=place_of(frames))
+
+    def frames(self, contents: Contents) -> list[FrameState]:
+        """Frames that continue here, with these contents."""
+        return [
+            one.frame(slots, stack)
+            for one, slots, stack in zip(self.suspended, contents[::2], contents[1::2], strict=True)
+        ]
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Segment:
     """The part of a function that one graph covers."""
 
-    check_slots: Callable[[list[Any], Sequence[Any]], tuple[Any, ...] | None]
-    """Checks the guards on a frame's slots and stack. Returns the objects that the graph and `rebuild` need; None where a guard
-    fails.
+    check_contents: Callable[..., tuple[Any, ...] | None]
+    """Checks the guards on the slots and stack of each frame. Returns the objects that the graph and `rebuild` need; None where
+    a guard fails.
     """
     inputs: int
     """How many of these objects, from the first on, are the graph's inputs."""
     call: Callable[..., Any] | None
     """The compiled graph; None where there is nothing to compute."""
     rebuild: Callable[[Any, Any], Any]
-    """Rebuilds the function's result, or the slots and stack at the graph break."""
+    """Rebuilds the function's result, or the contents of the frames at the graph break."""
     after: Resumption | None
     """Where the function continues after the graph break; None where it returns."""
     reason: GraphBreak | None
@@ -82,15 +108,15 @@ class Segment:
     guards: GuardList
     graph: fx.GraphModule | None
     sources: tuple[Source, ...] = ()
-    """The sources of the objects that `check_slots` returns, in order."""
+    """The sources of the objects that `check_contents` returns, in order."""
     restart_seconds: float = 0.0
     """Time of the attempts that only found out where the segment has to end."""
     codes: tuple[Any, ...]
-    """The code of the first frame and of all inlined functions. Kept alive, because a place contains the id of a code."""
+    """The code of the frames it begins in and of all inlined functions. Kept alive, because a place contains the id of a code."""
 
     def check(self, frames: list[FrameState]) -> tuple[Any, ...] | None:
-        """`check_slots` for a list of one frame."""
-        return self.check_slots(frames[0].slots, frames[0].stack)
+        """`check_contents` for a list of frames."""
+        return self.check_contents(*contents_of(frames))
 
 
 @dataclass(slots=True)
@@ -109,13 +135,13 @@ class SegmentCache:
         self._sizes.clear()
         self.is_begun = False
 
-    def lookup(self, place: Place, slots: list[Any], stack: Sequence[Any]) -> tuple[Segment, tuple[Any, ...]] | None:
+    def lookup(self, place: Place, contents: Contents) -> tuple[Segment, tuple[Any, ...]] | None:
         """A segment whose guards hold, and the objects it needs; None where there is none."""
         segments = self.by_place.get(place)
         if segments is None:
             return None
         for segment in segments:
-            kept = segment.check_slots(slots, stack)
+            kept = segment.check_contents(*contents)
             if kept is not None:
                 if segments[0] is not segment:
                     self.put_first(segments, segment)

@@ -5,11 +5,12 @@ Counterpart: torch/_dynamo/convert_frame.py; torch/_dynamo/symbolic_convert.py I
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import functools
 import time
 import warnings
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from refimpl.capture.interpreter.operations import OPERATIONS
 from refimpl.capture.interpreter.signals import Returned, Signal, Yielded
 from refimpl.capture.public.running import running
 from refimpl.capture.rebuild import Emitter
+from refimpl.capture.recognition import is_captured_in
 from refimpl.capture.segment import Resumption, Segment
 from refimpl.capture.state.capture_state import CaptureState
 from refimpl.capture.state.side_effects import SideEffects
@@ -51,21 +53,51 @@ MOST_INSTRUCTIONS = 300_000  # per segment
 
 
 class SymbolicMachine(Machine):
-    """Runs frames of values. An instruction that breaks the graph leaves its frame as it was before."""
+    """Runs frames of values. An instruction that breaks the graph leaves its frame as it was before.
+
+    A position is the number of instructions that ran before one. Every attempt to capture a segment runs the same instructions,
+    so a later attempt can stop at a position that an earlier one found.
+    """
 
     def __init__(
-        self, domain: SymbolicDomain, base: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None
+        self, domain: SymbolicDomain, bases: list[FrameState], forced: dict[int, GraphBreak], breaks_at: BreaksAt | None
     ) -> None:
         super().__init__(domain)
-        self._base = base
-        self.at = base.offset  # the current offset in the segment's first frame
+        for base in bases:
+            self.push(base)
+        self._bases = len(bases)  # how many of the frames that the segment began in still run
+        self._nested = len(bases)  # how many of the lowest frames can continue after a graph break, if breaks nest
         self._taken, self._untake = domain.taken, domain.untake
-        self._start = base.offset
+        self._nests = lambda: domain.state.breaks_nest
+        self._start = bases[-1].offset
         self._forced = forced
         self._breaks_at = breaks_at
         self._count = 0
-        # suspended generators inside a `try` or `with` -> offset in the segment's first frame
+        self._entered_at: dict[FrameState, int] = {}  # positions of the instructions that entered the frames
+        self._ends: list[int] = []  # positions at which a segment can end
+        # suspended generators inside a `try` or `with` -> the position
         self._waiting: dict[FrameState, int] = {}
+
+    @property
+    def continued(self) -> int:
+        """How many of the lowest frames continue if the graph breaks now: the frames that the segment began in and, if breaks
+        nest, those of inlined calls above them.
+        """
+        nests = self._nested > self._bases and self._nests()
+        return min(len(self.frames), self._nested if nests else self._bases)
+
+    @property
+    def at(self) -> int:
+        """The position of the running instruction, or of the call in the topmost frame that can continue."""
+        continued = self.continued
+        if continued == len(self.frames):
+            return max(self._count - 1, 0)
+        return self._entered_at[self.frames[continued]]
+
+    def behind(self, position: int) -> int | None:
+        """The first position after this one at which a segment can end; None if it is not reached yet."""
+        index = bisect.bisect_right(self._ends, position)
+        return self._ends[index] if index < len(self._ends) else None
 
     @property
     def restart_at(self) -> int | None:
@@ -74,32 +106,33 @@ class SymbolicMachine(Machine):
         return None if handled is None else handled.raised_at
 
     def dropped(self, kept: Container[int]) -> int | None:
-        """The offset at which a generator suspended that would be dropped unfinished; `kept`: ids of the frames that live on."""
-        for frame, offset in self._waiting.items():
+        """The position at which a generator suspended that would be dropped unfinished; `kept`: ids of the frames that live
+        on.
+        """
+        for frame, position in self._waiting.items():
             if not frame.is_done and id(frame) not in kept and _has_cleanup(frame, before=1):
-                return offset
+                return position
         return None
 
     def advance(self, frame: FrameState) -> Signal:
         instructions, domain = frame.code.instructions, self.domain
-        is_base = frame is self._base
+        can_end = len(self.frames) <= self._nested
         while True:
             offset, stack = frame.offset, frame.stack.copy()
-            if is_base:
-                if offset in self._forced:
-                    raise self._forced[offset]
-                if self._breaks_at is not None and self._breaks_at(self._start, offset):
-                    raise GraphBreak("user_break")
+            if self._count in self._forced:
+                raise self._forced[self._count]
+            if can_end and self._breaks_at is not None and self._is_broken(offset, self._breaks_at):
+                raise GraphBreak("user_break")
             instruction = instructions[offset]
             if instruction.op in _TAKES_ERROR and type(stack[-1]) is not ErrorValue:
                 raise GraphBreak("unsupported_operation", what="handling", kind="an exception that was raised before")
             if instruction.op is Op.YIELD_VALUE and _has_cleanup(frame):
                 self._waiting.setdefault(frame, self.at)
             frame.offset += 1
-            self._count += 1
-            if is_base:
-                self.at = offset
+            if can_end:
+                self._ends.append(self._count)
                 self._taken.clear()
+            self._count += 1
             try:
                 if self._count > MOST_INSTRUCTIONS:
                     raise GraphBreak("too_many_instructions", what=MOST_INSTRUCTIONS)
@@ -113,6 +146,26 @@ class SymbolicMachine(Machine):
                 raise GraphBreak("too_deep", what=DEPTH_LIMIT) from error
             if signal is not None:
                 return signal
+
+    def _is_broken(self, offset: int, breaks_at: BreaksAt) -> bool:
+        """Whether a test wants a break before this instruction. In inlined functions it gets no offset."""
+        if len(self.frames) <= self._bases:
+            return breaks_at(self._start, offset)
+        return self.continued == len(self.frames) and breaks_at(self._start, -1)
+
+    def _pop(self, *, is_done: bool) -> FrameState:
+        frame = super()._pop(is_done=is_done)
+        self._bases, self._nested = min(self._bases, len(self.frames)), min(self._nested, len(self.frames))
+        return frame
+
+    def _enter(self, frame: FrameState) -> None:
+        below = len(self.frames)
+        if self._nested == below and _can_continue(self.frames[-1], frame):
+            self._nested += 1
+        self._entered_at[frame] = self._count - 1
+        if below >= DEPTH_LIMIT:  # the call has begun: its frame cannot continue before it
+            raise GraphBreak("too_deep", what=DEPTH_LIMIT).restarting_at(self._entered_at[self.frames[self._bases]])
+        super()._enter(frame)
 
     def _unwind(self, error: Any, *, is_new: bool) -> None:
         if error.raised_at is None:
@@ -143,6 +196,15 @@ class SymbolicMachine(Machine):
         return None if frame is None else UserLine(frame.code.code.co_filename, frame.line(), frame.code.code.co_name)
 
 
+def _can_continue(caller: FrameState, frame: FrameState) -> bool:
+    """Whether a frame can continue on its own after a graph break: it runs a function that the program calls by a call, and that
+    is captured when it is called at a break.
+    """
+    code = frame.code.code
+    is_plain = frame.then is Then.PUSH and not frame.code.is_generator and frame.names is None and not is_polyfill(code)
+    return is_plain and caller.current.op in _CALLS and is_captured_in(str(frame.globals.get("__name__")))
+
+
 def _has_cleanup(frame: FrameState, before: int = 0) -> bool:
     """Whether dropping a generator suspended at this instruction runs code of the user's, because it is inside a `try` or
     `with`.
@@ -171,21 +233,21 @@ def translate(
     sizes: SizeHistory | None = None,
     keeps: Filter | None = None,
 ) -> Segment:
-    """The segment that begins at this frame. `frames` holds one frame, which handles no exception.
+    """The segment that begins at these frames, of which none handles an exception. The first is the function's; those above it
+    are of inlined calls that an earlier graph broke in.
 
-    breaks_at: whether to stop before an instruction of this frame, given the offset where the segment began.
+    breaks_at: whether to stop before an instruction of a frame, given the offset where the segment began.
     sizes: the input sizes seen at this place before; this capture's are added. keeps: says which guards are kept.
 
-    If the graph breaks in an inlined function, the segment has to end before the outermost call, and is interpreted again up to
-    there. Raises GraphBreak where a break is not allowed (`fullgraph`, `error_on_graph_break`), and if an object that the segment
-    leaves cannot be rebuilt; raises the backend's errors.
+    If the graph breaks in an inlined function that cannot continue on its own (`SymbolicMachine.continued`), the segment has to
+    end before its call, and is interpreted again up to there. Raises GraphBreak where a break is not allowed (`fullgraph`,
+    `error_on_graph_break`), and if an object that the segment leaves cannot be rebuilt; raises the backend's errors.
     """
-    (frame,) = frames
     forced: dict[int, GraphBreak] = {}
     sizes = SizeHistory() if sizes is None else sizes
     began = first = time.perf_counter()
     while True:
-        attempt = _Attempt(frame, forced, breaks_at, sizes, fullgraph=fullgraph)
+        attempt = _Attempt(frames, forced, breaks_at, sizes, fullgraph=fullgraph)
         try:
             # set_grad_enabled restores the mode after the program's changes.
             with _overrides_off(), keeping_composite_kernels(), torch.set_grad_enabled(torch.is_grad_enabled()):
@@ -203,7 +265,7 @@ def _overrides_off() -> Any:
 
 
 def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: bool) -> _Ended | None:
-    """One attempt; None if the graph broke in an inlined function: `forced` then holds the offset to stop at."""
+    """One attempt; None if the segment has to end earlier: `forced` then holds the position to stop at."""
     try:
         with interpreting(attempt.machine.running_line):
             value = attempt.machine.resume().value
@@ -215,7 +277,7 @@ def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: b
         reason.__traceback__ = None  # its frames keep the program's objects alive
         at = reason.restart_at if reason.restart_at is not None else attempt.machine.restart_at
         at = attempt.before_transforms(at)
-        if at is None and len(attempt.machine.frames) > 1:
+        if at is None and len(attempt.machine.frames) > attempt.machine.continued:
             at = attempt.machine.at
         if at is not None:
             return _stop_before(at, reason, forced)
@@ -230,32 +292,30 @@ def _attempted(attempt: _Attempt, forced: dict[int, GraphBreak], *, fullgraph: b
         return _stop_before(reason.restart_at, reason, forced)
 
 
-def _stop_before(offset: int, reason: GraphBreak, forced: dict[int, GraphBreak]) -> None:
-    assert offset not in forced, "a segment that stops before an instruction does not get beyond it"
+def _stop_before(position: int, reason: GraphBreak, forced: dict[int, GraphBreak]) -> None:
+    assert position not in forced, "a segment that stops before an instruction does not get beyond it"
     reason.restart_at, reason.is_done = None, False
-    forced[offset] = reason
+    forced[position] = reason
 
 
 class _Attempt:
     """One symbolic run."""
 
     def __init__(
-        self, frame: FrameState, forced: dict[int, GraphBreak], breaks_at: BreaksAt | None, sizes: SizeHistory, *,
+        self, frames: list[FrameState], forced: dict[int, GraphBreak], breaks_at: BreaksAt | None, sizes: SizeHistory, *,
         fullgraph: bool,
     ) -> None:  # fmt: skip
         self._machine: SymbolicMachine | None = None
         self.state = CaptureState(self._line, sizes, reads_data=fullgraph)
-        self.base = FrameState(
-            code=frame.code, slots=[_unread(value, SlotSource(0, i, name)) for i, (value, name) in
-                                    enumerate(zip(frame.slots, frame.code.slots, strict=True))],
-            globals=frame.globals, builtins=frame.builtins, offset=frame.offset, then=frame.then,
-            stack=[LazyValue(value, StackSource(0, i)) for i, value in enumerate(frame.stack)],
-        )  # fmt: skip
-        self._unbound = frozenset(i for i, value in enumerate(frame.slots) if value is UNBOUND) if frame.offset else ()
-        self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.base, forced, breaks_at)
-        self.machine.push(self.base)
+        self.bases = [_unread_frame(number, frame) for number, frame in enumerate(frames)]
+        self._unbound = [
+            frozenset(i for i, value in enumerate(frame.slots) if value is UNBOUND) if frame.offset else ()
+            for frame in frames
+        ]
+        self.machine = self._machine = SymbolicMachine(SymbolicDomain(self.state), self.bases, forced, breaks_at)
         self.state.notes.frames = self.machine.frames
-        self.state.offset = lambda: self.machine.at
+        self.state.position = lambda: self.machine.at
+        self.state.behind = self.machine.behind
         self.state.stops = frozenset(forced)
 
     def _line(self) -> UserLine | None:
@@ -265,11 +325,12 @@ class _Attempt:
         """Releases the program's objects, and the cycle between machine and state."""
         self._machine = None
         self.state.release()
-        self.base.slots.clear()
-        self.base.stack.clear()
+        for base in self.bases:
+            base.slots.clear()
+            base.stack.clear()
 
     def before_transforms(self, at: int | None) -> int | None:
-        """The offset where a segment that should end at `at` has to end, so that it ends outside of a transform of torch.func."""
+        """The position where a segment that should end at `at` has to end, to end outside of a transform of torch.func."""
         entered = self.state.transforms_at
         return at if entered is None or (at is not None and at < entered) else entered
 
@@ -281,32 +342,35 @@ class _Attempt:
         return self._ended(lambda emitter: emitter.expression(value), None)
 
     def ended_at(self, reason: GraphBreak) -> _Ended:
-        """The graph breaks before the current instruction of the segment's first frame."""
+        """The graph breaks before the current instruction of the topmost frame."""
         if self.state.open_regions:
             raise reason.restarting_at(self.state.open_regions[0][1])
         if self.state.overrides.changed_at is not None:
             raise reason.restarting_at(self.state.overrides.changed_at)
-        if reason.is_done and self.base.code.instructions[self.base.offset].op in _CALLS:
-            self._pass(reason)
-        self._pass_unbound_on()
-        return self._ended(lambda emitter: emitter.state(self.base), reason)
+        frames = self.machine.frames
+        if reason.is_done and frames[-1].code.instructions[frames[-1].offset].op in _CALLS:
+            self._pass(frames[-1])
+        for number, (base, unbound) in enumerate(zip(self.bases, self._unbound, strict=True)):
+            if not base.is_done:
+                self._pass_unbound_on(number, base, unbound)
+        return self._ended(lambda emitter: emitter.state(frames), reason)
 
-    def _pass(self, reason: GraphBreak) -> None:
+    def _pass(self, frame: FrameState) -> None:
         """Moves the end of the segment behind a call that only breaks the graph."""
-        instruction = self.base.code.instructions[self.base.offset]
+        instruction = frame.code.instructions[frame.offset]
         self.state.passes_breaks = True
-        self.base.offset += 1
-        OPERATIONS[instruction.op](self.machine.domain, self.base, instruction.arg)
+        frame.offset += 1
+        OPERATIONS[instruction.op](self.machine.domain, frame, instruction.arg)
 
-    def _pass_unbound_on(self) -> None:
+    def _pass_unbound_on(self, number: int, base: FrameState, unbound: Iterable[int]) -> None:
         """Handles variables that are unbound at this entry but may be bound at another: they are passed on unread, or guarded."""
-        clears = {step.arg for step in self.base.code.instructions if step.op in _CLEARING}
-        for slot in self._unbound:
-            source = SlotSource(0, slot, self.base.code.slots[slot])
+        clears = {step.arg for step in base.code.instructions if step.op in _CLEARING}
+        for slot in unbound:
+            source = SlotSource(number, slot, base.code.slots[slot])
             if slot in clears:
                 self.state.guard(GuardKind.ID, source, UNBOUND)
-            elif self.base.slots[slot] is UNBOUND:
-                self.base.slots[slot] = LazyValue(UNBOUND, source)
+            elif base.slots[slot] is UNBOUND:
+                base.slots[slot] = LazyValue(UNBOUND, source)
 
     def _ended(self, result: Callable[[Emitter], str], reason: GraphBreak | None) -> _Ended:
         emitter = Emitter()
@@ -323,7 +387,7 @@ class _Attempt:
         mode = self.state.leave_modes()
         if mode is not None:
             emitter.grad_mode(mode)
-        after = None if reason is None else Resumption.of(self.base)
+        after = None if reason is None else Resumption.of(self.machine.frames)
         return _Ended(self.state, emitter, expression, reason, after, has_passed=self.state.passes_breaks)
 
 
@@ -387,7 +451,7 @@ class _Ended:
             compiled = graph.inputs_given(emitter.outputs)
         guards = self.state.guards if keeps is None else filtered(self.state.guards, keeps, frames)
         return Segment(
-            check_slots=guards.reader(emitter.sources), after=self.after,
+            check_contents=guards.reader(emitter.sources, len(frames)), after=self.after,
             inputs=len(graph.sources), sources=tuple(emitter.sources), call=compiled,
             rebuild=emitter.function(self.result), reason=self.reason, is_stepped=not self.has_passed,
             has_effects=graph.has_effects, sets_state=graph.sets_state, guards=guards, graph=module,
@@ -421,6 +485,18 @@ def _without_module(compiled: Callable[..., Any], graph_module: fx.GraphModule) 
         return compiled
     LazyGraphModule.force_recompile(graph_module)
     return graph_module.forward
+
+
+def _unread_frame(number: int, frame: FrameState) -> FrameState:
+    """A frame of values that are read when they are needed."""
+    slots = [
+        _unread(value, SlotSource(number, i, name))
+        for i, (value, name) in enumerate(zip(frame.slots, frame.code.slots, strict=True))
+    ]
+    return FrameState(
+        code=frame.code, slots=slots, globals=frame.globals, builtins=frame.builtins, offset=frame.offset, then=frame.then,
+        stack=[LazyValue(value, StackSource(number, i)) for i, value in enumerate(frame.stack)],
+    )  # fmt: skip
 
 
 def _unread(value: Any, source: SlotSource) -> Any:

@@ -143,9 +143,9 @@ _CAPTURE_COMPANIONS = {
         f"{where}.{name}": f"{_ENTRY_POINTS}.decorators.{name}"
         for where, names in (
             (_DYNAMO, (
-                "allow_in_graph", "assume_constant_result", "disable", "disallow_in_graph", "error_on_graph_break",
-                "forbid_in_graph", "graph_break", "mark_dynamic", "mark_static", "mark_static_address", "maybe_mark_dynamic",
-                "run", "skip_frame",
+                "allow_in_graph", "assume_constant_result", "disable", "disable_nested_graph_breaks", "disallow_in_graph",
+                "error_on_graph_break", "forbid_in_graph", "graph_break", "mark_dynamic", "mark_static", "mark_static_address",
+                "maybe_mark_dynamic", "run", "skip_frame",
             )),
             (f"{_DYNAMO}.decorators", ("mark_unbacked", "skip")),
             (_COMPILER, ("allow_in_graph", "assume_constant_result", "disable")),

@@ -6,6 +6,7 @@ Differs: marks are attributes of the objects, under upstream's names where it ha
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable
@@ -103,6 +104,35 @@ class error_on_graph_break:  # noqa: N801  a context manager, named as torch nam
 
     def __exit__(self, *_: object) -> None:
         BREAK_SETTING.is_error = self._before.pop()
+
+
+class _NoNestedBreaks(contextlib.ContextDecorator):
+    """Within, breaks do not nest. It may be entered again while it is active."""
+
+    def __init__(self) -> None:
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(BREAK_SETTING.nests)
+        BREAK_SETTING.nests = False
+
+    def __exit__(self, *_: object) -> None:
+        BREAK_SETTING.nests = self._before.pop()
+
+
+def disable_nested_graph_breaks(fn: Callable[..., Any] | None = None) -> Any:
+    """A function within which `config.nested_graph_breaks` does not count: a graph that breaks in a function that it calls ends
+    before its call. Without `fn`, a context manager and decorator.
+    """
+    if fn is None:
+        return _NoNestedBreaks()
+
+    @functools.wraps(fn)
+    def within(*args: Any, **kwargs: Any) -> Any:
+        with _NoNestedBreaks():
+            return fn(*args, **kwargs)
+
+    return within
 
 
 def allow_in_graph(fn: Any) -> Any:

@@ -360,9 +360,9 @@ class GuardList:
     def __len__(self) -> int:
         return len(self.guards)
 
-    def reader(self, wanted: Sequence[Source]) -> Callable[[list[Any], Sequence[Any]], tuple[Any, ...] | None]:
-        """Compiles the guards into a function of slots and stack that returns the objects of the wanted sources; None where a
-        guard fails.
+    def reader(self, wanted: Sequence[Source], frames: int) -> Callable[..., tuple[Any, ...] | None]:
+        """Compiles the guards into a function of the slots and stack of each of so many frames. It returns the objects of the
+        wanted sources; None where a guard fails.
         """
         builder = ReaderBuilder(constants=dict(PRINTED_NAMES))
         tensors: list[tuple[str, TensorFacts]] = []  # tensors of which only the class is checked so far
@@ -385,7 +385,7 @@ class GuardList:
             builder.lines.append(f"if {refusal}: return None")
         _append_facts(builder, tensors)
         names = [builder.read(source) for source in wanted]
-        return builder.function(builder.tuple_of(names), name="check", of_slots=True)
+        return builder.function(builder.tuple_of(names), name="check", frames=frames)
 
     def failing(self, frames: Any) -> Guard | None:
         """The first guard that does not hold now: the reason for a recompile."""

@@ -57,6 +57,16 @@ class Source(ABC):
         yield self
 
 
+def slots_of(frame: int) -> str:
+    """The variable of a reader that holds the slots of a frame."""
+    return f"slots{frame or ''}"
+
+
+def stack_of(frame: int) -> str:
+    """The variable of a reader that holds the stack of a frame."""
+    return f"stack{frame or ''}"
+
+
 @dataclass(frozen=True, slots=True)
 class SlotSource(Source):
     """A local variable, by the number of the frame (0 is the lowest) and of the slot."""
@@ -70,7 +80,7 @@ class SlotSource(Source):
         return f"{_frame_name(self.frame)}['{self.variable}']"
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"slots[{self.slot}]" if self.frame == 0 else f"frames[{self.frame}].slots[{self.slot}]"
+        return f"{slots_of(self.frame)}[{self.slot}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +95,12 @@ class StackSource(Source):
         return f"{_frame_name(self.frame)}['stack{self.index}']"
 
     def expression(self, base: str, constant: Callable[[Any], str]) -> str:
-        return f"stack[{self.index}]" if self.frame == 0 else f"frames[{self.frame}].stack[{self.index}]"
+        return f"{stack_of(self.frame)}[{self.index}]"
+
+
+def _frame_of(source: Source) -> int:
+    """The number of the frame that the source reads; 0 for a source that reads none."""
+    return source.frame if isinstance(source, (SlotSource, StackSource)) else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -499,16 +514,22 @@ class ReaderBuilder:
             self.lines.append(f"{known} = ({''.join(f'{value}, ' for value in values)})")
         return known
 
-    def function(self, result: str, *, name: str = "read", of_slots: bool = False) -> Callable[..., Any]:
+    def function(self, result: str, *, name: str = "read", frames: int | None = None) -> Callable[..., Any]:
         """A function of the frames that runs the lines and returns the expression `result`, or None where reading a source
         fails.
 
-        of_slots: take slots and stack of the first frame instead of frames.
+        frames: take the slots and the stack of each of so many frames, the lowest frame's first, instead of the frames.
         """
         body = "".join(f"        {line}\n" for line in [*self.lines, f"return {result}"])
-        first = f"def {name}(slots, stack):\n"
-        if not of_slots:
-            first = f"def {name}(frames):\n    slots, stack = frames[0].slots, frames[0].stack\n"
+        if frames is None:
+            unpacked = "".join(
+                f"    {slots_of(number)}, {stack_of(number)} = frames[{number}].slots, frames[{number}].stack\n"
+                for number in range(1 + max(map(_frame_of, self._names), default=0))
+            )
+            first = f"def {name}(frames):\n{unpacked}"
+        else:
+            parameters = ", ".join(f"{slots_of(number)}, {stack_of(number)}" for number in range(frames))
+            first = f"def {name}({parameters}):\n"
         source = f"{first}    try:\n{body}    except READ_ERRORS:\n        return None\n"
         namespace: dict[str, Any] = {**self.constants, "READ_ERRORS": READ_ERRORS, "__builtins__": __builtins__}
         exec(compile(source, f"<{name} of a segment>", "exec"), namespace)

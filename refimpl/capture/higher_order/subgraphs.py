@@ -130,7 +130,7 @@ class _BodyMachine(Machine):
     def __init__(self, domain: SymbolicDomain) -> None:
         super().__init__(domain)
         self._count = 0
-        self._at = domain.state.offset()
+        self._at = domain.state.position()
         self._waiting: list[FrameState] = []  # suspended generators inside a `try` or `with`
 
     def advance(self, frame: FrameState) -> Signal:
@@ -196,7 +196,7 @@ def one_instruction(domain: SymbolicDomain) -> Iterator[None]:
     except GraphBreak as reason:
         reason.stack = reason.stack or _lines(domain.state.notes.frames)
         if reason.restart_at is None:
-            reason.restart_at = domain.state.offset()
+            reason.restart_at = domain.state.position()
         raise
 
 

@@ -107,7 +107,7 @@ class ConcreteCalls(Domain):
         return names
 
     def call_ex(self, frame: FrameState, function: Any, args: Any, kwargs: Any) -> Any:
-        if type(args) is tuple and (
+        if type(args) in (tuple, list) and (
             kwargs is None or (type(kwargs) is dict and all(type(key) is str for key in kwargs))
         ):
             return self.call(frame, function, list(args), dict(kwargs) if kwargs else {})

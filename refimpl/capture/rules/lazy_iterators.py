@@ -46,7 +46,7 @@ def native_iterator(
     """
     generator = domain.enter_function(ObjectValue(polyfill), args, {})
     assert isinstance(generator, GeneratorValue)
-    made_at = domain.state.offset()
+    made_at = domain.state.position()
 
     def made_again(emitter: Any, frame: FrameState) -> str:
         if rebuild is None or frame.is_running:

@@ -163,13 +163,13 @@ class CaptureState(OperatorState):
         self.runs_at_many_levels = False  # whether what is interpreted now is a method that several transforms call
         self.draws: Draws | None = None  # calls of Python's random
         self.passes_breaks = False  # whether `torch._dynamo.graph_break` is ignored
-        self.open_regions: list[tuple[Any, int]] = []  # with the offset where each was entered
+        self.open_regions: list[tuple[Any, int]] = []  # with the position where each was entered
         self.transforms = transform_state()  # at the entry; none of torch.func is active
-        self.transforms_at: int | None = None  # the offset where the outermost active transform was entered
-        self.offset = lambda: 0
+        self.transforms_at: int | None = None  # the position where the outermost active transform was entered
+        self.position, self.behind = (lambda: 0), (lambda position: None)
         self.written_at = 0
         self.writes = {}
-        self.stops: frozenset[int] = frozenset()  # offsets where earlier attempts found that the segment has to end
+        self.stops: frozenset[int] = frozenset()  # positions where earlier attempts found that the segment has to end
         self._autocast = autocast_state()  # at the entry
         self.guard(GuardKind.STATE, KeptSource(torch_state, "torch_state"), torch_state())
         if is_any_autocast_enabled():
@@ -187,7 +187,7 @@ class CaptureState(OperatorState):
     def release(self) -> None:
         """Releases the program's objects. A segment needs only its guards, graph and constants."""
         self._line = lambda: None
-        self.offset = lambda: 0
+        self.position, self.behind = (lambda: 0), (lambda position: None)
         for region, _ in reversed(self.open_regions):
             region.exit(region.context)
         self.open_regions.clear()
@@ -555,14 +555,23 @@ class CaptureState(OperatorState):
     @property
     def breaks_are_errors(self) -> bool:
         """What `error_on_graph_break` says at this point of the program."""
-        for value, name, new in self.effects.attributes():
-            if name == "is_error" and getattr(value, "object", None) is BREAK_SETTING:
+        return self._break_setting("is_error")
+
+    @property
+    def breaks_nest(self) -> bool:
+        """Whether an inlined function in which the graph breaks at this point of the program continues on its own."""
+        return bool(config.nested_graph_breaks and self._break_setting("nests"))
+
+    def _break_setting(self, name: str) -> bool:
+        """An attribute of the setting, with the changes that the segment has made so far."""
+        for value, attribute, new in self.effects.attributes():
+            if attribute == name and getattr(value, "object", None) is BREAK_SETTING:
                 return bool(self.realize(new).value)
-        return BREAK_SETTING.is_error
+        return getattr(BREAK_SETTING, name)
 
     def enter_region(self, region: RegionValue) -> Any:
         """Adds a node that enters a region (autocast or inference mode)."""
-        self.open_regions.append((region, self.offset()))
+        self.open_regions.append((region, self.position()))
         return self.graph.set_state(region.enter, *region.args)
 
     def leave_region(self) -> None:
@@ -579,7 +588,7 @@ class CaptureState(OperatorState):
         given = [self.fake_of(arg, name) for arg in args]
         named = {key: self.fake_of(arg, name) for key, arg in kwargs.items()}
         if self.transforms_at is None:
-            self.transforms_at = self.offset()
+            self.transforms_at = self.position()
         try:
             result = setter(*given, **named)
         except RuntimeError as error:

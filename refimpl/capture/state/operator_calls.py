@@ -81,9 +81,10 @@ class OperatorState:
     layouts: EagerLayoutsMode
     symbols: dict[Any, NumberValue]  # input symbol -> the number
     by_fake: dict[int, TensorValue]
-    offset: Callable[[], int]  # the current offset in the segment's first frame
-    written_at: int  # `offset()` at the last write to a tensor
-    writes: dict[int, int]  # id of a fake (of the base, for a view) -> `offset()` at the last write to it
+    position: Callable[[], int]  # the position where a segment that cannot go on has to end
+    behind: Callable[[int], int | None]  # the first position after one where a segment can end, if it is reached
+    written_at: int  # `position()` at the last write to a tensor
+    writes: dict[int, int]  # id of a fake (of the base, for a view) -> `position()` at the last write to it
 
     @abstractmethod
     def realize(self, value: Any) -> Any:
@@ -169,7 +170,7 @@ class OperatorState:
         if writes or is_written or not _is_of_torch(target) or any(word in what for word in _MORE_THAN_THEIR_VALUE):
             self.graph.has_effects = True
         if is_written:
-            self.written_at = self.offset()
+            self.written_at = self.position()
             changed = [leaf for leaf, version in zip(given, versions, strict=True) if version_of(leaf) != version]
             self.writes.update({id(leaf if leaf._base is None else leaf._base): self.written_at for leaf in changed})
         out = fake_kwargs.get("out")
@@ -236,7 +237,7 @@ class OperatorState:
         if isinstance(result, torch.Tensor):
             is_wrapper = is_traceable_wrapper_subclass(result)
             value = SubclassTensorValue(node, result, type(result)) if is_wrapper else TensorValue(node, result)
-            value.made_at = self.offset()
+            value.made_at = self.position()
             self.by_fake.setdefault(id(result), value)
             return value
         if isinstance(result, (tuple, list)):

@@ -36,9 +36,7 @@ class OverrideState:
     modes: list[Value] = field(default_factory=list)
     off: Off = Off.NOTHING
     at_entry: tuple[Value, ...] = ()
-    changed_at: int | None = (
-        None  # offset in the segment's first frame of the first change; None if the stack is as at entry
-    )
+    changed_at: int | None = None  # position of the first change; None if the stack is as at entry
 
     def begin(self, modes: list[Value]) -> None:
         """Takes the modes that are on when the segment is entered."""
@@ -49,21 +47,21 @@ class OverrideState:
         """Whether a mode answers calls now."""
         return bool(self.modes) and self.off is not Off.EVERYTHING
 
-    def push(self, mode: Value, offset: int) -> None:
+    def push(self, mode: Value, position: int) -> None:
         self.modes.append(mode)
-        self._note(offset)
+        self._note(position)
 
-    def pop(self, offset: int) -> Value:
+    def pop(self, position: int) -> Value:
         mode = self.modes.pop()
-        self._note(offset)
+        self._note(position)
         return mode
 
-    def _note(self, offset: int) -> None:
+    def _note(self, position: int) -> None:
         is_as_before = len(self.modes) == len(self.at_entry) and all(map(_is, self.modes, self.at_entry))
         if is_as_before:
             self.changed_at = None
         elif self.changed_at is None:
-            self.changed_at = offset
+            self.changed_at = position
 
 
 def _is(left: Value, right: Value) -> bool:

@@ -170,7 +170,7 @@ def _is_moved(domain: SymbolicDomain, function: ObjectValue, args: list[Any], kw
     if function.source is not None:
         state.guard(GuardKind.ID, function.source, function.object)
     versions = [(value.fake, version_of(value.fake)) for value in given if isinstance(value, TensorValue)]
-    call = LaterCall(function=function, args=values, kwargs=named, versions=versions, at=state.offset())
+    call = LaterCall(function=function, args=values, kwargs=named, versions=versions, at=state.position())
     state.effects.call_later(call)
     return True
 

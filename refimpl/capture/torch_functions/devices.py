@@ -29,7 +29,7 @@ def enter_device(domain: SymbolicDomain, device: ConstantValue) -> tuple[Any, An
     """Enters the device: the bound `__exit__`, and the device."""
     mode = InstanceValue(DeviceContext)
     mode.attributes.update(device=device, prev_mode=ConstantValue(None))
-    domain.state.overrides.push(mode, domain.state.offset())
+    domain.state.overrides.push(mode, domain.state.position())
     return NativeMethodValue(device, "__exit__"), device
 
 
@@ -38,5 +38,5 @@ def leave_device(domain: SymbolicDomain) -> Value:
     modes = domain.state.overrides.modes
     if not modes or modes[-1].class_of() is not DeviceContext:
         raise GraphBreak("unsupported_operation", what="__exit__", kind="device")
-    domain.state.overrides.pop(domain.state.offset())
+    domain.state.overrides.pop(domain.state.position())
     return ConstantValue(None)

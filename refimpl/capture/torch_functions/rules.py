@@ -82,7 +82,7 @@ class SwitchValue(Value):
     def _enter(self, domain: SymbolicDomain) -> Value:
         state = domain.state
         self.before, state.overrides.off = state.overrides.off, self.off
-        state.open_regions.append((self, state.offset()))
+        state.open_regions.append((self, state.position()))
         return ConstantValue(None)
 
     def _leave(self, domain: SymbolicDomain) -> Value:
@@ -157,7 +157,7 @@ def _as_class(domain: SymbolicDomain, result: Any, class_: type) -> Value:
 
 @TORCH_FUNCTION_RULES.of(push_function_mode)
 def _push(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    domain.state.overrides.push(domain.state.realize(args[0]), domain.state.offset())
+    domain.state.overrides.push(domain.state.realize(args[0]), domain.state.position())
     return ConstantValue(None)
 
 
@@ -165,7 +165,7 @@ def _push(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: di
 def _pop(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not domain.state.overrides.modes:
         raise GraphBreak("op_raises_on_fake", what="_pop_torch_function_stack", error="AssertionError")
-    return domain.state.overrides.pop(domain.state.offset())
+    return domain.state.overrides.pop(domain.state.position())
 
 
 @TORCH_FUNCTION_RULES.of(function_modes_on)

@@ -212,7 +212,7 @@ def numpy_node(
         return _returned(domain, what, expected, result, trial.pairs)
     except GraphBreak as reason:
         if written and reason.restart_at is None:  # else the graph would write, and then numpy once more
-            reason.restart_at = domain.state.offset()
+            reason.restart_at = domain.state.position()
         raise
 
 

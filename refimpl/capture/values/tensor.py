@@ -356,7 +356,9 @@ class Progress(Protocol):
     backward_of: tuple[type, ...]
     runs_at_many_levels: bool
 
-    def offset(self) -> int: ...
+    def position(self) -> int: ...
+
+    def behind(self, position: int, /) -> int | None: ...
 
     def realize(self, value: Any) -> Any: ...
 
@@ -372,8 +374,8 @@ def apart(state: Progress, value: TensorValue, reason: GraphBreak) -> GraphBreak
     made_at = state.written_at if is_written else value.made_at
     if made_at is None or not value.fake.requires_grad or not value.node.users:
         return reason
-    behind = made_at + 1
-    if behind in state.stops or behind > state.offset():  # computed in an inlined function, or reached by a jump
+    behind = state.behind(made_at)
+    if behind is None or behind in state.stops:  # None: computed in an inlined function that still runs
         return reason
     return reason.restarting_at(behind)
 

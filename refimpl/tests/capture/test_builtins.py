@@ -403,10 +403,10 @@ def test_a_guard_runs_what_a_cache_wraps_only_where_nobody_sees_it(cached: Any, 
     (code,) = made.functions.values()
     (segment,) = code.cache.segments()
     slots = Entry(program).slots((torch.ones(2),), {}) or []
-    assert segment.check_slots(slots, ()) is not None
+    assert segment.check_contents(slots, ()) is not None
     cached.cache_clear()
     change(None)
-    assert segment.check_slots(slots, ()) is None
+    assert segment.check_contents(slots, ()) is None
     assert TOLD == []
     assert torch.equal(captured(torch.ones(2)), torch.full((2,), 3.0))
     assert TOLD == [3]

@@ -21,10 +21,6 @@ EXAMPLES = tuple(
     example for module in _MODULES for example in Page.examples if example.run.__module__ == module.__name__
 )
 _REASONS: dict[str, tuple[str, ...]] = {
-    "a break ends the graph before the outermost call that it is in": (
-        "graph breaks/nested_breaks_make_two_graphs",
-        "graph breaks/nested_breaks_are_turned_off",
-    ),
     "export has no AdditionalInputs": ("torch.export/sizes_by_more_inputs",),
     "a table of the program is not used for composite operators": ("torch.export/a_table_of_one_s_own",),
 }
