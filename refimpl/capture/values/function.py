@@ -80,7 +80,7 @@ class FunctionValue(Value):
             case "__doc__":
                 first = self.code.co_consts[0] if self.code.co_consts else None
                 return ConstantValue(first if type(first) is str else None)
-            case _ if not name.startswith("__"):
+            case _ if not _is_special(name):
                 raising(AttributeError)
             case _:
                 unsupported(f"attribute {name}", self)
@@ -89,7 +89,7 @@ class FunctionValue(Value):
         return name in self.attributes or hasattr(FunctionType, name)
 
     def store_attr(self, domain: SymbolicDomain, name: str, attribute: Any) -> None:
-        if name not in ("__name__", "__doc__") and name.startswith("__"):
+        if name not in ("__name__", "__doc__") and _is_special(name):
             super().store_attr(domain, name, attribute)
         self.attributes[name] = attribute
 
@@ -287,6 +287,11 @@ class CellValue(Value):
         is_empty = self.content is UNBOUND
         cell = f"{name}.cell_contents"
         emitter.line(f"del {cell}" if is_empty else f"{cell} = {emitter.expression(self.content)}")
+
+
+def _is_special(name: str) -> bool:
+    """Whether Python itself may give the attribute a meaning."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def _annotations(pairs: Any) -> dict[Any, Any]:

@@ -44,6 +44,7 @@ from refimpl.capture.values.function import FunctionValue
 from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue
 from refimpl.capture.values.program_object import ProgramObject, dict_base, is_native_method
+from refimpl.capture.values.region import region_of_object
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import DELETED, UserRaise, Value, raising, unsupported
@@ -562,6 +563,10 @@ class ObjectValue(ProgramObject):
             return super().iterate(domain)
         items = self.elements(domain)
         return domain.iterator(SequenceValue(list, items), items)
+
+    def enter_context(self, domain: SymbolicDomain) -> tuple[Any, Any]:
+        region = region_of_object(domain, self)
+        return super().enter_context(domain) if region is None else (region.enter_context(domain)[0], self)
 
     # ---------------------------------------------------------------------------------------------- the dict inside
 

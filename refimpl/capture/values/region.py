@@ -9,13 +9,16 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from refimpl._torch import enter_autocast, enter_inference_mode, exit_autocast, exit_inference_mode
 from refimpl.capture.breaks import GraphBreak
-from refimpl.capture.values.bound import NativeMethodValue
+from refimpl.capture.guards.sources import AttributeSource, KeptSource
+from refimpl.capture.values.bound import MethodValue, NativeMethodValue
+from refimpl.capture.values.classes import in_mro
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.value import Value
 
@@ -56,10 +59,25 @@ _REGIONS: dict[int, tuple[Arguments, Any, Any]] = {
 }
 
 
-class RegionValue(Value):
-    """A context manager of torch that changes a mode. `context`: the result of entering the real one, while it is active."""
+# The attributes of an object of these classes that hold the arguments of entering it.
+_ATTRIBUTES = {
+    enter_autocast: ("device", "fast_dtype", "_enabled", "_cache_enabled"),
+    enter_inference_mode: ("mode",),
+}
 
-    __slots__ = ("args", "class_", "context", "enter", "exit", "node")
+
+def _attributes_of(class_: type) -> tuple[str, ...]:
+    found = _REGIONS.get(id(class_))
+    return () if found is None else _ATTRIBUTES[found[1]]
+
+
+class RegionValue(Value):
+    """A context manager of torch that changes a mode. `context`: the result of entering the real one, while it is active.
+
+    `origin`: the object, if it was made before the segment.
+    """
+
+    __slots__ = ("args", "class_", "context", "enter", "exit", "node", "origin")
 
     def __init__(self, class_: type, args: tuple[Any, ...], enter: Any, exit_: Any) -> None:
         super().__init__()
@@ -68,16 +86,38 @@ class RegionValue(Value):
         self.enter = enter
         self.exit = exit_
         self.context: Any = None
+        self.origin: Value | None = None
         self.node: Any = None
 
     @property
     def kind(self) -> str:
         return self.class_.__name__
 
+    def class_of(self) -> type:
+        return self.class_
+
     def load_attr(self, domain: SymbolicDomain, name: str) -> Any:
+        found = in_mro(self.class_, name)
         if name in ("__enter__", "__exit__"):
             return NativeMethodValue(self, name)
+        if name == "__class__":
+            return domain.object(self.class_)
+        if name in _attributes_of(self.class_):
+            return ConstantValue(self.args[_attributes_of(self.class_).index(name)])
+        if isinstance(found, FunctionType):
+            way = AttributeSource(KeptSource(self.class_, self.class_.__qualname__), name)
+            return MethodValue(domain.state.wrap(found, way), self)
         return super().load_attr(domain, name)
+
+    def call(self, domain: SymbolicDomain, frame: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The region as a decorator: `__call__` of its class is interpreted."""
+        return domain.call(frame, self.load_attr(domain, "__call__"), args, kwargs)
+
+    def rebuilt(self, emitter: Any) -> str:
+        if self.context is not None or self.class_ not in (torch.autocast, torch.inference_mode):
+            return super().rebuilt(emitter)
+        given = ", ".join(emitter.constant(arg) for arg in self.args)
+        return emitter.named(self, f"{emitter.constant(self.class_)}({given})")
 
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
@@ -100,7 +140,7 @@ class RegionValue(Value):
         except Exception as error:
             raise GraphBreak("op_raises_on_fake", what=self.kind, error=type(error).__name__) from error
         self.node = domain.state.enter_region(self)
-        return self
+        return self if self.enter is enter_autocast else ConstantValue(None)
 
     def _leave(self, domain: SymbolicDomain) -> Value:
         """`__exit__`, with any arguments."""
@@ -146,6 +186,33 @@ class UnrecordedValue(Value):
             return emitter.named(self, f"{emitter.constant(contextlib.nullcontext)}()")
         class_ = emitter.constant(torch.autograd.profiler.record_function)
         return emitter.named(self, f"{class_}({emitter.constant(self.name)})")
+
+
+def region_of_object(domain: SymbolicDomain, value: Value) -> RegionValue | None:
+    """The region that `with value` enters, for an object of these classes that was made before the segment; None for others.
+
+    Breaks the graph for an object that is entered already: it has forgotten the state before, and its end restores another one.
+    """
+    class_ = value.class_of()
+    names = _attributes_of(class_)
+    if not names:
+        return None
+    args = [domain.constant_of(value.load_attr(domain, name), f"attribute {name}") for name in names]
+    for region, _ in domain.state.open_regions:
+        if isinstance(region, RegionValue) and region.origin is value:
+            raise GraphBreak("unsupported_operation", what="a second `with`", kind=class_.__name__)
+    made = RegionValue(class_, tuple(args), *_REGIONS[id(class_)][1:])
+    made.origin = value
+    if made.enter is enter_autocast:
+        domain.state.guard_autocast()
+        before = {
+            "prev_cache_enabled": torch.is_autocast_cache_enabled(),
+            "prev": torch.is_autocast_enabled(args[0]),
+            "prev_fastdtype": torch.get_autocast_dtype(args[0]),
+        }
+        for name, content in before.items():
+            value.store_attr(domain, name, ConstantValue(content))
+    return made
 
 
 def region_of(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Value | None:

@@ -59,8 +59,61 @@ def returns_inside(x: Any) -> Any:
     return helper(x), x @ x
 
 
+AUTOCAST = torch.autocast("cpu", dtype=torch.bfloat16)
+INFERENCE = torch.inference_mode()
+
+
+@AUTOCAST
+def decorated(x: Any) -> Any:
+    return x @ x
+
+
+@torch.inference_mode()
+def decorated_to_infer(x: Any) -> Any:
+    return x * 2, torch.is_inference_mode_enabled()
+
+
+def calls_what_is_decorated(x: Any) -> Any:
+    y = decorated(x)
+    return y, decorated_to_infer(x), x @ x
+
+
+def enters_what_was_made_before(x: Any) -> Any:
+    with AUTOCAST as entered:
+        with torch.autocast("cpu", enabled=False):
+            y = x @ x
+        z = x @ x
+    with AUTOCAST, INFERENCE:
+        w = x @ x
+    return y, z, w, entered is AUTOCAST, x @ x
+
+
+def decorates(x: Any) -> Any:
+    cast = torch.autocast("cpu", dtype=torch.bfloat16)(lambda v: v @ v)
+    infer = torch.inference_mode()(lambda v: (v * 3, torch.is_inference_mode_enabled()))
+    without = torch.no_grad()(lambda v: v * 3)
+    return cast(x), infer(x), without(x) + x
+
+
+def asks_a_region(x: Any) -> Any:
+    region = torch.inference_mode(mode=True)
+    with region.clone() as nothing:
+        y = x * 2
+    return y, region.mode, nothing is None, type(region) is torch.inference_mode
+
+
 @IN_EVERY_MODE
-@each_of(casts, infers, breaks_inside, raises_inside, returns_inside)
+@each_of(
+    casts,
+    infers,
+    breaks_inside,
+    raises_inside,
+    returns_inside,
+    calls_what_is_decorated,
+    enters_what_was_made_before,
+    decorates,
+    asks_a_region,
+)
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_the_state_is_that_of_the_region(program: Callable[..., Any], mode: str) -> None:
     def observed(function: Callable[..., Any], x: Any) -> Any:
@@ -68,6 +121,51 @@ def test_the_state_is_that_of_the_region(program: Callable[..., Any], mode: str)
 
     is_whole = program is not breaks_inside
     assert_same_as_eager(program, mode, [(torch.randn(3, 3),)] * 2, is_whole=is_whole, graphs=1, observed=observed)
+
+
+def test_a_region_that_was_changed_is_captured_again() -> None:
+    region = torch.autocast("cpu", dtype=torch.bfloat16)
+
+    def program(x: Any) -> Any:
+        with region:
+            return x @ x
+
+    captured, recorder, _ = captured_with(program)
+    for dtype in (torch.bfloat16, torch.float16, torch.bfloat16):
+        region.fast_dtype = dtype
+        assert captured(torch.ones(2, 2)).dtype is dtype
+    assert len(recorder.graphs) == 2
+
+
+def test_a_region_within_itself_leaves_what_eager_leaves() -> None:
+    """The object keeps one state to restore: that of its second begin, in which autocast was on."""
+    region = torch.autocast("cpu", dtype=torch.bfloat16)
+
+    def program(x: Any) -> Any:
+        with region:
+            with region:
+                y = x @ x
+            return y
+
+    left = []
+    for function in (program, captured_with(program)[0]):
+        for _ in range(2):
+            left.append((function(torch.ones(2, 2)).dtype, torch.is_autocast_enabled("cpu")))
+            torch.set_autocast_enabled("cpu", False)
+    assert left == [(torch.bfloat16, True)] * 4
+
+
+def test_a_decorated_function_that_is_returned_casts_as_eager_s() -> None:
+    def program(x: Any) -> Any:
+        twice = torch.autocast("cpu", dtype=torch.bfloat16)(lambda v: v @ v)
+        return twice(x), twice
+
+    captured, recorder, _ = captured_with(program)
+    for _ in range(2):
+        result, function = captured(torch.ones(2, 2))
+        assert result.dtype is function(torch.ones(2, 2)).dtype is torch.bfloat16
+        assert not torch.is_autocast_enabled("cpu")
+    assert len(recorder.graphs) == 1
 
 
 def fails_when_run(x: Any, index: Any) -> Any:
