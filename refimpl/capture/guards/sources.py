@@ -361,8 +361,11 @@ def class_source(object_: Any) -> Source:
     return KeptSource(class_, class_.__qualname__)
 
 
-def plain_items(object_: dict[Any, Any]) -> dict[Any, Any]:
-    """The items of an object of a dict subclass, in order."""
+def plain_items(object_: Any) -> Any:
+    """The items of an object of a subclass of dict, list or tuple, in order: a dict or a list."""
+    for base in (list, tuple):
+        if issubclass(type(object_), base):
+            return [*base.__iter__(object_)]
     class_: Any = OrderedDict if issubclass(type(object_), OrderedDict) else dict
     return dict(class_.items(object_))
 

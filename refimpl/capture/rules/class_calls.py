@@ -39,7 +39,7 @@ from refimpl.capture.values.classes import finds_plainly, in_mro, is_a, is_named
 from refimpl.capture.values.error import make_error
 from refimpl.capture.values.function import BUILD_CLASS
 from refimpl.capture.values.instance import has_instance_dict, is_plain_module
-from refimpl.capture.values.program_object import dict_base, is_native_method, plain_dict_of
+from refimpl.capture.values.program_object import dict_base, is_native_method, plain_dict_of, sequence_base
 from refimpl.capture.values.region import region_of
 from refimpl.capture.values.value import unsupported
 
@@ -72,12 +72,11 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
         return make_error(domain, class_, args, kwargs)
     if isinstance(in_mro(class_, "__new__"), staticmethod) and _is_plain(class_, class_.__new__):
         return _through_new(domain, class_, args, kwargs)
-    base = dict_base(class_) if issubclass(class_, dict) else None
+    base, sequence = dict_base(class_) if issubclass(class_, dict) else None, sequence_base(class_)
+    plain_new = dict.__new__ if base else object.__new__ if sequence is None else sequence.__new__
     if is_plain_module(class_):
         pass
-    elif not _is_plain(class_, dict.__new__ if base else object.__new__) or (
-        _has_plain_new(class_) and (args or kwargs)
-    ):
+    elif not _is_plain(class_, plain_new) or (_has_plain_new(class_) and (args or kwargs)):
         raise GraphBreak("call_of_native_code", what=f"class {class_.__qualname__}")
     init = in_mro(class_, "__init__")
     made = InstanceValue(class_, DictValue({}, None, base) if base else None)
@@ -85,8 +84,13 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
         made.inside = plain_dict_of(domain, args, kwargs)
         made.inside.class_ = base
         return made
+    if sequence is tuple:
+        _fill_tuple(domain, made, args)
+    if sequence is list and is_native_method(init, class_):
+        made.call_method_inside(domain, "__init__", args, kwargs)
+        return made
     if init is object.__init__:
-        if args or kwargs:
+        if (args and sequence is not tuple) or kwargs:
             raise GraphBreak("op_raises_on_fake", what=class_.__qualname__, error="TypeError")
         return made
     if not isinstance(init, FunctionType):
@@ -94,6 +98,37 @@ def instantiate(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: di
     function = domain.state.wrap(init, AttributeSource(KeptSource(class_, class_.__qualname__), "__init__"))
     given = [made, function, SequenceValue(tuple, list(args)), domain.named(kwargs)]
     return domain.enter_polyfill(polyfills.initialised, given)
+
+
+def _fill_tuple(domain: SymbolicDomain, made: InstanceValue, args: list[Any]) -> None:
+    """`tuple.__new__(class_, *args)`."""
+    if len(args) > 1 or (args and domain.runs_code(args[0])):
+        raise GraphBreak("call_of_native_code", what=f"class {made.class_.__qualname__}")
+    if isinstance(made.inside, SequenceValue) and args:
+        made.inside.items[:] = domain.elements(args[0])
+
+
+@CLASS_RULES.of(tuple.__new__)
+def _new_tuple(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """`tuple.__new__(class_, items)`."""
+    made = _new_sequence(domain, tuple, args, kwargs)
+    _fill_tuple(domain, made, args[1:])
+    return made
+
+
+@CLASS_RULES.of(list.__new__)
+def _new_list(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Value:
+    """`list.__new__(class_)`, which looks at no other argument."""
+    return _new_sequence(domain, list, args, kwargs)
+
+
+def _new_sequence(domain: SymbolicDomain, base: type, args: list[Any], kwargs: dict[str, Any]) -> InstanceValue:
+    class_ = domain.state.realize(args[0]) if args else None
+    if not isinstance(class_, ObjectValue) or not class_.is_class or kwargs:
+        raise GraphBreak("call_of_native_code", what=f"{base.__name__}.__new__")
+    if sequence_base(class_.object) is not base or not _is_plain(class_.object, class_.object.__new__):
+        raise GraphBreak("call_of_native_code", what=f"{base.__name__}.__new__ of class {class_.object.__qualname__}")
+    return InstanceValue(class_.object)
 
 
 def _through_new(domain: SymbolicDomain, class_: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -119,6 +154,10 @@ def _new(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dic
     is_checked = len(args) > 1 and class_.object.__init__ is object.__init__  # then `object` refuses arguments
     if is_checked or not _is_plain(class_.object, class_.object.__new__):
         raise GraphBreak("call_of_native_code", what=f"object.__new__ of class {class_.object.__qualname__}")
+    try:
+        object.__new__(class_.object)
+    except TypeError as error:  # a class that derives from list, for example
+        raise GraphBreak("op_raises_on_fake", what="object.__new__", error="TypeError") from error
     return InstanceValue(class_.object)
 
 

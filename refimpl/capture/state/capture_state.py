@@ -100,6 +100,7 @@ from refimpl.capture.values import (
 )
 from refimpl.capture.values.classes import finds_plainly, is_a, is_named_tuple
 from refimpl.capture.values.hashing import CONSTANT_TYPES, has_own_key, is_constant_key
+from refimpl.capture.values.program_object import InsideValue, sequence_base
 from refimpl.capture.values.subclass_tensor import is_known_subclass
 from refimpl.capture.values.value import unsupported
 from refimpl.errors import UnsupportedByRefimpl
@@ -147,6 +148,7 @@ class CaptureState(OperatorState):
         self.entered: dict[Any, None] = {}  # code of the inlined functions
         self._line = line
         self._frozen_dicts: dict[tuple[ObjectValue, Source], FrozenDictValue] = {}
+        self._insides: dict[ObjectValue, InsideValue] = {}
         self._known: dict[int, Value] = {}  # by id of the program's object; `_objects` keeps the objects alive
         self._objects: dict[Value, Any] = {}
         self.by_fake: dict[int, TensorValue] = {}
@@ -197,6 +199,7 @@ class CaptureState(OperatorState):
         self.graph.examples.clear()
         self._known.clear()
         self._frozen_dicts.clear()
+        self._insides.clear()
         self._objects.clear()
         self.symbols.clear()
         self.iterators.clear()
@@ -515,10 +518,18 @@ class CaptureState(OperatorState):
         function = self.wrap(found.func, AttributeSource(source, "func"))
         return PartialValue(function, list(args.items), named, source)
 
-    def items_of(self, value: ObjectValue) -> DictValue:
-        """The items, at the entry, of an object whose class derives from dict."""
+    def items_of(self, value: ObjectValue) -> DictValue | SequenceValue:
+        """The items, at the entry, of an object whose class derives from dict, list or tuple."""
         assert value.source is not None
-        return self._frozen(value, PlainItemsSource(value.source), plain_items(value.object))
+        source, base = PlainItemsSource(value.source), sequence_base(type(value.object))
+        if base is None:
+            return self._frozen(value, source, plain_items(value.object))
+        if value not in self._insides:
+            found = plain_items(value.object)
+            self.guard(GuardKind.LENGTH, source, len(found))
+            items: list[Any] = [LazyValue(item, ItemSource(source, index)) for index, item in enumerate(found)]
+            self._insides[value] = InsideValue(base, items, value)
+        return self._insides[value]
 
     def attributes_of(self, value: ObjectValue) -> DictValue:
         """The `__dict__` of an object, at the entry. Its attributes may not be written from then on."""
@@ -528,7 +539,7 @@ class CaptureState(OperatorState):
 
     def has_frozen(self, value: ObjectValue) -> bool:
         """Whether `attributes_of` or `items_of` was called for the object."""
-        return any(key[0] is value for key in self._frozen_dicts)
+        return value in self._insides or any(key[0] is value for key in self._frozen_dicts)
 
     def _frozen(self, value: ObjectValue, source: Source, found: dict[Any, Any]) -> DictValue:
         known = self._frozen_dicts.get((value, source))

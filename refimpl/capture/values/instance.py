@@ -21,7 +21,8 @@ from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.hashing import Member, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue, FrozenDictValue
 from refimpl.capture.values.object import ObjectValue, is_data_descriptor
-from refimpl.capture.values.program_object import ProgramObject, is_native_method
+from refimpl.capture.values.program_object import InsideValue, ProgramObject, is_native_method, sequence_base
+from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
 from refimpl.capture.values.value import Value, raising, unsupported
 
@@ -37,7 +38,7 @@ _MODULE_INIT = _MODULE.__init__
 class InstanceValue(ProgramObject):
     """An object made in the segment. `attributes`: the contents of its `__dict__` and slots.
 
-    `inside`: the items, if its class derives from dict.
+    `inside`: the items, if its class derives from dict, list or tuple.
     """
 
     __slots__ = ("attributes", "class_", "inside")
@@ -46,7 +47,8 @@ class InstanceValue(ProgramObject):
         super().__init__()
         self.class_ = class_
         self.attributes: dict[str, Any] = {}
-        self.inside = inside
+        base = sequence_base(class_)
+        self.inside: DictValue | SequenceValue | None = inside if base is None else InsideValue(base, [], self)
 
     @property
     def kind(self) -> str:
@@ -182,13 +184,13 @@ class InstanceValue(ProgramObject):
             unsupported(f"deleting attribute {name}", self)
         del self.attributes[name]
 
-    # ---------------------------------------------------------------------------------------------- the dict inside
+    # --------------------------------------------------------------------------------------------- what is inside
 
     @property
-    def has_dict_inside(self) -> bool:
+    def has_inside(self) -> bool:
         return self.inside is not None
 
-    def inside_of(self, domain: SymbolicDomain) -> DictValue:
+    def inside_of(self, domain: SymbolicDomain) -> DictValue | SequenceValue:
         assert self.inside is not None
         return self.inside
 
@@ -254,11 +256,22 @@ class InstanceValue(ProgramObject):
     def rebuilt(self, emitter: Any) -> str:
         if self.class_ is polyfills.FunctionContext:
             return super().rebuilt(emitter)
-        new = object.__new__ if self.inside is None else dict.__new__
-        name = emitter.named(self, f"{emitter.constant(new)}({emitter.constant(self.class_)})")
-        if self.inside is not None:
-            setter = emitter.constant(self.inside.class_.__setitem__)
-            for key, item in self.inside.items.values():
+        class_, inside = emitter.constant(self.class_), self.inside
+        if isinstance(inside, SequenceValue) and inside.class_ is tuple:
+            items = "".join(f"{emitter.expression(item)}, " for item in inside.items)
+            name = emitter.name_of(self) or emitter.named(self, f"tuple.__new__({class_}, ({items}))")
+            self._rebuild_attributes(emitter, name)
+            return name
+        if isinstance(inside, SequenceValue):
+            name = emitter.named(self, f"list.__new__({class_})")
+            emitter.line(f"list.extend({name}, [{emitter.listed(inside.items)}])")
+            self._rebuild_attributes(emitter, name)
+            return name
+        new = object.__new__ if inside is None else dict.__new__
+        name = emitter.named(self, f"{emitter.constant(new)}({class_})")
+        if isinstance(inside, DictValue):
+            setter = emitter.constant(inside.class_.__setitem__)
+            for key, item in inside.items.values():
                 emitter.line(f"{setter}({name}, {emitter.expression(key)}, {emitter.expression(item)})")
         self._rebuild_attributes(emitter, name)
         return name
@@ -267,6 +280,14 @@ class InstanceValue(ProgramObject):
         for attribute, content in self.attributes.items():
             setter = emitter.constant(object.__setattr__)
             emitter.line(f"{setter}({name}, {attribute!r}, {emitter.expression(content)})")
+
+    def as_fake(self, state: Any, what: str) -> Any:
+        inside = self.inside
+        return inside.as_fake(state, what) if isinstance(inside, SequenceValue) else super().as_fake(state, what)
+
+    def as_argument(self, state: Any) -> Any:
+        inside = self.inside
+        return inside.as_argument(state) if isinstance(inside, SequenceValue) else super().as_argument(state)
 
 
 class AttributesValue(FrozenDictValue):

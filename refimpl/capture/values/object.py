@@ -43,7 +43,7 @@ from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.function import FunctionValue
 from refimpl.capture.values.hashing import Member, has_own_key, is_compared_by_identity
 from refimpl.capture.values.mapping import DictValue
-from refimpl.capture.values.program_object import ProgramObject, dict_base, is_native_method
+from refimpl.capture.values.program_object import ProgramObject, dict_base, is_native_method, sequence_base
 from refimpl.capture.values.region import region_of_object
 from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.tensor import TensorValue
@@ -568,13 +568,15 @@ class ObjectValue(ProgramObject):
         region = region_of_object(domain, self)
         return super().enter_context(domain) if region is None else (region.enter_context(domain)[0], self)
 
-    # ---------------------------------------------------------------------------------------------- the dict inside
+    # --------------------------------------------------------------------------------------------- what is inside
 
     @property
-    def has_dict_inside(self) -> bool:
+    def has_inside(self) -> bool:
+        if self.source is not None and is_a(self.object, (list, tuple)):
+            return sequence_base(type(self.object)) is not None
         return is_a(self.object, dict) and dict_base(type(self.object)) is not None
 
-    def inside_of(self, domain: SymbolicDomain) -> DictValue:
+    def inside_of(self, domain: SymbolicDomain) -> DictValue | SequenceValue:
         return domain.state.items_of(self)
 
     @property
@@ -585,10 +587,16 @@ class ObjectValue(ProgramObject):
         return emitter.constant(self.object)
 
     def as_fake(self, state: Any, what: str) -> Any:
+        if self._is_sequence:
+            return state.items_of(self).as_fake(state, what)
         return self.object if self.is_class else super().as_fake(state, what)
 
     def as_argument(self, state: Any) -> Any:
-        return self.object
+        return state.items_of(self).as_argument(state) if self._is_sequence else self.object
+
+    @property
+    def _is_sequence(self) -> bool:
+        return is_a(self.object, (list, tuple)) and self.has_inside
 
 
 class FunctionObjectValue(Value):

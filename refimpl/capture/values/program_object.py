@@ -1,8 +1,10 @@
-"""What the program's objects and objects made in the segment share: special methods of their class, and dict subclasses.
+"""What the program's objects and objects made in the segment share: special methods of their class, and what is inside of an
+object whose class derives from dict, list or tuple.
 
 Counterpart: torch/_dynamo/variables/user_defined.py UserDefinedObjectVariable, UserDefinedDictVariable
-Differs: for a class that derives from dict or OrderedDict, methods written in C act on the items, a DictValue. The items of an
-object of the program can only be read; a method that changes them breaks the graph.
+Differs: for a class that derives from dict or OrderedDict, methods written in C act on the items, a DictValue; for one that
+derives from list or tuple, on an InsideValue. The items of an object of the program can only be read; a method that changes them
+breaks the graph.
 """
 
 from __future__ import annotations
@@ -12,19 +14,27 @@ from collections import OrderedDict, defaultdict
 from types import FunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from refimpl.capture.breaks import GraphBreak
 from refimpl.capture.guards.sources import AttributeSource, Source
 from refimpl.capture.values import polyfills
 from refimpl.capture.values.bound import MethodValue
-from refimpl.capture.values.classes import MISSING, in_mro
+from refimpl.capture.values.classes import MISSING, in_mro, is_named_tuple, is_struct_sequence
 from refimpl.capture.values.constant import ConstantValue
 from refimpl.capture.values.mapping import DictValue
+from refimpl.capture.values.sequence import SequenceValue
 from refimpl.capture.values.value import Value, unsupported
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
 _BASES = (OrderedDict, dict)
+_SEQUENCES = (list, tuple)
+_READING_SEQUENCES = frozenset(["index", "count", "copy", "__getitem__", "__contains__", "__len__", "__iter__"])
+_OF_SEQUENCES = frozenset(
+    ["append", "extend", "insert", "pop", "reverse", "copy", "index", "count", "remove", "sort", "clear"]
+)
 _READING = frozenset(
     ["get", "keys", "values", "items", "copy", "__getitem__", "__contains__", "__len__", "__iter__", "__init__"]
 )
@@ -62,14 +72,14 @@ class ProgramObject(Value):
         return domain.enter_function(method.function, [self, *args], {})
 
     def call_native_special(self, domain: SymbolicDomain, name: str, args: list[Value]) -> Any:
-        """Calls a special method written in C. Only methods of dict are known."""
+        """Calls a special method written in C. Only methods of dict, list and tuple are known."""
         if not self._is_native(name):
             unsupported(name, self)
-        given = self.call_method_of_dict(domain, name, args, {})
+        given = self.call_method_inside(domain, name, args, {})
         return None if name in ("__setitem__", "__delitem__") else given
 
     def _is_native(self, name: str) -> bool:
-        return is_native_method(in_mro(self.class_of(), name), self.class_of())
+        return self.has_inside and is_native_method(in_mro(self.class_of(), name), self.class_of())
 
     def truth(self, domain: SymbolicDomain) -> Any:
         class_ = self.class_of()
@@ -102,11 +112,17 @@ class ProgramObject(Value):
         return self.call_special(domain, _UNARY[sign], []) if self.is_object else super().unary(domain, sign)
 
     def binary(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
+        natively = _by_what_is_inside(domain, sign, left, right)
+        if natively is not None:
+            return natively
         if self.is_object:
             return domain.binary_of_objects(sign, left, right)
         return super().binary(domain, sign, left, right)
 
     def compare(self, domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
+        pair = [_compared_natively(domain, sign, each) for each in (left, right)]
+        if all(each is not None for each in pair):
+            return domain.compare(sign, *pair)
         if self.is_object:
             return domain.compare_objects(sign, left, right)
         return super().compare(domain, sign, left, right)
@@ -155,7 +171,7 @@ class ProgramObject(Value):
     def contains(self, domain: SymbolicDomain, item: Value, inverted: bool) -> Any:
         wanted = ConstantValue(not inverted)
         if self.has_native_inside("__contains__"):
-            return ConstantValue(self.call_native_special(domain, "__contains__", [item]).value is not inverted)
+            return self.inside_of(domain).contains(domain, item, inverted)
         method = method_of_class(domain, self, "__contains__")
         if method is not None:
             return domain.enter_polyfill(polyfills.contained_by, [method, self, item, wanted])
@@ -174,16 +190,16 @@ class ProgramObject(Value):
     def iterate(self, domain: SymbolicDomain) -> Any:
         return self._by_python(domain, polyfills.iterated_by, "__iter__")
 
-    # ---------------------------------------------------------------------------------------------- the dict inside
+    # --------------------------------------------------------------------------------------------- what is inside
 
     @property
     @abstractmethod
-    def has_dict_inside(self) -> bool:
-        """Whether its class derives from dict."""
+    def has_inside(self) -> bool:
+        """Whether its class derives from dict, list or tuple, and the items are known."""
 
     @abstractmethod
-    def inside_of(self, domain: SymbolicDomain) -> DictValue:
-        """The items of an object whose class derives from dict."""
+    def inside_of(self, domain: SymbolicDomain) -> DictValue | SequenceValue:
+        """The items of an object whose class derives from dict, list or tuple."""
 
     @property
     def keeps_inside(self) -> bool:
@@ -191,21 +207,23 @@ class ProgramObject(Value):
         return False
 
     def has_native_inside(self, name: str) -> bool:
-        """Whether this method is dict's own."""
-        return self.has_dict_inside and self._is_native(name)
+        """Whether this method is that of the builtin class itself."""
+        return self._is_native(name)
 
     def call_method(
         self, domain: SymbolicDomain, frame: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     ) -> Any:
-        if self.has_dict_inside:
-            return self.call_method_of_dict(domain, name, args, kwargs)
+        if self.has_inside:
+            return self.call_method_inside(domain, name, args, kwargs)
         return super().call_method(domain, frame, name, args, kwargs)
 
-    def call_method_of_dict(self, domain: SymbolicDomain, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """`dict.name(self, ...)`."""
+    def call_method_inside(self, domain: SymbolicDomain, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """`dict.name(self, ...)`, or of list or tuple."""
+        inside = self.inside_of(domain)
+        if isinstance(inside, SequenceValue):
+            return self._call_method_of_sequence(domain, inside, name, args, kwargs)
         if name not in _READING and (name not in _CHANGING or self.keeps_inside):
             unsupported(f"method {name}", self)
-        inside = self.inside_of(domain)
         match name:
             case "__init__":
                 inside.items.update(plain_dict_of(domain, args, kwargs).items)
@@ -233,6 +251,88 @@ class ProgramObject(Value):
             case _:
                 return inside.call_method(domain, None, name, args, kwargs)
 
+    def _call_method_of_sequence(
+        self, domain: SymbolicDomain, inside: SequenceValue, name: str, args: list[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        if self.keeps_inside and name not in _READING_SEQUENCES:
+            unsupported(f"method {name}", self)
+        match name, args:
+            case "__init__", [] if not kwargs:
+                inside.items.clear()
+            case "__init__", [iterable] if not kwargs and not domain.runs_code(iterable):
+                inside.items[:] = domain.elements(iterable)
+            case "__getitem__", [key]:
+                return domain.get_item(inside, key)
+            case "__setitem__", [key, item]:
+                domain.set_item(inside, key, item)
+            case "__delitem__", [key]:
+                domain.delete_item(inside, key)
+            case "__contains__", [item]:
+                return domain.contains(item, inside, False)
+            case "__len__", []:
+                return ConstantValue(len(inside.items))
+            case "__iter__", []:
+                return inside.iterate(domain)
+            case _ if name in _OF_SEQUENCES:
+                return inside.call_method(domain, None, name, args, kwargs)
+            case _:
+                unsupported(f"method {name}", self)
+        return ConstantValue(None)
+
+
+class InsideValue(SequenceValue):
+    """The items of an object whose class derives from list or tuple."""
+
+    __slots__ = ("owner",)
+
+    def __init__(self, class_: type, items: list[Value], owner: ProgramObject) -> None:
+        super().__init__(class_, items)
+        self.owner = owner
+
+    def rebuilt(self, emitter: Any) -> str:
+        """The object itself, for an iterator over it."""
+        if not is_native_method(in_mro(self.owner.class_of(), "__iter__"), self.owner.class_of()):
+            raise GraphBreak("cannot_rebuild", kind=f"part of a {self.owner.kind}")
+        return emitter.expression(self.owner)
+
+
+def _by_what_is_inside(domain: SymbolicDomain, sign: str, left: Value, right: Value) -> Any:
+    """`left + right` and the like by list or tuple itself; None where a class has a method of its own, or for other operands."""
+    stem = {"+": "add", "*": "mul"}.get(sign.removesuffix("="))
+    sides = [_sequence_of(domain, each) for each in (left, right)]
+    if stem is None or not any(isinstance(each, InsideValue) for each in sides):
+        return None
+    first, second = (each if inside is None else inside for each, inside in zip((left, right), sides, strict=True))
+    is_changed = sign in ("+=", "*=") and isinstance(first, SequenceValue) and first.class_ is list
+    if is_changed and isinstance(left, ProgramObject) and left.keeps_inside:
+        return None
+    names = (f"__{stem}__", f"__r{stem}__", *([f"__i{stem}__"] if is_changed else []))
+    if not all(_is_native_or_missing(each, name) for each in (left, right) for name in names):
+        return None
+    if not isinstance(first, (SequenceValue, ConstantValue)) or not isinstance(second, (SequenceValue, ConstantValue)):
+        return None
+    domain.binary(sign, first, second) if is_changed else None
+    return left if is_changed else domain.binary(sign, first, second)
+
+
+def _sequence_of(domain: SymbolicDomain, value: Value) -> SequenceValue | None:
+    """The value if it is a list or tuple, or what is inside of it; None for others."""
+    if isinstance(value, ProgramObject) and value.has_inside:
+        inside = value.inside_of(domain)
+        return inside if isinstance(inside, SequenceValue) else None
+    return value if isinstance(value, SequenceValue) and value.class_ in _SEQUENCES else None
+
+
+def _is_native_or_missing(value: Value, name: str) -> bool:
+    found = in_mro(value.class_of_operand(), name)
+    return not value.is_object or found is MISSING or is_native_method(found, value.class_of_operand())
+
+
+def _compared_natively(domain: SymbolicDomain, sign: str, value: Value) -> SequenceValue | None:
+    """The items to compare; None for an object whose class compares otherwise than list and tuple."""
+    names = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+    return _sequence_of(domain, value) if _is_native_or_missing(value, f"__{names[sign]}__") else None
+
 
 def method_of_class(domain: SymbolicDomain, value: Value, name: str) -> Value | None:
     """The Python function that the object's class has under the name, or None. Breaks the graph for a method written in C."""
@@ -252,13 +352,20 @@ def dict_base(class_: type) -> type | None:
     return base if is_plain and class_.__new__ is dict.__new__ else None
 
 
+def sequence_base(class_: type) -> type | None:
+    """list or tuple, if the class derives from it and adds nothing in C."""
+    base = next((base for base in _SEQUENCES if issubclass(class_, base)), None)
+    is_plain = class_ not in _SEQUENCES and not is_named_tuple(class_) and not is_struct_sequence(class_)
+    return base if is_plain and class_ is not torch.Size else None
+
+
 def is_native_method(found: Any, class_: type) -> bool:
-    """Whether a class attribute is a method of the builtin dict."""
-    return (
-        type(found) in (MethodDescriptorType, WrapperDescriptorType)
-        and found.__objclass__ in _BASES
-        and (dict_base(class_) is not None)
-    )
+    """Whether a class attribute is a method of the builtin dict, list or tuple that the class derives from."""
+    if type(found) not in (MethodDescriptorType, WrapperDescriptorType):
+        return False
+    if found.__objclass__ in _BASES:
+        return dict_base(class_) is not None
+    return found.__objclass__ in _SEQUENCES and sequence_base(class_) is not None
 
 
 def plain_dict_of(domain: SymbolicDomain, args: list[Any], kwargs: dict[str, Any]) -> DictValue:

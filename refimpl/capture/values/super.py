@@ -68,6 +68,8 @@ class SuperValue(Value):
             return ObjectValue(TensorBase.__new__)
         if name == "__new__" and is_of_class and owner is object:
             return ObjectValue(object.__new__)
+        if name == "__new__" and is_of_class and owner in (list, tuple):
+            return ObjectValue(owner.__new__)
         if found is object.__init__:
             return MethodValue(ObjectValue(polyfills.do_nothing), receiver)
         if any(found is known for known in _GIVEN_AS_THEY_ARE):
