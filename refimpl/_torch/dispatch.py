@@ -170,6 +170,11 @@ forward_mode_level = functools.partial(getattr, torch.autograd.forward_ad, "_cur
 below_autograd = torch._C._AutoDispatchBelowAutograd
 
 
+def is_below_autograd() -> bool:
+    """Whether ops skip autograd here."""
+    return torch._C._dispatch_tls_is_dispatch_key_excluded(torch._C.DispatchKey.AutogradCPU)
+
+
 def is_inside_backward() -> bool:
     """Whether a backward pass is running in this thread."""
     return torch._C._current_graph_task_id() != -1
@@ -302,6 +307,7 @@ __all__ = [
     "has_saved_tensors_hooks",
     "is_any_autocast_enabled",
     "is_any_mode_active_but",
+    "is_below_autograd",
     "is_creation_meta",
     "is_functorch_wrapped",
     "is_functorch_wrapped_tensor",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -43,6 +44,11 @@ from torch._ops import OpOverload as OpOverload
 from torch._ops import OpOverloadPacket as OpOverloadPacket
 
 TensorProfile = _TensorProfile
+
+# Functions that no graph looks into (torch._dynamo.decorators.leaf_function); None before torch 2.13.
+leaf_functions: Any = None
+with contextlib.suppress(ImportError):
+    leaf_functions = importlib.import_module("torch._higher_order_ops.invoke_leaf_function")
 
 
 # Calls in graphs that assert a condition on numbers, or of a tensor, when the program runs.

@@ -36,6 +36,9 @@ from torch._subclasses.fake_tensor import _DispatchCacheBypassEntry as FakeCache
 from torch._subclasses.fake_tensor import in_kernel_invocation_manager as _in_kernel_invocation  # noqa: TID251
 from torch._subclasses.fake_tensor import unset_fake_temporarily as without_fake_mode  # noqa: TID251
 
+# Tells whether a storage is in use, without keeping it.
+from torch.multiprocessing.reductions import StorageWeakRef as StorageWeakRef
+
 # Wrapper subclasses of Tensor.
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 
@@ -157,6 +160,7 @@ __all__ = [
     "FakeScriptObject",
     "FakeTensor",
     "FakeTensorMode",
+    "StorageWeakRef",
     "TorchValueRangeError",
     "TorchValueRanges",
     "UnsupportedFakeTensorException",

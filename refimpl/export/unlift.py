@@ -107,6 +107,9 @@ def _state_module(program: Program) -> torch.nn.Module:
     for name, child in program.graph_module.named_children():
         if name not in root._modules:
             root.add_module(name, child)
+    for node in program.graph_module.graph.find_nodes(op="get_attr"):  # containers of the arguments of a leaf function
+        if not hasattr(root, node.target):
+            setattr(root, node.target, getattr(program.graph_module, node.target))
     return root
 
 
@@ -296,7 +299,7 @@ def placed(
 def call_in_order(token: torch.Tensor, operator: Any, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
     """`with_effects` for graphs that run in order: calls the operator, and returns the token and the results."""
     result = operator(*args, **kwargs)
-    has_several = isinstance(operator, OpOverload) and len(operator._schema.returns) > 1
+    has_several = len(operator._schema.returns) > 1 if isinstance(operator, OpOverload) else isinstance(result, tuple)
     return (token, *result) if has_several else (token, result)
 
 

@@ -23,6 +23,7 @@ from refimpl._torch import (
     enter_autocast,
     exit_autocast,
     is_opaque_object,
+    pytree,
     set_grad_enabled,
 )
 from refimpl.export.errors import SpecViolationError
@@ -121,11 +122,18 @@ class Verifier:
             value = operator.attrgetter(str(node.target))(gm)
         except AttributeError as error:
             raise SpecViolationError(f"get_attr of {node.target!r}, which the module does not have") from error
-        if not isinstance(value, self.allowed_getattr_types()):
+        if not isinstance(value, self.allowed_getattr_types()) and not _is_for_operators(value, node):
             raise SpecViolationError(
                 f"Invalid get_attr type {type(value)} of {node.target!r}\n  expected: {self.allowed_getattr_types()}; "
                 "tensors are inputs"
             )
+
+
+def _is_for_operators(value: Any, node: fx.Node) -> bool:
+    """Whether only higher-order operators read the attribute, which they need as it is: a function, or a tree of containers."""
+    if not isinstance(value, pytree.TreeSpec) and not is_opaque_object(value):
+        return False
+    return all(isinstance(user.target, HigherOrderOperator) for user in node.users)
 
 
 class TrainingIRVerifier(Verifier):

@@ -106,6 +106,7 @@ class RecordingMode(DispatchMode):
         self.lifted: list[tuple[Any, torch.fx.Node]] = []
         self.trace_function: Callable[[Callable[..., Any], tuple[Any, ...]], Subgraph] = _no_trace
         self.reused_graphs: dict[Any, Any] = {}
+        self.histories: dict[int, Any] = {}
         self.decomposed: Any = None  # the outermost op whose decomposition is running
         self.operands: Sequence[torch.Tensor] = ()  # tensors of the op that is being recorded
         # Called with each captured tensor (made outside of the trace) before an op uses it; not with literals of the program.
@@ -224,6 +225,11 @@ class RecordingMode(DispatchMode):
         else:
             return True
         return is_known or (self.outer is not None and self.outer.can_find(value))
+
+    def record_write(self, written: torch.Tensor, value: torch.Tensor) -> None:
+        """Record that a call wrote to a tensor, for a rule that ran it on a copy: `value` is what the copy has now."""
+        with self:
+            torch.ops.aten.copy_.default(written, value)
 
     def _lift(self, value: Any) -> torch.fx.Node | None:
         """A new placeholder for a value that only an outer trace tracks; None if no trace tracks it."""

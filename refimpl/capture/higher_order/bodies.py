@@ -212,6 +212,19 @@ def flatten(value: Any, realize: Callable[[Any], Any]) -> tuple[list[Any], Tree]
     return [leaf for leaves, _ in found for leaf in leaves], (value.class_, note, tuple(tree for _, tree in found))
 
 
+def tree_of(result: Any, leaf: type) -> Tree:
+    """The tree of plain containers around instances of a class. Breaks the graph for other containers."""
+    if isinstance(result, leaf):
+        return ()
+    if type(result) in (tuple, list) or hasattr(type(result), "_fields"):
+        note, parts = len(result), [*result]
+    elif type(result) is dict:
+        note, parts = tuple(result), [*result.values()]
+    else:
+        raise GraphBreak("op_returns", what="a function that is not captured", result=type(result).__name__)
+    return type(result), note, tuple(tree_of(part, leaf) for part in parts)
+
+
 def unflatten(leaves: Iterator[Any], tree: Tree, put: Callable[[DictValue, Any, Value], None]) -> Any:
     """The containers again, with other leaves. put: sets an item of a dict."""
     if not tree:

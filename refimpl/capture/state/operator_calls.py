@@ -9,7 +9,7 @@ import contextlib
 import functools
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -170,9 +170,9 @@ class OperatorState:
         if writes or is_written or not _is_of_torch(target) or any(word in what for word in _MORE_THAN_THEIR_VALUE):
             self.graph.has_effects = True
         if is_written:
-            self.written_at = self.position()
-            changed = [leaf for leaf, version in zip(given, versions, strict=True) if version_of(leaf) != version]
-            self.writes.update({id(leaf if leaf._base is None else leaf._base): self.written_at for leaf in changed})
+            self._note_written(
+                leaf for leaf, version in zip(given, versions, strict=True) if version_of(leaf) != version
+            )
         out = fake_kwargs.get("out")
         if isinstance(out, torch.Tensor) and not (is_written or out.is_inference()):
             raise GraphBreak("op_without_fake_kernel", what=f"{what} into `out`")  # the function ignored `out`
@@ -182,7 +182,7 @@ class OperatorState:
                 return ConstantValue(result)
             if type(result) in (tuple, list) and not result:
                 return SequenceValue(type(result), [])
-            if result is not None and not _has_number(result):
+            if result is not None and not _has_number(result) and not _is_nothing(result):
                 raise GraphBreak("op_returns", what=what, result=type(result).__name__)
         node_args = [self.argument_of(arg) for arg in args]
         node_kwargs = {name: self.argument_of(arg) for name, arg in kwargs.items()}
@@ -194,6 +194,16 @@ class OperatorState:
         if same is not None:
             return same  # an in-place call returns the argument itself
         return self._result(result, node)
+
+    def note_writes(self, values: Sequence[TensorValue]) -> None:
+        """Notes that a call wrote to these tensors, of which its fake did not write to any."""
+        if values:
+            torch.autograd.graph.increment_version([value.fake for value in values])
+            self._note_written([value.fake for value in values])
+
+    def _note_written(self, fakes: Iterable[torch.Tensor]) -> None:
+        self.written_at = self.position()
+        self.writes.update({id(fake if fake._base is None else fake._base): self.written_at for fake in fakes})
 
     def _class_argument(self, value: Any, *, is_dtype: bool) -> Any:
         """A class among the arguments in a form that the graph's code can have: torch takes `bool` for the dtype `torch.bool`;
@@ -286,6 +296,11 @@ def _has_tensor(result: Any) -> bool:
     if isinstance(result, (tuple, list)):
         return any(_has_tensor(part) for part in result)
     return isinstance(result, torch.Tensor)
+
+
+def _is_nothing(result: Any) -> bool:
+    """Whether it is a tuple of None, from a function that runs for its effects."""
+    return type(result) is tuple and all(part is None for part in result)
 
 
 def _takes_dtypes(target: Any) -> bool:

@@ -31,6 +31,7 @@ from refimpl.capture.higher_order.checkpoints import CHECKPOINT_RULES
 from refimpl.capture.higher_order.compile_regions import REGION_RULES
 from refimpl.capture.higher_order.control_flow import CONTROL_FLOW_RULES
 from refimpl.capture.higher_order.function_transforms import TRANSFORM_RULES
+from refimpl.capture.higher_order.leaf_functions import call_leaf_function, is_leaf_function
 from refimpl.capture.higher_order.nonstrict import NONSTRICT_RULES, call_as_it_is, is_run_as_it_is
 from refimpl.capture.higher_order.operators import call_operator
 from refimpl.capture.interpreter.frame import FrameState
@@ -201,6 +202,8 @@ def _by_kind(
         return _mark_static(domain, args, kwargs)
     if is_a(target, FunctionType) and captured_original(target) is not None:
         return _call_captured(domain, frame, function, args, kwargs)
+    if is_leaf_function(target):
+        return call_leaf_function(domain, function, args, kwargs)
     if is_run_as_it_is(target):
         return call_as_it_is(domain, function, args, kwargs)
     if is_a(target, torch.jit.ScriptFunction) and is_a(getattr(target, _INLINED, None), FunctionType):

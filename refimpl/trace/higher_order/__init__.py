@@ -19,7 +19,8 @@ A rule is a short function `rule(call, *args, **kwargs)` that returns a `Recorde
 | call_torchbind, graphsafe_run_with_rng_state, run_dtensor_rng_op, inline_asm_elementwise, triton kernels | the default; not tested, since they need a GPU or classes that no release has | rules |
 | wrap, wrap_with_set_grad_enabled, wrap_with_autocast, tag_activation_checkpoint, wrap_activation_checkpoint, dynamo_bypassing_wrapper, flat_apply, autograd_function_apply, custom_function_call | none: they call their function themselves, and its ops are recorded | |
 | flex_attention, flex_attention_backward | the functions of scores and masks, on single elements | attention |
-| local_map_hop, invoke_leaf_function, aoti_call_delegate, executorch_call_delegate, inductor_compiled_code | none yet: register one | |
+| invoke_leaf_function | the node calls the function; writes to arguments are `copy_` nodes after it | leaf_functions |
+| local_map_hop, aoti_call_delegate, executorch_call_delegate, inductor_compiled_code | none yet: register one | |
 
 The default records the call unchanged and runs the operator for its result. It raises UnsupportedByRefimpl for a call with a
 function among its arguments, because only a rule knows the arguments of that function.

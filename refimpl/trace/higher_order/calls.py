@@ -36,11 +36,15 @@ class Subgraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """A rule's result: the arguments of the operator's node (values and nodes mixed), and the result of the call."""
+    """A rule's result: the arguments of the operator's node (values and nodes mixed), and the result of the call.
+
+    seen_of: what the program sees of the results, once these are tracked. It may record more, such as writes of other results.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     result: Any
+    seen_of: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,13 @@ class Recording(Protocol):
     builder: GraphBuilder
     fake_mode: FakeTensorMode | None
     reused_graphs: dict[Any, Any]  # for rules that make one graph for several calls
+    histories: dict[int, Any]  # of leaf functions: where torch keeps the history of a call -> what the backward needs
     trace_function: Callable[..., Subgraph]  # (function, operands, *, may_not_run=False)
 
     def node_of(self, value: Any) -> Any: ...
     def can_find(self, value: Any) -> bool: ...
     def track_result(self, result: Any, node: torch.fx.Node) -> None: ...
+    def record_write(self, written: torch.Tensor, value: torch.Tensor) -> None: ...
     def bind_fresh_symbols(self, result: Any, node: torch.fx.Node) -> None: ...
 
 
@@ -127,6 +133,12 @@ class HigherOrderCall:
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """Run the operator itself, on real tensors or by its own fake implementation."""
         return self.operator(*args, **kwargs)
+
+    def as_fake(self, operand: Any) -> Any:
+        """The operand, or the fake of a tensor that the program reads from elsewhere."""
+        if self.fake_mode is None or not isinstance(operand, torch.Tensor) or isinstance(operand, FakeTensor):
+            return operand
+        return self.fake_mode.from_tensor(operand, static_shapes=True)
 
     def fresh(self, value: Any) -> Any:
         """`value` with new fake tensors in place of its tensors, each with its own storage.

@@ -12,7 +12,7 @@ import torch
 
 from refimpl._torch import HigherOrderOperator, OpOverload, pytree
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.higher_order import attention, control_flow, scans, subgraphs
+from refimpl.trace.higher_order import attention, control_flow, leaf_functions, scans, subgraphs
 from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded, Recording, Rule
 
 _RULES: dict[str, Rule] = {
@@ -30,6 +30,7 @@ _RULES: dict[str, Rule] = {
     "hints_wrapper": subgraphs.hints_wrapper,
     "flex_attention": attention.flex_attention,
     "flex_attention_backward": attention.flex_attention_backward,
+    "invoke_leaf_function": leaf_functions.invoke_leaf_function,
     "strict_mode": subgraphs.operands_second("strict_graph_"),
     "run_const_graph": subgraphs.operands_second("_const_graph"),
 }
@@ -52,7 +53,7 @@ def call_higher_order(recording: Recording, operator: HigherOrderOperator, args:
     result = pytree.tree_map_only(torch.Tensor, lambda tensor: _own(tensor, recording), recorded.result)
     recording.bind_fresh_symbols(result, node)
     recording.track_result(result, node)
-    return result
+    return result if recorded.seen_of is None else recorded.seen_of(result)
 
 
 def _own(tensor: torch.Tensor, recording: Recording) -> torch.Tensor:

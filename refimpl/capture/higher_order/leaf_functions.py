@@ -1,0 +1,138 @@
+"""Calls of leaf functions, which are neither captured nor traced: a node that calls the function when the graph runs.
+
+Counterpart: torch/_dynamo/variables/torch.py TorchInGraphFunctionVariable._call_leaf_function
+Differs: a function whose results are not all tensors breaks the graph, since the graph would keep the numbers of its fake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from refimpl._torch import leaf_functions, pytree
+from refimpl.capture.breaks import GraphBreak
+from refimpl.capture.guards.guard_list import GuardKind
+from refimpl.capture.guards.sources import AttributeSource
+from refimpl.capture.higher_order.bodies import flatten, tree_of, unflatten
+from refimpl.capture.values import ConstantValue, DictValue, ObjectValue, SequenceValue, TensorValue, Value
+from refimpl.capture.values.classes import is_a
+
+if TYPE_CHECKING:
+    from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
+
+_REAL, _FAKE = "_torchdynamo_leaf_real_fn", "_torchdynamo_leaf_fake_fn"
+_WRITTEN = "_torchdynamo_leaf_mutates_args"
+_HOOK, _FAKE_HOOK = "_torchdynamo_leaf_hook_fn", "_torchdynamo_leaf_hook_fake_fn"
+
+
+class AttributeOfGraph(Value):
+    """An object that becomes an attribute of the graph module, as an argument of a node."""
+
+    __slots__ = ("name", "object")
+
+    def __init__(self, name: str, object_: Any) -> None:
+        super().__init__()
+        self.name = name
+        self.object = object_
+
+    def as_fake(self, state: Any, what: str) -> Any:
+        return self.object
+
+    def as_argument(self, state: Any) -> Any:
+        return state.graph.attach_object(self.name, self.object)
+
+
+def is_leaf_function(function: Any) -> bool:
+    """Whether `torch._dynamo.decorators.leaf_function` made the function."""
+    return leaf_functions is not None and is_a(function, FunctionType) and _REAL in function.__dict__
+
+
+def call_leaf_function(
+    domain: SymbolicDomain, function: ObjectValue, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Value:
+    """A call of a leaf function: a node of `invoke_leaf_function`, and the containers of its results."""
+    target: Any = function.object
+    name = target.__name__
+    state = domain.state
+    if function.source is not None:
+        state.guard(GuardKind.ID, function.source, target)
+    known = target.__dict__
+    if known[_FAKE] is None:
+        raise GraphBreak("op_without_fake_kernel", what=name)
+    named = DictValue({})
+    for key, value in kwargs.items():
+        domain.put(named, ConstantValue(key), value)
+    leaves, tree = flatten(SequenceValue(tuple, [SequenceValue(tuple, [*args]), named]), state.realize)
+    operands: list[Any] = []
+    forms = [_form_of(domain, leaf, operands) for leaf in leaves]
+    spec = pytree.tree_structure(_packed(iter(forms), tree))
+    written = _written_places(known[_REAL], known[_WRITTEN], len(operands), spec)
+    results: list[pytree.TreeSpec | None] = [None]
+    real, fake = map(
+        leaf_functions._LeafCallable,
+        leaf_functions.make_leaf_function_wrappers(known[_REAL], known[_FAKE], results),
+    )
+    if known[_HOOK] is not None:
+        real._leaf_hook_real_fn, real._leaf_hook_fake_fn = known[_HOOK], known[_FAKE_HOOK]
+    state.graph.has_effects = True
+    attributes = [AttributeOfGraph(*one) for one in (("real_fn", real), ("fake_fn", fake), ("input_spec", spec))]
+    places = ",".join(map(str, written))
+    found = state.operator(leaf_functions.invoke_leaf_function, [*attributes, ConstantValue(places), *operands], {})
+    state.note_writes([operands[place] for place in written])
+    parts = domain.elements(found)
+    for part in parts:
+        if not isinstance(part, TensorValue) and not (isinstance(part, ConstantValue) and part.value is None):
+            raise GraphBreak("op_returns", what=name, result=part.kind)
+    assert results[0] is not None
+    shape = pytree.tree_unflatten([_Leaf() for _ in parts], results[0])
+    return unflatten(iter(parts), tree_of(shape, _Leaf), domain.put)
+
+
+class _Leaf:
+    """Stands for a result."""
+
+
+def _form_of(domain: SymbolicDomain, leaf: Any, operands: list[Any]) -> Any:
+    """The leaf as torch's kernels expect it, with its tensors, numbers and constants added to `operands`."""
+    value = domain.state.realize(leaf)
+    if not isinstance(value, ObjectValue) or not isinstance(value.object, torch.nn.Module):
+        operands.append(value)
+        return None
+    module = value.object
+    if value.source is None:
+        raise GraphBreak("not_a_graph_argument", what=f"{value.kind} that was made in the graph")
+    domain.state.guard(GuardKind.ID, value.source, module)
+    (number,) = leaf_functions.store_makefx_modules([module])
+    operands.append(ConstantValue(number))
+    tensors: list[dict[str, None]] = []
+    for found in (module.named_parameters(), module.named_buffers()):
+        names = [name for name, _ in found]
+        for name in names:
+            source: Any = value.source
+            held: Any = module
+            for part in name.split("."):
+                source, held = AttributeSource(source, part), getattr(held, part)
+            operands.append(domain.state.wrap(held, source))
+        tensors.append(dict.fromkeys(names))
+    return leaf_functions.LeafModuleState(number, *tensors)
+
+
+def _packed(forms: Any, tree: Any) -> Any:
+    """The containers of a tree around forms of leaves."""
+    if not tree:
+        return next(forms)
+    class_, note, trees = tree
+    parts = [_packed(forms, inner) for inner in trees]
+    if class_ is dict:
+        return dict(zip(note, parts, strict=True))
+    return class_(*parts) if hasattr(class_, "_fields") else class_(parts)
+
+
+def _written_places(function: Any, expressions: Any, count: int, spec: Any) -> list[int]:
+    if not expressions:
+        return []
+    places = leaf_functions._resolve_mutated_flat_indices(function, expressions, count, spec)
+    return [int(place) for place in places.split(",")]

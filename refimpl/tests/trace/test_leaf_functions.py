@@ -1,0 +1,263 @@
+"""Leaf functions run as they are when a graph runs: one node in every kind of graph, with eager's values and gradients."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import refimpl
+import refimpl.export
+from refimpl._torch import leaf_functions, pytree
+from refimpl.capture.public.errors import Unsupported
+from refimpl.export.archive.errors import ArchiveError
+from refimpl.pipeline import compile_aot
+from refimpl.tests.corpus.compare import assert_same, observe
+
+pytestmark = pytest.mark.skipif(leaf_functions is None, reason="this torch has no leaf functions")
+CALLS: list[str] = []
+HOOKED: list[float] = []
+Program = Callable[..., Any]
+
+
+def leaf(fake: Program, **options: Any) -> Callable[[Program], Any]:
+    """Makes a leaf function with this fake; without leaf functions in torch, the function itself."""
+
+    def decorate(function: Program) -> Any:
+        if leaf_functions is None:
+            return function
+        from torch._dynamo.decorators import leaf_function  # noqa: PLC0415  torch 2.13
+
+        made: Any = leaf_function(**options)(function) if options else leaf_function(function)
+        made.register_fake(fake)
+        return made
+
+    return decorate
+
+
+def like_first(x: Tensor, *_: Any) -> tuple[Tensor]:
+    return (torch.empty_like(x),)
+
+
+@leaf(lambda x, y: (torch.empty_like(x), torch.empty_like(x)))
+def products(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    CALLS.append("products")
+    return x.sin() * y, x + 1
+
+
+@leaf(lambda x, parts, scale=2.0: {"a": torch.empty_like(x), "b": [torch.empty_like(x)]})
+def in_containers(x: Tensor, parts: dict[str, Tensor], scale: float = 2.0) -> dict[str, Any]:
+    return {"a": x * parts["k"] * scale, "b": [x + 1]}
+
+
+@leaf(lambda x, y: None, mutates_args={"x"})
+def advance(x: Tensor, y: Tensor) -> None:
+    x.add_(y)
+
+
+@leaf(lambda layer, x: (x.new_empty(x.shape[0], 2),))
+def apply(layer: Any, x: Tensor) -> tuple[Tensor]:
+    return (layer(x),)
+
+
+@leaf(lambda layer, x: (torch.empty_like(x),), mutates_args={"layer.running_mean", "layer.running_var"})
+def normalise(layer: Any, x: Tensor) -> tuple[Tensor]:
+    return (torch.nn.functional.batch_norm(x, layer.running_mean, layer.running_var, training=True),)
+
+
+@leaf(lambda x: None)
+def watch(x: Tensor) -> None:
+    CALLS.append("watch")
+
+
+if leaf_functions is not None:
+    watch.register_multi_grad_hook(lambda gradient: HOOKED.append(gradient.sum().item()))
+
+LAYER = torch.nn.Linear(3, 2)
+
+
+def several_results(x: Tensor, y: Tensor) -> Any:
+    first, second = products(x * 2, y)
+    return first + 1, second * y
+
+
+def containers(x: Tensor, y: Tensor) -> Any:
+    found = in_containers(x, {"k": y}, scale=3.0)
+    return found["a"] + found["b"][0]
+
+
+def write_to_intermediate(x: Tensor, y: Tensor) -> Any:
+    made = y.detach().clone()
+    advance(made, y.detach())
+    return made * x
+
+
+def write_to_view(x: Tensor, y: Tensor) -> Any:
+    made = torch.zeros(2, 3)
+    advance(made[1], y.detach())
+    return made * x
+
+
+def module(x: Tensor, y: Tensor) -> Any:
+    return apply(LAYER, (x * y)[None])[0] * 2
+
+
+def watched(x: Tensor, y: Tensor) -> Any:
+    z = x * 2
+    watch(z)
+    return z * y
+
+
+PROGRAMS = (several_results, containers, write_to_intermediate, write_to_view, module, watched)
+
+
+class Module(torch.nn.Module):
+    def __init__(self, function: Program) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def captured(program: Program, make: Any) -> tuple[Program, list[torch.fx.GraphModule]]:
+    graphs: list[torch.fx.GraphModule] = []
+    return refimpl.compile(program, backend=lambda graph, _: graphs.append(graph) or graph, fullgraph=True), graphs
+
+
+def captured_and_traced(program: Program, make: Any) -> tuple[Program, list[torch.fx.GraphModule]]:
+    return refimpl.compile(program, backend="aot_eager", fullgraph=True), []
+
+
+def compiled(program: Program, make: Any) -> tuple[Program, list[torch.fx.GraphModule]]:
+    graphs: list[torch.fx.GraphModule] = []
+    return compile_aot(program, backend=lambda graph, _: graphs.append(graph) or graph), graphs
+
+
+def traced(program: Program, make: Any) -> tuple[Program, list[torch.fx.GraphModule]]:
+    graph = refimpl.make_fx(program, tracing_mode="symbolic")(*make()[1])
+    return graph, [graph]
+
+
+def exported(program: Program, make: Any) -> tuple[Program, list[torch.fx.GraphModule]]:
+    found = refimpl.export.export(Module(program), tuple(make()[1]))
+    return found.module(), [found.graph_module]
+
+
+def decomposed(program: Program, make: Any) -> tuple[Program, list[torch.fx.GraphModule]]:
+    found = refimpl.export.export(Module(program), tuple(make()[1])).run_decompositions()
+    return found.module(), []
+
+
+WAYS = (captured, captured_and_traced, compiled, traced, exported, decomposed)
+
+
+def make() -> tuple[list[Tensor], list[Tensor]]:
+    torch.manual_seed(2)
+    leaves = [torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)]
+    return leaves, leaves
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_values_gradients_and_calls_are_those_of_eager(way: Any, program: Program) -> None:
+    run, graphs = way(program, make)
+    CALLS.clear()
+    HOOKED.clear()
+    expected = observe(program, make)
+    seen = (list(CALLS), list(HOOKED))
+    if way in (captured, captured_and_traced, compiled):
+        run(*make()[1])  # the call that compiles
+    CALLS.clear()
+    HOOKED.clear()
+    assert_same(expected, observe(run, make), parts=("structure", "results", "arguments", "gradients", "random_state"))
+    assert seen == (CALLS, HOOKED)
+    names = [str(node.target) for graph in graphs for node in graph.graph.nodes if node.op == "call_function"]
+    effects = [node.args[1] for graph in graphs for node in graph.graph.nodes if "with_effects" in str(node.target)]
+    assert not graphs or "invoke_leaf_function" in [*names, *map(str, effects)]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_an_argument_is_written(way: Any) -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        advance(x, y)
+        return x * 2
+
+    def plain() -> tuple[list[Tensor], list[Tensor]]:
+        return [], [torch.ones(3), torch.arange(3.0)]
+
+    run, _ = way(program, plain)
+    assert_same(observe(program, plain), observe(run, plain), parts=("results", "arguments"))
+    assert_same(observe(program, plain, calls=2), observe(run, plain, calls=2), parts=("results", "arguments"))
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if way is not traced], ids=lambda way: way.__name__)
+def test_buffers_of_a_module_are_written(way: Any) -> None:
+    class Normalised(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.BatchNorm1d(3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return normalise(self.layer, x)[0] + self.layer.running_mean
+
+    def plain() -> tuple[list[Tensor], list[Tensor]]:
+        x = torch.arange(12.0).view(4, 3).square().requires_grad_()
+        return [x], [x]
+
+    expected = Normalised()
+    module = Normalised()
+    if way in (exported, decomposed):
+        found = refimpl.export.export(module, tuple(plain()[1]))
+        run: Any = (found.run_decompositions() if way is decomposed else found).module()
+        state = run
+    else:
+        run, state = way(module, plain)[0], module
+    for _ in range(2):
+        assert_same(observe(expected, plain), observe(run, plain), parts=("results", "gradients"))
+    for name, buffer in expected.named_buffers():
+        torch.testing.assert_close(dict(state.named_buffers())[name], buffer)
+
+
+@pytest.mark.parametrize("way", [captured, captured_and_traced, compiled], ids=lambda way: way.__name__)
+def test_calls_whose_backwards_come_later_keep_their_own_history(way: Any) -> None:
+    run, _ = way(several_results, make)
+    pairs = [[torch.full((3,), number, requires_grad=True) for number in (start, start + 1)] for start in (1.0, 3.0)]
+    results = [run(*pair) for pair in pairs]
+    for pair, result in zip(pairs, results, strict=True):
+        expected = torch.autograd.grad([part.sum() for part in several_results(*pair)], pair)
+        found = torch.autograd.grad([part.sum() for part in result], pair)
+        torch.testing.assert_close(found, expected)
+
+
+def test_the_sizes_of_a_graph_may_vary() -> None:
+    graph = refimpl.make_fx(several_results, tracing_mode="symbolic")(torch.ones(3), torch.ones(3))
+    others = torch.randn(5), torch.randn(5)
+    torch.testing.assert_close(graph(*others), several_results(*others))
+
+
+def test_a_module_that_comes_and_goes_is_guarded() -> None:
+    run = refimpl.compile(lambda layer, x: apply(layer, x)[0], backend="eager", fullgraph=True)
+    x = torch.randn(4, 3)
+    for layer in (torch.nn.Linear(3, 2), torch.nn.Linear(3, 2)):
+        torch.testing.assert_close(run(layer, x), layer(x))
+
+
+def test_what_a_graph_cannot_have_is_refused_by_name() -> None:
+    from torch._dynamo.decorators import leaf_function  # noqa: PLC0415  torch 2.13
+
+    without_fake = leaf_function(lambda x: (x,))
+    with pytest.raises(Unsupported, match="fake"):
+        refimpl.compile(lambda x: without_fake(x), fullgraph=True)(torch.ones(2))
+    counted: Any = leaf_function(lambda x: (x, 3))
+    counted.register_fake(lambda x: (x, 999))
+    with pytest.raises(Unsupported, match="op_returns"):
+        refimpl.compile(lambda x: counted(x), fullgraph=True)(torch.ones(2))
+    program = refimpl.export.export(Module(several_results), (torch.ones(3), torch.ones(3)))
+    with pytest.raises(ArchiveError, match="_LeafCallable"):
+        refimpl.export.save(program, io.BytesIO())
+    assert pytree.tree_leaves(refimpl.export.unflatten(program)(torch.ones(3), torch.ones(3)))
