@@ -6,6 +6,7 @@ They derive from the types that callers of upstream catch, such as `RuntimeError
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,20 @@ class ForeignFakeInput(RefimplError, AssertionError):
         super().__init__(
             f"{seen}\n  expected: fake inputs that all belong to one mode, with a shape_env if tracing is symbolic\n"
             f"  what to do: {do}"
+        )
+
+
+class WrongFakeKernel(RefimplError, RuntimeError):
+    """torch's fake kernel of an operator gives another shape or dtype than the operator itself, and the sizes are symbols.
+
+    With static sizes the trace goes on with what the operator gives.
+    """
+
+    def __init__(self, func: object, fake: Sequence[torch.Tensor], real: Sequence[torch.Tensor]) -> None:
+        seen, expected = (", ".join(f"{x.dtype} {tuple(x.shape)}" for x in tensors) for tensors in (fake, real))
+        super().__init__(
+            f"the fake kernel of {func} gives {seen}{user_line()}\n  expected: {expected}, as the operator does for these sizes\n"
+            "  what to do: trace with static sizes; report the fake kernel to PyTorch"
         )
 
 

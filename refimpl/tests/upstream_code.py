@@ -167,8 +167,11 @@ def compiled_call_of(program: Program) -> None:
     compile_aot(program.build(), dynamic=True)(*program.make(requires_grad).arguments)
 
 
-def trace_of_operator(info: Any) -> None:
-    """A symbolic trace of an operator's first float32 sample: all its tensors are arguments, with gradients if it has them."""
+def case_of_operator(info: Any) -> tuple[Callable[..., Any], Callable[[], list[torch.Tensor]]]:
+    """A function that calls an operator with its first float32 sample, and what makes its arguments: the sample's tensors.
+
+    The function also gives the gradients, if the operator has them.
+    """
     sample = next(iter(info.sample_inputs("cpu", torch.float32, requires_grad=False)))
     leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
@@ -185,10 +188,19 @@ def trace_of_operator(info: Any) -> None:
             return result
         return result, torch.autograd.grad([end.abs().sum() for end in ends], sources, allow_unused=True)
 
-    tensors = [leaves[place].detach().clone() for place in places]
-    if info.supports_autograd:
-        tensors = [tensor.requires_grad_(tensor.is_floating_point()) for tensor in tensors]
-    refimpl.make_fx(run, tracing_mode="symbolic")(*tensors)
+    def make() -> list[torch.Tensor]:
+        tensors = [leaves[place].detach().clone() for place in places]
+        if info.supports_autograd:
+            tensors = [tensor.requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+        return tensors
+
+    return run, make
+
+
+def trace_of_operator(info: Any) -> None:
+    """A symbolic trace of an operator's first float32 sample: all its tensors are arguments, with gradients if it has them."""
+    run, make = case_of_operator(info)
+    refimpl.make_fx(run, tracing_mode="symbolic")(*make())
 
 
 def works(*, everything: bool) -> Iterator[tuple[str, Callable[[], None]]]:

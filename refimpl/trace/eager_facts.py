@@ -1,4 +1,4 @@
-"""Learns facts about eager's kernels by running them on small tensors: strides of results, zeros of zeros, vector width, FMA.
+"""Learns facts about eager's kernels by running them on small tensors: their results' layouts, zeros of zeros, vector width, FMA.
 
 Counterpart: none
 Differs: torch builds its CPU kernels for several instruction sets and picks one at run time, so no rule here may state what one
@@ -14,7 +14,7 @@ import functools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -75,10 +75,30 @@ _ERRORS = (RuntimeError, IndexError, ValueError, TypeError, Warning)  # warnings
 _BY_SIZES = frozenset([aten.convolution.default, aten.convolution_backward.default])
 
 
+class KernelResults(NamedTuple):
+    """What the CPU kernel gives for a call, beside what a fake kernel gave.
+
+    strides: of each result; None if shapes or dtypes differ, or if they cannot be translated to the sizes of the call. real: the
+    results of the kernel on operands of the call's own sizes, if the fake kernel gave other shapes or dtypes.
+    """
+
+    strides: list[tuple[Any, ...]] | None
+    real: list[torch.Tensor] | None = None
+
+
+_UNKNOWN = KernelResults(None)
+
+
 def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple[Any, ...]] | None:
     """The strides that the CPU kernel gives each result tensor of a call.
 
     None if the kernel is not run, or if its results differ from the fake kernel's (`result`) in number, shapes or dtypes.
+    """
+    return kernel_results(func, args, kwargs, result).strides
+
+
+def kernel_results(func: Any, args: Any, kwargs: Any, result: Any) -> KernelResults:
+    """What the CPU kernel gives for a call whose fake result is `result`.
 
     The kernel is run if the operator mutates nothing and returns new tensors, and all tensors are strided and have backed sizes.
     For other devices, whose kernels may differ, only elementwise operators are run, on operands of one dtype.
@@ -90,34 +110,45 @@ def result_strides(func: Any, args: Any, kwargs: Any, result: Any) -> list[tuple
     trusts int64 values could still read out of bounds; 19 059 calls of 498 operators between guard pages found none.
     """
     if not gives_new_tensors(func):
-        return None
+        return _UNKNOWN
     given = _leaves((*args, *kwargs.values()))
     tensors = [leaf for leaf in given if isinstance(leaf, torch.Tensor)]
     results = [leaf for leaf in _leaves(result) if isinstance(leaf, torch.Tensor)]
     if not tensors or not results or not all(isinstance(leaf, (torch.Tensor, *_PLAIN)) for leaf in given):
-        return None
+        return _UNKNOWN
     if not all(map(_is_dense, (*tensors, *results))) or not _is_safe(func, tensors):
-        return None
+        return _UNKNOWN
     if any(tensor is made for tensor in tensors for made in results):
-        return None
+        return _UNKNOWN
     trial_operands = _trial_operands(func, args, kwargs, given, (*tensors, *results))
     if trial_operands is None:
-        return None
+        return _UNKNOWN
     # Some kernels refuse zeros (multinomial).
-    found = next(
-        (made for fill in (0, 1) if (made := _run(func, args, kwargs, trial_operands, fill)) is not None), None
+    fill, found = next(
+        ((fill, made) for fill in (0, 1) if (made := _run(func, args, kwargs, trial_operands, fill)) is not None),
+        (0, None),
     )
     if found is None or len(found) != len(results):
-        return None
+        return _UNKNOWN
+    if trial_operands.sizes is None and any(map(_differs, found, results)):
+        # The shape of a result may depend on values, whatever the operator's tags say.
+        other = _run(func, args, kwargs, TrialOperands(None), 1 - fill)
+        is_certain = torch.Tag.dynamic_output_shape not in func.tags and other is not None
+        return KernelResults(None, found) if is_certain and not any(map(_differs, found, other or ())) else _UNKNOWN
     strides = []
     for made, fake in zip(found, results, strict=True):
         known = trial_operands.strides_of(made, fake)
         if known is None:
-            return None
+            return _UNKNOWN
         strides.append(known)
     if any(hints(known) != hints(fake.stride()) for known, fake in zip(strides, results, strict=True)):
         _guard_orders(tensors)
-    return strides
+    return KernelResults(strides)
+
+
+def _differs(real: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two results have different shapes, by the hints of symbolic sizes, or dtypes."""
+    return real.dtype is not other.dtype or tuple(real.shape) != hints(other.shape)
 
 
 def returned_operand(func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:

@@ -30,12 +30,14 @@ from refimpl._torch import (
     OpOverload,
     WeakTensorKeyDictionary,
     inside_fake_kernel,
+    pytree,
     registered_effect,
     set_bits,
     storage_key,
 )
+from refimpl.errors import WrongFakeKernel
 from refimpl.trace.dtypes import without_float8_scalars
-from refimpl.trace.eager_facts import hint_of, is_known, result_strides
+from refimpl.trace.eager_facts import hint_of, is_known, kernel_results, result_strides
 from refimpl.trace.layouts import expanded_strides, expression_of, is_same_shape, viewed_strides
 from refimpl.trace.tracker import TrackerState
 
@@ -204,8 +206,12 @@ class FakeKernelsState:
                 out.as_strided_(shape, stride, offset)  # eager keeps the strides of an `out=` tensor of the right shape
         if func is _NATIVE_DROPOUT and type(result[0]) is FakeTensor:
             result = _dropped_out(result, args[0])
-        if not layouts and (asked := result_strides(func, args, kwargs, result)) is not None:
-            return self._with_all_strides(result, asked)
+        if not layouts:
+            asked = kernel_results(func, args, kwargs, result)
+            if asked.real is not None:
+                return self._corrected(func, result, asked.real)
+            if asked.strides is not None:
+                return self._with_all_strides(result, asked.strides)
         if type(result) is not FakeTensor or result.constant is not None:
             return result
         if (strides := viewed_strides(func, result.shape, args)) is not None:
@@ -222,6 +228,24 @@ class FakeKernelsState:
         """The result with the strides of the real kernel, if that can be run on trial operands (refimpl.trace.eager_facts)."""
         asked = result_strides(func, args, kwargs, result)
         return result if asked is None else self._with_all_strides(result, asked)
+
+    def _corrected(self, func: Any, result: Any, real: Sequence[torch.Tensor]) -> Any:
+        """The result with the shapes, strides and dtypes of the kernel's own, where the fake kernel is wrong about them.
+
+        Raises WrongFakeKernel if a size is symbolic: the kernel's own size holds for this call only.
+        """
+        fakes = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        if any(type(size) is not int for fake in fakes for size in fake.shape):
+            raise WrongFakeKernel(func, fakes, real)
+        remaining = iter(real)
+
+        def corrected(fake: Any) -> Any:
+            made = next(remaining)
+            with inside_fake_kernel(self.fake_mode):
+                meta = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype, device="meta")
+            return FakeTensor(self.fake_mode, meta, fake.fake_device)
+
+        return pytree.tree_map_only(torch.Tensor, corrected, result)
 
     def _with_all_strides(self, result: Any, strides: Sequence[Any]) -> Any:
         """The result with these strides, one item for each tensor in it."""

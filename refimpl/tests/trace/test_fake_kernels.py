@@ -17,7 +17,9 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import refimpl
+from refimpl.errors import WrongFakeKernel
 from refimpl.pipeline import compile_aot
+from refimpl.tests.poisoned_kernels import HANDLERS, Poison, replaced
 from refimpl.trace.fake_kernels import FakeKernelsState
 from refimpl.trace.tracker import TrackerState
 
@@ -349,3 +351,22 @@ def test_the_mask_of_a_dropout_of_nothing_is_what_the_kernel_gives(shape: tuple[
     x = torch.ones(shape, dtype=torch.bfloat16)
     found = [(part.dtype, part.shape) for part in refimpl.compile(program, backend="triton", dynamic=dynamic)(x)]
     assert found == [(part.dtype, part.shape) for part in program(x)]
+
+
+@pytest.mark.parametrize("poison", ["shape", "dtype"])
+def test_a_wrong_fake_kernel_is_corrected_by_the_operator_or_named(poison: Poison) -> None:
+    """A size that a trace burns in (`a * (a @ b).shape[1]`) is that of the operator, whatever the fake kernel says."""
+
+    def program(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        product = a @ b
+        return a * product.shape[1] + product.dtype.itemsize
+
+    a, b = torch.ones(2, 3), torch.ones(3, 4)
+    with replaced({"_meta_registrations.meta_mm": HANDLERS[poison]}) as calls:
+        graph = refimpl.make_fx(program, tracing_mode="fake")(a, b)
+        assert torch.equal(graph(a, b), program(a, b))
+        (node,) = graph.graph.find_nodes(op="call_function", target=aten.mm.default)
+        assert (node.meta["val"].shape, node.meta["val"].dtype) == ((2, 4), torch.float32)
+        with pytest.raises(WrongFakeKernel, match=r"aten.mm.default gives .*\n  expected: torch.float32 \(2, 4\)"):
+            refimpl.make_fx(program, tracing_mode="symbolic")(a, b)
+    assert calls["_meta_registrations.meta_mm"] == 2
