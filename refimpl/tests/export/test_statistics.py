@@ -76,7 +76,7 @@ def test_statistics_count_calls_in_all_graphs() -> None:
     linear = get_ep_stats(export(nn.Linear(2, 2), (torch.ones(2),)))
     assert linear == {"op_count": 1, "op_set": {"torch._ops.aten.linear.default"}}
     found = get_ep_stats(export(Branching(), (torch.ones(2),)))
-    assert found["op_count"] == 7  # sum, gt, cond, sin; sin, add; cos
+    assert found["op_count"] == 8  # sum, gt, cond, getitem, sin; sin, add; cos
     assert {"torch._ops.aten.sin.default", "torch._ops.aten.cos.default"} <= found["op_set"]
 
 

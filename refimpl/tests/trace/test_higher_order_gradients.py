@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 
 import refimpl
 from refimpl._torch import hop_while_loop as while_loop
-from refimpl.errors import UnsupportedByRefimpl
+from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
 from refimpl.tests.graphs import targets_of
 
 MODES = ("real", "fake", "symbolic")
@@ -53,7 +54,26 @@ def test_without_gradients_a_cond_is_traced_once(mode: str) -> None:
         torch.tensor(True), torch.randn(3)
     )
     assert len(traced) == 2
-    assert targets_of(graph_module) == [hop.cond]
+    assert targets_of(graph_module) == [hop.cond, operator.getitem]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_graph_with_a_cond_of_one_tensor_has_eagers_gradients_when_it_runs(mode: str) -> None:
+    """Branches return tuples: torch's backward of the operator fails on a graph that returns a tensor."""
+
+    def program(x: Tensor, w: Tensor) -> Tensor:
+        return torch.cond(x.sum() > 0, lambda a: a.sin() * w, lambda a: a + w, (x,))
+
+    graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.ones(3), torch.ones(3))
+    for sign in (1.0, -1.0):
+        x, w = torch.full((3,), sign, requires_grad=True), torch.arange(3.0, requires_grad=True)
+        found = torch.autograd.grad(graph_module(x, w).sum(), (x, w))
+        torch.testing.assert_close(found, torch.autograd.grad(program(x, w).sum(), (x, w)))
+
+
+def test_a_tensor_and_a_tuple_of_one_do_not_match() -> None:
+    with pytest.raises(MismatchedBranches, match="the true branch has one value, the false branch has a container"):
+        refimpl.make_fx(lambda x: torch.cond(x.sum() > 0, lambda a: a + 1, lambda a: (a - 1,), (x,)))(torch.ones(3))
 
 
 @pytest.mark.parametrize("mode", MODES)

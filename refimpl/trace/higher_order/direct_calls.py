@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from refimpl._torch import hop_utils, pytree, transform_kinds
+from refimpl._torch import SYMBOLIC_TYPES, hop_utils, pytree, transform_kinds
+from refimpl.errors import MismatchedBranches
 from refimpl.trace.higher_order import flat_calls, gradients
 from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
 
@@ -102,10 +104,30 @@ def _cond(
     if transform_kinds():
         return flat_calls.cond_within_vmap(pred, true_fn, false_fn, operands)
     leaves, spec = pytree.tree_flatten(tuple(operands))
-    if all(child.is_leaf() for child in spec.children()):
-        return gradients.cond(fn, trace_function, pred, true_fn, false_fn, operands)
-    on_true, on_false = (flat_calls.with_flat_operands(function, spec) for function in (true_fn, false_fn))
-    return gradients.cond(fn, trace_function, pred, on_true, on_false, tuple(leaves))
+    branches = [true_fn, false_fn]
+    if not all(child.is_leaf() for child in spec.children()):
+        branches = [flat_calls.with_flat_operands(function, spec) for function in branches]
+        operands = tuple(leaves)
+    on_true, on_false = map(_InTuple, branches)
+    found = gradients.cond(fn, trace_function, pred, on_true, on_false, operands)
+    if on_true.is_alone != on_false.is_alone:
+        kinds = ["one value" if branch.is_alone else "a container of one value" for branch in (on_true, on_false)]
+        raise MismatchedBranches("cond", *kinds)
+    return found[0] if on_true.is_alone else found
+
+
+class _InTuple:
+    """A branch whose result is a tuple, also where the function returns one value: torch's backward of `cond` expects that."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self.is_alone = False
+
+    def __call__(self, *operands: Any) -> Any:
+        result = self._function(*operands)
+        self.is_alone = isinstance(result, (torch.Tensor, *SYMBOLIC_TYPES, int, float))
+        return (result,) if self.is_alone else result
 
 
 _INSTALLATION = _InstallationState()
