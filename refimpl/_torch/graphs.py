@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 # Whether torch.fx's own tracer runs: it would call a captured function with proxies.
@@ -21,6 +23,9 @@ from torch.fx.graph import CodeGen as PlainCodeGen
 from torch.fx.graph import _PyTreeCodeGen as PyTreeCodeGen
 from torch.fx.graph import _PyTreeInfo as PyTreeInfo
 
+# How the imports of a graph's code are written.
+from torch.fx.graph_module import _format_import_block
+
 # The class of a node's "tensor_meta", which fx passes and backends read.
 from torch.fx.passes.shape_prop import TensorMetadata as TensorMetadata
 from torch.fx.proxy import _COPY_META_FIELDS as PRESERVED_META_FIELDS
@@ -28,6 +33,7 @@ from torch.fx.proxy import _COPY_META_FIELDS as PRESERVED_META_FIELDS
 # Records in a node's "from_node": which node of an earlier graph it is made from, by which pass.
 from torch.fx.traceback import NodeSource as NodeSource
 from torch.fx.traceback import NodeSourceAction as NodeSourceAction
+from torch.package import sys_importer
 
 # Pytrees, with every container that a user has registered with torch.
 from torch.utils import _pytree as pytree
@@ -46,6 +52,11 @@ def keeps_sequence_number_of_meta() -> bool:
     return getattr(_fx_traceback, "_is_preserving_node_seq_nr", bool)()
 
 
+def import_block(named: dict[str, Any]) -> str:
+    """The import statements that give these names to these objects. Raises ObjNotFoundError for an object without a place."""
+    return _format_import_block(named, sys_importer)
+
+
 def graph_codegen(graph: torch.fx.Graph) -> PlainCodeGen:
     """The graph's code generator, which knows the pytrees of its inputs and outputs."""
     return graph._codegen
@@ -60,6 +71,7 @@ __all__ = [
     "PyTreeInfo",
     "TensorMetadata",
     "graph_codegen",
+    "import_block",
     "is_fx_tracing",
     "keeps_sequence_number_of_meta",
     "pytree",

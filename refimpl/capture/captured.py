@@ -58,6 +58,7 @@ from refimpl.capture.public.stances import Stance
 from refimpl.capture.public.stances import current as stances
 from refimpl.capture.public.timing import dynamo_timed, increment_frame
 from refimpl.capture.recognition import Treatment, defined_in, is_captured_in, treatment
+from refimpl.capture.repro.backend import innermost_backend, wrap_backend_debug
 from refimpl.capture.segment import Segment, SegmentCache, contents_of, facts_of_failure, facts_of_segment, place_of
 from refimpl.capture.translate import Backend, BreaksAt, translate
 
@@ -98,9 +99,9 @@ class CaptureOptions:
 
     def with_backend(self, backend: Backend) -> CaptureOptions:
         """These options with another backend, for a stance that forces one."""
-        known = self._forced.get(id(backend))
+        known = self._forced.get(id(innermost_backend(backend)))
         if known is None:
-            known = self._forced[id(backend)] = replace(
+            known = self._forced[id(innermost_backend(backend))] = replace(
                 self, backend=backend, functions={}, breaks=self.breaks, _lasting={}, _forced={}
             )
         return known
@@ -168,7 +169,8 @@ class CapturedFunction:
                         return self.function(*args, **kwargs)
                 return self.options.with_backend(lookup_backend("aot_eager")).captured(self.function).call(args, kwargs)
             case "default" if stance.backend is not None:
-                backend = lookup_backend(stance.backend) if isinstance(stance.backend, str) else stance.backend
+                name = stance.backend if isinstance(stance.backend, str) else None
+                backend = wrap_backend_debug(lookup_backend(stance.backend), name)
                 return self.options.with_backend(backend).captured(self.function).call(args, kwargs)
             case _:
                 return self.call(args, kwargs)
@@ -435,7 +437,7 @@ class CapturedFunction:
         except Exception as error:
             if not self.options.wraps_errors:
                 raise
-            raise BackendCompilerFailed(backend, error) from error
+            raise BackendCompilerFailed(innermost_backend(backend), error) from error
         self._backend_seconds = time.perf_counter() - began
         return compiled
 

@@ -21,6 +21,7 @@ from refimpl.capture.entry_points.contexts import Hooks, NullDecorator, Optimize
 from refimpl.capture.public.errors import InvalidBackend
 from refimpl.capture.public.platforms import check_if_dynamo_supported
 from refimpl.capture.public.usage import log_api_usage
+from refimpl.capture.repro.backend import DebuggedBackend, wrap_backend_debug
 from refimpl.errors import BadParameter, UnsupportedByRefimpl
 
 
@@ -179,22 +180,26 @@ def _context(
     )  # fmt: skip
 
 
-def get_compiler_fn(compiler_fn: Any) -> Any:
-    """Looks up a backend by name, by an object's `compiler_name`, or returns a callable as it is. Raises InvalidBackend for an
-    unknown name.
+def get_compiler_fn(compiler_fn: Any) -> DebuggedBackend:
+    """A backend, by its name, by an object's `compiler_name`, or a callable, as `config.repro_after` wants it.
+
+    Raises InvalidBackend for an unknown name, and for what is no backend; AssertionError for a `compiler_name` that is no name.
     """
-    name = getattr(compiler_fn, "compiler_name", None)
-    if isinstance(compiler_fn, str) or (isinstance(name, str) and not callable(compiler_fn)):
-        try:
-            return lookup_backend(compiler_fn if isinstance(compiler_fn, str) else str(name))
-        except BadParameter as error:
-            raise InvalidBackend(seen=str(error).partition("\n")[0], expected=_expected(error)) from error
-    if not callable(compiler_fn):
+    if isinstance(compiler_fn, DebuggedBackend):
+        return compiler_fn
+    name = getattr(compiler_fn, "compiler_name", compiler_fn if isinstance(compiler_fn, str) else None)
+    assert name is None or isinstance(name, str), f"compiler_name={name!r} of {compiler_fn!r}\n  expected: a name"
+    if callable(compiler_fn):
+        return wrap_backend_debug(compiler_fn, name)
+    if name is None:
         raise InvalidBackend(
             seen=f"backend={compiler_fn!r}, a {type(compiler_fn).__name__}",
             expected="a name, or a callable of (GraphModule, example inputs)",
         )
-    return compiler_fn
+    try:
+        return wrap_backend_debug(lookup_backend(name), name)
+    except BadParameter as error:
+        raise InvalidBackend(seen=str(error).partition("\n")[0], expected=_expected(error)) from error
 
 
 def _expected(error: BadParameter) -> str:

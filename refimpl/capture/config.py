@@ -46,6 +46,19 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "prefer_deferred_runtime_asserts_over_guards": (False, "accepted: what is assumed of sizes is guarded"),
     "raise_on_ctx_manager_usage": (True, "`with optimize(...)` raises"),
     "recompile_limit": (8, "segments of one place; past it calls that fit none run without"),
+    "repro_after": (
+        os.environ.get("TORCHDYNAMO_REPRO_AFTER"),
+        'with "dynamo", a script is written for a graph that a backend fails on; "aot" has no effect, as for backends other '
+        "than inductor",
+    ),
+    "repro_forward_only": (os.environ.get("TORCHDYNAMO_REPRO_FORWARD_ONLY") == "1", "values are compared without gradients"),
+    "repro_ignore_non_fp": (os.environ.get("TORCHDYNAMO_REPRO_IGNORE_NON_FP") == "1", "and only those of floats"),
+    "repro_level": (
+        int(os.environ.get("TORCHDYNAMO_REPRO_LEVEL", "2")),
+        "1: repro.py runs a graph whose backend raises; 2: minifier_launcher.py makes it smaller; 3: it is written for every "
+        "graph; 4: for one whose values differ",
+    ),
+    "repro_tolerance": (1e-3, "how far values may differ there"),
     "reorderable_logging_functions": (set(), "calls of them with tensors, numbers and constants are made after the graph"),
     "skip_nnmodule_hook_guards": (False, "accepted: hooks are always guarded"),
     "specialize_float": (False, "accepted: numbers with a fraction are always constants"),

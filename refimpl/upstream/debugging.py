@@ -1,14 +1,12 @@
 """Debug files of capture (folder, log, recorded errors), and lazily formatted graphs and bytecode.
 
-Counterpart: torch/_dynamo/utils.py get_debug_dir, setup_compile_debug, write_record_to_file, lazy_format_graph_tabular
+Counterpart: torch/_dynamo/utils.py setup_compile_debug, write_record_to_file, lazy_format_graph_tabular
 """
 
 from __future__ import annotations
 
 import contextlib
-import datetime
 import dis
-import functools
 import logging
 import os
 from collections.abc import Callable
@@ -20,19 +18,9 @@ from torch import fx
 
 from refimpl.capture.config import config
 from refimpl.capture.public.timing import tabulate
+from refimpl.capture.repro.scripts import get_debug_dir
 
 _LOG = logging.getLogger("refimpl.capture")
-
-
-@functools.cache
-def _folder_below(root: str) -> str:
-    stamp = datetime.datetime.now().strftime("%Y_%m_%d_%H_%M_%S_%f")
-    return os.path.join(root, f"run_{stamp}-pid_{os.getpid()}")
-
-
-def get_debug_dir() -> str:
-    """This process's debug folder below `config.debug_dir_root`, one per root. The folder is not created here."""
-    return _folder_below(config.debug_dir_root)
 
 
 def setup_compile_debug() -> contextlib.ExitStack:

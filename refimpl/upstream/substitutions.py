@@ -26,8 +26,8 @@ _GRAPHS = {
     f"{_FUNCTORCH}.compile_utils.fx_graph_cse": f"{_AOT}.partition.common_subexpressions.fx_graph_cse",
     f"{_FUNCTORCH}.compile_utils.strip_overloads": f"{_UPSTREAM}.compilers.strip_overloads",
     f"{_FUNCTORCH}.compilers.memory_efficient_fusion": f"{_UPSTREAM}.compilers.memory_efficient_fusion",
-    f"{_FUNCTORCH}.fx_minifier.minifier": f"{_UPSTREAM}.minifier.minifier",
-    f"{_FUNCTORCH}.fx_minifier.dump_state": f"{_UPSTREAM}.minifier.dump_state",
+    f"{_FUNCTORCH}.fx_minifier.minifier": "refimpl.capture.repro.minifier.minifier",
+    f"{_FUNCTORCH}.fx_minifier.dump_state": "refimpl.capture.repro.minifier.dump_state",
     f"{_FUNCTORCH}.partitioners.default_partition": f"{_AOT}.partition.default_partition",
     f"{_FUNCTORCH}.partitioners.min_cut_rematerialization_partition": f"{_AOT}.partition.min_cut_rematerialization_partition",
     **{
@@ -100,12 +100,18 @@ _CAPTURE_COMPANIONS = {
         for name in ("checkpoint_params", "clone_input", "clone_inputs", "clone_tensor", "defake", "preserve_rng_state")
     },
     **{
-        f"{_DYNAMO}.debug_utils.{name}": f"{_UPSTREAM}.accuracy.{name}"
+        f"{_DYNAMO}.debug_utils.{name}": f"refimpl.capture.repro.accuracy.{name}"
         for name in (
             "AccuracyError", "backend_accuracy_fails", "cast_to_fp64", "clone_inputs_retaining_gradness", "run_fwd_maybe_bwd",
             "same_two_models",
         )
     },
+    f"{_DYNAMO}.repro.after_dynamo.wrap_backend_debug": "refimpl.capture.repro.backend.wrap_backend_debug",
+    **{
+        f"{_DYNAMO}.repro.after_dynamo.{name}": f"refimpl.capture.repro.minifying.{name}"
+        for name in ("backend_fails", "dynamo_accuracy_minifier_backend", "dynamo_minifier_backend")
+    },
+    f"{_DYNAMO}.eval_frame.get_compiler_fn": "refimpl.capture.compile.get_compiler_fn",
     f"{_DYNAMO}.list_backends": "refimpl.list_backends",
     **{
         f"{where}.{name}": f"{_UPSTREAM}.backends.{name}"

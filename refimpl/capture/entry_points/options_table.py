@@ -13,6 +13,7 @@ from types import CodeType
 from typing import Any
 
 from refimpl.capture.captured import CaptureOptions
+from refimpl.capture.repro.backend import innermost_backend
 
 _MOST_HELD = 8  # per code: a program may make a new backend for each call of `compile`
 # id of code -> its options. They outlive the wrappers, so that compiling the function again finds its segments.
@@ -26,8 +27,10 @@ def options_for(
     backend: Callable[..., Any], *, fullgraph: bool, dynamic: bool | None, recompile_limit: int | None, hooks: Any
 ) -> CaptureOptions:
     """Options with this content: the same object as long as something holds it."""
-    cached_backends.setdefault(id(backend), backend)
-    key = (id(backend), fullgraph, dynamic, recompile_limit, *map(id, hooks))
+    given = innermost_backend(backend)
+    cached_backends.setdefault(id(given), given)
+    name = getattr(backend, "compiler_name", None)
+    key = (id(given), name, fullgraph, dynamic, recompile_limit, *map(id, hooks))
     made = _SHARED.get(key)
     if made is None:
         made = CaptureOptions(backend=backend, fullgraph=fullgraph, dynamic=dynamic, recompile_limit=recompile_limit)

@@ -51,9 +51,11 @@ class BackendCompilerFailed(CaptureError):
     def __init__(self, backend: Any, inner: BaseException) -> None:
         self.backend_name = getattr(backend, "__name__", type(backend).__name__)
         self.inner_exception = inner
+        path = getattr(inner, "minifier_path", None)
         super().__init__(
             f"backend={self.backend_name!r} raised:\n{type(inner).__name__}: {inner}\n"
             "  expected: a function of the graph's inputs\n  what to do: fix the backend, or try backend='eager'"
+            + ("" if path is None else f"\n  to make the graph smaller: python {path}")
         )
 
 

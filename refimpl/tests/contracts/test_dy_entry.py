@@ -21,6 +21,7 @@ from refimpl.capture.entry_points.contexts import (
 )
 from refimpl.capture.public.errors import BackendCompilerFailed, InvalidBackend, Unsupported
 from refimpl.capture.public.running import CAPTURE, running
+from refimpl.capture.repro.backend import innermost_backend
 from refimpl.tests.contracts.contract_backend import Backend, backend, breaking, nothing_is_left, plus_one
 
 __all__ = ["backend", "nothing_is_left"]  # fixtures
@@ -33,14 +34,17 @@ Tensor = torch.Tensor
 
 def test_backends_by_name_by_object_and_by_callable(backend: Backend) -> None:
     """DY-18"""
-    assert get_compiler_fn(backend) is backend
+    assert innermost_backend(get_compiler_fn(backend)) is backend
     for name in ("eager", "aot_eager", "aot_eager_decomp_partition"):
         assert torch.equal(refimpl.compile(plus_one, backend=name)(torch.ones(2)), torch.full((2,), 2.0))
 
     class Named:
         compiler_name = "eager"
 
-    assert get_compiler_fn(Named()) is get_compiler_fn("eager")
+    found, by_name = get_compiler_fn(Named()), get_compiler_fn("eager")
+    assert (innermost_backend(found), found.__name__) == (innermost_backend(by_name), "eager")
+    with pytest.raises(AssertionError, match="compiler_name=3"):
+        get_compiler_fn(type("Misnamed", (), {"compiler_name": 3})())
     with pytest.raises(InvalidBackend, match="no_such_backend"):
         refimpl.compile(plus_one, backend="no_such_backend")
     with pytest.raises(InvalidBackend, match="backend=3"):
@@ -160,7 +164,7 @@ def test_contexts_say_what_they_are_made_of() -> None:
     """DY-17, DY-21"""
     context = refimpl.optimize("eager", dynamic=False)
     assert isinstance(context, OptimizeContext)
-    assert context.callback is get_compiler_fn("eager")
+    assert innermost_backend(context.callback) is innermost_backend(get_compiler_fn("eager"))
     assert context.first_ctx
     assert context.dynamic is False
     assert context.compiler_config is None

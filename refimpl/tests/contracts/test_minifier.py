@@ -11,10 +11,10 @@ import torch
 from torch import nn
 
 import refimpl
+from refimpl.capture.repro.accuracy import backend_accuracy_fails, cast_to_fp64, run_fwd_maybe_bwd, same_two_models
+from refimpl.capture.repro.minifier import dump_state, minifier
 from refimpl.errors import BadParameter
 from refimpl.trace.make_fx import make_fx
-from refimpl.upstream.accuracy import backend_accuracy_fails, cast_to_fp64, run_fwd_maybe_bwd, same_two_models
-from refimpl.upstream.minifier import dump_state, minifier
 
 ATEN = torch.ops.aten
 

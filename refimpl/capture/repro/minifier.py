@@ -23,6 +23,13 @@ Inputs = Sequence[torch.Tensor]
 _Candidate = tuple[fx.Graph, list[Any]]
 
 
+def copied_graph(gm: fx.GraphModule) -> fx.GraphModule:
+    """A module with a graph of its own, and the same parameters, constants and values in `meta`."""
+    made = fx.GraphModule(gm, _copied(gm.graph))
+    made.meta = {**gm.meta}
+    return made
+
+
 def dump_state(fx_g: fx.GraphModule, inps: Inputs) -> None:
     """Prints the graph with inputs of the same sizes, dtypes and devices, as a program."""
     shapes = [(tuple(value.shape), value.dtype, str(value.device)) for value in inps]

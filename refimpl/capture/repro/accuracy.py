@@ -1,7 +1,7 @@
 """Checks of a compiled graph against the graph, for reducers: values and gradients, with float64 as a third witness.
 
 Counterpart: torch/_dynamo/debug_utils.py same_two_models, run_fwd_maybe_bwd, backend_accuracy_fails, cast_to_fp64
-Differs: a tolerance is an argument, not a setting.
+Differs: a tolerance may also be an argument.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import torch
 from torch import fx
 
 from refimpl._torch import pytree
+from refimpl.capture.config import config
 from refimpl.capture.public.cloning import clone_inputs
 from refimpl.capture.public.same import same
 
 _LOG = logging.getLogger("refimpl.capture")
-_TOLERANCE = 1e-3
 
 
 class AccuracyError(Exception):
@@ -64,9 +64,10 @@ def _is_differentiable(value: torch.Tensor) -> bool:
 
 def same_two_models(
     gm: Any, opt_gm: Any, example_inputs: Sequence[Any], only_fwd: bool = False, *, require_fp64: bool = False,
-    ignore_non_fp: bool = False, tolerance: float = _TOLERANCE,
+    ignore_non_fp: bool = False, tolerance: float | None = None,
 ) -> bool:  # fmt: skip
-    """Whether the second module has the results and gradients of the first, within the tolerance or no further from those in
+    """Whether the second module has the results and gradients of the first, within the tolerance
+    (by default `config.repro_tolerance`) or no further from those in
     float64. A second module that raises counts as the same: that is another bug.
 
     Raises RuntimeError with `require_fp64` if there is no result in float64.
@@ -88,7 +89,14 @@ def same_two_models(
         return True
     if not isinstance(opt_gm, torch.nn.Module) and not only_fwd:  # it has no parameters of its own to look at
         reference, result, truth = (each and [each[0], each[2]] for each in (reference, result, truth))
-    return same(reference, result, truth, tol=tolerance, equal_nan=True, ignore_non_fp=ignore_non_fp)
+    return same(
+        reference,
+        result,
+        truth,
+        tol=config.repro_tolerance if tolerance is None else tolerance,
+        equal_nan=True,
+        ignore_non_fp=ignore_non_fp,
+    )
 
 
 def cast_to_fp64(model: Any, inputs: list[Any]) -> tuple[Any, list[Any]]:
