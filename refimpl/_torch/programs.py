@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 # numpy functions on tensors: an operator library like the fake kernels, not part of capture.
-from torch import _numpy
+from torch import _numpy, _utils_internal
 
 torch_numpy: Any = _numpy
 
@@ -108,6 +108,11 @@ def children_replaced(module: torch.nn.Module, replacement: dict[str, Any]) -> I
                 children.update(dict.items(replacement))
 
 
+def is_switched_on(feature: str) -> bool:
+    """Whether torch's switch for a feature is on. It can be off only in builds that read switches from a service."""
+    return bool(_utils_internal.justknobs_check(feature))
+
+
 __all__ = [
     "NATIVE_OPERATOR_MODULES",
     "NATIVE_QUESTIONS",
@@ -120,6 +125,7 @@ __all__ = [
     "is_exporting",
     "is_jit_tracing",
     "is_native_operator",
+    "is_switched_on",
     "jit_get_trace_graph",
     "log_torch_api_usage_once",
     "torch_checks",

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from refimpl._torch import is_switched_on
 from refimpl.backend_registry import Backend, lookup_backend
 from refimpl.capture.captured import CaptureOptions
 from refimpl.capture.config import config
@@ -110,7 +111,8 @@ def optimize(*args: Any, **kwargs: Any) -> Any:
 
     nopython: one graph, or Unsupported. guard_export_fn gets the guards of each new segment, guard_fail_fn the guard that
         failed, guard_filter_fn says which guards of a new segment are kept.
-    With `disable`, or TORCHDYNAMO_DISABLE=1 in the environment, functions are returned unchanged.
+    With `disable`, with TORCHDYNAMO_DISABLE=1 in the environment, or if torch's switch for capture is off, functions are
+    returned unchanged.
     Raises InvalidBackend for an unknown backend.
     """
     return _optimize(*args, **kwargs)
@@ -128,7 +130,8 @@ def _optimize(
     guard_filter_fn: Callable[[Any], Any] | None = None,
 ) -> OptimizeContext | NullDecorator:
     check_if_dynamo_supported()
-    if disable or os.environ.get("TORCHDYNAMO_DISABLE", "") == "1":
+    is_off = disable or os.environ.get("TORCHDYNAMO_DISABLE", "") == "1"
+    if is_off or not is_switched_on("pytorch/compiler:enable_dynamo"):
         return NullDecorator()
     log_api_usage("optimize")
     hooks = Hooks(guard_export_fn, guard_fail_fn, guard_filter_fn)

@@ -64,3 +64,20 @@ def _step(symbol: Any, divisions: list[tuple[Any, int]]) -> Step | None:
     if scale <= 1 or fitting != list(range(fitting[0], modulus, scale)):
         return None
     return Step(scale, fitting[0] - scale if fitting[0] else 0)
+
+
+def linear(expr: Any) -> tuple[sympy.Symbol, int, int] | None:
+    """(symbol, scale, offset) if the expression is `scale * symbol + offset` with a positive scale; else None."""
+    if expr.is_Symbol:
+        return expr, 1, 0
+    symbols = list(expr.free_symbols)
+    if len(symbols) != 1 or not isinstance(expr, (sympy.Add, sympy.Mul)):
+        return None
+    try:
+        polynomial = sympy.Poly(expr, symbols[0])
+    except sympy.PolynomialError:
+        return None
+    if polynomial.degree() != 1:
+        return None
+    scale, offset = polynomial.all_coeffs()
+    return (symbols[0], int(scale), int(offset)) if scale.is_Integer and offset.is_Integer and scale > 0 else None

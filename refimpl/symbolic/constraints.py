@@ -72,10 +72,10 @@ def violations(env: Traced) -> list[Violation]:
     return list(unique.values())
 
 
-def constraint_error(found: Sequence[Violation]) -> RuntimeError:
+def constraint_error(found: Sequence[Violation], suggested: Sequence[str]) -> RuntimeError:
     """The error that lists violations and suggested fixes."""
     problems = "\n".join(f"  {i}. {violation}" for i, violation in enumerate(found, 1))
-    fixes = "\n".join(f"    {violation.suggestion}" for violation in found if violation.suggestion)
+    fixes = "\n".join(f"    {fix}" for fix in suggested)
     advice = (
         f"\n  Suggested fixes:\n{fixes}"
         if fixes

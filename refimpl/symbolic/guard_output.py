@@ -13,11 +13,13 @@ import sympy
 import torch
 
 from refimpl._torch import SYMBOLIC_TYPES
+from refimpl.symbolic.congruences import linear
 from refimpl.symbolic.constraints import Promise, constraint_error, violations
 from refimpl.symbolic.facts import FactState
 from refimpl.symbolic.guards import PRINTED_NAMES, RuntimeAssert, ShapeGuard, python_source
 from refimpl.symbolic.ranges import INFINITY, Range
 from refimpl.symbolic.sources import Source, as_source, size_source, storage_offset_source, stride_source
+from refimpl.symbolic.suggested_fixes import suggested_fixes
 from refimpl.symbolic.symbols import UnbackedSymbols
 
 
@@ -63,7 +65,7 @@ class GuardOutput(UnbackedSymbols):
         """Raises ConstraintViolationError if the program is not valid for all sizes that the user promised."""
         found = violations(self)
         if found:
-            raise constraint_error(found)
+            raise constraint_error(found, suggested_fixes(self, found))
 
     def get_nontrivial_guards(self) -> list[Any]:
         """Guards that do not follow from the ranges and equalities of symbols."""
@@ -201,23 +203,6 @@ class GuardOutput(UnbackedSymbols):
                 if symbol.is_Symbol:
                     assert bindings.setdefault(symbol, number) == number, f"{bindings[symbol]} != {number}"
         return bindings
-
-
-def linear(expr: Any) -> tuple[sympy.Symbol, int, int] | None:
-    """(symbol, scale, offset) if the expression is `scale * symbol + offset` with a positive scale; else None."""
-    if expr.is_Symbol:
-        return expr, 1, 0
-    symbols = list(expr.free_symbols)
-    if len(symbols) != 1 or not isinstance(expr, (sympy.Add, sympy.Mul)):
-        return None
-    try:
-        polynomial = sympy.Poly(expr, symbols[0])
-    except sympy.PolynomialError:
-        return None
-    if polynomial.degree() != 1:
-        return None
-    scale, offset = polynomial.all_coeffs()
-    return (symbols[0], int(scale), int(offset)) if scale.is_Integer and offset.is_Integer and scale > 0 else None
 
 
 def inputs_of(placeholder: Any, source: Source) -> list[tuple[Source, Any]]:

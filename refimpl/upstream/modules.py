@@ -88,10 +88,10 @@ def assert_no_fake_params_or_buffers(gm: torch.nn.Module) -> None:
     """Raises AssertionError for a fake parameter or buffer. Its message has the stack where the fake was made, if recorded."""
     for kind, named in (("buffer", gm.named_buffers()), ("param", gm.named_parameters())):
         for name, tensor in named:
-            stack = getattr(tensor, "_debug_trace", None)
+            trace = getattr(tensor, "_debug_trace", None)
             hint = (
-                f"\n  made at:\n{stack}"
-                if stack
+                f"\n  made at:\n{''.join(trace.format())}"
+                if trace is not None
                 else "\n  what to do: set TORCH_FAKE_TENSOR_DEBUG=1 to see where it was made"
             )
             assert not isinstance(tensor, FakeTensor), f"Unexpected fake {kind} {name}{hint}"

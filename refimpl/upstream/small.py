@@ -6,6 +6,7 @@ Counterpart: torch/_dynamo/utils.py make_cell, rot_n_helper, product, Lit, warn_
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import importlib
 import math
@@ -25,6 +26,14 @@ dict_keys: type[Any] = type({}.keys())
 dict_values: type[Any] = type({}.values())
 odict_values: type[Any] = type(collections.OrderedDict[Any, Any]().values())
 tuple_iterator: type[Any] = type(iter(()))
+
+
+null_context = contextlib.nullcontext
+
+
+def always_false() -> bool:
+    """False."""
+    return False
 
 
 def make_cell(val: Any = None) -> types.CellType:

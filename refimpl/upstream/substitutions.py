@@ -144,6 +144,8 @@ _CAPTURE_COMPANIONS = {
     f"{_DYNAMO}.reset_code_caches": f"{_ENTRY_POINTS}.reset.reset",
     f"{_DYNAMO}.eval_frame.remove_from_cache": f"{_ENTRY_POINTS}.reset.remove_from_cache",
     f"{_DYNAMO}.eval_frame._debug_get_cache_entry_list": f"{_ENTRY_POINTS}.reset.cache_entries",
+    **{f"{_DYNAMO}.eval_frame.{name}": f"{_ENTRY_POINTS}.contexts.{name}" for name in ("Unset", "nothing", "unset")},
+    **{f"{_DYNAMO}.eval_frame.{name}": f"{_UPSTREAM}.small.{name}" for name in ("always_false", "null_context")},
     f"{_DYNAMO}.eval_frame.innermost_fn": f"{_ENTRY_POINTS}.contexts.innermost_fn",
     **{
         f"{where}.{name}": f"{_ENTRY_POINTS}.decorators.{name}"

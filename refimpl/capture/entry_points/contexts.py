@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Sequence
+from enum import Enum
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -37,6 +38,15 @@ class Hooks(NamedTuple):
     guard_export_fn: Callable[[Any], None] | None = None
     guard_fail_fn: Callable[[Any], None] | None = None
     guard_filter_fn: Callable[[Any], Any] | None = None
+
+
+class Unset(Enum):
+    """What a field has that holds nothing yet, where None is a value of its own; upstream's name."""
+
+    token = 0
+
+
+unset = Unset.token
 
 
 def nothing() -> None:
@@ -108,7 +118,7 @@ class CaptureContext:
         self.compiler_config = compiler_config
         self._on_enter = on_enter
         self._backend_ctx_ctor = backend_ctx_ctor
-        self._stack: contextlib.ExitStack | None = None
+        self._stack: contextlib.ExitStack | Unset = unset
         # What a `with` block enters, in order; each gives what leaves it again.
         self.enter_exit_hooks: list[Callable[[], Callable[[], Any]]] = []
         if dynamic is not None:
@@ -146,8 +156,10 @@ class CaptureContext:
         self._stack = stack
 
     def __exit__(self, *error: Any) -> None:
-        assert self._stack is not None, f"{type(self).__name__} is left and was not entered\n  expected: a with block"
-        stack, self._stack = self._stack, None
+        assert not isinstance(self._stack, Unset), (
+            f"{type(self).__name__} is left and was not entered\n  expected: a with block"
+        )
+        stack, self._stack = self._stack, unset
         stack.close()
 
     def __call__(self, fn: Any) -> Any:
@@ -328,9 +340,12 @@ class DisableContext(CaptureContext):
         if isinstance(fn, type):
             return self._of_class(fn)
         made = super().__call__(fn)
+        self._mark(made)
+        return made
+
+    def _mark(self, made: Any) -> None:
         object.__setattr__(made, "_torchdynamo_disable", True)
         object.__setattr__(made, "_torchdynamo_disable_msg", self._options[0])
-        return made
 
     def _of_class(self, class_: type) -> type:
         """Changes the class in place: constructing and calling its objects is excluded from capture."""
@@ -347,6 +362,7 @@ class DisableContext(CaptureContext):
                 return fn(*args, **kwargs)
 
         disabled.__dict__.pop(CAPTURES, None)
+        self._mark(disabled)  # also where it is the forward of a wrapper
         return disabled
 
 

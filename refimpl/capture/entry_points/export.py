@@ -35,7 +35,8 @@ from refimpl.capture.public.running import capturing
 from refimpl.capture.public.usage import log_api_usage, log_export_usage
 from refimpl.capture.segment import Segment
 from refimpl.capture.translate import translate
-from refimpl.errors import BadParameter
+from refimpl.errors import BadParameter, MismatchedBranches
+from refimpl.symbolic.dynamic_shapes import ALL_STATIC
 from refimpl.trace.make_fx import make_fx
 from refimpl.trace.metadata import notes_of
 
@@ -149,7 +150,9 @@ def _exported(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     if segment.graph is not None:
         note_free_tensors(segment.graph, captured.inputs, flat_args)
         check_signature_rewritable(segment.graph)
-    module = with_signature(captured, flat_args, in_spec, argument_names(signature, args, kwargs))
+    specified = sizes.policies if isinstance(sizes, SpecifiedSizes) else {}
+    policies = [specified.get(id(arg), ALL_STATIC) for arg in flat_args]
+    module = with_signature(captured, flat_args, in_spec, argument_names(signature, args, kwargs), policies)
     if options.aten_graph:
         module = _as_aten(module, flat_args, options)
     return ExportResult(module, list(segment.guards))
@@ -227,10 +230,14 @@ def _as_aten(module: fx.GraphModule, flat_args: list[Any], options: _Options) ->
 
     assert len(tensors) + len(others) == len(flat_args)
     mode = "symbolic" if options.tracing_mode == "symbolic" and not options.assume_static_by_default else "fake"
-    traced = make_fx(
+    trace = make_fx(
         run, decomposition_table=dict(options.decomposition_table or {}), tracing_mode=mode,
         _allow_non_fake_inputs=True, pre_dispatch=options.pre_dispatch,
-    )(*flat_args)  # fmt: skip
+    )  # fmt: skip
+    try:
+        traced = trace(*flat_args)
+    except MismatchedBranches as error:
+        raise UserError(UserErrorType.DYNAMIC_CONTROL_FLOW, str(error), case_name="cond_operands") from error
     traced.graph.set_codegen(codegen)
     traced.recompile()
     return traced

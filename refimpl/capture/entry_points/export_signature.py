@@ -18,6 +18,9 @@ from refimpl.capture.guards.sources import DimensionSource, KeptSource, ReaderBu
 from refimpl.capture.interpreter.frame import FrameState
 from refimpl.capture.public.errors import UserError, UserErrorType
 from refimpl.capture.segment import Segment
+from refimpl.symbolic.dynamic_shapes import InputPolicy
+from refimpl.symbolic.fake_inputs import fake_input
+from refimpl.symbolic.shape_env import ShapeEnv
 from refimpl.trace.metadata import copied_meta, notes_of
 
 CONSTANT_TYPES = (
@@ -109,16 +112,22 @@ def _with_sizes(
     return tuple(made)
 
 
-def with_signature(captured: Captured, flat_args: list[Any], in_spec: Any, names: Sequence[str]) -> fx.GraphModule:
+def with_signature(
+    captured: Captured, flat_args: list[Any], in_spec: Any, names: Sequence[str], policies: Sequence[InputPolicy]
+) -> fx.GraphModule:
     """A module with one placeholder for each leaf of the arguments, used or not, that returns the containers of the result.
 
-    A captured tensor that is no argument becomes an attribute. Raises UserError for a leaf of arguments or results that is
-    neither a tensor nor a constant.
+    policies: of each leaf, which sizes are symbols, also if the function does not use it. A captured tensor that is no argument
+    becomes an attribute. Raises UserError for a leaf of arguments or results that is neither a tensor nor a constant.
     """
     check_leaves(flat_args, UserErrorType.INVALID_INPUT, "inputs")
     flat_results, out_spec = pytree.tree_flatten(captured.result)
     check_leaves(flat_results, UserErrorType.INVALID_OUTPUT, "outputs")
+    assert len(policies) == len(flat_args), (
+        f"{len(policies)} policies\n  expected: one for each of {len(flat_args)} leaves"
+    )
     builder = _Builder(captured, flat_args)
+    builder.note_unused(policies)
     output = builder.graph.output([builder.result(leaf) for leaf in flat_results])
     output.meta["val"] = tuple(flat_results)
     module = fx.GraphModule(builder.root, builder.graph)
@@ -159,6 +168,7 @@ class _Builder:
         self.root = torch.nn.Module()
         self.attribute_names: dict[str, str] = {}
         self._attributes: dict[int, fx.Node] = {}
+        self._args = flat_args
         self._leaves: list[fx.Node] = []
         by_object = self._by_object = dict[int, fx.Node]()
         for number, arg in enumerate(flat_args):
@@ -174,8 +184,18 @@ class _Builder:
                 copies[node] = self._copy(node, copies)
         self._given = {id(value): copies[node] for node, value in zip(captured.outputs, captured.values, strict=True)}
         self._given.update(by_object)
-        self._modes = {value.fake_mode for value in captured.values if isinstance(value, FakeTensor)}
+        fakes = [*captured.values, *(node.meta.get("example_value") for node in captured.nodes)]
+        self._modes = dict.fromkeys(value.fake_mode for value in fakes if isinstance(value, FakeTensor))
         self._held = [captured.values, flat_args]  # keeps the objects alive whose ids are used as keys
+
+    def note_unused(self, policies: Sequence[InputPolicy]) -> None:
+        """Gives placeholders of tensors that the function does not use a fake tensor of the mode of the others."""
+        mode = next((mode for mode in self._modes if isinstance(mode.shape_env, ShapeEnv)), None)
+        env = None if mode is None else mode.shape_env
+        for number, (node, arg, policy) in enumerate(zip(self._leaves, self._args, policies, strict=True)):
+            if isinstance(env, ShapeEnv) and isinstance(arg, torch.Tensor) and "val" not in node.meta:
+                assert mode is not None
+                node.meta["val"] = fake_input(arg, mode, env, f"arg{number}", policy)
 
     def _inputs(self, captured: Captured, by_object: dict[int, fx.Node]) -> dict[fx.Node, fx.Node]:
         copies: dict[fx.Node, fx.Node] = {}

@@ -223,7 +223,10 @@ def run_body(
         machine.check_generators()
     except GraphBreak as reason:
         reason.stack = reason.stack or _lines(state.notes.frames)
-        reason.is_of_body = True
+        is_not_entered = (
+            len(machine.frames) == 1 and reason.details.get("error") == "TypeError"
+        )  # it takes other arguments
+        reason.is_of_body = not is_not_entered
         raise
     finally:
         state.graph, state.notes.frames = around, frames

@@ -49,7 +49,8 @@ class BackendCompilerFailed(CaptureError):
     """The backend raised an error, `inner_exception`."""
 
     def __init__(self, backend: Any, inner: BaseException) -> None:
-        self.backend_name = getattr(backend, "__name__", type(backend).__name__)
+        name = getattr(backend, "compiler_name", None)
+        self.backend_name = name if isinstance(name, str) else getattr(backend, "__name__", type(backend).__name__)
         self.inner_exception = inner
         path = getattr(inner, "minifier_path", None)
         super().__init__(

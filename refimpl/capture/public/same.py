@@ -32,6 +32,9 @@ _BY_ATTRIBUTES = frozenset(
 _SIMILAR = 0.99  # the least cosine similarity that passes
 _FEW_ELEMENTS = 1000
 _LARGE_TOLERANCE = 2e-2
+_NEAR = 4e-2  # the tolerance for a result that is better than a reference with NaN
+_LENIENT = 10.0
+_FACTORS_OF_SMALL = ((10, 10.0), (500, 8.0))  # elements at most, factor
 _HALVES = frozenset({torch.float16, torch.bfloat16})
 
 
@@ -51,13 +54,20 @@ def same(
     relax_numpy_equality: bool = False,
     ignore_non_fp: bool = False,
     log_error: Callable[..., None] = _LOG.error,
+    use_larger_multiplier_for_smaller_tensor: bool = False,
+    force_max_multiplier: bool = False,
+    use_iou_for_bool: bool = False,
+    iou_threshold: float = 0.99,
 ) -> bool:
     """Whether `res` is as good as `ref`; why not is logged.
 
     Containers are compared part by part, tensors by `allclose` within `tol`, and where that fails by their root mean square
     distance from `fp64_ref` (of dtype float64; default `ref`). cos_similarity: by the cosine of the angle between them instead.
     exact_dtype: dtypes must be equal. ignore_non_fp: what is no float passes. relax_numpy_equality: a numpy scalar may be
-    compared with a number of Python.
+    compared with a number of Python. use_larger_multiplier_for_smaller_tensor: up to 500 elements may be 8 times as far from
+    fp64 as the reference, up to 10 elements 10 times. force_max_multiplier: all may be 10 times as far. use_iou_for_bool: of
+    tensors of bools, the elements that are true in both, divided by those that are true in either, must be iou_threshold at
+    least.
 
     Raises AssertionError where types or keys of containers differ or a tensor is fake, RuntimeError for an unknown class,
     ValueError where a sequence of `fp64_ref` has another length than that of `ref`.
@@ -65,6 +75,8 @@ def same(
     comparison = _Comparison(
         cos_similarity=cos_similarity, tol=tol, equal_nan=equal_nan, exact_dtype=exact_dtype,
         relax_numpy_equality=relax_numpy_equality, ignore_non_fp=ignore_non_fp,
+        is_lenient_if_small=use_larger_multiplier_for_smaller_tensor, is_lenient=force_max_multiplier,
+        iou_threshold=iou_threshold if use_iou_for_bool else None,
     )  # fmt: skip
     difference = comparison.difference(ref, res, ref if fp64_ref is None else fp64_ref)
     if difference is not None:
@@ -96,6 +108,9 @@ class _Comparison:
     exact_dtype: bool
     relax_numpy_equality: bool
     ignore_non_fp: bool
+    is_lenient_if_small: bool
+    is_lenient: bool
+    iou_threshold: float | None
 
     def difference(self, ref: Any, res: Any, fp64: Any) -> _Difference | None:
         """Compares any two values."""
@@ -178,6 +193,8 @@ class _Comparison:
         if self.exact_dtype and res.dtype is not ref.dtype:
             return _Difference(f"its dtype is {res.dtype}, and should be {ref.dtype}")
         if self.exact_dtype and ref.dtype is torch.bool:
+            if self.iou_threshold is not None and not self.ignore_non_fp:
+                return self._by_overlap(ref, res, self.iou_threshold)
             is_equal = self.ignore_non_fp or self._is_close(ref.byte(), res.byte())
             return None if is_equal else _Difference("its elements of dtype torch.bool are not all equal")
         if self.cos_similarity:
@@ -188,6 +205,14 @@ class _Comparison:
         if fp64.dtype is torch.float64:
             return self._by_distance(ref, res, fp64)
         return None if self.ignore_non_fp else _Difference(f"it is not allclose within {self.tol}")
+
+    def _by_overlap(self, ref: torch.Tensor, res: torch.Tensor, threshold: float) -> _Difference | None:
+        """The share of elements that are true in both among those that are true in either; 1 where there are none."""
+        either = int((ref | res).sum())
+        overlap = int((ref & res).sum()) / either if either else 1.0
+        if overlap >= threshold:
+            return None
+        return _Difference(f"intersection over union is {overlap:.4f}, and should be {threshold} or more")
 
     def _is_close(self, ref: torch.Tensor, res: torch.Tensor) -> bool:
         return torch.allclose(ref, res, rtol=self.tol, atol=self.tol, equal_nan=self.equal_nan)
@@ -202,7 +227,11 @@ class _Comparison:
         return _Difference(f"the cosine of the angle between them is {cosine}, and should be {_SIMILAR} or more")
 
     def _by_distance(self, ref: torch.Tensor, res: torch.Tensor, fp64: torch.Tensor) -> _Difference | None:
+        if self._is_better(ref, res, fp64):
+            return None
         of_ref, of_res = (rmse(fp64, value).item() for value in (ref, res))
+        if self.equal_nan and math.isnan(of_ref) and math.isnan(of_res):
+            return None
         if math.isnan(of_ref):
             _LOG.warning("the reference has NaN, or fp64 has: no result is near enough")
         factor = self._allowed_factor(res, fp64)
@@ -214,8 +243,19 @@ class _Comparison:
             f"away; {factor} times as far, with a tenth of the tolerance added, is allowed ({res.dtype}, {tuple(res.shape)})"
         )
 
+    def _is_better(self, ref: torch.Tensor, res: torch.Tensor, fp64: torch.Tensor) -> bool:
+        """Whether the reference has NaN where the result is near fp64, which has none."""
+        has_nan = ref.isnan().any() and not res.isnan().any() and not fp64.isnan().any()
+        return bool(has_nan) and torch.allclose(fp64.to(res.dtype), res, rtol=_NEAR, atol=_NEAR)
+
     def _allowed_factor(self, res: torch.Tensor, fp64: torch.Tensor) -> float:
         """How many times the reference's error the result may have: more for few elements, where a mean says little."""
+        if self.is_lenient:
+            return _LENIENT
+        if self.is_lenient_if_small:
+            for size, factor in _FACTORS_OF_SMALL:
+                if fp64.numel() <= size:
+                    return factor
         says_little = (
             self.tol >= _LARGE_TOLERANCE
             or res.dtype in _HALVES

@@ -1,13 +1,15 @@
 """Times of the phases of capture, and reports of them.
 
-Counterpart: torch/_dynamo/utils.py dynamo_timed, compile_times, tabulate, print_time_report
+Counterpart: torch/_dynamo/utils.py dynamo_timed, compile_times, tabulate, print_time_report, dump_compile_times
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import importlib
+import logging
 import threading
 import time
 from collections import defaultdict
@@ -16,6 +18,8 @@ from types import ModuleType
 from typing import Any, Literal
 
 from torch import fx
+
+_LOG = logging.getLogger("refimpl.capture")
 
 # Name of a function -> seconds of each of its calls; number of a frame, or id of what a backward graph is made for -> phase ->
 # seconds.
@@ -148,3 +152,9 @@ def _package(name: str) -> ModuleType | None:
         return importlib.import_module(name)
     except ImportError:
         return None
+
+
+@atexit.register
+def dump_compile_times() -> None:
+    """Logs the times of all functions. Also called when the process ends."""
+    _LOG.info(compile_times(repr="str", aggregate=True))

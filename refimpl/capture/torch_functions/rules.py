@@ -188,7 +188,7 @@ def _has(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dic
     overrides = domain.state.overrides
     if kwargs:
         wrong("has_torch_function")
-    if overrides.off is Off.NOTHING and asked_among(domain, args):
+    if overrides.off is Off.NOTHING and asked_among(domain, args, depth=1):  # unlike a call, lists are not searched
         return ConstantValue(True)
     return ConstantValue(overrides.has_modes)
 

@@ -23,6 +23,7 @@ from refimpl.capture.values.value import Value, unsupported
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
 
+_NEVER_A_NUMBER = (ConstantValue, SequenceValue, DictValue, SetValue)  # constants that are no numbers
 _WITHOUT_TENSORS = (type(None), str, bytes)  # never equal to a tensor
 
 
@@ -57,7 +58,9 @@ def same_or_equal(domain: SymbolicDomain, left: Any, right: Any) -> bool | None:
 def _equal_numbers(domain: SymbolicDomain, left: Value, right: Value) -> bool:
     if all(is_number(side) for side in (left, right)):
         return domain.truth(domain.compare("==", left, right)) is True
-    return False if isinstance(left, ConstantValue) or isinstance(right, ConstantValue) else unsupported("`==`", left)
+    if any(isinstance(side, _NEVER_A_NUMBER) for side in (left, right)):
+        return False
+    return unsupported("`==`", left)
 
 
 def _equal_constants(left: Any, right: Any) -> bool:

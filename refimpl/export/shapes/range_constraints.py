@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from refimpl.capture.public.errors import UserError, UserErrorType
-from refimpl.export.shapes.suggested_fixes import suggested_fixes
+from refimpl.symbolic.congruences import linear
 from refimpl.symbolic.constraints import Violation, violations
-from refimpl.symbolic.guard_output import linear
 from refimpl.symbolic.ranges import Range
 from refimpl.symbolic.shape_env import ShapeEnv
+from refimpl.symbolic.suggested_fixes import suggested_fixes
 
 _EQUALITY = re.compile(r"^\S+ = (?!DimSpec)(.+)$")
 _LINEAR = re.compile(r"^(?:\d+ ?\* ?)?[^\s*+()/-]+(?: [+-] \d+)?$")

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 import torch
 from torch import fx
+from torch._dynamo import eval_frame
 from torch.distributions.utils import clamp_probs
 
 import refimpl
 from refimpl.capture.config import config
+from refimpl.capture.entry_points import contexts
 from refimpl.capture.entry_points.contexts import (
     CaptureContext,
     DisableContext,
@@ -29,6 +31,7 @@ from refimpl.capture.entry_points.reset import cache_entries, remove_from_cache
 from refimpl.capture.public.errors import BackendCompilerFailed
 from refimpl.capture.public.running import CAPTURE, running
 from refimpl.tests.contracts.contract_backend import Backend, backend, nothing_is_left, plus_one
+from refimpl.upstream import small
 
 __all__ = ["backend", "nothing_is_left"]  # fixtures
 
@@ -186,6 +189,39 @@ def test_hooks_of_the_original_run_in_the_captured_call(backend: Backend) -> Non
     built_in = refimpl.optimize(backend)(torch.nn.Linear(2, 2))
     built_in(torch.ones(1, 2))
     assert backend.n == 2, "a module of torch is captured too"
+
+
+def test_a_disabled_wrapper_runs_hooks_and_captures_nothing(backend: Backend) -> None:
+    """DY-03"""
+    module = Scaled()
+    module.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+    wrapper: Any = DisableContext()(module)
+    assert isinstance(wrapper, refimpl.OptimizedModule)
+    assert wrapper(torch.ones(2)).tolist() == [6, 6]
+    calling: Any = refimpl.optimize(backend)(lambda x: wrapper(x + 0) * 2)
+    assert calling(torch.ones(2)).tolist() == [12, 12]
+    assert not any(
+        "Scaled" in str(node.meta.get("nn_module_stack")) for graph in backend.graphs for node in graph.graph.nodes
+    )
+    assert [name for names in backend.targets() for name in names] == ["add", "mul"]
+
+
+def test_a_module_that_fsdp_has_marked_is_captured_like_others(backend: Backend) -> None:
+    """DY-03"""
+
+    class Marked(torch.nn.Linear):
+        _is_fsdp_managed_module = True
+        _fsdp_use_orig_params = True
+
+    module = Marked(2, 2)
+    module.register_forward_hook(lambda module, args, result: result.mul(2))  # type: ignore[attr-defined]
+    compiled = refimpl.optimize(backend)(module)
+    x = torch.ones(1, 2)
+    assert torch.equal(compiled(x), module(x))
+    with torch.no_grad():
+        module.weight.zero_()
+    assert torch.equal(compiled(x), module(x))
+    assert backend.targets() == [["linear", "mul"]]
 
 
 def test_attributes_are_those_of_the_original(backend: Backend) -> None:
@@ -388,6 +424,26 @@ def test_the_backend_s_context_is_entered_before_the_call_and_left_after_it() ->
     assert compiled.get_compiler_config() == "as configured"
     compiled(torch.ones(2))
     assert seen == ["enter", "call", "leave"]
+
+
+def test_sentinels_and_functions_that_do_nothing() -> None:
+    """DY-43"""
+    for ours, theirs in ((contexts, eval_frame), (small, eval_frame)):
+        for name in ("Unset", "unset", "nothing") if ours is contexts else ("always_false", "null_context"):
+            mine, upstream = getattr(ours, name), getattr(theirs, name)
+            assert str(mine) == str(upstream) or callable(mine) is callable(upstream)
+    assert contexts.unset is contexts.Unset.token
+    assert [member.name for member in contexts.Unset] == [member.name for member in eval_frame.Unset]
+    assert contexts.nothing() is eval_frame.nothing() is None
+    assert small.always_false() is eval_frame.always_false() is False
+    with small.null_context(3) as entered:
+        assert entered == 3
+    context = CaptureContext(None)
+    assert context._stack is contexts.unset, "None would be a value of its own"
+    with config.patch(raise_on_ctx_manager_usage=False):
+        with context:
+            assert context._stack is not contexts.unset
+        assert context._stack is contexts.unset
 
 
 def test_a_with_block_is_refused_unless_a_setting_allows_it() -> None:

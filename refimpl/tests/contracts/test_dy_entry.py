@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -67,6 +68,17 @@ def test_disabled_optimize_gives_the_function_itself(backend: Backend, monkeypat
     assert backend.n == 0
 
 
+def test_torch_s_switch_turns_capture_off(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DY-21"""
+    asked: list[str] = []
+    monkeypatch.setattr("torch._utils_internal.justknobs_check", lambda name, default=True: asked.append(name))
+    assert refimpl.optimize(backend)(plus_one) is plus_one
+    assert asked == ["pytorch/compiler:enable_dynamo"]
+    monkeypatch.undo()
+    refimpl.optimize(backend)(plus_one)(torch.ones(2))
+    assert backend.n == 1
+
+
 def test_a_graph_break_makes_two_graphs_or_an_error(backend: Backend) -> None:
     """DY-22"""
     assert refimpl.optimize(backend)(breaking)(torch.ones(2)).tolist() == [4, 4]
@@ -94,6 +106,39 @@ def test_what_a_backend_gets_and_gives(backend: Backend) -> None:
     (output,) = (node for node in graph.graph.nodes if node.op == "output")
     assert type(output.args[0]) is tuple
     assert len(output.args[0]) == 2
+
+
+def test_what_a_backend_may_have(backend: Backend) -> None:
+    """DY-23"""
+    entered: list[str] = []
+
+    class Full(Backend):
+        compiler_name = "full"
+
+        def backend_ctx_ctor(self) -> Any:
+            entered.append("context")
+            return contextlib.nullcontext()
+
+        def get_compiler_config(self) -> dict[str, int]:
+            return {"level": 3}
+
+    full = Full()
+    compiled = refimpl.optimize(full)(plus_one)
+    assert compiled(torch.ones(2)).tolist() == [2, 2]
+    assert entered == ["context"]
+    assert compiled.get_compiler_config() == {"level": 3}
+    assert get_compiler_fn(full).__name__ == "full"
+    assert full.resets == 0
+    refimpl.reset()
+    assert (full.resets, full.n) == (1, 1)
+
+    class Refusing(Full):
+        def __call__(self, graph: fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+            raise OSError
+
+    with pytest.raises(BackendCompilerFailed) as caught:
+        refimpl.optimize(Refusing())(plus_one)(torch.ones(2))
+    assert caught.value.backend_name == "full"
 
 
 def test_a_backend_that_raises_is_named_and_its_error_kept() -> None:

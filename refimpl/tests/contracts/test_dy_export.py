@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import fx
+from torch._dynamo.eval_frame import FlattenInputOutputSignature
 from torch.export import Dim
 from torch.fx.experimental.symbolic_shapes import ConstraintViolationError
 
@@ -16,11 +17,19 @@ import refimpl
 from refimpl._torch import FakeTensorMode, pytree
 from refimpl.capture.compile import optimize
 from refimpl.capture.config import config
+from refimpl.capture.entry_points import export as export_module
 from refimpl.capture.entry_points.export import ExportResult, argument_names, check_signature_rewritable
 from refimpl.capture.entry_points.export_signature import Captured, with_signature
 from refimpl.capture.entry_points.reset import cache_entries
-from refimpl.capture.public.errors import TorchRuntimeError, Unsupported, UserError, UserErrorType
+from refimpl.capture.public.errors import (
+    TorchRuntimeError,
+    UncapturedHigherOrderOpError,
+    Unsupported,
+    UserError,
+    UserErrorType,
+)
 from refimpl.errors import BadParameter
+from refimpl.symbolic.dynamic_shapes import ALL_STATIC
 from refimpl.tests.contracts.contract_backend import breaking
 from refimpl.tests.graphs import targets_of
 from refimpl.trace.metadata import notes_of
@@ -91,9 +100,9 @@ def test_what_matches_nothing_is_an_error() -> None:
     output = graph.output((node,))
     parts: Any = {"nodes": [node, output], "outputs": [node], "values": [computed]}
     with pytest.raises(AssertionError, match=r"Unexpectedly found a .*FakeTensor.* in the outputs"):
-        with_signature(Captured(inputs=[computed], result=foreign, **parts), [computed], _spec(1), ["x"])
+        with_signature(Captured(inputs=[computed], result=foreign, **parts), [computed], _spec(1), ["x"], [ALL_STATIC])
     with pytest.raises(AssertionError, match=r"Unexpectedly found a .*object.* in the inputs"):
-        with_signature(Captured(inputs=[object()], result=computed, **parts), [computed], _spec(1), ["x"])
+        with_signature(Captured(inputs=[object()], result=computed, **parts), [computed], _spec(1), ["x"], [ALL_STATIC])
 
 
 def _spec(count: int) -> Any:
@@ -427,6 +436,80 @@ def test_an_aten_graph_is_traced_again() -> None:
     assert aten.addmm.default not in targets_of(decomposed)
     above = exported(linear, torch.ones(1, 2), aten_graph=True, pre_dispatch=True)
     assert aten.linear.default in targets_of(above)
+
+
+def test_an_argument_that_is_not_used_has_its_sizes_too() -> None:
+    """DY-27"""
+
+    def program(x: Tensor, unused: Tensor, n: int, static: Tensor) -> Tensor:
+        return x + 1
+
+    shapes = {"x": {0: Dim("n")}, "unused": {1: Dim("m", max=9)}, "n": None, "static": None}
+    module = exported(program, torch.ones(4), torch.ones(5, 6), 3, torch.ones(2), dynamic_shapes=shapes)
+    x, unused, number, static = (node.meta["val"] for node in module.graph.nodes if node.op == "placeholder")
+    assert number == 3
+    assert [type(size) is int for size in (*x.shape, *unused.shape, *static.shape)] == [False, True, False, True]
+    assert x.fake_mode is unused.fake_mode is static.fake_mode
+    assert module(torch.ones(7), torch.ones(5, 8), 3, torch.ones(2)).shape == (7,)
+    computed = [torch.ones(1)]
+    parts: Any = {"nodes": [], "inputs": [], "outputs": [], "values": [], "result": computed[0]}
+    with pytest.raises(AssertionError, match="one for each of 1 leaves"):
+        with_signature(Captured(**parts), computed, _spec(1), ["x"], [])
+    with pytest.raises(AssertionError, match="must match flat_args length"):
+        FlattenInputOutputSignature(fx.symbolic_trace(torch.nn.Identity()), computed, [], [], [], [], [])
+
+
+def fixes_of(error: BaseException) -> list[str]:
+    """The suggested fixes of a message, without bounds that say nothing."""
+    lines = str(error).partition("Suggested fixes:")[2].strip().splitlines()
+    return [line.strip().replace(", min=1, max=oo", "") for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("program", "sizes", "expected"),
+    [
+        (lambda x: x + 1 if x.shape[0] == 4 else x - 1, [4], ["n = 4"]),
+        (lambda x: x + 1 if x.shape[0] < 8 else x - 1, [4], ["n = Dim('n', max=7)"]),
+        (lambda x: x + 1 if x.shape[0] > 3 else x - 1, [4], ["n = Dim('n', min=4)"]),
+        (lambda x: x.reshape(2, -1), [4], ["_n = Dim('_n')", "n = 2*_n"]),
+        (lambda x, y: x + y, [4, 4], ["m = n"]),
+        (lambda x, y: torch.cat([x, x]) + y, [4, 8], ["m = 2*n"]),
+    ],
+)
+def test_suggested_fixes_are_torch_s(program: Any, sizes: list[int], expected: list[str]) -> None:
+    """DY-37"""
+    tensors = [torch.ones(size) for size in sizes]
+    shapes = [{0: Dim(name)} for name, _ in zip("nm", sizes, strict=False)]
+    with pytest.raises(ConstraintViolationError) as ours:
+        exported(program, *tensors, dynamic_shapes=shapes)
+    torch._dynamo.reset()
+    with pytest.raises(ConstraintViolationError) as theirs:
+        torch._dynamo.export(program, dynamic_shapes=shapes)(*tensors)
+    assert fixes_of(ours.value) == fixes_of(theirs.value) == expected
+
+
+def test_operands_of_cond_that_do_not_fit_are_the_user_s_error() -> None:
+    """DY-38"""
+    x = torch.ones(2)
+    for aten_graph in (False, True):
+        with pytest.raises(UncapturedHigherOrderOpError, match="cond"):
+            exported(lambda x: torch.cond(x.sum() > 0, lambda a, b: a.sin(), torch.cos, (x,)), x, aten_graph=aten_graph)
+
+    graph = fx.Graph()
+    given = graph.placeholder("x")
+    branches = graph.get_attr("one"), graph.get_attr("two")
+    called = graph.call_function(torch.ops.higher_order.cond, (graph.call_method("any", (given,)), *branches, (given,)))
+    graph.output((called,))
+    bodies = {"one": lambda a: (a.sin(),), "two": lambda a: (a.cos(), a + 1)}
+    captured = fx.GraphModule({name: fx.symbolic_trace(body) for name, body in bodies.items()}, graph)
+    options = export_module._Options(
+        aten_graph=True, pre_dispatch=False, decomposition_table=None, tracing_mode="symbolic", dynamic_shapes=None,
+        assume_static_by_default=False, same_signature=True, is_strict=True,
+    )  # fmt: skip
+    with pytest.raises(UserError) as caught:
+        export_module._as_aten(captured, [x], options)
+    assert caught.value.error_type is UserErrorType.DYNAMIC_CONTROL_FLOW
+    assert caught.value.case_name == "cond_operands"
 
 
 def test_no_kernel_runs_while_exporting() -> None:

@@ -102,6 +102,44 @@ def test_a_tensor_is_found_in_a_list_by_identity(kept: Kept) -> None:
     assert len(kept.graphs) == 1
 
 
+def test_other_items_are_compared_by_value_as_eager_does(kept: Kept) -> None:
+    """UT-27"""
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        z = x.sin()
+        return z + 1 if x in [y, x] else z
+
+    one, two = torch.ones(1), torch.full((1,), 2.0)
+    compiled = refimpl.optimize(kept)(program)
+    for x, y in ((one, one), (one, torch.ones(1)), (two, one)):
+        assert torch.equal(compiled(x, y), program(x, y))
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        program(torch.ones(2), torch.ones(2))
+    with pytest.raises(RuntimeError, match="ambiguous"):
+        compiled(torch.ones(2), torch.ones(2))
+    with pytest.raises(Unsupported, match="branch_on_tensor"):
+        refimpl.optimize_assert(kept)(program)(one, two)
+    constants = refimpl.optimize_assert(kept)(lambda x, n: x + (n in (1, "a", None)) + (n in [[1], {"k": n}]))
+    for n in (1, "a", None, 1.0, True, 2, [1]):
+        assert torch.equal(constants(one, n), one + (n in (1, "a", None)) + (n in [[1], {"k": n}]))
+
+
+def test_a_symbolic_number_is_searched_for(kept: Kept) -> None:
+    """UT-27"""
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        found = (x.shape[0] in [4, y.shape[0]], 4 in x.shape, x.shape[0] not in (7, 8))
+        return x[:1] + torch.tensor(found)
+
+    compiled = refimpl.optimize(kept, dynamic=True, nopython=True)(program)
+    for sizes in ((4, 5), (5, 5), (5, 6), (7, 6), (4, 9), (9, 3)):
+        x, y = (torch.ones(size) for size in sizes)
+        assert torch.equal(compiled(x, y), program(x, y)), sizes
+    before = len(kept.graphs)
+    compiled(torch.ones(11), torch.ones(12))
+    assert len(kept.graphs) == before, "sizes that are in none of the lists share a graph"
+
+
 def test_one_fake_mode_for_all_values_of_a_graph(kept: Kept) -> None:
     """UT-37, XC-01"""
     linear = torch.nn.Linear(3, 3)
@@ -203,3 +241,36 @@ def test_marks_and_overrides_are_told_by_what_objects_have() -> None:
     assert not predicates.is_torch_function_object(3)
     assert predicates.is_tensor_base_attr_getter(getattr(torch.Tensor.shape, "__get__"))
     assert not predicates.is_tensor_base_attr_getter(Overriding().__torch_function__)
+
+
+def test_whether_values_of_capture_have_an_override(kept: Kept) -> None:
+    """UT-52"""
+
+    class Answering(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    class Silent(torch.Tensor):
+        __torch_function__: Any = torch._C._disabled_torch_function_impl
+
+    class Answers:
+        @classmethod
+        def __torch_function__(cls, *args: Any) -> Any:
+            return None
+
+    class Plain:
+        pass
+
+    def program(x: Tensor, value: Any) -> Tensor:
+        asked = (has((value,)), has((x, [value])), has((x,)))
+        return x + torch.tensor(asked)
+
+    has = torch.overrides.has_torch_function
+    compiled = refimpl.optimize(kept, nopython=True)(program)
+    x = torch.zeros(3)
+    values = [x, x.as_subclass(Answering), x.as_subclass(Silent), Answers(), Plain(), 3, None, (Answers(),)]
+    for value in values:
+        assert torch.equal(compiled(x, value), program(x, value)), type(value)
+    assert has((Answers(),))
+    assert not has((x.as_subclass(Silent),))

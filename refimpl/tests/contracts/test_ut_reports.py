@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import json
 import logging
+import os
 import re
+import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
@@ -113,6 +115,24 @@ def test_times_as_table_and_as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     assert timing.compile_times("csv") == (["f"], ["1.000000, 0.250000"])
     assert timing.compile_times("csv", aggregate=True) == (["f"], ["1.250000"])
     assert timing.tabulate([[1, 2]], headers=("a", "b")) == "a, b\n1, 2"
+
+
+def test_the_table_is_logged_when_the_process_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """UT-03"""
+    timing.compilation_time_metrics["f"] += [1.0, 0.25]
+    with caplog.at_level(logging.INFO, logger="refimpl.capture"):
+        timing.dump_compile_times()
+    assert caplog.messages == [timing.compile_times(repr="str", aggregate=True)]
+    program = (
+        "import logging, torch, refimpl\n"
+        "logging.basicConfig(level=logging.INFO)\n"
+        "refimpl.compile(lambda x: x + 1, backend='eager')(torch.ones(2))\n"
+        "print('done')"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
+    assert "TorchDynamo compilation metrics:" in done.stderr
+    assert "CapturedFunction._compiled" in done.stderr.partition("TorchDynamo compilation metrics:")[2]
 
 
 def test_a_table_by_the_package_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -370,6 +390,21 @@ def test_a_module_with_fake_parameters_is_named() -> None:
         modules.assert_no_fake_params_or_buffers(linear)
     with pytest.raises(AssertionError, match="Unexpected fake buffer running_mean"):
         modules.assert_no_fake_params_or_buffers(norm)
+
+
+@pytest.mark.parametrize("kind", ["param", "buffer"])
+def test_the_stack_of_a_fake_tensor_s_creation_is_shown_where_torch_records_it(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """UT-42"""
+    monkeypatch.setattr("torch._subclasses.fake_tensor.FakeTensorConfig.debug", True)
+    with FakeTensorMode():
+        module = torch.nn.Linear(2, 2) if kind == "param" else torch.nn.BatchNorm1d(2, affine=False)
+    with pytest.raises(
+        AssertionError, match=rf"Unexpected fake {kind}(?s:.*)made at:(?s:.*)test_ut_reports\.py"
+    ) as caught:
+        modules.assert_no_fake_params_or_buffers(module)
+    assert "TORCH_FAKE_TENSOR_DEBUG" not in str(caught.value)
 
 
 def test_hooks_of_a_module() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.utils import same as torch_same
 
 from refimpl._torch import FakeTensorMode
 from refimpl.capture.public.same import rmse, same
@@ -36,8 +37,11 @@ def test_the_signature_is_upstream_s() -> None:
     assert defaults == {
         "ref": empty, "res": empty, "fp64_ref": None, "cos_similarity": False, "tol": 1e-4, "equal_nan": False,
         "exact_dtype": True, "relax_numpy_equality": False, "ignore_non_fp": False,
+        "use_larger_multiplier_for_smaller_tensor": False, "force_max_multiplier": False, "use_iou_for_bool": False,
+        "iou_threshold": 0.99,
     }  # fmt: skip
-    assert list(parameters)[-1] == "log_error"
+    of_torch = [name for name in inspect.signature(torch_same).parameters if name in parameters]
+    assert list(parameters)[: len(of_torch)] == of_torch, "torch 2.11 lacks some of the last ones"
 
 
 def test_the_reference_itself_serves_as_fp64() -> None:
@@ -189,3 +193,72 @@ def test_why_not_is_told_to_who_asks() -> None:
     said: list[tuple[Any, ...]] = []
     assert not same(torch.ones(2), torch.zeros(2), log_error=lambda *args: said.append(args))
     assert "allclose" in said[0][0]
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "options", "passes"),
+    [
+        (10, 9.9, {"use_larger_multiplier_for_smaller_tensor": True}, True),
+        (10, 10.2, {"use_larger_multiplier_for_smaller_tensor": True}, False),
+        (500, 7.9, {"use_larger_multiplier_for_smaller_tensor": True}, True),
+        (500, 8.1, {"use_larger_multiplier_for_smaller_tensor": True}, False),
+        (501, 3.1, {"use_larger_multiplier_for_smaller_tensor": True}, False),
+        (2000, 9.9, {"force_max_multiplier": True}, True),
+        (2000, 10.2, {"force_max_multiplier": True}, False),
+        (10, 3.1, {}, False),
+    ],
+)
+def test_more_may_be_allowed_for_small_tensors_or_for_all(
+    size: int, factor: float, options: dict[str, Any], passes: bool
+) -> None:
+    """UT-30, UT-34"""
+    ref, res, fp64 = noisy(size, factor)
+    assert same([ref], [res], [fp64], **options) is passes
+    assert torch_same(ref, res, fp64, **options) is passes
+
+
+def masks(both: int, only_ref: int, only_res: int) -> tuple[Tensor, Tensor]:
+    """Two tensors of bools with so many elements that are true in both, or in one of them."""
+    ref = [True] * (both + only_ref) + [False] * (only_res + 3)
+    res = [True] * both + [False] * only_ref + [True] * only_res + [False] * 3
+    return torch.tensor(ref), torch.tensor(res)
+
+
+@pytest.mark.parametrize(
+    ("ref", "res", "options", "passes"),
+    [
+        (*masks(99, 1, 0), {}, True),
+        (*masks(98, 1, 1), {}, False),
+        (*masks(98, 1, 1), {"iou_threshold": 0.9}, True),
+        (*masks(0, 0, 0), {}, True),
+        (*masks(0, 1, 0), {}, False),
+        (*masks(0, 1, 0), {"ignore_non_fp": True}, True),
+        (*masks(99, 1, 0), {"use_iou_for_bool": False}, False),
+    ],
+)
+def test_masks_may_be_compared_by_their_overlap(ref: Tensor, res: Tensor, options: Any, passes: bool) -> None:
+    """UT-30"""
+    options = {"use_iou_for_bool": True, **options}
+    assert same(ref, res, **options) is passes
+    assert bool(torch_same(ref, res, **options)) is passes
+
+
+@pytest.mark.parametrize(
+    ("ref", "res", "fp64", "options", "passes"),
+    [
+        ([math.nan, 1.0], [1.0, 1.03], [1.0, 1.0], {}, True),
+        ([math.nan, 1.0], [1.0, 1.2], [1.0, 1.0], {}, False),
+        ([math.nan, 1.0], [1.0, math.nan], [1.0, 1.0], {}, False),
+        ([math.nan, 1.0], [math.nan, 1.2], [1.0, 1.0], {"equal_nan": True}, True),
+        ([math.nan, 1.0], [math.nan, 1.2], [1.0, 1.0], {"equal_nan": False}, False),
+        ([math.nan, 1.0], [1.0, 1.0], [math.nan, 1.0], {}, False),
+        ([1.0, 1.0], [math.nan, 1.0], [1.0, 1.0], {"equal_nan": True}, False),
+    ],
+)
+def test_a_result_that_is_better_than_a_reference_with_nan_passes(
+    ref: Any, res: Any, fp64: Any, options: Any, passes: bool
+) -> None:
+    """UT-34"""
+    values = torch.tensor(ref), torch.tensor(res), torch.tensor(fp64, dtype=torch.float64)
+    assert same(*values, **options) is passes
+    assert torch_same(*values, **options) is passes

@@ -11,17 +11,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from refimpl.symbolic.congruences import Step, steps
+from refimpl.symbolic.congruences import Step, linear, steps
 from refimpl.symbolic.constraints import Violation
-from refimpl.symbolic.guard_output import linear
 from refimpl.symbolic.guards import python_source
+from refimpl.symbolic.protocols import Traced
 from refimpl.symbolic.ranges import INFINITY
-from refimpl.symbolic.shape_env import ShapeEnv
 
 _STATIC = re.compile(r"^(\S+) = DimSpec\.static\(\)(?:  # (\S+))?$")
 
 
-def suggested_fixes(env: ShapeEnv, found: Sequence[Violation]) -> list[str]:
+def suggested_fixes(env: Traced, found: Sequence[Violation]) -> list[str]:
     """One line for each Dim that must change, roots before derived ones."""
     solved = _solved_dims(env)
     by_step = steps(env.replace(guard.expr) for guard in env.guards)
@@ -43,23 +42,23 @@ def solved_order(solved: dict[str, Any], symbols: set[Any]) -> list[Any]:
     return [s for s in dict.fromkeys(ordered) if s in symbols]
 
 
-def _solved_dims(env: ShapeEnv) -> dict[str, Any]:
+def _solved_dims(env: Traced) -> dict[str, Any]:
     """Every Dim by name, with the expression its size is known to equal."""
     return {p.spec.name: env.replace(p.expr) for p in env.promises if p.spec.name is not None}
 
 
-def _own_symbols(env: ShapeEnv, label: str) -> set[Any]:
+def _own_symbols(env: Traced, label: str) -> set[Any]:
     return {p.expr for p in env.promises if p.spec.name == label}
 
 
-def _root_line(env: ShapeEnv, names: dict[Any, str], symbol: Any, step: Step) -> str:
+def _root_line(env: Traced, names: dict[Any, str], symbol: Any, step: Step) -> str:
     bounds = env.facts.range_of(symbol)
     lower = -((step.offset - bounds.lower) // step.scale)  # rounded up
     upper = INFINITY if bounds.upper == INFINITY else (bounds.upper - step.offset) // step.scale
     return _dim(_root_name(env, names, symbol), lower, upper, env._default_value_range().lower)
 
 
-def _root_name(env: ShapeEnv, names: dict[Any, str], symbol: Any) -> str:
+def _root_name(env: Traced, names: dict[Any, str], symbol: Any) -> str:
     return f"_{names.get(symbol) or env.source_name(symbol)}"
 
 
@@ -69,7 +68,7 @@ def _dim(name: str, lower: Any, upper: Any, default: Any) -> str:
     return f"{name} = Dim({name!r}{''.join(bounds)})"
 
 
-def _line(env: ShapeEnv, label: str, expr: Any, names: dict[Any, str], stepped: dict[Any, Step]) -> str:
+def _line(env: Traced, label: str, expr: Any, names: dict[Any, str], stepped: dict[Any, Step]) -> str:
     if expr.is_number:
         return f"{label} = {expr}"
     if expr in names and names[expr] == label and expr not in stepped:
