@@ -30,6 +30,9 @@ from refimpl.pipeline import compile_program
 from refimpl.trace.options import DecompositionTable
 from refimpl.trace.tracing import current_trace
 
+# Decompositions for all graphs; those that a call gives win. Upstream's name; it is empty there too.
+aot_autograd_decompositions: dict[Any, Callable[..., Any]] = {}
+
 
 def aot_function(
     fn: Callable[..., Any],
@@ -203,7 +206,7 @@ def _config(
         bw_compiler=bw_compiler if bw_compiler is not None else fw_compiler,
         inference_compiler=inference_compiler if inference_compiler is not None else fw_compiler,
         partition_fn=partition_fn,
-        decompositions=decompositions or {},
+        decompositions={**aot_autograd_decompositions, **(decompositions or {})},
         num_params_buffers=num_params_buffers,
         keep_inference_input_mutations=keep_inference_input_mutations,
         dynamic_shapes=dynamic,

@@ -227,11 +227,13 @@ def _fake_mode(leaves: list[Any], options: TraceOptions) -> FakeTensorMode:
                 do="give FakeTensorMode a shape_env, or trace with tracing_mode='fake'",
             )
         return modes[0]
-    return symbolic_fake_mode(
+    made: Any = symbolic_fake_mode(
         allow_fallback_kernels=not is_symbolic,
         allow_non_fake_inputs=options.allow_non_fake_inputs,
         static_shapes=not is_symbolic,
     )
+    made._allow_unsafe_data_ptr_access = False  # a program that reads an address gets an error, and not 0
+    return made
 
 
 def _argument_names(f: Callable[..., Any], count: int) -> list[str]:

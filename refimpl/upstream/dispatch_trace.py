@@ -48,6 +48,14 @@ class ProxyTorchDispatchMode(RecordingMode):
             tracer.script_object_tracker,
         )
 
+        self.enable_tracing = True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Records the call, unless `enable_tracing` is off."""
+        if not self.enable_tracing:
+            return func(*args, **kwargs or {})
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
     @property
     def tracer(self) -> PythonKeyTracer:
         """The tracer the mode was made for."""

@@ -13,6 +13,7 @@ _UPSTREAM = "refimpl.upstream"
 _ENTRY_POINTS = "refimpl.capture.entry_points"
 _GRAPHS = {
     f"{_LOGGING}.get_aot_compilation_context": f"{_AOT}.compile_program.get_aot_compilation_context",
+    f"{_FUNCTORCH}.aot_autograd.aot_autograd_decompositions": "refimpl.aot_entry_points.aot_autograd_decompositions",
     f"{_FUNCTORCH}.aot_autograd.AOT_COUNTER": f"{_AOT}.options.AOT_COUNTER",
     f"{_FUNCTORCH}.aot_autograd._aot_export_function": f"{_AOT}.export.function._aot_export_function",
     f"{_FUNCTORCH}.aot_autograd.aot_export_joint_simple": f"{_AOT}.export.joint_simple.aot_export_joint_simple",

@@ -109,6 +109,7 @@ class ViewAndMutationMeta:
 def view_and_mutation_meta(traced: TracedProgram, *, keep_input_mutations: bool = False) -> ViewAndMutationMeta:
     """The records for a traced program."""
     analysis = traced.analysis
+    with_base: set[int | None] = set()
     first = analysis.outputs[0].position if analysis.outputs else 0
     returned = list(traced.graph_module.graph.output_node().args[0])  # type: ignore[call-overload]
 
@@ -117,6 +118,9 @@ def view_and_mutation_meta(traced: TracedProgram, *, keep_input_mutations: bool 
             assert info.source is not None
             return output(analysis.outputs[info.source])
         kind, base = _output_type(info, analysis.bases, first)
+        if kind is OutputType.alias_of_intermediate_save_as_output and base in with_base:
+            kind = OutputType.alias_of_intermediate  # the first view has brought the base with it
+        with_base.add(base)
         node = returned[info.position]
         value = node.meta.get("val") if isinstance(node, torch.fx.Node) else node
         raw_type = torch.Tensor if isinstance(value, torch.Tensor) else type(value)
@@ -156,13 +160,19 @@ def _output_type(info: OutputInfo, bases: tuple[int, ...], first_output: int) ->
     match info.kind:
         case OutputKind.INPUT:
             return OutputType.is_input, source
+        case OutputKind.VIEW_OF_INPUT if info.is_put and info.requires_grad:
+            return OutputType.custom_function_view, None  # views it by a Function, whose backward autograd has to call
         case OutputKind.VIEW_OF_INPUT:
             return OutputType.alias_of_input, source
+        case OutputKind.VIEW_OF_INTERMEDIATE if not info.requires_grad:
+            return OutputType.non_alias, None  # for upstream: refimpl makes it again of its base all the same
         case OutputKind.VIEW_OF_INTERMEDIATE if source in bases:
             return OutputType.alias_of_intermediate_save_as_output, bases.index(source)
         case OutputKind.VIEW_OF_INTERMEDIATE:
             assert source is not None
             return OutputType.alias_of_intermediate_base_is_user_output, source - first_output
+        case _ if info.steps and info.requires_grad:
+            return OutputType.unsafe_view_alias, None  # the only view of an intermediate
         case _:
             return OutputType.non_alias, None
 

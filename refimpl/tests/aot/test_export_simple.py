@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch._dispatch.python import enable_python_dispatcher
+from torch._functorch._aot_autograd.descriptors import PlainAOTInput
+from torch._functorch.aot_autograd import run_functionalized_fw_and_collect_metadata as torch_collect
 from torch.func import functional_call
+from torch.fx.experimental.symbolic_shapes import ShapeEnv as TorchShapeEnv
 from torch.utils import _pytree as pytree
 
+from refimpl._torch import FakeTensorMode
 from refimpl.aot.export.function import _aot_export_function
 from refimpl.aot.export.joint_simple import aot_export_joint_simple
 from refimpl.aot.export.view_and_mutation import MutationType, OutputType, run_functionalized_fw_and_collect_metadata
@@ -233,6 +239,57 @@ def test_what_a_function_does_to_its_inputs_and_what_its_outputs_are() -> None:
     assert [info.requires_grad for info in metadata.output_info] == [True, False, False, True, False, False]
     assert metadata.num_mutated_inp_runtime_indices == 4
     assert metadata.num_outputs == 6
+
+
+class Flat(torch.autograd.Function):
+    """A view that has a backward of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.view(-1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        return gradient.view(2, 2)
+
+
+def two_views(x: Tensor) -> list[Any]:
+    y = x * 2
+    return [y.view(4), y.view(1, 4)]
+
+
+def view_and_base(x: Tensor) -> list[Any]:
+    y = x * 2
+    return [y.view(4), y]
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize(
+    "function",
+    [
+        two_views,
+        view_and_base,
+        lambda x: [Flat.apply(x)],
+        lambda x: [Flat.apply(x.mm(x))],
+        lambda x: [(x * 2).view(4)],
+        lambda x: [torch.ops.aten._unsafe_view(x.mm(x), [4])],
+        lambda x: [x.view(4), x],
+    ],
+)
+def test_kinds_of_outputs_are_upstream_s(function: Any, requires_grad: bool) -> None:
+    """AO-16"""
+    x = torch.ones(2, 2, requires_grad=requires_grad)
+    ours = run_functionalized_fw_and_collect_metadata(function, keep_input_mutations=False)(x)
+    mode = FakeTensorMode(shape_env=TorchShapeEnv())
+    options: dict[str, Any] = {"keep_input_mutations": False, "static_input_indices": []}
+    if "flat_args_descs" in inspect.signature(torch_collect).parameters:
+        options["flat_args_descs"] = [PlainAOTInput(0)]
+    with mode, enable_python_dispatcher():
+        theirs = torch_collect(function, **options)(mode.from_tensor(x))
+    seen, expected = (
+        [(info.output_type.name, info.base_idx) for info in metadata.output_info] for metadata in (ours, theirs)
+    )
+    assert seen == expected
 
 
 # ------------------------------------------------------------------------------------------ functions of functions

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch._functorch import aot_autograd as torch_aot
 from torch._functorch.aot_autograd import aot_function as torch_aot_function
 from torch._library.opaque_object import OpaqueBase, register_opaque_type
 
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
-from refimpl.aot_entry_points import aot_function, aot_module, aot_module_simplified
+from refimpl.aot_entry_points import aot_autograd_decompositions, aot_function, aot_module, aot_module_simplified
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.tests.aot.kept_graphs import Compiler, Tuple, is_functional, leaf_of_numbers, outputs_of, tangents_of
 from refimpl.tests.graphs import placeholders_of, targets_of
@@ -24,6 +25,58 @@ from refimpl.tests.graphs import placeholders_of, targets_of
 Tensor = torch.Tensor
 aten = torch.ops.aten
 PARTITIONS = (default_partition, min_cut_rematerialization_partition)
+
+
+# ------------------------------------------------------------------------------------------ environment of a trace
+
+
+def test_autograd_s_threads_are_off_while_tracing() -> None:
+    """AO-15"""
+    seen: list[bool] = []
+
+    class Watched(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            seen.append(torch._C._is_multithreading_enabled())
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+            seen.append(torch._C._is_multithreading_enabled())
+            return gradient * 2
+
+    def failing(x: Tensor) -> Tensor:
+        seen.append(torch._C._is_multithreading_enabled())
+        raise ZeroDivisionError
+
+    compiler = Compiler()
+    assert torch._C._is_multithreading_enabled()
+    compiler.function(Watched.apply)(leaf_of_numbers(2))
+    with pytest.raises(ZeroDivisionError):
+        compiler.function(failing)(leaf_of_numbers(2))
+    assert seen == [False] * len(seen)
+    assert len(seen) >= 3, "forward, backward, and the one that fails"
+    assert torch._C._is_multithreading_enabled(), "put back, also after an error"
+    assert torch_aot.aot_autograd_decompositions == {}
+
+
+def test_decompositions_of_the_user_win_over_those_for_all_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """AO-12"""
+    monkeypatch.setitem(aot_autograd_decompositions, aten.sigmoid.default, lambda x: 1 / (1 + (-x).exp()))
+    monkeypatch.setitem(aot_autograd_decompositions, aten.relu.default, lambda x: x.clamp(min=0))
+    compiler = Compiler()
+    user = {aten.sigmoid.default: lambda x: (x / 2).tanh() / 2 + 0.5}
+    x = torch.randn(3)
+    result = aot_function(lambda x: x.sigmoid() + x.relu(), compiler.kind("fw"), decompositions=user)(x)
+    torch.testing.assert_close(result, x.sigmoid() + x.relu())
+    targets = targets_of(compiler.graph("fw"))
+    assert aten.tanh.default in targets
+    assert {aten.sigmoid.default, aten.relu.default, aten.exp.default}.isdisjoint(targets)
+    before = dict(user)
+    monkeypatch.undo()
+    aot_function(torch.relu, compiler.kind("plain"))(x)
+    assert targets_of(compiler.graph("plain")) == [aten.relu.default]
+    assert user == before, "the caller's table is left as it is"
 
 
 # ------------------------------------------------------------------------------------------ mutation of inputs

@@ -214,7 +214,7 @@ def test_a_module_that_fsdp_has_marked_is_captured_like_others(backend: Backend)
         _fsdp_use_orig_params = True
 
     module = Marked(2, 2)
-    module.register_forward_hook(lambda module, args, result: result.mul(2))  # type: ignore[attr-defined]
+    module.register_forward_hook(lambda module, args, result: result.mul(2))
     compiled = refimpl.optimize(backend)(module)
     x = torch.ones(1, 2)
     assert torch.equal(compiled(x), module(x))

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
+import weakref
+from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import UnsupportedOperatorException
+from torch.fx.experimental import proxy_tensor as torch_proxies
+from torch.fx.experimental.proxy_tensor import extract_val as torch_extract_val
 from torch.fx.experimental.proxy_tensor import make_fx as torch_make_fx
 from torch.testing._internal.two_tensor import TwoTensor
 
 import refimpl
 from refimpl.tests.graphs import targets_of
+from refimpl.trace.proxies import PythonKeyTracer
 from refimpl.trace.recording_mode import paused_recordings
+from refimpl.upstream import proxy_tensor as our_proxies
+from refimpl.upstream.proxy_tensor import extract_val, has_proxy_slot, track_tensor
 
 MODES = ("real", "fake")
 aten = torch.ops.aten
@@ -60,6 +69,46 @@ def test_val_of_a_value_without_strides_is_none_and_of_a_number_itself() -> None
     graph = refimpl.make_fx(lambda x, n: x.to_sparse() * n)(torch.eye(2), 3).graph
     assert [node.meta["val"] for node in graph.find_nodes(op="placeholder")][1] == 3
     assert {node.meta["val"] for node in graph.nodes if node.op == "call_function"} == {None}
+
+
+def test_slots_hold_tensors_weakly_and_sizes_are_read_from_primals() -> None:
+    """PX-05"""
+    tracer = PythonKeyTracer()
+    x = torch.ones(2)
+    track_tensor(x, torch.fx.Proxy(tracer.graph.placeholder("x"), tracer), constant=None, tracer=tracer)
+    assert has_proxy_slot(x, tracer)
+    alive = weakref.ref(x)
+    del x
+    gc.collect()
+    assert alive() is None
+    graphs: dict[str, torch.fx.Graph] = {}
+
+    def joint(primal: torch.Tensor, tangent: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        result = primal.sin() * primal.shape[0]
+        return result, *torch.autograd.grad(result, primal, tangent)
+
+    primal, tangent = torch.ones(3, requires_grad=True), torch.ones(3)
+    for name, make_fx in (("ours", refimpl.make_fx), ("theirs", torch_make_fx)):
+        graph = graphs[name] = make_fx(joint, tracing_mode="symbolic")(primal, tangent).graph
+        sizes = graph.find_nodes(op="call_function", target=aten.sym_size.int)
+        first = graph.find_nodes(op="placeholder")[0]
+        assert sizes
+        assert {node.args[0] for node in sizes} == {first}, name
+
+
+def test_what_has_no_strides_to_copy_is_its_own_value() -> None:
+    """PX-06"""
+    script = torch.jit.script(torch.nn.Linear(2, 2))._c
+    extracts: list[Any] = [extract_val, torch_extract_val]
+    for extract in extracts:
+        assert extract(script) is script
+        assert extract(3) == 3
+        assert extract(torch.eye(2).to_sparse()) is None
+        fake = extract(torch.ones(2, 3).t())
+        assert (fake.shape, fake.stride()) == ((3, 2), (1, 3))
+        assert fake.fake_mode.allow_fallback_kernels
+        assert fake.fake_mode.shape_env is None
+        assert fake.fake_mode is not extract(torch.ones(2)).fake_mode
 
 
 def test_in_fake_mode_every_call_has_a_fake_val_and_the_tensor_meta_of_it() -> None:
@@ -233,6 +282,55 @@ def test_fake_mode_runs_nothing_for_real_and_joins_the_mode_of_its_inputs() -> N
     assert seen[1] is seen[0]
     refimpl.make_fx(program)(x)
     assert x.tolist() == [2.0, 2.0]
+
+
+def test_kernels_may_stand_in_for_fakes_in_fake_mode_only() -> None:
+    """PX-40"""
+    library = torch.library.Library(
+        "torchaudio", "FRAGMENT"
+    )  # torch runs kernels of this namespace where a fake is missing
+    library.define("refimpl_next(Tensor x) -> Tensor")
+    library.impl("refimpl_next", lambda x: x + 1, "CPU")
+    operator = torch.ops.torchaudio.refimpl_next
+    for make_fx in (refimpl.make_fx, torch_make_fx):
+        assert targets_of(make_fx(operator, tracing_mode="fake")(torch.ones(2))) == [operator.default]
+        with pytest.raises(UnsupportedOperatorException):
+            make_fx(operator, tracing_mode="symbolic")(torch.ones(2))
+    library._destroy()
+
+
+@pytest.mark.parametrize("mode", ["fake", "symbolic"])
+def test_a_fake_tensor_has_no_address(mode: Any) -> None:
+    """PX-40"""
+    for make_fx in (refimpl.make_fx, torch_make_fx):
+        with pytest.raises(RuntimeError, match="Cannot access data pointer of Tensor"):
+            make_fx(lambda x: x + x.data_ptr(), tracing_mode=mode)(torch.ones(2))
+    graph = refimpl.make_fx(lambda x: x + 1, tracing_mode=mode)(torch.ones(2))
+    assert graph(torch.ones(2)).tolist() == [2, 2], "the tensors of a call have one"
+
+
+def test_asking_for_the_device_is_not_recorded_and_a_mode_may_be_off() -> None:
+    """PX-29"""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.zeros(2, device=torch.ops.prim.device.default(x))
+
+    for make_fx in (refimpl.make_fx, torch_make_fx):
+        assert targets_of(make_fx(program)(torch.ones(2))) == [aten.zeros.default, aten.add.Tensor]
+    tracer = our_proxies.PythonKeyTracer()
+    mode = our_proxies.ProxyTorchDispatchMode(tracer, "real")
+    x = torch.ones(2)
+    track_tensor(x, torch.fx.Proxy(tracer.graph.placeholder("x"), tracer), constant=None, tracer=tracer)
+    assert torch_proxies.ProxyTorchDispatchMode(torch_proxies.PythonKeyTracer(), "real").enable_tracing
+    with mode:
+        assert mode.enable_tracing
+        y = x.sin()
+        mode.enable_tracing = False
+        y.cos()
+        mode.enable_tracing = True
+        y.exp()
+    called = [node.target for node in tracer.graph.nodes if node.op == "call_function"]
+    assert called == [aten.sin.default, aten.exp.default]
 
 
 @pytest.mark.parametrize("mode", MODES)
