@@ -26,7 +26,9 @@ _SETTINGS: dict[str, tuple[Any, str]] = {
     "compiled_autograd": (False, "backward passes in captured calls are compiled; read when a function is wrapped"),
     "debug_dir_root": (os.path.join(os.getcwd(), "torch_compile_debug"), "where folders of debugging output are made"),
     "debug_disable_compile_counter": (False, "accepted: there is no such counter"),
-    "do_not_emit_runtime_asserts": (False, "accepted: graphs hold the checks of the program and no more"),
+    "do_not_emit_runtime_asserts": (
+        os.environ.get("TORCH_DYNAMO_DO_NOT_EMIT_RUNTIME_ASSERTS", "0") == "1", "exported graphs check nothing of numbers",
+    ),
     "dynamic_shapes": (True, "accepted: assume_static_by_default and automatic_dynamic_shapes decide"),
     "dynamic_sources": ("", "tensors and integers with these names, separated by commas, have symbols for sizes and values"),
     "enable_faithful_generator_behavior": (True, "accepted: generators always stop and go on where the program's do"),

@@ -16,6 +16,7 @@ import sympy
 import torch
 
 from refimpl._torch import SYMBOLIC_TYPES
+from refimpl.capture.config import config
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.symbolic.facts import FactState
 from refimpl.symbolic.guards import RuntimeAssert
@@ -39,8 +40,13 @@ class AssertingTrace(Trace):
         self._earlier = {id(c) for c in self._conditions()} if outer is None else outer._earlier
 
     def assert_conditions(self, besides: Set[int] = frozenset()) -> None:
-        """Record an assert for every condition without one, except those with ids in `besides`. To be called inside the trace."""
+        """Record an assert for every condition without one, except those with ids in `besides`. To be called inside the trace.
+
+        None under `config.do_not_emit_runtime_asserts`.
+        """
         assert self._env is not None
+        if config.do_not_emit_runtime_asserts:
+            return
         graph = self.builder.graph
         count = len(graph.nodes)
         by_program = _asserted_by_nodes(graph)
@@ -56,12 +62,15 @@ class AssertingTrace(Trace):
             if id(condition) in self._earlier and not self._can_find(condition.expr if determines else holds):
                 continue
             self._asserted[id(condition)] = condition
+            before = len(graph.nodes)
             place = condition.stack.user_line() or condition.msg
             message = f"Runtime assertion failed for expression {condition.expr} at {place}"
             if determines:
                 self._assert_unsimplified(condition.expr, holds, message)
             else:
                 torch.ops.aten._assert_scalar.default(holds, message)
+            for node in list(graph.nodes)[before:]:
+                node.meta["stack_trace"] = condition.stack.as_trace()
         _hoist([node for node in list(graph.nodes)[count:] if _is_of_assertion(node)])
 
     def _determines_symbols(self, condition: sympy.Basic) -> bool:
@@ -99,6 +108,8 @@ class AssertingTrace(Trace):
     def check_complete(self) -> None:
         """Raises UnsupportedByRefimpl for a condition without an assert. A condition of capture has one if this trace asserts
         the same of another symbol."""
+        if config.do_not_emit_runtime_asserts:
+            return
         again = Counter(self._form(c) for c in self._asserted.values() if id(c) not in self._earlier)
         for condition in self._conditions():
             if id(condition) in self._asserted:

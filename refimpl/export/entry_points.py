@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,6 +33,7 @@ from refimpl.export.lifted_graph import lifted
 from refimpl.export.module_call_graph import module_call_graph
 from refimpl.export.non_strict import non_strict_program
 from refimpl.export.outside_containers import containers_kept
+from refimpl.export.placeholder_names import name_nested_placeholders
 from refimpl.export.shapes.additional_inputs import without_wrappers
 from refimpl.export.shapes.collection import ShapesCollection
 from refimpl.export.shapes.policies import argument_names, input_leaves, signature_of
@@ -42,6 +44,9 @@ from refimpl.export.strict.signatures import take_signatures
 from refimpl.export.traced_program import FakeProgram, traced
 from refimpl.export.verifier import TrainingIRVerifier, verify_metadata, verify_placeholder_names
 from refimpl.trace.metadata import copied_meta
+
+# Which graph the running export is to give: one above autograd, or the functional one below it. A flag of events only.
+_DISPATCH: ContextVar[str] = ContextVar("_DISPATCH", default="pre_dispatch")
 
 
 def export(
@@ -70,7 +75,7 @@ def export(
     and outputs, violated constraints on sizes (with suggested fixes), and data-dependent control flow; UnsupportedByRefimpl for
     kinds of tensors without symbolic sizes; with `strict` the errors of capture for a graph break.
     """
-    flags = frozenset({"strict" if strict else "non_strict", "pre_dispatch"})
+    flags = frozenset({"strict" if strict else "non_strict", _DISPATCH.get()})
     with logged(mod, flags) as done, DEFAULT_EXPORT_DYNAMO_CONFIG.patched():
         program = _exported(
             mod, args, kwargs, dynamic_shapes, preserve_module_call_signature, strict=strict,
@@ -153,11 +158,15 @@ def _export(
     prefer_deferred_runtime_asserts_over_guards: bool = False,
 ) -> ExportedProgram:
     """With `pre_dispatch` the result of `export`; else its functional graph, with only composite operators decomposed."""
-    program = _export_for_training(
-        mod, args, kwargs, dynamic_shapes, strict=strict,
-        preserve_module_call_signature=preserve_module_call_signature,
-        prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
-    )  # fmt: skip
+    token = _DISPATCH.set("pre_dispatch" if pre_dispatch else "aot_dispatch")
+    try:
+        program = _export_for_training(
+            mod, args, kwargs, dynamic_shapes, strict=strict,
+            preserve_module_call_signature=preserve_module_call_signature,
+            prefer_deferred_runtime_asserts_over_guards=prefer_deferred_runtime_asserts_over_guards,
+        )  # fmt: skip
+    finally:
+        _DISPATCH.reset(token)
     return program if pre_dispatch else program.run_decompositions(composite_decompositions())
 
 
@@ -214,6 +223,7 @@ def exported_program(program: FakeProgram, examples: tuple[tuple[Any, ...], dict
     graph = traced(program)
     check_promises(program.shape_env)
     made = lifted(program, graph)
+    name_nested_placeholders(made.graph_module)
     if isinstance(program.root, fx.GraphModule) and "custom" in program.root.meta:
         made.graph_module.meta["custom"] = program.root.meta["custom"]
     note_users(made.graph_module, made.signature)

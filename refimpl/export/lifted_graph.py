@@ -16,6 +16,7 @@ import torch
 from torch import fx
 
 from refimpl._torch import is_opaque_object
+from refimpl.capture.entry_points.export_signature import CONSTANT_TYPES
 from refimpl.export.constants import class_name, constant_attributes, identity
 from refimpl.export.graph_signature import (
     ArgumentSpec,
@@ -204,9 +205,9 @@ def _rebuilt(old: fx.Graph, inputs: list[_Input]) -> tuple[fx.Graph, ExportGraph
 
 
 def argument_of(value: Any) -> ArgumentSpec:
-    """The ArgumentSpec of a node or of a constant output. AssertionError for a node without `val`."""
+    """The ArgumentSpec of a node or of a constant output. AssertionError for a node without `val`, or of an unknown kind."""
     if not isinstance(value, fx.Node):
-        return ConstantArgument(name="", value=value)
+        return ConstantArgument(name="", value=_constant(value, "the results"))
     assert "val" in value.meta, (
         f"{value} has no 'val' in its meta\n  expected: the fake value that every traced node has"
     )
@@ -218,4 +219,11 @@ def argument_of(value: Any) -> ArgumentSpec:
             return made(name=value.name)
     if is_opaque_object(seen):
         return CustomObjArgument(name=value.name, class_fqn=class_name(seen))
-    return ConstantArgument(name=value.name, value=seen)
+    return ConstantArgument(name=value.name, value=_constant(seen, str(value)))
+
+
+def _constant(value: Any, where: str) -> Any:
+    assert isinstance(value, CONSTANT_TYPES), (
+        f"Encountered an unsupported object of type {type(value)} in {where}\n  expected: a tensor, a number or a constant"
+    )
+    return value

@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from torch import fx
+
+from refimpl._torch import pytree
 from refimpl.export.graph_signature import InputKind
 
 PREFIXES = {
@@ -45,3 +48,38 @@ class TakenNames:
             candidate = f"{name}_{number}"
         self._taken.add(candidate)
         return candidate
+
+
+def name_nested_placeholders(graph_module: fx.GraphModule) -> None:
+    """Gives placeholders of nested graphs, such as branches, the names of the operands that the call passes for them."""
+    for node in graph_module.graph.nodes:
+        places = [place for place, arg in enumerate(node.args) if _graph_of(graph_module, arg) is not None]
+        if node.op != "call_function" or not places:
+            continue
+        operands = pytree.tree_leaves(node.args[places[-1] + 1 :])
+        for place in places:
+            nested = _graph_of(graph_module, node.args[place])
+            assert nested is not None
+            placeholders = nested.graph.find_nodes(op="placeholder")
+            if len(placeholders) == len(operands):
+                _rename(nested, dict(zip(placeholders, operands, strict=True)))
+            name_nested_placeholders(nested)
+
+
+def _graph_of(graph_module: fx.GraphModule, arg: object) -> fx.GraphModule | None:
+    if not isinstance(arg, fx.Node) or arg.op != "get_attr":
+        return None
+    found = getattr(graph_module, str(arg.target), None)
+    return found if isinstance(found, fx.GraphModule) else None
+
+
+def _rename(nested: fx.GraphModule, operands: dict[fx.Node, object]) -> None:
+    """Each placeholder gets the name of its operand, with a number where another node has it."""
+    taken = TakenNames()
+    for node in nested.graph.nodes:
+        if node not in operands:
+            taken.unique(node.name)
+    for placeholder, operand in operands.items():
+        if isinstance(operand, fx.Node):
+            placeholder.name = placeholder.target = taken.unique(operand.name)
+    nested.recompile()

@@ -99,6 +99,14 @@ class Stack:
         file, line, function = found
         return f"{file}:{line} in {function}: {linecache.getline(file, line).strip()}"
 
+    def as_trace(self) -> str:
+        """The innermost frame of user code in the form of a `stack_trace` of a node; empty if there is none."""
+        found = self.user_frame()
+        if found is None:
+            return ""
+        file, line, function = found
+        return f'File "{file}", line {line}, in {function}\n    {linecache.getline(file, line).strip()}'
+
     def summary(self) -> list[str]:
         """All frames as text, outermost first."""
         return [f"{code.co_filename}:{line} in {code.co_name}" for code, line in reversed(self._frames)]

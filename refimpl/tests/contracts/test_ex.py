@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 import refimpl
+from refimpl.capture.config import config
 from refimpl.capture.public.errors import Unsupported, UserError, UserErrorType
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export import (
@@ -26,6 +30,7 @@ from refimpl.export import (
     export,
 )
 from refimpl.export.entry_points import _export, _export_for_training
+from refimpl.export.lifted_graph import argument_of
 from refimpl.export.module_stacks import ROOT_KEY
 from refimpl.export.shapes.policies import argument_names
 from refimpl.export.traced_program import TracedProgram
@@ -445,3 +450,184 @@ def test_the_guide_s_examples_give_what_they_say() -> None:
 
 def test_losses_and_gradients_have_kinds() -> None:
     assert {"LOSS_OUTPUT", "GRADIENT_TO_PARAMETER", "GRADIENT_TO_USER_INPUT", "TOKEN"} <= set(OutputKind.__members__)
+
+
+class _Checked(nn.Module):
+    def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        size: Any = n.item()
+        torch._check(size >= 1)
+        torch._check(size <= 5)
+        return x.new_ones(size) + x.sum()
+
+
+def _nested(program: ExportedProgram) -> list[torch.fx.GraphModule]:
+    return [
+        module
+        for name, module in program.graph_module.named_modules()
+        if name and isinstance(module, torch.fx.GraphModule)
+    ]
+
+
+@MODES
+def test_nodes_of_assertions_say_where_the_condition_is(strict: bool) -> None:
+    """EX-25"""
+    program = export(_Checked(), (torch.ones(2), torch.tensor(3)), strict=strict)
+    asserting = [node for node in program.graph.nodes if node.target is aten._assert_scalar.default]
+    assert len(asserting) == 2
+    for node in [*asserting, *(node.args[0] for node in asserting)]:
+        assert "test_ex.py" in node.meta["stack_trace"]
+        assert "forward" in node.meta["stack_trace"]
+        assert node.meta["nn_module_stack"][ROOT_KEY][0] == ""
+        assert "val" in node.meta
+
+
+@MODES
+def test_a_setting_leaves_assertions_out(strict: bool) -> None:
+    """EX-25, EX-54"""
+
+    class Related(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return x.reshape(y.shape[0], -1)
+
+    shapes = {"x": {0: Dim.AUTO}, "y": {0: Dim.AUTO}}
+    for module, args, options in (
+        (_Checked(), (torch.ones(2), torch.tensor(3)), {}),
+        (Related(), (torch.ones(12), torch.ones(3)), {"dynamic_shapes": shapes}),
+    ):
+        options = {"prefer_deferred_runtime_asserts_over_guards": bool(options), **options}
+        asserting = export(module, args, strict=strict, **options)
+        assert aten._assert_scalar.default in targets_of(asserting)
+        with config.patch(do_not_emit_runtime_asserts=True):
+            silent = export(module, args, strict=strict, **options)
+        assert aten._assert_scalar.default not in targets_of(silent)
+        assert torch.equal(silent.module()(*args), module(*args))
+    with config.patch(do_not_emit_runtime_asserts=True):
+        program = export(_Checked(), (torch.ones(2), torch.tensor(3)), strict=strict)
+    inner = program.graph_module
+    assert inner(torch.ones(2), torch.tensor(6))[0].shape == (6,)
+
+
+def test_the_environment_has_that_setting() -> None:
+    """EX-54"""
+    code = "from refimpl.capture.config import config; print(config.do_not_emit_runtime_asserts)"
+    for value, expected in (("1", "True"), ("0", "False")):
+        environment = os.environ | {
+            "TORCH_DYNAMO_DO_NOT_EMIT_RUNTIME_ASSERTS": value,
+            "PYTHONPATH": os.pathsep.join(sys.path),
+        }
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == expected
+
+
+@MODES
+def test_a_condition_that_one_size_solves_is_checked_at_calls_and_an_equality_is_refused(strict: bool) -> None:
+    """EX-54"""
+
+    class Quarter(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if x.shape[0] // 4 == 2 else x - 1
+
+    class Four(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if x.shape[0] == 4 else x - 1
+
+    shapes = ({0: Dim("n")},)
+    program = export(Quarter(), (torch.zeros(9),), dynamic_shapes=shapes, strict=strict)
+    for size in (8, 9, 11):
+        assert program.module()(torch.zeros(size)).tolist() == [1.0] * size
+    for size in (7, 12):
+        with pytest.raises((RuntimeError, AssertionError)):
+            program.module()(torch.zeros(size))
+    with pytest.raises(UserError, match="specialized it to be a constant \\(4\\)"):
+        export(Four(), (torch.zeros(4),), dynamic_shapes=shapes, strict=strict)
+
+
+@MODES
+def test_a_program_s_own_error_and_the_user_s_have_torch_s_types(strict: bool) -> None:
+    """EX-18"""
+
+    class Violated(nn.Module):
+        def forward(self, n: torch.Tensor) -> torch.Tensor:
+            size: Any = n.item()
+            torch._check(size >= 2)
+            torch._check(size <= 1)
+            return torch.ones(size)
+
+    class Branching(nn.Module):
+        def forward(self, n: torch.Tensor) -> torch.Tensor:
+            size: Any = n.item()
+            torch._check(size >= 0)
+            return torch.ones(size) if size > 5 else torch.zeros(size)
+
+    for exporting in (export, torch.export.export):
+        with pytest.raises(RuntimeError) as raised:
+            exporting(Violated(), (torch.tensor(7),), strict=strict)
+        assert "UserError" not in type(raised.value).__name__
+        assert ("TorchRuntimeError" in type(raised.value).__name__) is strict
+    with pytest.raises(UserError, match=r"torch\._check") as caught:
+        export(Branching(), (torch.tensor(7),), strict=strict)
+    assert (caught.value.error_type, caught.value.case_name) == (
+        UserErrorType.ANTI_PATTERN,
+        "constrain_as_size_example",
+    )
+
+    class Promised(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1 if x.shape[0] > 3 else x
+
+    with pytest.raises(UserError) as caught:
+        export(Promised(), (torch.ones(5),), dynamic_shapes=({0: Dim("n", max=9)},), strict=strict)
+    assert caught.value.error_type is UserErrorType.CONSTRAINT_VIOLATION
+
+
+class _Branches(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.k = torch.ones(2)
+        self.K = torch.full((2,), 2.0)
+        self.lin = nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor, c_k: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: self.lin(x) + self.k, lambda x: x.cos() * self.K + self.k + c_k, (x,))
+
+
+@MODES
+def test_constants_have_their_names_in_nested_graphs_too_and_do_not_collide(strict: bool) -> None:
+    """EX-14"""
+    args = torch.ones(2), torch.ones(2)
+    program = export(_Branches(), args, strict=strict)
+    outer = [node.name for node in program.graph.find_nodes(op="placeholder")]
+    assert len({*outer}) == len(outer)
+    assert {"c_k", "c_k_1", "c_k_2"} <= {*outer}, "the user's c_k, and the constants k and K"
+    assert [spec.arg.name for spec in program.graph_signature.input_specs] == outer
+    assert len(_nested(program)) == 2
+    for nested in _nested(program):
+        assert {node.name for node in nested.graph.find_nodes(op="placeholder")} <= {*outer}
+        assert [node.name for node in nested.graph.find_nodes(op="placeholder")] == [
+            node.target for node in nested.graph.find_nodes(op="placeholder")
+        ]
+    for sign in (1, -1):
+        x = torch.ones(2) * sign
+        torch.testing.assert_close(program.module()(x, args[1]), _Branches.forward(_bound(program), x, args[1]))
+
+
+def _bound(program: ExportedProgram) -> Any:
+    """A module with the parameters and constants of the program."""
+    module = _Branches()
+    module.load_state_dict(program.state_dict)
+    return module
+
+
+def test_what_is_no_argument_of_a_graph_is_refused() -> None:
+    """EX-20"""
+    graph = torch.fx.Graph()
+    node = graph.placeholder("x")
+    with pytest.raises(AssertionError, match="has no 'val' in its meta"):
+        argument_of(node)
+    node.meta["val"] = object()
+    with pytest.raises(AssertionError, match="Encountered an unsupported object of type <class 'object'> in x"):
+        argument_of(node)
+    with pytest.raises(AssertionError, match="Encountered an unsupported object of type <class 'set'>"):
+        argument_of({1})
+    for value in (3, 2.5, True, "text", None):
+        assert argument_of(value) == ConstantArgument(name="", value=value)

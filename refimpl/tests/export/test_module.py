@@ -184,6 +184,18 @@ def test_assertions_of_a_branch_are_in_the_branch(strict: bool) -> None:
 
 
 @STRICT
+def test_assertions_of_a_branch_say_where_they_come_from(strict: bool) -> None:
+    """EX-05"""
+    program = export(BranchChecked(), (torch.ones(3), torch.tensor(3)), strict=strict)
+    nested = [module for module in program.graph_module.children() if isinstance(module, torch.fx.GraphModule)]
+    found = [n for module in nested for n in module.graph.nodes if n.target is torch.ops.aten._assert_scalar.default]
+    assert found
+    for node in found:
+        assert 'File "' in node.meta["stack_trace"]
+        assert "test_module.py" in node.meta["stack_trace"]
+
+
+@STRICT
 def test_assertions_of_one_branch_are_not_the_other_s(strict: bool) -> None:
     class OneChecked(nn.Module):
         def forward(self, x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 from refimpl.capture.config import config
 from refimpl.capture.public.errors import UserError
 from refimpl.export import export
-from refimpl.export.entry_points import DEFAULT_EXPORT_DYNAMO_CONFIG, ExportDynamoConfig
+from refimpl.export.entry_points import DEFAULT_EXPORT_DYNAMO_CONFIG, ExportDynamoConfig, _export
 from refimpl.export.statistics import Export, ExportEvent, get_ep_stats, listening, running_export
 from refimpl.tests.export.forms import STRICT
 
@@ -122,3 +122,18 @@ def test_events_go_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
     messages = [record.getMessage() for record in caplog.records if record.name == "refimpl.export"]
     assert [message.split()[0] for message in messages] == ["export.enter", "export.time"]
     assert "'strict'" in messages[0]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_flags_say_for_which_dispatch_an_export_is(strict: bool) -> None:
+    """EX-34"""
+    events: list[ExportEvent] = []
+    with listening(events.append):
+        for pre_dispatch in (True, False):
+            _export(nn.Linear(2, 2), (torch.ones(2),), strict=strict, pre_dispatch=pre_dispatch)
+        with pytest.raises(UserError):
+            _export(nn.Linear(2, 2), torch.ones(2), strict=strict)  # type: ignore[arg-type]
+        export(nn.Linear(2, 2), (torch.ones(2),), strict=strict)
+    mode = "strict" if strict else "non_strict"
+    entered = [event.flags for event in events if event.name == "export.enter"]
+    assert entered == [{mode, "pre_dispatch"}, {mode, "aot_dispatch"}, {mode, "aot_dispatch"}, {mode, "pre_dispatch"}]

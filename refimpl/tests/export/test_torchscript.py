@@ -376,3 +376,20 @@ def test_containers_of_tensors_are_changed_while_exporting() -> None:
     found, expected = program_of(torch.jit.script(module), x).module()(x), module(x)
     torch.testing.assert_close(found[0], expected[0])
     assert found[1:] == expected[1:]
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_fuser_of_torchscript_is_as_before(enabled: bool) -> None:
+    """EX-36"""
+    before = torch._C._jit_texpr_fuser_enabled()
+    torch._C._jit_set_texpr_fuser_enabled(enabled)
+    try:
+        script = torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2))
+        module = convert_script(script, (torch.ones(1, 2),))
+        assert module is not None
+        assert torch._C._jit_texpr_fuser_enabled() is enabled
+        with pytest.raises(Exception):  # noqa: B017 - whatever it is
+            convert_script(script, (torch.ones(3, 3),))
+        assert torch._C._jit_texpr_fuser_enabled() is enabled
+    finally:
+        torch._C._jit_set_texpr_fuser_enabled(before)
