@@ -299,7 +299,7 @@ def works() -> list[Work]:
         build = lambda program=program, flag=requires_grad: (program.build(), lambda: program.make(flag))  # noqa: E731
         found.append(Work(way="compile", program=program.name, build=build))
     operators = sorted((info for info in op_db if torch.float32 in info.dtypes), key=lambda info: info.full_name)
-    others = cycle(way for way in WAYS if way != "symbolic trace")
+    others = cycle[Way](way for way in WAYS if way != "symbolic trace")
     for info in operators:
         pair: tuple[Way, Way] = ("symbolic trace", next(others))
         for way in pair:

@@ -1,4 +1,4 @@
-"""The gradient of softplus arrives transposed, and the argument of softplus is a view: the backward takes a view of what it computes."""
+"""The gradient of softplus arrives transposed, and its argument is a view: the backward takes a view of what it computes."""
 
 import torch
 

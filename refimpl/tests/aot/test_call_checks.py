@@ -125,7 +125,7 @@ class Layers(torch.nn.Module):
 
 
 def drop_bias(module: Layers) -> None:
-    module.layers[0].bias = None
+    module.layers[0].register_parameter("bias", None)
 
 
 def give_bias(module: Layers) -> None:

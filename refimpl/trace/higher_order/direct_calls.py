@@ -111,8 +111,8 @@ def _cond(
     on_true, on_false = map(_InTuple, branches)
     found = gradients.cond(fn, trace_function, pred, on_true, on_false, operands)
     if on_true.is_alone != on_false.is_alone:
-        kinds = ["one value" if branch.is_alone else "a container of one value" for branch in (on_true, on_false)]
-        raise MismatchedBranches("cond", *kinds)
+        kinds = {True: "one value", False: "a container of one value"}
+        raise MismatchedBranches("cond", kinds[on_true.is_alone], kinds[on_false.is_alone])
     return found[0] if on_true.is_alone else found
 
 
