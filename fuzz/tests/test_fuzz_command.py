@@ -20,6 +20,7 @@ from oracle.cli import run
 from oracle.errors import UsageError
 from oracle.isolate import Pool
 from oracle.subjects.registry import resolve
+from oracle.tests.command_here import run_here
 from results.store import Store
 
 FAULTY = "compile:fuzz.tests.planted:wrong_for_rank_two"
@@ -167,17 +168,15 @@ def test_an_interruption_gives_the_summary_and_the_same_command_goes_on(tmp_path
     corpus = tmp_path / "corpus"
     arguments = ["fuzz", "--subject", "compile:fuzz.tests.planted:honest", "--focus", "ops"]
     arguments += ["--corpus", str(corpus), "--workers", "1"]
-    command = [sys.executable, "-m", "oracle.cli", *arguments, "--count", "100000"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    interesting = corpus / "interesting"
     deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (interesting.exists() and len(list(interesting.iterdir())) > 20):
-        time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 2, err
-    assert "interrupted after" in err
-    assert "programs of seed 0" in out
+
+    def has_seen_some() -> bool:
+        return len(list(corpus.glob("interesting/*"))) > 10 or time.monotonic() > deadline
+
+    done = run_here(*arguments, "--count", "100000", interrupted_when=has_seen_some)
+    assert done.returncode == 2, done.stderr
+    assert "interrupted after" in done.stderr
+    assert "programs of seed 0" in done.stdout
     state = read_json(corpus / "state.json")
     before = sum(state["statuses"].values())
     assert before > 10

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from oracle.cli import run
 from oracle.cluster import make_execution
 from oracle.errors import UsageError
+from oracle.tests.command_here import run_here
 
 
 def execution(**options: Any) -> Any:
@@ -66,14 +66,12 @@ def test_workers_follow_the_resources_of_a_slot() -> None:
     assert slots.place(4) == "slots of 4 workers in a cluster"
 
 
-def test_a_sweep_resets_the_device_after_each_hang_and_says_once_that_this_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_resets_the_device_after_each_hang_and_says_once_that_this_failed(tmp_path: Path) -> None:
     log = tmp_path / "resets"
     script = "import os, sys; print(os.environ['TORCH_ORACLE_CASE'], file=open(sys.argv[1], 'a')); sys.exit(3)"
     command = f'"{sys.executable}" -c "{script}" "{log}"'
     # Compiling takes longer than this limit, and than three times of it.
-    sweep = [
+    sweep = (
         "sweep",
         "--suite",
         "features",
@@ -83,23 +81,17 @@ def test_a_sweep_resets_the_device_after_each_hang_and_says_once_that_this_faile
         "aot_eager",
         "--case-timeout",
         "0.01",
-    ]
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        options = ["--workers", "1", "--on-hang", command, "--json"]
-        code = run([*sweep, *options, "--db", str(tmp_path / "hangs.db")])
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-    out, errors = capsys.readouterr()
-    record, end = map(json.loads, out.splitlines())
+    )
+    options = ("--workers", "1", "--on-hang", command, "--json", "--db", str(tmp_path / "hangs.db"))
+    done = run_here(*sweep, *options)
+    record, end = map(json.loads, done.stdout.splitlines())
     case_id = "features/closure_cell/forward@aot_eager"
-    assert code in (0, 1), errors
+    assert done.returncode in (0, 1), done.stderr
     assert record["case_id"] == case_id
     assert "nor within 0 s when run again alone" in record["verdict"]["symptom"]
     assert log.read_text().split() == [case_id, case_id]  # the first attempt, and the one alone
     assert ["ended with exit code 3" in note for note in record["verdict"]["explained"]] == [True, True]
-    assert errors.count("warning: --on-hang: ") == 1
+    assert done.stderr.count("warning: --on-hang: ") == 1
     assert len(end["summary"]["reset_failures"]) == 2
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import io
 import json
 import os
 import signal
@@ -11,12 +10,11 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from oracle.cli import run
+from oracle.tests.command_here import run_here
 from results.store import Store
 
 PROGRAMS = ("closure_cell", "early_return", "aliased_inputs")  # of the features suite: quick, one graph each
@@ -36,57 +34,16 @@ EXPECTED = {  # `good` last: it would see what another one leaves behind
 MATCH = [word for program in PROGRAMS for word in ("--match", program)]
 
 
-TorchOracle = Callable[..., subprocess.CompletedProcess[str]]
-
-
-class _StandardError(io.StringIO):
-    """Sends this process SIGINT, as Ctrl-C does, once the text is written to it."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.awaited = text
-
-    def write(self, text: str) -> int:
-        written = super().write(text)
-        if self.awaited and self.awaited in self.getvalue():
-            self.awaited = ""
-            os.kill(os.getpid(), signal.SIGINT)
-        return written
-
-
-@pytest.fixture
-def torch_oracle(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> TorchOracle:
-    """Runs a command line in this process: its pool goes on with the starter of an earlier one.
-
-    `interrupted_at`: Ctrl-C is pressed once standard error says this.
-    """
-
-    def call(*arguments: str, interrupted_at: str = "") -> subprocess.CompletedProcess[str]:
-        capsys.readouterr()
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        errors = _StandardError(interrupted_at)
-        try:
-            with monkeypatch.context() as patch:
-                patch.setattr("sys.stderr", errors)
-                code = run(list(arguments))
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-        return subprocess.CompletedProcess(arguments, code, capsys.readouterr().out, errors.getvalue())
-
-    return call
-
-
 def latest(store: Store) -> str:
     return store.run().run_id
 
 
-def test_every_fault_is_its_own_row_and_touches_no_other(tmp_path: Path, torch_oracle: TorchOracle) -> None:
+def test_every_fault_is_its_own_row_and_touches_no_other(tmp_path: Path) -> None:
     subjects = ",".join(["aot_eager", *(f"{DRILL}:{name}" for name in EXPECTED)])
     database = tmp_path / "drill.db"
     limits = ("--case-timeout", "3", "--memory", "1")
     match = ("--match", PROGRAMS[0])
-    done = torch_oracle("sweep", "--suite", "features", *match, "--subject", subjects, *limits, "--db", str(database))
+    done = run_here("sweep", "--suite", "features", *match, "--subject", subjects, *limits, "--db", str(database))
     assert done.returncode == 1, done.stderr[-3000:]
     with Store.open(database, create=False) as store:
         run_id = latest(store)
@@ -110,7 +67,7 @@ def test_every_fault_is_its_own_row_and_touches_no_other(tmp_path: Path, torch_o
 
 @pytest.mark.parametrize("kill_after_records", [1, 12])
 def test_a_parent_killed_in_the_middle_is_resumed_without_loss_or_double(
-    tmp_path: Path, kill_after_records: int, torch_oracle: TorchOracle
+    tmp_path: Path, kill_after_records: int
 ) -> None:
     database = tmp_path / "killed.db"
     command = [sys.executable, "-m", "oracle.cli", "sweep", "--suite", "features", "--subject", "eager,eager_fp64"]
@@ -127,14 +84,14 @@ def test_a_parent_killed_in_the_middle_is_resumed_without_loss_or_double(
         before = [record.case_id for record in store.records(run_id)]
     assert len(before) < len(planned), "the parent was to be killed before its end"
     assert len(before) == len(set(before))
-    resumed = torch_oracle("sweep", "--resume", "--db", str(database), "--json")
+    resumed = run_here("sweep", "--resume", "--db", str(database), "--json")
     lines = [json.loads(line) for line in resumed.stdout.splitlines()]
     assert len(lines) - 1 == len(planned) - len(before), resumed.stderr[-2000:]
     with Store.open(database, create=False) as store:
         after = [record.case_id for record in store.records(run_id)]
         assert latest(store) == run_id
     assert sorted(after) == sorted(planned)
-    again = torch_oracle("sweep", "--resume", "--db", str(database))
+    again = run_here("sweep", "--resume", "--db", str(database))
     assert again.returncode == 2
     assert "no interrupted run" in again.stderr
 
@@ -162,9 +119,9 @@ def test_two_interrupts_close_the_run_properly(tmp_path: Path) -> None:
         assert 0 < run.recorded < run.planned
 
 
-def test_ctrl_c_while_planning_keeps_nothing_and_says_so(tmp_path: Path, torch_oracle: TorchOracle) -> None:
+def test_ctrl_c_while_planning_keeps_nothing_and_says_so(tmp_path: Path) -> None:
     database = tmp_path / "planning.db"
-    done = torch_oracle("sweep", "--db", str(database), interrupted_at="planning: ")
+    done = run_here("sweep", "--db", str(database), interrupted_at="planning: ")
     assert (done.returncode, done.stdout) == (2, "")
     assert "nothing is kept" in done.stderr
     assert "same command" in done.stderr
@@ -202,47 +159,45 @@ def test_ctrl_c_while_running_prints_the_table_of_what_ran_and_the_command_that_
     assert f"0 pass, {recorded} new, {len(PROGRAMS) * 2 - recorded} not run" in out
 
 
-def test_a_time_limit_ends_what_hangs_and_the_exit_code_is_that_of_what_ran(
-    tmp_path: Path, torch_oracle: TorchOracle
-) -> None:
+def test_a_time_limit_ends_what_hangs_and_the_exit_code_is_that_of_what_ran(tmp_path: Path) -> None:
     database = str(tmp_path / "limited.db")
     command = ("sweep", "--suite", "features", *MATCH, "--subject", f"{DRILL}:hangs", "--db", database)
-    interrupted = torch_oracle(*command, interrupted_at="Ctrl-C stops it")
+    interrupted = run_here(*command, interrupted_at="Ctrl-C stops it")
     assert interrupted.returncode == 2, interrupted.stderr
     began = time.monotonic()
-    done = torch_oracle("sweep", "--resume", "--time", "3s", "--db", database)
+    done = run_here("sweep", "--resume", "--time", "3s", "--db", database)
     assert time.monotonic() - began < 90  # one case may take 120 s
     assert done.returncode == 0, done.stderr
     assert "the time is over (--time 3 s): 0 of 3 cases have run: 0 new findings" in done.stderr
     assert f"sweep --resume --db {database}" in done.stderr
     assert "3 not run" in done.stdout
-    again = torch_oracle("sweep", "--resume", "--suite", "features", "--db", database)
+    again = run_here("sweep", "--resume", "--suite", "features", "--db", database)
     assert again.returncode == 2
     assert "--resume with --suite" in again.stderr
 
 
-def test_a_time_limit_counts_planning(tmp_path: Path, torch_oracle: TorchOracle) -> None:
-    done = torch_oracle("sweep", "--time", "1s", "--db", str(tmp_path / "none.db"))
+def test_a_time_limit_counts_planning(tmp_path: Path) -> None:
+    done = run_here("sweep", "--time", "1s", "--db", str(tmp_path / "none.db"))
     assert done.returncode == 2
     assert "while programs were being listed" in done.stderr
     assert "nothing has run" in done.stderr
 
 
 def test_what_turns_out_wrong_in_the_default_sweep_runs_on_lower_rungs_also_after_an_interruption(
-    tmp_path: Path, torch_oracle: TorchOracle, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The whole second step, on a default sweep whose plan is cut down to a program that aot_eager gets wrong today."""
     database = tmp_path / "rungs.db"
     name = "features/gradient_penalty/backward"
     monkeypatch.setattr("suites.request.ALL_SUITES", ("features",))  # the plan of the others takes long to make
     command = ("sweep", "--known", "none", "--direction", "backward", "--db", str(database))
-    interrupted = torch_oracle(*command, interrupted_at="Ctrl-C stops it")
+    interrupted = run_here(*command, interrupted_at="Ctrl-C stops it")
     assert interrupted.returncode == 2, interrupted.stderr
     with sqlite3.connect(database) as connection:
         connection.execute("DELETE FROM records")
         connection.execute("DELETE FROM cases WHERE case_id != ?", (f"{name}@aot_eager",))
     connection.close()
-    done = torch_oracle("sweep", "--resume", "--db", str(database))
+    done = run_here("sweep", "--resume", "--db", str(database))
     assert "1 further case: what is new, on lower rungs" in done.stderr
     with Store.open(database, create=False) as store:
         assert store.run().is_complete

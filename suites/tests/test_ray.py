@@ -21,6 +21,7 @@ import pytest
 
 from oracle.cli import run
 from oracle.records import Record
+from oracle.tests.command_here import run_here
 from oracle.tests.isolate_tasks import wait_until
 from results.store import RunInfo, Store
 
@@ -123,7 +124,7 @@ def test_a_sweep_that_loses_a_node_has_the_plan_and_the_records_of_one_on_this_m
 
 
 def test_an_interrupted_sweep_leaves_no_worker_and_one_without_nodes_goes_on_elsewhere(
-    tmp_path: Path, nodes: Nodes, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = str(tmp_path / "interrupted.db")
     command = [sys.executable, "-m", "oracle.cli", *SWEEP, "--db", database, "--json", *nodes.options]
@@ -144,16 +145,11 @@ def test_an_interrupted_sweep_leaves_no_worker_and_one_without_nodes_goes_on_els
         nodes.kill(node)
     monkeypatch.setattr("oracle.cluster.pool.LOST_AFTER_S", 2.0)
     resume = ["sweep", "--resume", "--db", database, "--json"]
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        assert run([*resume, *nodes.options]) == 2
-        told = capsys.readouterr().err
-        assert "no node of the cluster has answered for 2 s" in told
-        assert "--resume" in told
-        assert run(resume) == 1
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    refused = run_here(*resume, *nodes.options)
+    assert refused.returncode == 2
+    assert "no node of the cluster has answered for 2 s" in refused.stderr
+    assert "--resume" in refused.stderr
+    assert run_here(*resume).returncode == 1
     after, _, records = stored(Path(database))
     assert after.state == "complete"
     assert Counter(record.case_id for record in records) == Counter(case.case_id for case in planned)

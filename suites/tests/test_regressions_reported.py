@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
+from oracle.tests.command_here import run_here
 from suites.regressions.suite import expected
 
 IS_MEASURED = importlib.metadata.version("torch").startswith("2.13.")
@@ -51,10 +50,9 @@ def expected_of(subject: str) -> dict[str, str]:
 
 def statuses(tmp_path: Path, subjects: Sequence[str], names: Collection[str]) -> dict[str, dict[str, str]]:
     """Subject -> program name -> status word, of one sweep in isolated workers."""
-    command = [sys.executable, "-m", "oracle.cli", "sweep", "--suite", "regressions", "--json", "--known", "none"]
-    command += ["--subject", ",".join(subjects), "--db", str(tmp_path / "x.db")]
+    command = ["sweep", "--suite", "regressions", "--json", "--known", "none", "--subject", ",".join(subjects)]
     command += [word for name in sorted(names) for word in ("--match", name)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
+    done = run_here(*command, "--db", str(tmp_path / "x.db"))
     assert done.returncode in (0, 1), done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     seen: dict[str, dict[str, str]] = {subject: {} for subject in subjects}
