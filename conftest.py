@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,10 +19,6 @@ from oracle.isolate import keep_starters
 # Threads of torch that wait for work use a whole processor unless they are told to sleep. That was half of the time of tests that
 # compile: there are as many threads as processors in each test process, and two such processes. Read when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-# Imports make few cycles and many objects: collections were a sixth of the time of importing torch and its compilers. They are
-# on again when all test modules are imported.
-gc.disable()
 
 # The same examples in every run: a test that fails here and there is a bug. HYPOTHESIS_PROFILE=default looks for new ones.
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -46,6 +42,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs a CUDA device, and torch sees none"))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Imports the test modules without garbage collections, which were a quarter of the time of that.
+
+    Imports make many objects and few cycles.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish() -> None:
     """Prepares the process for tests, after every test module is imported.
 
@@ -59,7 +68,6 @@ def pytest_collection_finish() -> None:
     spare_the_traces()
     # A compiler makes many objects and few cycles: with the default of 700 objects, collections were a tenth of the time.
     gc.set_threshold(20_000, 10, 10)
-    gc.enable()
     # The modules of all tests stay until the process ends. A collection that walks them takes most of a second, and the
     # children that tests fork would copy each page that it writes to.
     gc.collect()
