@@ -127,6 +127,7 @@ def aot_module_simplified(
     **kwargs: Any,
 ) -> Callable[..., Any]:
     """Compile a module now, for the flat arguments `args`. The result takes flat arguments, and returns a flat tuple or list.
+    For a module whose `takes_list` is true it takes one list, which it empties, so that arguments can be freed during the call.
 
     Parameters and buffers are read now. `mod` must return a tuple or list. Sizes are symbols if the fake tensors among `args`
     have a shape env, or if capture saw sizes vary: the `CapturedGraph` in `mod.meta["captured"]` then has fake inputs, which are
@@ -169,6 +170,14 @@ def aot_module_simplified(
     def forward(*runtime_args: Any) -> Any:
         return compiled([*values, *runtime_args])
 
+    def boxed_forward(runtime_args: list[Any]) -> Any:
+        full = [*values, *runtime_args]
+        runtime_args.clear()
+        return compiled(full)
+
+    if getattr(mod, "takes_list", False):
+        setattr(boxed_forward, "_boxed_call", True)
+        return boxed_forward
     for name in ("zero_grad", "named_parameters", "named_buffers"):
         setattr(forward, name, getattr(mod, name))
     return forward

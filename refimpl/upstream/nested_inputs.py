@@ -18,6 +18,8 @@ _STOLEN = "locals_to_steal"
 class GmWrapper(torch.nn.Module):
     """A graph module with flat inputs. `unflatten_fn` turns the tuple of them into the graph's nested inputs."""
 
+    takes_list = True  # `aot_module_simplified` gives a function of one list, which it empties
+
     def __init__(self, gm: Any, unflatten_fn: Callable[[Sequence[Any]], Any]) -> None:
         super().__init__()
         self.gm, self.unflatten_fn = gm, unflatten_fn
@@ -53,6 +55,9 @@ def flatten_graph_inputs(gm: Any, inputs: Sequence[Any], compile_gm: Callable[..
         for place in stolen:
             if isinstance(args[place], list):
                 args[place].clear()
-        return compiled(*leaves)
+        if not getattr(compiled, "_boxed_call", False):
+            return compiled(*leaves)
+        del args
+        return compiled(leaves)
 
     return call

@@ -15,7 +15,9 @@ import torch
 from torch._functorch import aot_autograd as torch_aot
 from torch._functorch.aot_autograd import aot_function as torch_aot_function
 from torch._library.opaque_object import OpaqueBase, register_opaque_type
+from torch.testing._internal.two_tensor import TwoTensor
 
+import refimpl
 from refimpl.aot.partition import default_partition, min_cut_rematerialization_partition
 from refimpl.aot_entry_points import aot_autograd_decompositions, aot_function, aot_module, aot_module_simplified
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
@@ -506,3 +508,47 @@ def test_any_partition_gives_eager_s_result(partition: Callable[..., Any]) -> No
     for ours, theirs in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(ours, theirs)
     assert len(seen) == 1
+
+
+def test_fakes_of_another_mode_are_refused_and_wrappers_of_fakes_taken() -> None:
+    """AO-14"""
+    module = torch.nn.Sequential(torch.nn.Tanh(), Tuple())
+    modes = [symbolic_fake_mode() for _ in range(2)]
+    fakes = [mode.from_tensor(torch.ones(2, 3)) for mode in modes]
+
+    class Both(torch.nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor]:
+            return (x + y,)
+
+    compiler = Compiler()
+    with pytest.raises(AssertionError, match=r"different FakeTensorModes|another"):
+        aot_module_simplified(Both(), fakes, compiler.kind("fw"))
+    wrapped = TwoTensor(modes[0].from_tensor(torch.ones(4)), modes[0].from_tensor(torch.ones(4)))
+    aot_module_simplified(module, [wrapped], compiler.kind("inner"))
+    values = [node.meta["val"] for node in placeholders_of(compiler.graph("inner"))]
+    assert len(values) == 2, "one for each inner tensor"
+    assert {value.fake_mode for value in values} == {modes[0]}
+
+
+def test_symbols_of_a_captured_graph_have_the_sources_that_capture_gave_them() -> None:
+    """AO-14"""
+    compiler = Compiler()
+
+    def backend(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+        return aot_module_simplified(graph_module, example_inputs, compiler.kind("inference"))
+
+    def program(x: Tensor, d: dict[str, Tensor]) -> Tensor:
+        return x.reshape(-1) + d["y"].sum(0)
+
+    x, y = torch.ones(2, 6), torch.ones(3, 12)
+    assert torch.equal(refimpl.compile(program, backend=backend, dynamic=True)(x, {"y": y}), program(x, {"y": y}))
+    sources: set[str] = set()
+    for node in placeholders_of(compiler.graph("inference")):
+        value = node.meta["val"]
+        for size in value.shape if isinstance(value, Tensor) else ():
+            if isinstance(size, torch.SymInt):
+                env: Any = size.node.shape_env
+                sources |= {env.var_to_sources[symbol][0].name for symbol in size.node.expr.free_symbols}
+    assert "L['x'].size()[0]" in sources
+    assert "L['d']['y'].size()[0]" in sources
+    assert all(source.startswith("L['") for source in sources)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import operator
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from refimpl.pipeline import compile_program
 from refimpl.symbolic.fake_inputs import symbolic_fake_mode
 from refimpl.tests.aot.kept_graphs import Compiler, Tuple, leaf_of_numbers
 from refimpl.tests.graphs import placeholders_of
+from refimpl.upstream.nested_inputs import flatten_graph_inputs, set_locals_to_steal
 
 Tensor = torch.Tensor
 
@@ -108,6 +110,52 @@ def test_a_boxed_graph_is_given_a_list_that_it_may_empty() -> None:
     assert died == [True]
     held = torch.ones(2)
     assert aot_function(lambda x: x * 2, compile)(held).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_a_module_that_takes_a_list_is_compiled_to_a_function_that_empties_it(requires_grad: bool) -> None:
+    """AO-29"""
+    died: list[bool] = []
+    alive: list[weakref.ref[Tensor]] = []
+
+    def compile(graph_module: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
+        def run(args: list[Any]) -> Any:
+            result = graph_module(*args)
+            args.clear()
+            died.append(alive[0]() is None)
+            return result
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+    def program(held: list[Tensor]) -> tuple[Tensor]:
+        return (held[0] * 2,)
+
+    graph_module = torch.fx.GraphModule(torch.nn.Module(), torch.fx.Graph())
+    given = graph_module.graph.placeholder("held")
+    first = graph_module.graph.call_function(operator.getitem, (given, 0))
+    graph_module.graph.output((graph_module.graph.call_function(operator.mul, (first, 2)),))
+    graph_module.recompile()
+    set_locals_to_steal(graph_module, ["held"])
+    example = [torch.ones(2, requires_grad=requires_grad)]
+    seen: list[Any] = []
+
+    def compile_flat(module: Any, inputs: list[Any]) -> Any:
+        seen.append(aot_module_simplified(module, inputs, compile))
+        return seen[0]
+
+    compiled = flatten_graph_inputs(graph_module, [example], compile_flat)
+    assert seen[0]._boxed_call
+    held = [torch.ones(2, requires_grad=requires_grad)]
+    alive.append(weakref.ref(held[0]))
+    result = compiled(held)[0]
+    assert torch.equal(result, program([torch.ones(2)])[0])
+    assert held == []
+    assert result.requires_grad is requires_grad
+    if not requires_grad:
+        assert died == [True]
+    plain = aot_module_simplified(torch.nn.Sequential(torch.nn.Linear(2, 2), Tuple()), [torch.ones(1, 2)], compile)
+    assert not hasattr(plain, "_boxed_call")
 
 
 def test_configurations_are_named_as_upstream_s() -> None:

@@ -31,7 +31,7 @@ from refimpl.export import (
 )
 from refimpl.export.entry_points import _export, _export_for_training
 from refimpl.export.lifted_graph import argument_of
-from refimpl.export.module_stacks import ROOT_KEY
+from refimpl.export.module_stacks import ROOT_KEY, normalise_module_stacks
 from refimpl.export.shapes.policies import argument_names
 from refimpl.export.traced_program import TracedProgram
 from refimpl.tests.export.modules import EverythingModule, Mutating, Normalised
@@ -631,3 +631,40 @@ def test_what_is_no_argument_of_a_graph_is_refused() -> None:
         argument_of({1})
     for value in (3, 2.5, True, "text", None):
         assert argument_of(value) == ConstantArgument(name="", value=value)
+
+
+def test_nodes_of_branches_say_which_modules_they_come_from() -> None:
+    """EX-10"""
+
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Sequential(nn.Linear(2, 2), nn.ReLU())])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: self.layers[0](x), lambda x: x.cos(), (x,))
+
+    true_branch, false_branch = _nested(export(Deep(), (torch.ones(1, 2),)))
+    paths = [
+        [path for path, _ in node.meta["nn_module_stack"].values()]
+        for node in true_branch.graph.nodes
+        if node.op == "call_function"
+    ]
+    assert paths == [["", "layers.0", "layers.0.0"], ["", "layers.0", "layers.0.1"]]
+    for nested in (true_branch, false_branch):
+        for node in nested.graph.nodes:
+            assert ("nn_module_stack" in node.meta) is (node.op not in ("placeholder", "output"))
+            if node.op == "call_function":
+                assert node.meta["nn_module_stack"][ROOT_KEY] == ("", f"{__name__}.{Deep.__qualname__}")
+
+
+def test_paths_are_read_off_sources_and_others_kept() -> None:
+    """EX-10"""
+    graph = torch.fx.Graph()
+    node = graph.call_function(torch.relu, (graph.placeholder("x"),))
+    graph.output((node,))
+    sources = ["L['self']", "L['self'].a[0]", "L['self'].a['k'].b", "weird().path", "a.b"]
+    node.meta["nn_module_stack"] = {f"k{i}": (source, nn.ReLU) for i, source in enumerate(sources)}
+    normalise_module_stacks(torch.fx.GraphModule(nn.Module(), graph), nn.Linear)
+    paths = [path for path, _ in node.meta["nn_module_stack"].values()]
+    assert paths == ["", "a.0", "a.k.b", "weird().path", "a.b"]

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from torch._dynamo import utils as upstream
+from torch._dynamo.utils import clone_input as torch_clone_input
 
 from refimpl._torch import FakeTensorMode
 from refimpl.capture.config import config
@@ -452,3 +453,51 @@ def test_a_fake_tensor_becomes_zeros() -> None:
     assert not real.any()
     x = torch.ones(2)
     assert defake(x) is x
+
+
+class OnXla(torch.Tensor):
+    """A tensor that says it is on a TPU: its memory has no strides that a program could see."""
+
+    device = property(lambda self: torch.device("xla", 0))  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_tensors_of_xla_are_cloned_and_not_laid_out(requires_grad: bool) -> None:
+    """UT-17"""
+    memory = torch.arange(12.0).view(3, 4)[:, ::2]
+    assert clone_input(memory).stride() == memory.stride() == (4, 2)
+    tensor = memory.as_subclass(OnXla).requires_grad_(requires_grad)
+    for clone in (clone_input, torch_clone_input):
+        copied = clone(tensor)
+        assert copied.stride() == (2, 1), "what clone gives"
+        assert torch.equal(copied.as_subclass(torch.Tensor), memory)
+        assert copied.requires_grad is requires_grad
+
+
+def test_generators_of_cuda_are_put_back_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """UT-19"""
+    states = [torch.tensor([1]), torch.tensor([2])]  # of two devices
+
+    def put(given: list[torch.Tensor]) -> None:
+        states[:] = given
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: [state.clone() for state in states])
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", put)
+
+    def draw() -> None:
+        for state in states:
+            state.add_(5)
+
+    with preserve_rng_state():
+        draw()
+    assert [int(state) for state in states] == [1, 2]
+
+    def draws_and_fails() -> None:
+        with FakeTensorMode(), preserve_rng_state():
+            put([torch.tensor([7]), torch.tensor([8])])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        draws_and_fails()
+    assert [int(state) for state in states] == [1, 2]

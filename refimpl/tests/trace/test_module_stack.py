@@ -313,3 +313,39 @@ def test_functions_that_an_operator_takes_belong_to_the_module_that_calls_it() -
     relu = next(node for node in _calls(true_graph) if node.name == "relu")
     assert [path for path, _ in relu.meta["nn_module_stack"].values()] == ["", "d", "d.act"]
     assert "return self.act(x)" not in relu.meta["stack_trace"].splitlines()[0]
+
+
+def test_a_compiled_wrapper_has_no_scope_of_its_own() -> None:
+    """PX-36"""
+
+    class Inner(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = torch.nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lin(x).relu()
+
+    class Outer(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a: Any = torch.compiler.disable(Inner())
+            self.b: Any = refimpl.disable(Inner())
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.b(self.a(x))
+
+    outer = Outer()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return outer(x)
+
+    program._orig_mod = outer  # type: ignore[attr-defined]
+    graph = refimpl.make_fx(program, record_module_stack=True)(torch.ones(1, 2)).graph
+    stacks = {
+        tuple((path, kind.rpartition(".")[2]) for path, kind in node.meta["nn_module_stack"].values())
+        for node in graph.nodes
+        if node.target is torch.ops.aten.relu.default
+    }
+    root = ("", "Outer")
+    assert stacks == {(root, ("a._orig_mod", "Inner")), (root, ("b._orig_mod", "Inner"))}
