@@ -355,14 +355,20 @@ def _place() -> UserLine | None:
 
 
 class _StateInterpreter(fx.Interpreter):
-    """Runs a graph with some attributes replaced by values from a dictionary."""
+    """Runs a graph with some attributes replaced by values from a dictionary.
+
+    Branches and other nested graphs are interpreted too, so that their nodes keep their metadata.
+    """
 
     def __init__(self, module: fx.GraphModule, values: Mapping[str, Any]) -> None:
         super().__init__(module)
         self._values = values
 
     def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
-        return self._values[target] if target in self._values else super().get_attr(target, args, kwargs)
+        if target in self._values:
+            return self._values[target]
+        found = super().get_attr(target, args, kwargs)
+        return _StateInterpreter(found, {}).run if isinstance(found, fx.GraphModule) else found
 
 
 def _out_spec(graph_module: fx.GraphModule) -> pytree.TreeSpec:

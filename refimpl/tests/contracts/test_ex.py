@@ -633,7 +633,8 @@ def test_what_is_no_argument_of_a_graph_is_refused() -> None:
         assert argument_of(value) == ConstantArgument(name="", value=value)
 
 
-def test_nodes_of_branches_say_which_modules_they_come_from() -> None:
+@MODES
+def test_nodes_of_branches_say_which_modules_they_come_from(strict: bool) -> None:
     """EX-10"""
 
     class Deep(nn.Module):
@@ -644,7 +645,7 @@ def test_nodes_of_branches_say_which_modules_they_come_from() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.cond(x.sum() > 0, lambda x: self.layers[0](x), lambda x: x.cos(), (x,))
 
-    true_branch, false_branch = _nested(export(Deep(), (torch.ones(1, 2),)))
+    true_branch, false_branch = _nested(export(Deep(), (torch.ones(1, 2),), strict=strict))
     paths = [
         [path for path, _ in node.meta["nn_module_stack"].values()]
         for node in true_branch.graph.nodes
