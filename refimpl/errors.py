@@ -159,7 +159,8 @@ class ForeignFakeInput(RefimplError, AssertionError):
 class WrongFakeKernel(RefimplError, RuntimeError):
     """torch's fake kernel of an operator gives another shape or dtype than the operator itself, and the sizes are symbols.
 
-    With static sizes the trace goes on with what the operator gives.
+    With static sizes the trace goes on with what the operator gives. Raised too if the fake kernel changes the
+    size of what it writes to.
     """
 
     def __init__(self, func: object, fake: Sequence[torch.Tensor], real: Sequence[torch.Tensor]) -> None:

@@ -1,9 +1,10 @@
 """Writes docs/independence.md: what of torch refimpl rests on, how often it is reached, and how it is checked.
 
     python -m refimpl.tests.upstream_code --write      # measures TABLE, in some minutes
-    python docs/tools/independence.py --write | --check   # the page and the sentences of README, from TABLE
+    python -m refimpl.tests.poisoned_kernels --write   # measures POISON_TABLE
+    python docs/tools/independence.py --write | --check   # the page and the sentences of README, from both
 
-`--check` measures nothing. It fails if the page or the sentences between the marks in README are not those of the table.
+`--check` measures nothing. It fails if the page or the sentences between the marks in README are not those of the tables.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ import csv
 import re
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "results/data/cpu-torch-2.13.0/independence.csv"
+POISON_TABLE = "results/data/cpu-torch-2.13.0/independence-poison.csv"
 PAGE = "docs/independence.md"
 README = "README.md"
 _PLACE = re.compile(r"<!-- independence -->.*?<!-- /independence -->", re.DOTALL)
@@ -129,8 +132,46 @@ WATCHES = (
     "`_refs`, `_decomp`, `_prims` or a meta kernel runs.",
     "`refimpl/tests/trace/test_composite_kernels.py`: Python kernels of composite operators raise, and traces are right all the "
     "same.",
+    "`refimpl/tests/test_poisoned_kernels.py`: a sample of the kernels below is made wrong in child processes; no value changes.",
     "`suites/conformance/guard.py`: while PyTorch's own tests run, a call from refimpl into a forbidden package ends the test.",
 )
+
+
+POISONS: Mapping[str, str] = {"raises": "raises", "shape": "gives another shape", "dtype": "gives another dtype"}
+# What changes while a kernel is wrong, in the words of POISON_TABLE.
+CHANGES: Mapping[str, str] = {
+    "nothing": "the graph is the same, with the same shapes, strides and dtypes noted in it",
+    "metadata": "the graph is the same, but shapes, strides or dtypes that are noted in it differ; its values are eager's",
+    "graph": "another graph, with the values of eager",
+    "refused": "an error while the graph is made",
+    "fails when it runs": "another graph, which raises",
+    "values": "another graph, which gives other values than eager and says nothing",
+}
+NOT_REACHED = "not reached"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poisoned:
+    """What changed while the kernels of a part were wrong in one way: the kernels that were reached, and runs by change."""
+
+    kernels: int
+    changes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoisonTable:
+    """All kernels by part, and what changed, by part and poison."""
+
+    kernels: Mapping[str, int]
+    found: Mapping[tuple[str, str], Poisoned]
+
+    @property
+    def runs(self) -> int:
+        return sum(sum(one.changes.values()) for one in self.found.values())
+
+    @property
+    def wrong_values(self) -> int:
+        return sum(one.changes.get("values", 0) for one in self.found.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +212,59 @@ def read_table(path: Path) -> Measured:
     return Measured(runs=runs, parts=parts)
 
 
+def read_poison_table(path: Path) -> PoisonTable:
+    """Raises ValueError for a change or a poison that has no description here."""
+    names: dict[str, set[str]] = {}
+    reached: dict[tuple[str, str], set[str]] = {}
+    changes: dict[tuple[str, str], Counter[str]] = {}
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            names.setdefault(row["part"], set()).add(row["kernel"])
+            if row["changed"] == NOT_REACHED:
+                continue
+            if row["changed"] not in CHANGES or row["poison"] not in POISONS:
+                raise ValueError(f"{path.name} has {row['poison']!r}, {row['changed']!r}, which are not described")
+            key = row["part"], row["poison"]
+            reached.setdefault(key, set()).add(row["kernel"])
+            changes.setdefault(key, Counter())[row["changed"]] += 1
+    return PoisonTable(
+        kernels={part: len(found) for part, found in names.items()},
+        found={key: Poisoned(kernels=len(reached[key]), changes=changes[key]) for key in sorted(changes)},
+    )
+
+
+def poison_section(table: PoisonTable) -> list[str]:
+    """What changes if a Python kernel of torch is wrong."""
+    reached = sum(
+        max((one.kernels for (part, _), one in table.found.items() if part == name), default=0)
+        for name in table.kernels
+    )
+    values = f"{table.wrong_values} of these runs" if table.wrong_values else "None of these runs"
+    lines = [
+        "## What changes if a Python kernel is wrong",
+        "",
+        _wrapped(
+            f"torch registers {sum(table.kernels.values())} Python functions as meta kernels or decompositions of operators. "
+            f"`python -m refimpl.tests.poisoned_kernels --write` makes each of the {reached} that the corpus and OpInfo reach "
+            "wrong, one at a time, in a process of its own: the kernel raises, or each new tensor that it gives is one larger in "
+            "its last dimension, or has another dtype. The programs that reach it most directly, in two of four ways (a trace "
+            "with fake or with symbolic sizes, a compile, an export), are made again, compared with themselves, run, and "
+            f"compared with eager mode: {table.runs} runs. {values} gave values other than eager's. "
+            f"[The table](../{POISON_TABLE}) has each kernel."
+        ),
+        "",
+        f"| part | kernel | kernels | {' | '.join(CHANGES)} |",
+        f"|---|---|---:|{'---:|' * len(CHANGES)}",
+    ]
+    for part in table.kernels:
+        for poison, is_what in POISONS.items():
+            one = table.found.get((part, poison))
+            if one is not None:
+                numbers = " | ".join(str(one.changes.get(change, 0)) for change in CHANGES)
+                lines.append(f"| {part} | {is_what} | {one.kernels} | {numbers} |")
+    return [*lines, "", *(_wrapped(f"* *{change}*: {is_what}", indent="  ") for change, is_what in CHANGES.items()), ""]
+
+
 def summary(measured: Measured) -> str:
     """What README says too."""
     count = sum(number for kind, number in measured.runs.items() if kind != "refused")
@@ -183,7 +277,7 @@ def summary(measured: Measured) -> str:
     )
 
 
-def page(measured: Measured) -> str:
+def page(measured: Measured, poison: PoisonTable) -> str:
     """The text of the page."""
     runs = measured.runs
     lines = [
@@ -217,6 +311,7 @@ def page(measured: Measured) -> str:
         "",
         *(_wrapped(f"* {watch}", indent="  ") for watch in WATCHES),
         "",
+        *poison_section(poison),
         "## Functions that ran most often",
         "",
         "| part | functions and calls |",
@@ -256,10 +351,11 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     action.add_argument("--write", action="store_true", help="write both from the table")
     options = parser.parse_args(arguments)
     measured = read_table(root / TABLE)
+    poison = read_poison_table(root / POISON_TABLE)
     readme = root / README
     stale = []
     for path, text in (
-        (root / PAGE, page(measured)),
+        (root / PAGE, page(measured, poison)),
         (readme, with_sentences(readme.read_text(encoding="utf-8"), measured)),
     ):
         if options.write:

@@ -1,6 +1,7 @@
 """What of refimpl changes if one of torch's Python kernels is wrong: the kernels are poisoned one at a time.
 
     python -m refimpl.tests.poisoned_kernels --write          # all kernels that the corpus and OpInfo reach
+    python -m refimpl.tests.poisoned_kernels --again          # of the table, those with which something but a refusal changed
     python -m refimpl.tests.poisoned_kernels --kernel meta_mm # those whose name contains a word, printed only
 
 A Python kernel is a function that torch registers as the meta kernel or the decomposition of an operator. Fake tensors run it.
@@ -299,7 +300,7 @@ def works() -> list[Work]:
         build = lambda program=program, flag=requires_grad: (program.build(), lambda: program.make(flag))  # noqa: E731
         found.append(Work(way="compile", program=program.name, build=build))
     operators = sorted((info for info in op_db if torch.float32 in info.dtypes), key=lambda info: info.full_name)
-    others = cycle[Way](way for way in WAYS if way != "symbolic trace")
+    others = cycle((WAYS[0], WAYS[2], WAYS[3]))
     for info in operators:
         pair: tuple[Way, Way] = ("symbolic trace", next(others))
         for way in pair:
@@ -434,6 +435,34 @@ def _not_reached(kernel: str) -> tuple[Any, ...]:
     return (part, kernel, " ".join(operators), "", "", "", 0, NOT_REACHED, "")
 
 
+def read_rows() -> list[tuple[str, ...]]:
+    """The rows of the table."""
+    with TABLE.open(newline="", encoding="utf-8") as file:
+        return [tuple(row) for row in csv.reader(file)][1:]
+
+
+def write(rows: Sequence[tuple[Any, ...]]) -> None:
+    """Writes the table."""
+    with TABLE.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+
+
+def measured_again(rows: Sequence[tuple[str, ...]]) -> list[tuple[Any, ...]]:
+    """The rows, with those measured again of each kernel that changed a graph, its metadata or values."""
+    by_name = {work.name: work for work in works()}
+    changing = {row[1] for row in rows if row[7] in (METADATA, GRAPH, FAILS, VALUES)}
+    chosen = {kernel: list(dict.fromkeys((row[3], row[4]) for row in rows if row[1] == kernel)) for kernel in changing}
+    needed = dict.fromkeys(name for names in chosen.values() for name in names)
+    reached = in_child(all_reached, [by_name[name] for name in needed])
+    found: list[tuple[Any, ...]] = []
+    for kernel in dict.fromkeys(row[1] for row in rows):
+        if kernel in changing:
+            found += in_child(outcomes, kernel, [(by_name[name], reached[name]) for name in chosen[kernel]])
+        else:
+            found += [row for row in rows if row[1] == kernel]
+    return found
+
+
 def main() -> None:
     """Entry point of `python -m`."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -441,10 +470,14 @@ def main() -> None:
     parser.add_argument("--program", default="", help="only programs whose name contains this")
     parser.add_argument("--most", type=int, default=2, help="ways for each kernel")
     parser.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
+    parser.add_argument("--again", action="store_true", help="measure kernels of the table again that change something")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable()  # torch logs the errors of fake kernels
     torch.set_num_threads(1)
+    if options.again:
+        write(measured_again(read_rows()))
+        return
     all_works = {work.name: work for work in works() if options.program in work.program}
     reached = in_child(all_reached, list(all_works.values()))
     print(f"{len(reached)} of {len(all_works)} works", file=sys.stderr, flush=True)
@@ -461,8 +494,7 @@ def main() -> None:
                 print(*row, sep=" | ", flush=True)
     print({f"{poison}, {changed}": number for (poison, changed), number in sorted(changes.items())})
     if options.write:
-        with TABLE.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerows([COLUMNS, *rows])
+        write(rows)
 
 
 if __name__ == "__main__":

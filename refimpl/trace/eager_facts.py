@@ -131,10 +131,7 @@ def kernel_results(func: Any, args: Any, kwargs: Any, result: Any) -> KernelResu
     if found is None or len(found) != len(results):
         return _UNKNOWN
     if trial_operands.sizes is None and any(map(_differs, found, results)):
-        # The shape of a result may depend on values, whatever the operator's tags say.
-        other = _run(func, args, kwargs, TrialOperands(None), 1 - fill)
-        is_certain = torch.Tag.dynamic_output_shape not in func.tags and other is not None
-        return KernelResults(None, found) if is_certain and not any(map(_differs, found, other or ())) else _UNKNOWN
+        return KernelResults(None, found) if _are_for_all_values(func, args, kwargs, found, fill) else _UNKNOWN
     strides = []
     for made, fake in zip(found, results, strict=True):
         known = trial_operands.strides_of(made, fake)
@@ -144,6 +141,21 @@ def kernel_results(func: Any, args: Any, kwargs: Any, result: Any) -> KernelResu
     if any(hints(known) != hints(fake.stride()) for known, fake in zip(strides, results, strict=True)):
         _guard_orders(tensors)
     return KernelResults(strides)
+
+
+def _are_for_all_values(func: Any, args: Any, kwargs: Any, found: Sequence[torch.Tensor], fill: int) -> bool:
+    """Whether a kernel gives these shapes for other values too: they may depend on values, whatever the operator's tags say."""
+    if torch.Tag.dynamic_output_shape in func.tags:
+        return False
+    other = _run(func, args, kwargs, TrialOperands(None), 1 - fill)
+    if other is None:  # a one may be no index
+
+        def fill_fractions(operand: torch.Tensor, memory: torch.Tensor) -> None:
+            memory.fill_(1 - fill if _has_fractions(operand.dtype) else fill)
+
+        called = _with(func, args, kwargs, _Made(TrialOperands(None), fill, None, fill_fractions))
+        other = [] if called is None else [leaf for leaf in _leaves(called[0]) if isinstance(leaf, torch.Tensor)]
+    return len(other) == len(found) and not any(map(_differs, found, other))
 
 
 def _differs(real: torch.Tensor, other: torch.Tensor) -> bool:

@@ -102,6 +102,25 @@ def _out_names(func: Any) -> tuple[str, ...]:
     return tuple(a.name for a in func._schema.arguments if a.kwarg_only and a.alias_info and a.alias_info.is_write)
 
 
+@functools.cache
+def _names_in_place(func: Any) -> tuple[tuple[int, str], ...]:
+    """Position and name of the arguments that an op writes to without changing their sizes."""
+    if not isinstance(func, OpOverload) or not func._schema.is_mutable or torch.Tag.inplace_view in func.tags:
+        return ()
+    if _is_about_storage(func):
+        return ()
+    arguments = enumerate(func._schema.arguments)
+    return tuple(
+        (place, a.name)
+        for place, a in arguments
+        if not a.kwarg_only and a.alias_info and a.alias_info.is_write and str(a.type) == "Tensor"
+    )
+
+
+def _written_in_place(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    return [args[place] if place < len(args) else kwargs.get(name) for place, name in _names_in_place(func)]
+
+
 def _layouts(tensors: list[Any]) -> list[tuple[FakeTensor, Any, Any, Any]]:
     """Sizes, strides and offset of each strided fake tensor."""
     strided = [t for t in tensors if type(t) is FakeTensor and t.layout is torch.strided and not t.is_nested]
@@ -200,7 +219,11 @@ class FakeKernelsState:
         empty = _of_empty_groups(func, args)
         if empty is not None:
             return empty
+        written = _layouts(_written_in_place(func, args, kwargs))
         result = func(*without_float8_scalars(func, _without_division(func, args)), **kwargs)
+        for tensor, shape, _, _ in written:
+            if tensor.dim() != len(shape) or not _is_same(tensor.shape, shape):
+                raise WrongFakeKernel(func, [tensor], [tensor.new_empty(shape)])
         for out, shape, stride, offset in layouts:
             if is_same_shape(out.shape, shape) and not is_same_shape(out.stride(), stride):
                 out.as_strided_(shape, stride, offset)  # eager keeps the strides of an `out=` tensor of the right shape

@@ -370,3 +370,21 @@ def test_a_wrong_fake_kernel_is_corrected_by_the_operator_or_named(poison: Poiso
         with pytest.raises(WrongFakeKernel, match=r"aten.mm.default gives .*\n  expected: torch.float32 \(2, 4\)"):
             refimpl.make_fx(program, tracing_mode="symbolic")(a, b)
     assert calls["_meta_registrations.meta_mm"] == 2
+
+
+def test_a_fake_kernel_that_resizes_what_it_writes_to_is_named() -> None:
+    with replaced({"_refs.normal": HANDLERS["shape"]}), pytest.raises(WrongFakeKernel, match=r"aten.normal_.default"):
+        refimpl.make_fx(lambda x: x.clone().normal_() + 1, tracing_mode="fake")(torch.ones(2, 3))
+
+
+def test_a_kernel_is_asked_with_operands_that_are_indices() -> None:
+    """With ones the real kernel raises, since a dimension of size 1 has only the index 0."""
+
+    def program(x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return x + x.index_fill(0, index, 3.0).dim()
+
+    given = torch.tensor(2.0), torch.tensor([0])
+    with replaced({"_refs.index_fill": HANDLERS["shape"]}) as calls:
+        graph = refimpl.make_fx(program, tracing_mode="symbolic")(*given)
+    assert calls["_refs.index_fill"] == 1
+    assert torch.equal(graph(*given), program(*given))
