@@ -32,6 +32,7 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "calls": list,  # of dicts with the fields of oracle.program.Call
     "is_module": bool,
     "dynamic": bool,
+    "sizes": dict,  # ranges of the sizes that may vary, as in oracle.program.Program
     "config": dict,  # torch configuration while a subject compiles and runs
     "expects_raise": bool,
     "policy": dict,  # the fields of oracle.program.ComparePolicy
@@ -52,6 +53,7 @@ class Snippet:
     calls: tuple[Call, ...] = (Call(),)
     is_module: bool = False
     dynamic: bool | None = None
+    sizes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     config: Mapping[str, Any] = field(default_factory=dict)
     expects_raise: bool = False
     policy: ComparePolicy = ComparePolicy()
@@ -71,6 +73,7 @@ class Snippet:
             seed=self.seed,
             is_module=self.is_module,
             dynamic=self.dynamic,
+            sizes=self.sizes,
             config=self.config,
             expects_raise=self.expects_raise,
             policy=self.policy,

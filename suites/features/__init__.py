@@ -19,6 +19,7 @@ TAGS = {
     "control-flow": "branches, loops, early return, recursion, generators",
     "data-dependent": "Python control flow or shapes that depend on tensor values",
     "dtype": "dtype and device moves, default dtype, complex numbers",
+    "export": "what export has of its own: ranges of sizes, checks, control flow over sizes, state, containers",
     "exceptions": "try, except, finally, raising through",
     "functional": "torch.func transforms and higher-order operators",
     "guards": "something changes between calls",
