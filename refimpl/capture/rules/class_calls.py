@@ -109,8 +109,14 @@ def _fill_tuple(domain: SymbolicDomain, made: InstanceValue, args: list[Any]) ->
 
 
 @CLASS_RULES.of(tuple.__new__)
-def _new_tuple(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Value:
+def _new_tuple(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`tuple.__new__(class_, items)`."""
+    class_ = domain.state.realize(args[0]) if len(args) == 2 and not kwargs else None
+    if isinstance(class_, ObjectValue) and (class_.object is tuple or is_named_tuple(class_.object)):
+        if domain.runs_code(args[1]):
+            given = [ObjectValue(tuple.__new__), class_, args[1]]
+            return domain.enter_polyfill(polyfills.called_with_second_list, given)
+        return SequenceValue(class_.object, domain.elements(args[1]))
     made = _new_sequence(domain, tuple, args, kwargs)
     _fill_tuple(domain, made, args[1:])
     return made

@@ -33,7 +33,7 @@ from refimpl.capture.values import (
     Value,
     polyfills,
 )
-from refimpl.capture.values.classes import is_a, is_named_tuple
+from refimpl.capture.values.classes import is_a
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -123,17 +123,6 @@ def _copied(domain: SymbolicDomain, value: Any, made: dict[Any, Value]) -> Value
             return table
         case _:
             raise GraphBreak("call_of_native_code", what=f"deepcopy of a {value.kind}")
-
-
-@CONSTANT_RULES.of(tuple.__new__)
-def _tuple_new(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    class_ = domain.state.realize(args[0]) if len(args) == 2 and not kwargs else None
-    if not isinstance(class_, ObjectValue) or not (class_.object is tuple or is_named_tuple(class_.object)):
-        raise GraphBreak("call_of_native_code", what="tuple.__new__")
-    if domain.runs_code(args[1]):
-        given = [ObjectValue(tuple.__new__), class_, args[1]]
-        return domain.enter_polyfill(polyfills.called_with_second_list, given)
-    return SequenceValue(class_.object, domain.elements(args[1]))
 
 
 @CONSTANT_RULES.of(polyfills.constant_only)
