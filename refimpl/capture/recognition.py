@@ -50,7 +50,8 @@ class Treatment(Enum):
 
 
 # A Python function of these modules is one node: its rule works on tensors only, and it has no state.
-_CAPTURED_OF_TORCH = ("torch.nn.modules", "torch.nn.functional", "torch.utils._contextlib")
+# The last is the module of decorators such as `torch.no_grad()`, which call the function that they decorate.
+_CAPTURED_OF_TORCH = ("torch.nn.modules", "torch.nn.functional", torch.no_grad.__call__.__module__)
 _OPERATOR_MODULES = frozenset({"torch.nn.functional", "torch.functional", "torch.linalg", "torch.fft", "torch.special"})
 # Functions of these modules that read data or take functions or objects. They are interpreted.
 _INTERPRETED = frozenset(
