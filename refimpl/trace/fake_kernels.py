@@ -222,7 +222,7 @@ class FakeKernelsState:
         written = _layouts(_written_in_place(func, args, kwargs))
         result = func(*without_float8_scalars(func, _without_division(func, args)), **kwargs)
         for tensor, shape, _, _ in written:
-            if tensor.dim() != len(shape) or not _is_same(tensor.shape, shape):
+            if tensor.dim() != len(shape) or not is_same_shape(tensor.shape, shape):
                 raise WrongFakeKernel(func, [tensor], [tensor.new_empty(shape)])
         for out, shape, stride, offset in layouts:
             if is_same_shape(out.shape, shape) and not is_same_shape(out.stride(), stride):
