@@ -11,6 +11,8 @@ from torch._functorch import aot_autograd as _torch_aot
 from torch._functorch.partitioners import default_partition as torch_default
 from torch._functorch.partitioners import min_cut_rematerialization_partition as torch_min_cut
 
+import refimpl
+from benchmarks.cases.capture import FiftyParameters
 from benchmarks.cases.tracing import modules
 from benchmarks.harness import Case, Figures, Side, benchmark, stopwatch
 from benchmarks.models import (
@@ -68,29 +70,64 @@ def _aliasing(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x.view(-1), z.view(-1), z.t()
 
 
+_GRADIENTS = ("no gradients", "forward", "forward, backward")
+
+
 @benchmark(repeat=9)
 def aot_call(calls: int = 300) -> Iterator[Case]:
     """A call of a compiled function; its time beyond eager is that of the wrappers around the graph."""
     for program in (_plain, _mutating, _aliasing):
-        for gradients in ("no gradients", "forward", "forward, backward"):
+        for gradients in _GRADIENTS:
             yield Case(f"{program.__name__[1:]}, {gradients}", partial(_calls, program, gradients), calls=calls)
 
 
 def _calls(program: Callable[..., Any], gradients: str) -> dict[str, Side]:
-    requires_grad = gradients != "no gradients"
     peers = {
         "refimpl": aot_function(program, _as_it_is), "torch": torch_aot_function(program, _as_it_is), "eager": program
     }  # fmt: skip
+    return _sides(peers, gradients, 2)
 
-    def call(peer: Callable[..., Any], x: torch.Tensor, y: torch.Tensor) -> None:
-        out = peer(x.clone() if requires_grad else x, y)  # a leaf that requires grad cannot be written
+
+def _sides(peers: dict[str, Callable[..., Any]], gradients: str, count: int) -> dict[str, Side]:
+    """Calls of the peers with tensors of their own, so many each, of which the first is no leaf if gradients are asked for."""
+    requires_grad = gradients != "no gradients"
+
+    def call(peer: Callable[..., Any], x: torch.Tensor, *others: torch.Tensor) -> None:
+        out = peer(x.clone() if requires_grad else x, *others)  # a leaf that requires grad cannot be written
         if gradients == "forward, backward":
             (out if isinstance(out, torch.Tensor) else out[-1]).sum().backward()
 
     def arguments() -> list[torch.Tensor]:
-        return [torch.randn(4, 4, requires_grad=requires_grad) for _ in range(2)]
+        return [torch.randn(4, 4, requires_grad=requires_grad) for _ in range(count)]
 
     return {side: partial(call, peer, *arguments()) for side, peer in peers.items()}
+
+
+@benchmark(repeat=15)
+def checked_call(calls: int = 100) -> Iterator[Case]:
+    """A call of `compile` and of `compile_aot` with its guards, beside torch.compile, all with the backend aot_eager."""
+    programs: dict[str, Callable[..., Any]] = {
+        **{program.__name__[1:]: program for program in (_plain, _mutating, _aliasing)},
+        "50 parameters": FiftyParameters(),
+    }
+    fronts: dict[str, Callable[..., Any]] = {
+        "compile": partial(refimpl.compile, backend="aot_eager"), "compile_aot": refimpl.compile_aot
+    }  # fmt: skip
+    for front, compiler in fronts.items():
+        for name, program in programs.items():
+            for gradients in _GRADIENTS:
+                make = partial(_checked_calls, compiler, program, gradients)
+                yield Case(f"{front}, {name}, {gradients}", make, calls=calls, clock="processor")
+
+
+def _checked_calls(compiler: Callable[..., Any], program: Callable[..., Any], gradients: str) -> dict[str, Side]:
+    compile_by_torch: Any = torch.compile
+    count = 2
+    if isinstance(program, torch.nn.Module):
+        program.requires_grad_(gradients != "no gradients")
+        count = 1
+    peers = {"refimpl": compiler(program), "torch": compile_by_torch(program, backend="aot_eager"), "eager": program}
+    return _sides(peers, gradients, count)
 
 
 @benchmark(repeat=3)

@@ -275,6 +275,8 @@ class StateReader:
     @classmethod
     def of(cls, module: torch.nn.Module) -> StateReader | None:
         """None for a module that only its own methods can read: a class may name its parameters otherwise."""
+        if not all(isinstance(read(each), dict) for each in module.modules() for read in _TABLES):
+            return None  # TorchScript's modules have tables of their own
         reader, state = cls(module), ModuleState.of(module)
         found = reader.read()
         if found is None or (found.names, found.training) != (state.names, state.training):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 import torch
 
 from refimpl import compile_aot
+from refimpl.aot.call_checks import StateReader
 from refimpl.aot_entry_points import aot_function
 from refimpl.tests.frames import frames_of, own_frames
 
@@ -228,6 +230,15 @@ def test_a_module_that_names_its_parameters_itself_is_asked() -> None:
     compiled = compile_aot(module)
     for _ in range(3):
         torch.testing.assert_close(compiled(x), module(x))
+
+
+def test_a_module_with_tables_that_are_no_dicts_is_asked() -> None:
+    module = Layers()
+    assert StateReader.of(module) is not None
+    module.layers[0].__dict__["_buffers"] = MappingProxyType({})
+    assert StateReader.of(module) is None
+    x = torch.ones(2, 3)
+    torch.testing.assert_close(compile_aot(module)(x), module(x))
 
 
 @pytest.mark.parametrize("count", [3, 25])
