@@ -17,9 +17,11 @@ class NodeEnvironment(Protocol):
 
     records_origins: bool
     replacements_version: int
-    facts: FactState
     made: dict[Any, Any]
     int_nodes: dict[int, Any]
+
+    @property
+    def facts(self) -> FactState: ...
 
     def replace(self, expr: Any) -> Any: ...
 
@@ -49,8 +51,10 @@ class SymbolSource(Protocol):
 class Traced(Protocol):
     """The part of ShapeEnv that constraints are checked against after tracing."""
 
-    facts: FactState
     guards: list[ShapeGuard]
+
+    @property
+    def facts(self) -> FactState: ...
 
     @property
     def promises(self) -> Sequence[Any]: ...

@@ -449,7 +449,7 @@ class ShapeEnv(GuardOutput):
         try:
             yield
         finally:
-            inside, self.facts = self.facts, before
+            inside, self._facts = self.facts, before
             made = [symbol for symbol in inside.ranges if symbol not in symbols]
             before.ranges.update((symbol, inside.ranges[symbol]) for symbol in made)
             before.size_like.update(symbol for symbol in made if symbol in inside.size_like)

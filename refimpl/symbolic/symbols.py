@@ -57,7 +57,7 @@ class SymbolState:
     """The part of ShapeEnv that holds symbols, hints and replacements."""
 
     def __init__(self) -> None:
-        self.facts = FactState()
+        self._facts: FactState | None = None
         self.first_ranges: dict[sympy.Symbol, Range] = {}  # the range of each symbol before the program runs
         self.backed_var_to_val: dict[sympy.Symbol, sympy.Basic] = {}
         self.real_tensor_prop_unbacked_vals: dict[sympy.Symbol, sympy.Basic] = {}
@@ -73,6 +73,13 @@ class SymbolState:
         # Caches of SymNodes without origin: by operation, type and operand expressions; constants by value.
         self.made: dict[Any, Any] = {}
         self.int_nodes: dict[int, Any] = {}
+
+    @property
+    def facts(self) -> FactState:
+        """What is known of the symbols. A static trace, which has none, makes no table."""
+        if self._facts is None:
+            self._facts = FactState()
+        return self._facts
 
     # --------------------------------------------------------------------------------------------- expressions
 

@@ -39,8 +39,8 @@ from refimpl._torch import FakeTensorMode, OpOverload, OpOverloadPacket, pytree,
 from refimpl.pipeline import compile_aot
 from refimpl.tests.corpus import programs_of
 from refimpl.tests.corpus.compare import Seen, assert_same, observe
+from refimpl.tests.upstream_code import KERNELS, case_of_operator, part_of
 from refimpl.tests.upstream_code import TABLE as INDEPENDENCE
-from refimpl.tests.upstream_code import case_of_operator, part_of
 from refimpl.trace import fake_kernels
 
 TABLE = INDEPENDENCE.with_name("independence-poison.csv")
@@ -88,7 +88,7 @@ def kernels() -> Mapping[str, Kernel]:
                     operators[function].append(str(operator))
     found: dict[str, Kernel] = {}
     for function, names in operators.items():
-        part = part_of(function.__code__.co_filename)
+        part = part_of(function.__code__.co_filename, KERNELS)
         if part is not None:
             name = f"{function.__module__.removeprefix('torch.')}.{function.__name__}"
             if name in found:  # functions made by one decorator have its name

@@ -3,7 +3,7 @@
 import torch
 from torch._higher_order_ops.associative_scan import associative_scan
 
-PROGRAM = {"tags": ("differs", "export", "functional"), "sizes": {"x": {"0": ["steps", 3, 16]}}, "calls": [{}]}
+PROGRAM = {"tags": ("differs", "export", "shapes"), "sizes": {"x": {"0": ["steps", 3, 16]}}, "calls": [{}]}
 DEVICE = "cpu"
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-PROGRAM = {"tags": ("differs", "export", "state"), "is_module": True, "calls": [{}]}
+PROGRAM = {"tags": ("differs", "export", "mutation"), "is_module": True, "calls": [{}]}
 DEVICE = "cpu"
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch._higher_order_ops.while_loop import while_loop
 
-PROGRAM = {"tags": ("differs", "export", "control-flow"), "sizes": {"x": {"0": ["batch", 2, 16]}}, "calls": [{}]}
+PROGRAM = {"tags": ("differs", "export", "shapes"), "sizes": {"x": {"0": ["batch", 2, 16]}}, "calls": [{}]}
 DEVICE = "cpu"
 
 

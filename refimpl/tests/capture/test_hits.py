@@ -57,7 +57,7 @@ def test_the_check_of_many_tensors_makes_one_tuple_and_one_loop_for_each_fact() 
         with_options(Layers(count), chosen)(torch.randn(2, 3))
         (code,) = chosen.functions.values()
         (segment,) = code.cache.segments()
-        sources.append(segment.check_slots.source)  # type: ignore[attr-defined]
+        sources.append(segment.check_contents.source)  # type: ignore[attr-defined]
     assert [source.count(" = (v") for source in sources] == [1, 1]
     assert [source.count("map(") for source in sources] == [7, 7]
     lines = [len(source.splitlines()) for source in sources]

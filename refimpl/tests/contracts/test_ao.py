@@ -52,13 +52,13 @@ def test_autograd_s_threads_are_off_while_tracing() -> None:
         raise ZeroDivisionError
 
     compiler = Compiler()
-    assert torch._C._is_multithreading_enabled()
-    compiler.function(Watched.apply)(leaf_of_numbers(2))
-    with pytest.raises(ZeroDivisionError):
-        compiler.function(failing)(leaf_of_numbers(2))
+    with torch.autograd.set_multithreading_enabled(True):
+        compiler.function(Watched.apply)(leaf_of_numbers(2))
+        with pytest.raises(ZeroDivisionError):
+            compiler.function(failing)(leaf_of_numbers(2))
+        assert torch._C._is_multithreading_enabled(), "put back, also after an error"
     assert seen == [False] * len(seen)
     assert len(seen) >= 3, "forward, backward, and the one that fails"
-    assert torch._C._is_multithreading_enabled(), "put back, also after an error"
     assert torch_aot.aot_autograd_decompositions == {}
 
 

@@ -35,8 +35,6 @@ PARTS = {name: case for name, case in CASES.items() if case.parts}
 @STRICT
 @pytest.mark.parametrize("name", PARTS)
 def test_parts_that_keep_their_signature_can_be_replaced(name: str, strict: bool) -> None:
-    if strict and name == "branches":
-        pytest.skip("strict export has the operands of a branch in another order: see the test of refusals")
     case = PARTS[name]
     module, program = program_of(case, strict=strict, preserved=case.parts)
     arguments = case.inputs()
@@ -57,8 +55,6 @@ def test_parts_that_keep_their_signature_can_be_replaced(name: str, strict: bool
 @STRICT
 @pytest.mark.parametrize("name", sorted(set(PARTS) - {"twice", "writing", "shared"}))
 def test_parts_keep_their_signature_through_decomposition(name: str, strict: bool) -> None:
-    if strict and name == "branches":
-        pytest.skip("strict export has the operands of a branch in another order: see the test of refusals")
     case = PARTS[name]
     module, program = program_of(case, strict=strict, preserved=case.parts)
     arguments = case.inputs()
@@ -334,9 +330,13 @@ def test_a_part_that_has_secrets_does_not_keep_its_signature() -> None:
         unflatten(program)
 
 
-def test_strict_export_refuses_signatures_where_running_gives_another_graph() -> None:
-    with pytest.raises(UnsupportedByRefimpl, match="whose strict and non-strict graphs differ"):
-        export(Branches(), (X,), preserve_module_call_signature=("part",), strict=True)
+def test_strict_export_keeps_the_signature_of_a_part_with_branches() -> None:
+    module = Branches()
+    program = export(module, (X,), preserve_module_call_signature=("part",), strict=True)
+    unflattened = unflatten(program)
+    for x in (X, -X, 0 * X):  # both branches of both
+        assert_same(unflattened(x), module(x))
+    assert [entry.fqn for entry in program.module_call_graph if entry.signature is not None] == ["", "part"]
 
 
 def test_unused_results_may_be_gone() -> None:
