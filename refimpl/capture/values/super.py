@@ -63,7 +63,7 @@ class SuperValue(Value):
             and owner in torch.Tensor.__mro__[:-1]
             and inspect.isroutine(found)
         ):
-            return NativeMethodValue(receiver, name)
+            return _NativeMethodOfSuper(self, receiver, name)
         if name == "__new__" and is_of_class and owner in torch.Tensor.__mro__[:-1]:
             return ObjectValue(TensorBase.__new__)
         if name == "__new__" and is_of_class and owner is object:
@@ -78,7 +78,7 @@ class SuperValue(Value):
             isinstance(receiver, ErrorValue) and is_a(found, WrapperDescriptorType) and name == "__init__"
         )
         if is_native_method(found, receiver.class_of()) or is_init_of_error:
-            return NativeMethodValue(receiver, name)
+            return _NativeMethodOfSuper(self, receiver, name)
         way = AttributeSource(KeptSource(owner, owner.__qualname__), name)
         if is_a(found, classmethod) and isinstance(found.__func__, FunctionType):
             class_ = receiver if is_of_class else ObjectValue(receiver.class_of())
@@ -96,6 +96,19 @@ class SuperValue(Value):
 
     def rebuilt(self, emitter: Any) -> str:
         return emitter.named(self, f"super({emitter.constant(self.class_)}, {emitter.expression(self.receiver)})")
+
+
+class _NativeMethodOfSuper(NativeMethodValue):
+    """`super().append`: behind a graph break it is found through `super` again, because the class may have an `append` too."""
+
+    __slots__ = ("found_by",)
+
+    def __init__(self, found_by: SuperValue, receiver: Value, name: str) -> None:
+        super().__init__(receiver, name)
+        self.found_by = found_by
+
+    def rebuilt(self, emitter: Any) -> str:
+        return emitter.named(self, f"getattr({emitter.expression(self.found_by)}, {self.name!r})")
 
 
 def super_value(domain: SymbolicDomain, class_: Any, receiver: Any) -> SuperValue:

@@ -272,6 +272,36 @@ def test_an_object_of_the_program_is_changed_as_in_eager() -> None:
     assert same(results[0], results[1])
 
 
+class Tenfold(list[Any]):
+    def append(self, item: Any) -> None:
+        super().append(item * 10)
+
+
+class Wrapped(dict[Any, Any]):
+    def __setitem__(self, key: Any, item: Any) -> None:
+        super().__setitem__(key, (item,))
+
+    def pop(self, key: Any) -> Any:  # type: ignore[override]
+        return super().pop(key)[0]
+
+
+def test_a_method_of_super_behind_a_break_is_not_the_one_that_calls_it() -> None:
+    def program(x: Any, given: Any) -> Any:
+        given.append(x)
+        return x * len(given)
+
+    def of_dict(x: Any, given: Any) -> Any:
+        given[1] = x
+        given[2] = given.pop(1) + 1
+        return x * len(given)
+
+    for function, made in ((program, Tenfold), (of_dict, Wrapped)):
+        captured, (x, theirs, ours) = captured_with(function)[0], (torch.ones(2), made(), made())
+        for _ in range(3):
+            assert same(captured(x, ours), function(x, theirs))
+            assert same(described(ours), described(theirs))
+
+
 ROWS: Any = Row
 PAIRS: Any = Pair
 
