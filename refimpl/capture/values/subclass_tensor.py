@@ -79,6 +79,10 @@ class SubclassTensorValue(TensorValue):
         """Whether the class has one of these special methods written in Python."""
         return any(isinstance(self._of_class(name), FunctionType) for name in names)
 
+    def hides_method(self, name: str) -> bool:
+        """Overrides TensorValue: `super().add_` of a class with an `add_` of its own is torch's."""
+        return self._of_class(name) is not MISSING
+
     def _of_class(self, name: str) -> Any:
         """The attribute of the class that is not one of torch.Tensor's; MISSING if there is none."""
         for base in self.class_.__mro__:

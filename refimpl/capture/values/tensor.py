@@ -259,7 +259,13 @@ class TensorValue(Value):
             plain = [domain.constant_of(arg, name) for arg in args]
             named = {key: domain.constant_of(arg, name) for key, arg in kwargs.items()}
             return _number(getattr(self.fake, name)(*plain, **named), self, name)
+        if self.hides_method(name):
+            return domain.state.operator(getattr(torch.Tensor, name), [self, *args], kwargs)
         return domain.state.operator(name, [self, *args], kwargs, kind="call_method")
+
+    def hides_method(self, name: str) -> bool:
+        """Whether the class has another method of this name than torch.Tensor: a graph cannot call torch's by name."""
+        return False
 
     def rebuilt(self, emitter: Any) -> str:
         if is_functorch_wrapped(self.fake):  # it belongs to a transform that the program has left

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -388,3 +389,51 @@ def test_classes_may_be_left_out() -> None:
         assert not recorder.graphs
         compiled(plain().as_subclass(PlusOne))
     assert len(recorder.graphs) == 1
+
+
+class CallsTensorsOwn(Tensor):
+    """Has methods of the names of torch.Tensor's, which they call."""
+
+    def add_(self, other: Any) -> Any:  # type: ignore[override]
+        return super().add_(other * 2)
+
+    def mul(self, other: Any) -> Any:  # type: ignore[override]
+        return super().mul(other) + 1
+
+    def __iadd__(self, other: Any) -> Any:
+        return super().__iadd__(other * 3)
+
+    def __setitem__(self, index: Any, item: Any) -> None:
+        super().__setitem__(index, item * 2)
+
+
+def set_an_item(x: Any) -> Any:
+    x[0] = 5
+    return x
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda x: x.add_(1),
+        lambda x: x.mul(2),
+        lambda x: operator.iadd(x, 1),
+        set_an_item,
+        lambda x: Tensor.add_(x, 1),
+        lambda x: (Tensor.mul(x, 2), x.mul(3)),
+    ],
+)
+def test_a_method_of_super_is_torch_s_when_the_graph_runs(program: Callable[[Any], Any], backend: str) -> None:
+    compiled = compile(program, backend=backend, fullgraph=True)
+    for _ in range(3):
+        x = plain()
+        given, expected = (x.clone().as_subclass(CallsTensorsOwn) for _ in range(2))
+        assert_like(compiled(given), program(expected))
+        assert_like(given, expected)
+
+
+def assert_like(found: Any, expected: Any) -> None:
+    for left, right in zip(pytree.tree_leaves(found), pytree.tree_leaves(expected), strict=True):
+        assert type(left) is type(right)
+        torch.testing.assert_close(left.as_subclass(Tensor), right.as_subclass(Tensor), rtol=0, atol=0)
