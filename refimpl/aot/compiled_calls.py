@@ -23,6 +23,9 @@ from typing import Any, NamedTuple
 import torch
 
 from refimpl._torch import (
+    DeviceContext,
+    function_mode_at,
+    function_modes_on,
     is_any_autocast_enabled,
     pytree,
 )
@@ -49,7 +52,15 @@ class CallKey(NamedTuple):
 
 
 def _modes() -> Hashable:
-    return torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast_state()
+    overriding = _function_modes() if function_modes_on() else None
+    grad_modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    return *grad_modes, autocast_state(), torch.get_default_dtype(), overriding
+
+
+def _function_modes() -> Hashable:
+    """The modes whose `__torch_function__` the trace asks. `with torch.device(...)` makes another mode each time."""
+    modes = [function_mode_at(index) for index in range(function_modes_on())]
+    return tuple([(DeviceContext, mode.device) if type(mode) is DeviceContext else mode for mode in modes])
 
 
 def shape_guard(

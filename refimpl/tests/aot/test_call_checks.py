@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from types import MappingProxyType
 from typing import Any
 
@@ -69,6 +70,49 @@ def test_a_call_with_another_tensor_compiles_again(other: str, count: int) -> No
         assert backend.count == before + 1
     assert torch.equal(compiled(*tensors), total(*tensors))
     assert backend.count == 3
+
+
+class OnesAreTwos(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result * 2 if func is torch.ones else result
+
+
+@contextlib.contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_a_call_makes_tensors_as_the_state_of_torch_says_now() -> None:
+    """The trace has asked modes, and has made the tensor of a list with the default dtype."""
+
+    def program(x: torch.Tensor) -> Any:
+        return x + 1, torch.tensor([1.5], device="cpu"), torch.ones(2)
+
+    backend = CountedBackend()
+    compiled = compile_aot(program, backend=backend)
+    states: list[Callable[[], Any]] = [
+        contextlib.nullcontext,
+        lambda: default_dtype(torch.float64),
+        OnesAreTwos,
+        lambda: torch.device("meta"),
+        lambda: torch.device("cpu"),
+        contextlib.nullcontext,
+        lambda: torch.device("meta"),
+    ]
+    for state in states:
+        with state():
+            x = torch.zeros(1, dtype=torch.float32, device="cpu")
+            found, expected = compiled(x), program(x)
+        for ours, theirs in zip(found, expected, strict=True):
+            assert (ours.dtype, ours.device) == (theirs.dtype, theirs.device)
+            assert ours.is_meta or torch.equal(ours, theirs)
+    assert backend.count == 5
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
