@@ -87,7 +87,13 @@ class Emitter:
         self._lines.append(text)
 
     def named(self, value: Any, expression: str) -> str:
-        """Assigns the expression to a new name, which stands for the value from now on."""
+        """Assigns the expression to a new name, which stands for the value from now on.
+
+        A tuple that contains a list that contains the tuple is made as a part of the list, and is not made again.
+        """
+        known = self._names.get(id(value))
+        if known is not None:
+            return known
         name = self._names[id(value)] = f"v{len(self._names)}"
         self._made.append(value)
         self._lines.append(f"{name} = {expression}")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from refimpl.capture.entry_points.decorators import graph_break
 from refimpl.tests.capture.capturing import IN_EVERY_MODE, assert_same_as_eager, captured_with, each_of, same
 
 MORE = [4]
@@ -270,6 +271,31 @@ def test_an_object_of_the_program_is_changed_as_in_eager() -> None:
         results.append([function(torch.ones(2)) for _ in range(3)])
         results[-1].append(list(FOUND))
     assert same(results[0], results[1])
+
+
+@pytest.mark.parametrize("is_broken", [False, True])
+@pytest.mark.parametrize(
+    "make", [lambda *items: items, lambda *items: Pair(items), lambda *items: frozenset(items[:1])]
+)
+def test_a_tuple_that_an_item_of_it_contains_is_made_once(make: Any, is_broken: bool) -> None:
+    class Holder:
+        pass
+
+    def program(x: Any) -> Any:
+        holder: Any = Holder()
+        made = make(holder, [x])
+        holder.made = made
+        if is_broken:
+            graph_break()
+        return made, [x * 2], (x,)
+
+    captured = captured_with(program)[0]
+    x = torch.ones(2)
+    made, doubled, (same_x,) = captured(x)
+    holder = next(item for item in made if isinstance(item, Holder))
+    assert holder.made is made  # type: ignore[attr-defined]
+    assert same(doubled, [x * 2])
+    assert same_x is x
 
 
 class Tenfold(list[Any]):
