@@ -2,14 +2,17 @@
 
 Counterpart: torch/_dynamo/repro/after_dynamo.py generate_dynamo_fx_repro_string, dump_backend_state, dump_to_minify_after_dynamo;
 torch/_dynamo/debug_utils.py minifier_dir; torch/_dynamo/utils.py get_debug_dir
-Differs: inputs and constants are saved as they are, with their values. The settings of capture are not repeated.
+Differs: inputs and constants are saved with their values: tensors and numbers, no other objects, so that no code runs where the
+file is read. The settings of capture are not repeated.
 """
 
 from __future__ import annotations
 
 import datetime
 import functools
+import io
 import os
+import pickle
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -89,10 +92,25 @@ def _write(
             for device in _DEVICES if torch.is_autocast_enabled(device)
         },
     )  # fmt: skip
+    held = saved_tensors({"inputs": list(inputs), "attributes": _attributes(modules)})
     path.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"inputs": list(inputs), "attributes": _attributes(modules)}, path.with_suffix(".pt"))
+    path.with_suffix(".pt").write_bytes(held)
     path.write_text(script, encoding="utf-8")
     return str(path)
+
+
+def saved_tensors(held: dict[str, Any]) -> bytes:
+    """The content of a file. Raises ValueError if there are objects that cannot be read without running their code."""
+    made = io.BytesIO()
+    torch.save(held, made)
+    made.seek(0)
+    try:
+        torch.load(made, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"a graph that reads other objects than tensors and numbers cannot be saved: {error}"
+        ) from error
+    return made.getvalue()
 
 
 def _graphs_of(gm: fx.GraphModule) -> Iterator[tuple[str, fx.GraphModule]]:

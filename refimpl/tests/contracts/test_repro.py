@@ -24,6 +24,8 @@ from refimpl.capture.public.errors import BackendCompilerFailed
 from refimpl.capture.repro.accuracy import AccuracyError
 from refimpl.capture.repro.backend import DebuggedBackend, wrap_backend_debug
 from refimpl.capture.repro.minifying import backend_fails, dynamo_minifier_backend
+from refimpl.capture.repro.scripts import saved_tensors
+from refimpl.repro import run_repro
 from refimpl.tests.contracts.contract_backend import Backend, plus_one
 
 Tensor = torch.Tensor
@@ -62,6 +64,7 @@ def program(x: Tensor) -> Tensor:
 def in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     refimpl.reset()
     monkeypatch.chdir(tmp_path)
+    backend_registry.list_backends()  # registers refimpl's own, which the first lookup would put into the copy
     monkeypatch.setattr(backend_registry, "_BACKENDS", {**backend_registry._BACKENDS})
     for backend in (no_tan, doubled_tan):
         backend_registry.register_backend(backend.__name__, backend)
@@ -258,6 +261,26 @@ def test_a_graph_fails_the_same_way_if_the_message_is_similar() -> None:
     assert not backend_fails(graph, [torch.ones(2)], no_tan, "CUDA out of memory: 17 GiB")
     with pytest.raises(ValueError, match="No issue"):
         dynamo_minifier_backend(graph, [torch.ones(2)], "eager")
+
+
+class Unpickled:
+    """An object whose file runs code when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.marker,)
+
+
+def test_no_code_of_a_file_of_tensors_runs(tmp_path: Path) -> None:
+    hostile = {"inputs": [Unpickled(tmp_path / "ran")], "attributes": {}}
+    torch.save(hostile, tmp_path / "repro.pt")
+    with pytest.raises(pickle.UnpicklingError):
+        run_repro(str(tmp_path / "repro.py"), {"": torch.nn.Module}, arguments=["run", "--backend", "eager"])
+    with pytest.raises(ValueError, match="other objects than tensors and numbers"):
+        saved_tensors(hostile)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_settings_come_from_the_environment() -> None:
