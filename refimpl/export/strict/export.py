@@ -8,6 +8,7 @@ in non-strict export. Changes of capture to the module's attributes are undone.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import operator
 import re
@@ -368,7 +369,11 @@ class _StateInterpreter(fx.Interpreter):
         if target in self._values:
             return self._values[target]
         found = super().get_attr(target, args, kwargs)
-        return _StateInterpreter(found, {}).run if isinstance(found, fx.GraphModule) else found
+        if not isinstance(found, fx.GraphModule):
+            return found
+        interpreted = copy.copy(found)  # still a GraphModule: activation_checkpoint reads the graph of its body
+        interpreted.forward = _StateInterpreter(found, {}).run
+        return interpreted
 
 
 def _out_spec(graph_module: fx.GraphModule) -> pytree.TreeSpec:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import fx, nn
+from torch.utils.checkpoint import checkpoint
 
 import refimpl
 from refimpl.export import ExportedProgram, export
@@ -269,3 +270,22 @@ def test_nested_compile_regions_are_kept_by_strict_export_and_else_part_of_their
         assert targets.count(torch.ops.aten.linear.default) == 3
     torch.testing.assert_close(program.module()(x), module(x))
     torch.testing.assert_close(refimpl.compile(module, fullgraph=True)(x), module(x))
+
+
+@STRICT
+def test_a_checkpoint_around_a_branch_is_exported(strict: bool) -> None:
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+
+        def body(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda x: self.linear(x), lambda x: x + 1, (x,)) * 2
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.body, x, use_reentrant=False)
+
+    module = Checkpointed()
+    program = export(module, (torch.ones(2, 3),), strict=strict)
+    for x in (torch.ones(2, 3), -torch.ones(2, 3)):
+        torch.testing.assert_close(program.module()(x), module(x))
