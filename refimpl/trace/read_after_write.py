@@ -57,6 +57,14 @@ def reads_what_it_writes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     )
 
 
+def share_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors have a byte in common. False for tensors that are not strided, and for unbacked sizes."""
+    if not _is_strided(a) or not _is_strided(b) or storage_key(a) != storage_key(b):
+        return False
+    one, other = _Places.of(a), _Places.of(b)
+    return one is not None and other is not None and one.meets(other)
+
+
 def _is_in_place(func: OpOverload, written: torch.Tensor, read: torch.Tensor) -> bool:
     """Whether an `out=` call does the same as the op's in-place variant: `torch.addmm(x, a, b, out=x)` is `x.addmm_(a, b)`."""
     short = func._schema.name.removeprefix(f"{func.namespace}::")

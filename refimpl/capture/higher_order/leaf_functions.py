@@ -19,6 +19,7 @@ from refimpl.capture.guards.sources import AttributeSource
 from refimpl.capture.higher_order.bodies import flatten, tree_of, unflatten
 from refimpl.capture.values import ConstantValue, DictValue, ObjectValue, SequenceValue, TensorValue, Value
 from refimpl.capture.values.classes import is_a
+from refimpl.trace.higher_order.leaf_functions import writes_to_shared_memory
 
 if TYPE_CHECKING:
     from refimpl.capture.symbolic_execution.symbolic_domain import SymbolicDomain
@@ -70,6 +71,8 @@ def call_leaf_function(
     forms = [_form_of(domain, leaf, operands) for leaf in leaves]
     spec = pytree.tree_structure(_packed(iter(forms), tree))
     written = _written_places(known[_REAL], known[_WRITTEN], len(operands), spec)
+    if written and writes_to_shared_memory(written, [operand.as_fake(state, name) for operand in operands]):
+        raise GraphBreak("read_after_write", what=name)
     results: list[pytree.TreeSpec | None] = [None]
     real, fake = map(
         leaf_functions._LeafCallable,

@@ -368,6 +368,8 @@ def _watched_updates(given: Any, what: str) -> Iterator[None]:
 
 
 class _UpdatesMode(DispatchMode):
+    supports_higher_order_operators = True
+
     def __init__(self, what: str) -> None:
         super().__init__()
         self._what = what

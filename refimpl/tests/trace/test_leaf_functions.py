@@ -14,6 +14,7 @@ import refimpl
 import refimpl.export
 from refimpl._torch import leaf_functions, pytree
 from refimpl.capture.public.errors import Unsupported
+from refimpl.errors import UnsupportedByRefimpl
 from refimpl.export.archive.errors import ArchiveError
 from refimpl.pipeline import compile_aot
 from refimpl.tests.corpus.compare import assert_same, observe
@@ -57,6 +58,13 @@ def in_containers(x: Tensor, parts: dict[str, Tensor], scale: float = 2.0) -> di
 @leaf(lambda x, y: None, mutates_args={"x"})
 def advance(x: Tensor, y: Tensor) -> None:
     x.add_(y)
+
+
+@leaf(lambda x, y: (torch.empty_like(x),), mutates_args={"x", "y"})
+def advance_both(x: Tensor, y: Tensor) -> tuple[Tensor]:
+    x.add_(1)
+    y.mul_(2)
+    return (x * y,)
 
 
 @leaf(lambda layer, x: (x.new_empty(x.shape[0], 2),))
@@ -193,6 +201,49 @@ def test_an_argument_is_written(way: Any) -> None:
     run, _ = way(program, plain)
     assert_same(observe(program, plain), observe(run, plain), parts=("results", "arguments"))
     assert_same(observe(program, plain, calls=2), observe(run, plain, calls=2), parts=("results", "arguments"))
+
+
+@pytest.mark.parametrize("of", [lambda x: (x, x), lambda x: (x[:2], x[1:]), lambda x: (x, x.view(3, 1))])
+def test_written_arguments_that_share_memory_are_refused_and_break_a_graph(of: Program) -> None:
+    """The node writes to copies, of which a write to one does not show in the other."""
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        return advance_both(*of(x))[0] * 2
+
+    def plain() -> tuple[list[Tensor], list[Tensor]]:
+        return [], [torch.arange(3.0), torch.ones(3)]
+
+    for way in (compiled, traced, exported):
+        with pytest.raises(UnsupportedByRefimpl, match="shares memory with another argument"):
+            way(program, plain)[0](*plain()[1])
+    with pytest.raises(Unsupported, match="read_after_write"):
+        captured(program, plain)[0](*plain()[1])
+    run = refimpl.compile(program, backend="aot_eager")
+    assert_same(observe(program, plain), observe(run, plain), parts=("results", "arguments"))
+
+
+@pytest.mark.parametrize("way", [captured_and_traced, compiled, traced], ids=lambda way: way.__name__)
+def test_parts_of_one_tensor_that_are_apart_are_written(way: Any) -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        return advance_both(x[0], x[1])[0] * y[0]
+
+    def plain() -> tuple[list[Tensor], list[Tensor]]:
+        return [], [torch.arange(6.0).view(2, 3), torch.ones(2, 3)]
+
+    run, _ = way(program, plain)
+    assert_same(observe(program, plain), observe(run, plain), parts=("results", "arguments"))
+
+
+@pytest.mark.parametrize("way", [captured, captured_and_traced], ids=lambda way: way.__name__)
+def test_arguments_that_share_memory_with_others_are_captured(way: Any) -> None:
+    """Where arguments share memory, capture watches each call for writes."""
+
+    def twice(x: Tensor, y: Tensor) -> Tensor:
+        return products(x[:2], x[1:])[0] + products(y, y)[1].sum()
+
+    for one in (twice, lambda x, y: products(x, x)[0], lambda x, y: products(torch.complex(x, y), y)[0].real):
+        run, _ = way(one, make)
+        assert_same(observe(one, make), observe(run, make), parts=("results", "gradients"))
 
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way is not traced], ids=lambda way: way.__name__)

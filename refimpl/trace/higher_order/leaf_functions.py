@@ -17,6 +17,7 @@ import torch
 from refimpl._torch import FakeScriptObject, StorageWeakRef, is_below_autograd, pytree
 from refimpl.errors import UnsupportedByRefimpl
 from refimpl.trace.higher_order.calls import HigherOrderCall, Recorded
+from refimpl.trace.read_after_write import share_memory
 
 _HOOKS = ("_leaf_hook_real_fn", "_leaf_hook_fake_fn")
 Function = Callable[..., tuple[Any, ...]]
@@ -29,6 +30,12 @@ def invoke_leaf_function(
     given = real, fake  # the fakes of objects, if a graph that has them as inputs is traced again
     real, fake = map(_object_of, given)
     written = [int(place) for place in mutated.split(",") if place]
+    if writes_to_shared_memory(written, operands):
+        raise UnsupportedByRefimpl(
+            seen="a leaf function that writes to an argument which shares memory with another argument",
+            supported="written arguments with memory of their own",
+            do="give the function a copy of the other argument",
+        )
     histories = call.recording.histories
     history: History | None = None
     forward, backward = _state_of(real, "state"), _state_of(real, "real_state")
@@ -64,6 +71,16 @@ def invoke_leaf_function(
     )
     return Recorded(
         args=(*functions, call.constant(spec), "", *operands), kwargs=settings, result=results, seen_of=seen_of
+    )
+
+
+def writes_to_shared_memory(written: Sequence[int], operands: Sequence[Any]) -> bool:
+    """Whether an operand at one of the places `written` shares memory with another operand: a copy of it would not."""
+    return any(
+        share_memory(operands[place], operand)
+        for place in written
+        for other, operand in enumerate(operands)
+        if other != place
     )
 
 
