@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,10 @@ class CapturedGraph:
     """Whether the program continues after the graph. It may then write to leaf tensors before the backward runs."""
     input_guards: list[InputGuard] = field(default_factory=list[InputGuard])
     """Conditions on the inputs, added by the backend. If one fails in a later call, the program is captured again."""
+
+    def __deepcopy__(self, memo: Any) -> CapturedGraph:
+        """The same fakes: a copy of a graph is traced with the same symbols, and fakes with symbolic sizes cannot be copied."""
+        return replace(self, input_guards=[*self.input_guards])
 
 
 _BACKENDS: dict[str, str | Backend] = {}

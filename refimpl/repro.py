@@ -62,13 +62,20 @@ def _loaded(path: Path, classes: Mapping[str, type[torch.nn.Module]]) -> tuple[t
     root = classes[""]()
     parts = {where: made() for where, made in classes.items() if where}
     for where, value in [*parts.items(), *held["attributes"].items()]:
-        parent, _, name = where.rpartition(".")
-        holder = functools.reduce(getattr, parent.split("."), root) if parent else root
+        *parents, name = where.split(".")
+        holder = functools.reduce(_child, parents, root)
         if isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter):
             holder.register_buffer(name, value)
         else:
             setattr(holder, name, value)
     return root, held["inputs"]
+
+
+def _child(module: torch.nn.Module, name: str) -> torch.nn.Module:
+    """The module's child of this name. It is made if there is none: a graph reads `linear.weight` without the module."""
+    if not hasattr(module, name):
+        module.add_module(name, torch.nn.Module())
+    return getattr(module, name)
 
 
 @contextlib.contextmanager

@@ -78,7 +78,8 @@ def _has_policy(contexts: Any) -> bool:
 def _checkpoint_again(domain: SymbolicDomain, frame: FrameState, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Captures such a node of an already captured graph."""
     body = domain.state.realize(args[0]) if args else None
-    contexts = body.object.meta.get("_checkpoint_context_fn") if isinstance(body, ObjectValue) else None
+    notes = getattr(body.object, "meta", {}) if isinstance(body, ObjectValue) else {}  # a module of a script has none
+    contexts = notes.get("_checkpoint_context_fn")
     named = {} if contexts is None else {"context_fn": ObjectValue(contexts)}
     return _checkpoint(domain, frame, args, {**kwargs, **named, "use_reentrant": ConstantValue(False)})
 

@@ -6,6 +6,7 @@ Differs: types of its own, because capture must not load what it is compared wit
 
 from __future__ import annotations
 
+import os
 from enum import Enum, auto
 from typing import Any
 
@@ -53,10 +54,11 @@ class BackendCompilerFailed(CaptureError):
         self.backend_name = name if isinstance(name, str) else getattr(backend, "__name__", type(backend).__name__)
         self.inner_exception = inner
         path = getattr(inner, "minifier_path", None)
+        is_written = path is not None and os.path.exists(path)
         super().__init__(
             f"backend={self.backend_name!r} raised:\n{type(inner).__name__}: {inner}\n"
             "  expected: a function of the graph's inputs\n  what to do: fix the backend, or try backend='eager'"
-            + ("" if path is None else f"\n  to make the graph smaller: python {path}")
+            + (f"\n  to make the graph smaller: python {path}" if is_written else "")
         )
 
 
