@@ -195,9 +195,7 @@ def contents_of(
             flags=flags.get(case_id, 0),
         )
 
-    table = pd.DataFrame({name: head.columns[name] for name in ("suite", "subject", "status")}, dtype="object")
-    for name in _MEASURED:
-        table[name] = pd.Series(head.columns[name], dtype="float64")
+    table = _frame(head)
     return Contents(
         head=head,
         base=base,
@@ -213,6 +211,14 @@ def contents_of(
         rows=_chosen([row(case_id, case) for case_id, case in columns.items()], limit),
         rows_in_all=len(columns),
     )
+
+
+def _frame(side: Side) -> pd.DataFrame:
+    """The columns of results.tables.frame that pass rates and the speed summary need."""
+    table = pd.DataFrame({name: side.columns[name] for name in ("suite", "subject", "status")}, dtype="object")
+    for name in _MEASURED:
+        table[name] = pd.Series(side.columns[name], dtype="float64")
+    return table
 
 
 class _Changed:
