@@ -19,6 +19,7 @@ import csv
 import inspect
 import logging
 import multiprocessing
+import re
 import sys
 import warnings
 from collections import Counter, defaultdict
@@ -375,8 +376,9 @@ def poisoned(work: Work, kernel: str, poison: Poison, plain: Reach) -> Outcome:
 
 
 def _told(error: BaseException) -> str:
+    """The class and the first line of the error, without the place in a file that it names."""
     lines = str(error).splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:80]}"
+    return f"{type(error).__name__}: {re.sub(r' ?[(]/[^)]*[)]', '', lines[0])[:80].rstrip()}"
 
 
 # --------------------------------------------------------------------------------------------------------------- processes
