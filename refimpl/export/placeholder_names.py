@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from torch import fx
 
-from refimpl._torch import pytree
+from refimpl._torch import graph_codegen, pytree
 from refimpl.export.graph_signature import InputKind
 
 PREFIXES = {
@@ -74,12 +74,25 @@ def _graph_of(graph_module: fx.GraphModule, arg: object) -> fx.GraphModule | Non
 
 
 def _rename(nested: fx.GraphModule, operands: dict[fx.Node, object]) -> None:
-    """Each placeholder gets the name of its operand, with a number where another node has it."""
+    """Each placeholder gets the name of its operand, with a number where another node has it.
+
+    The nodes move to a new graph: the old one does not know a name that it did not give, and could give it to a node added later.
+    """
     taken = TakenNames()
     for node in nested.graph.nodes:
         if node not in operands:
             taken.unique(node.name)
-    for placeholder, operand in operands.items():
-        if isinstance(operand, fx.Node):
-            placeholder.name = placeholder.target = taken.unique(operand.name)
-    nested.recompile()
+    names = {node: taken.unique(value.name) for node, value in operands.items() if isinstance(value, fx.Node)}
+    graph = fx.Graph()
+    graph.set_codegen(graph_codegen(nested.graph))
+    copies: dict[fx.Node, fx.Node] = {}
+    for node in nested.graph.nodes:
+        if node in names:
+            name = names[node]
+            copies[node] = graph.create_node("placeholder", name, node.args, {}, name, node.type)
+            copies[node].name = name  # fx renames nodes with names of builtins, such as `input`
+            copies[node].meta = {**node.meta}
+        else:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+            copies[node].name = node.name
+    nested.graph = graph

@@ -611,6 +611,29 @@ def test_constants_have_their_names_in_nested_graphs_too_and_do_not_collide(stri
         torch.testing.assert_close(program.module()(x, args[1]), _Branches.forward(_bound(program), x, args[1]))
 
 
+@MODES
+def test_a_node_added_to_a_nested_graph_gets_a_name_of_its_own(strict: bool) -> None:
+    """The graph knows the name that its placeholder got from the operand: `cos`, as a call of cos is called."""
+
+    class Branching(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x.cos(),))
+
+    program = export(Branching(), (torch.ones(2),), strict=strict)
+    for nested in _nested(program):
+        (placeholder,) = nested.graph.find_nodes(op="placeholder")
+        assert placeholder.name == placeholder.target == "cos"
+        with nested.graph.inserting_after(placeholder):
+            added = nested.graph.call_function(torch.cos, (placeholder,))
+        with nested.graph.inserting_before(nested.graph.output_node()):
+            both = nested.graph.call_function(torch.mul, (placeholder, added))
+        nested.graph.output_node().args = ((both,),)
+        nested.recompile()
+        x = torch.arange(2.0)
+        torch.testing.assert_close(nested(x), (x * x.cos(),))
+        assert added.name != "cos"
+
+
 def _bound(program: ExportedProgram) -> Any:
     """A module with the parameters and constants of the program."""
     module = _Branches()
