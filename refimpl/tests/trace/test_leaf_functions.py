@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -283,6 +285,35 @@ def test_calls_whose_backwards_come_later_keep_their_own_history(way: Any) -> No
         expected = torch.autograd.grad([part.sum() for part in several_results(*pair)], pair)
         found = torch.autograd.grad([part.sum() for part in result], pair)
         torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("way", [captured_and_traced, compiled], ids=lambda way: way.__name__)
+def test_calls_in_threads_keep_their_own_history(way: Any) -> None:
+    """The threads change between what the forward keeps and what the backward reads."""
+    run, _ = way(lambda x: products(x, x)[0] * 2, make)
+    x = torch.zeros(2, requires_grad=True)
+    torch.autograd.grad(run(x).sum(), x)  # compiles
+    expected, found = {}, {}
+    together = threading.Barrier(4)
+
+    def call(number: int) -> None:
+        for turn in range(40):
+            x = torch.full((2,), number + turn / 64, requires_grad=True)
+            expected[number, turn] = torch.autograd.grad((x.sin() * x * 2).sum(), x)[0].tolist()
+            together.wait(30)
+            found[number, turn] = torch.autograd.grad(run(x).sum(), x)[0].tolist()
+
+    threads = [threading.Thread(target=call, args=(number,)) for number in range(4)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert {key: pytest.approx(value) for key, value in expected.items()} == found
 
 
 def test_the_sizes_of_a_graph_may_vary() -> None:

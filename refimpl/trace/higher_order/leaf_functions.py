@@ -9,6 +9,7 @@ the forward's node gave: torch's backward takes the history of the last forward,
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -38,19 +39,21 @@ def invoke_leaf_function(
         )
     histories = call.recording.histories
     history: History | None = None
-    forward, backward = _state_of(real, "state"), _state_of(real, "real_state")
+    key = 0
+    forward, backward = _cell_of(real, "state"), _cell_of(real, "real_state")
     if forward is not None:
+        key = id(forward.cell_contents)
         history = History(forward)
         real, fake = _made(history.noted(real), real), _made(_with_a_number(fake), fake)
     elif backward is not None:
-        history, number = histories.get(id(backward), (None, None))
+        history, number = histories.get(id(backward.cell_contents), (None, None))
         if history is None:
             raise UnsupportedByRefimpl(
                 seen="the backward of a leaf function whose forward is in another graph",
                 supported="leaf functions whose forward and backward are traced together",
                 do="call the leaf function outside of the branch, the loop or the region",
             )
-        real, fake = _made(history.restored(real), real), _made(_without_a_number(fake), fake)
+        real, fake = _made(history.restored(real, backward), real), _made(_without_a_number(fake), fake)
         operands = (*operands, number)
         spec = pytree.tree_structure((operands, {}))
     if written:  # their new values are the last results
@@ -60,7 +63,7 @@ def invoke_leaf_function(
 
     def seen_of(results: tuple[Any, ...]) -> tuple[Any, ...]:
         if forward is not None:
-            histories[id(forward)] = history, results[-1 - len(written)]
+            histories[key] = history, results[-1 - len(written)]
         for place, value in zip(written, results[len(results) - len(written) :], strict=True):
             call.recording.record_write(operands[place], value)
         return results[: len(results) - hidden]
@@ -96,25 +99,42 @@ def _made(function: Function, like: Any) -> Any:
     return made
 
 
-def _state_of(real: Any, name: str) -> dict[str, Any] | None:
-    """Where torch's autograd of the operator keeps the history of a call; None of a function that is no part of it.
+def _cell_of(real: Any, name: str) -> Any:
+    """The cell with the history that torch's autograd of the operator keeps of a call; None of a function that is no part of it.
 
-    Below autograd, where a trace sees the call, torch's function holds the program's own. It has the state in a closure.
+    Below autograd, where a trace sees the call, torch's function holds the program's own. It has a dictionary in a closure.
     """
     function = real._fn
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     if name not in names or not getattr(function, "__module__", "").startswith("torch."):
         return None
-    return function.__closure__[names.index(name)].cell_contents
+    return function.__closure__[names.index(name)]
+
+
+class _OfThread(threading.local):
+    """Stands for that dictionary, since calls in several threads would write to one. Each thread has values of its own."""
+
+    def __init__(self, before: Any) -> None:
+        super().__init__()
+        self.before = before  # another object could get its id, by which it is known
+        self.values: dict[str, Any] = {"inputs": None, "outputs": None}
+        self.results: Any = None
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.values[name] = value
 
 
 class History:
     """The histories of the calls of one node, each as long as the number that the call gave is in use. Mutable."""
 
-    def __init__(self, state: dict[str, Any]) -> None:
-        self._state = state
+    def __init__(self, cell: Any) -> None:
+        self._last = cell.cell_contents = _OfThread(cell.cell_contents)
         self._numbers = itertools.count()
         self._kept: dict[int, tuple[StorageWeakRef, dict[str, Any]]] = {}
+        self._lock = threading.Lock()
 
     def noted(self, real: Any) -> Function:
         """The forward, with a number as its last result.
@@ -123,35 +143,36 @@ class History:
         backward would lose the gradients.
         """
         forward, inner = real._fn, getattr(real._fn, "__wrapped__", None)
-        kept: list[Any] = []
         if inner is not None:
             function = inner._fn
 
             def keeps_results(*args: Any, **kwargs: Any) -> Any:
-                kept.append(function(*args, **kwargs))
-                return kept[-1]
+                self._last.results = function(*args, **kwargs)
+                return self._last.results
 
             inner._fn = keeps_results
 
         def run(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
             results = forward(*args, **kwargs)
             if inner is not None:
-                with_history = kept.pop()
+                with_history, self._last.results = self._last.results, None
                 results = results if is_below_autograd() else with_history
             key = next(self._numbers)
             number = torch.tensor(key)
-            self._kept = {one: kept for one, kept in self._kept.items() if not kept[0].expired()}
-            self._kept[key] = StorageWeakRef(number.untyped_storage()), dict(self._state)
+            with self._lock:
+                self._kept = {one: kept for one, kept in self._kept.items() if not kept[0].expired()}
+                self._kept[key] = StorageWeakRef(number.untyped_storage()), {**self._last.values}
             return (*results, number)
 
         return run
 
-    def restored(self, backward: Any) -> Function:
-        """The backward, of the call that gave the number in the last argument."""
+    def restored(self, backward: Any, cell: Any) -> Function:
+        """The backward, of the call that gave the number in the last argument. cell: where it reads the history."""
+        cell.cell_contents = self._last
 
         def run(*args: Any) -> tuple[Any, ...]:
             *tangents, number = args
-            self._state.update(self._kept[int(number)][1])
+            self._last.values = self._kept[int(number)][1]
             return backward(*tangents)
 
         return run
