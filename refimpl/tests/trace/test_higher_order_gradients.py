@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -14,6 +14,13 @@ from refimpl.errors import MismatchedBranches, UnsupportedByRefimpl
 from refimpl.tests.graphs import targets_of
 
 MODES = ("real", "fake", "symbolic")
+
+
+class Pair(NamedTuple):
+    a: torch.Tensor
+    b: dict[str, list[torch.Tensor]]
+
+
 Tensor = torch.Tensor
 hop = torch.ops.higher_order
 
@@ -69,6 +76,24 @@ def test_a_graph_with_a_cond_of_one_tensor_has_eagers_gradients_when_it_runs(mod
         x, w = torch.full((3,), sign, requires_grad=True), torch.arange(3.0, requires_grad=True)
         found = torch.autograd.grad(graph_module(x, w).sum(), (x, w))
         torch.testing.assert_close(found, torch.autograd.grad(program(x, w).sum(), (x, w)))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_graph_with_a_cond_of_containers_has_eagers_gradients_when_it_runs(mode: str) -> None:
+    """The operator returns a flat tuple: autograd gives no gradients to tensors in containers within it."""
+
+    def program(x: Tensor) -> list[Tensor]:
+        found = torch.cond(
+            x.sum() > 0, lambda a: Pair(a.sin(), {"k": [a * 2]}), lambda a: Pair(a + 1, {"k": [a * 3]}), (x,)
+        )
+        return [found.a, found.b["k"][0]]
+
+    graph_module = refimpl.make_fx(program, tracing_mode=mode)(torch.ones(3))
+    for sign in (1.0, -1.0):
+        x = torch.full((3,), sign, requires_grad=True)
+        for found, expected in zip(graph_module(x), program(x), strict=True):
+            gradients = [torch.autograd.grad(y.sum(), x, retain_graph=True) for y in (found, expected)]
+            torch.testing.assert_close(*gradients)
 
 
 def test_a_tensor_and_a_tuple_of_one_do_not_match() -> None:

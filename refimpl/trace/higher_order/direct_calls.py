@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from refimpl._torch import SYMBOLIC_TYPES, hop_utils, pytree, transform_kinds
+from refimpl._torch import hop_utils, pytree, transform_kinds
 from refimpl.errors import MismatchedBranches
 from refimpl.trace.higher_order import flat_calls, gradients
 from refimpl.trace.higher_order.calls import WANTS_GRADIENTS, Subgraph
@@ -108,26 +107,12 @@ def _cond(
     if not all(child.is_leaf() for child in spec.children()):
         branches = [flat_calls.with_flat_operands(function, spec) for function in branches]
         operands = tuple(leaves)
-    on_true, on_false = map(_InTuple, branches)
+    # Torch's backward of `cond` expects a tuple, and gives no gradients to what is in containers within it.
+    on_true, on_false = map(flat_calls.Flat, branches)
     found = gradients.cond(fn, trace_function, pred, on_true, on_false, operands)
-    if on_true.is_alone != on_false.is_alone:
-        kinds = {True: "one value", False: "a container of one value"}
-        raise MismatchedBranches("cond", kinds[on_true.is_alone], kinds[on_false.is_alone])
-    return found[0] if on_true.is_alone else found
-
-
-class _InTuple:
-    """A branch whose result is a tuple, also where the function returns one value: torch's backward of `cond` expects that."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, function, updated=())
-        self._function = function
-        self.is_alone = False
-
-    def __call__(self, *operands: Any) -> Any:
-        result = self._function(*operands)
-        self.is_alone = isinstance(result, (torch.Tensor, *SYMBOLIC_TYPES, int, float))
-        return (result,) if self.is_alone else result
+    if on_true.spec != on_false.spec:
+        raise MismatchedBranches("cond", on_true.described(), on_false.described())
+    return on_true.restored(found)
 
 
 _INSTALLATION = _InstallationState()

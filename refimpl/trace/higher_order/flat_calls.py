@@ -30,7 +30,7 @@ def with_flat_operands(function: Function, spec: pytree.TreeSpec) -> Function:
     return called
 
 
-class _Flat:
+class Flat:
     """A function that returns a flat tuple. `spec` is the structure of what it returned last."""
 
     def __init__(self, function: Function) -> None:
@@ -40,6 +40,13 @@ class _Flat:
     def __call__(self, *operands: Any) -> tuple[Any, ...]:
         leaves, self.spec = pytree.tree_flatten(self._function(*operands))
         return tuple(leaves)
+
+    def described(self) -> str:
+        """What it returned last, for messages."""
+        assert self.spec is not None, "the function was called"
+        if self.spec.is_leaf():
+            return "one value"
+        return f"a container of {self.spec.num_leaves} values, {self.spec}"
 
     def restored(self, leaves: Sequence[Any]) -> Any:
         """The leaves in that structure."""
@@ -67,7 +74,7 @@ def cond_within_vmap(pred: Any, true_fn: Function, false_fn: Function, operands:
 
 def map_over(trace: TraceFunction, call: Function, function: Function, xs: Sequence[Any], args: Sequence[Any]) -> Any:
     """`map(function, xs, *args)`; `call` takes the function, and the leaves of xs and args."""
-    flat = _Flat(function)
+    flat = Flat(function)
     specs = inspect.getclosurevars(call).nonlocals
 
     def step(*leaves: Any) -> tuple[Any, ...]:
@@ -83,7 +90,7 @@ def map_over(trace: TraceFunction, call: Function, function: Function, xs: Seque
 
 def scan(trace: TraceFunction, combine_fn: Function, init: Sequence[Any], xs: Sequence[Any]) -> Any:
     """`scan(combine_fn, init, xs)` over the first dimension of leaves. Returns the final carry and the stacked outputs."""
-    carried, outs = _Flat(lambda *operands: None), _Flat(lambda *operands: None)
+    carried, outs = Flat(lambda *operands: None), Flat(lambda *operands: None)
 
     def flat(*operands: Any) -> tuple[Any, ...]:
         carry, out = combine_fn(*operands)
@@ -113,7 +120,7 @@ def _unrolled(function: Function, init: Sequence[Any], xs: Sequence[Any]) -> lis
 
 def while_loop(call: Function, cond_fn: Function, body_fn: Function, *operands: Any) -> Any:
     """`call` takes both functions and the leaves of what the loop carries."""
-    flat = _Flat(body_fn)
+    flat = Flat(body_fn)
     return flat.restored(call(cond_fn, flat, *operands))
 
 
