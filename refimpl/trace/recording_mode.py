@@ -399,7 +399,7 @@ class RecordingMode(DispatchMode):
             func = torch.ops.aten.lift_fresh_copy.default
         elif self.on_captured is not None:
             for tensor in tensors:
-                if self.tracker.find(tensor) is None:
+                if not self.can_find(tensor):
                     self.on_captured(tensor)
         if self.on_moved is not None:
             self.check_memory(tensors)

@@ -28,6 +28,7 @@ from refimpl._torch import (
     fake_object,
     is_opaque_object,
     pytree,
+    without_overrides,
 )
 from refimpl.errors import ForeignFakeInput, UntracedSideEffect
 from refimpl.symbolic.fake_inputs import fake_input, fake_int, symbolic_fake_mode
@@ -69,8 +70,9 @@ class Trace:
         recording.trace_function = self.trace_function
         if self.parent is not None and self.parent.recording is not None:
             recording.use_values_of(self.parent.recording)
+            recording.on_captured = self.parent.recording.on_captured
         names = _argument_names(f, len(args))
-        with paused_recordings():
+        with paused_recordings(), self._unseen():
             inputs = self._inputs(leaves)
             given: list[Any] = []
             for name, value in zip(_placeholder_names(names, in_spec), inputs, strict=True):
@@ -83,7 +85,7 @@ class Trace:
         with self._modes(recording), self._origins(f):
             with warned_of_globals(f):
                 result = self.result = f(*pytree.tree_unflatten(given, in_spec))
-        with paused_recordings():
+        with paused_recordings(), self._unseen():
             self.builder.output(pytree.tree_map(recording.node_of, result), in_spec=in_spec, names=names)
         if self._stack_traces is not None:
             self._stack_traces.finish()
@@ -168,6 +170,10 @@ class Trace:
 
     def _depth(self) -> int:
         return 1 if self.parent is None else self.parent._depth() + 1
+
+    def _unseen(self) -> contextlib.AbstractContextManager[Any]:
+        """Within, function modes of the program around this trace do not see what the trace itself does."""
+        return contextlib.nullcontext() if self.parent is None else without_overrides()
 
     def _inputs(self, leaves: list[Any]) -> list[Any]:
         if self.fake_mode is None or self.parent is not None:

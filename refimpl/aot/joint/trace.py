@@ -66,6 +66,7 @@ from refimpl.aot.joint.repeated_draws import mark_draw, start_draws
 from refimpl.errors import DataDependentFakeRead, UnsupportedByRefimpl
 from refimpl.functionalize.aliases import AliasMap
 from refimpl.functionalize.schemas import SET_OPS
+from refimpl.trace.higher_order.calls import closed_over_by
 from refimpl.trace.metadata import note_grad_mode
 from refimpl.trace.options import TraceOptions
 from refimpl.trace.recording_mode import RecordingMode, paused_recordings
@@ -435,7 +436,7 @@ class _JointTraceState:
             with self._outer_recording():
                 results = list(self.function(*arguments))
         else:
-            with self.captured, self._outer_recording():
+            with closed_over_by(self.captured), self._outer_recording():
                 results = [self.captured.replaced(r) for r in self.function(*arguments)]
         self.recording.on_captured = None
         if self.outer is not None:

@@ -5,13 +5,15 @@ Counterpart: torch/_higher_order_ops/utils.py reenter_make_fx, unique_graph_id
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import SYMBOLIC_TYPES, FakeTensor, FakeTensorMode, pytree
 from refimpl.errors import UnsupportedByRefimpl
@@ -19,6 +21,24 @@ from refimpl.trace.graph_builder import GraphBuilder
 
 # Whether gradients were on when the program made the call: a rule runs below autograd, where they are off.
 WANTS_GRADIENTS: contextvars.ContextVar[bool] = contextvars.ContextVar("refimpl_wants_gradients", default=False)
+# Modes that replace tensors which the program's functions close over by inputs of the graph. They are entered again where a
+# function is traced later.
+CLOSED_OVER: contextvars.ContextVar[tuple[TorchFunctionMode, ...]] = contextvars.ContextVar(
+    "refimpl_closed_over", default=()
+)
+
+
+@contextlib.contextmanager
+def closed_over_by(*modes: TorchFunctionMode) -> Iterator[None]:
+    """A block in which these modes are active, and are CLOSED_OVER. The last one sees a call first."""
+    token = CLOSED_OVER.set(modes)
+    try:
+        with contextlib.ExitStack() as stack:
+            for mode in modes:
+                stack.enter_context(mode)
+            yield
+    finally:
+        CLOSED_OVER.reset(token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from refimpl._torch import dispatch_keys, pytree, with_dispatch_keys
 from refimpl.errors import UnsupportedByRefimpl
-from refimpl.trace.higher_order.calls import Subgraph, TracedFunction, with_shared_operands
+from refimpl.trace.higher_order.calls import CLOSED_OVER, Subgraph, TracedFunction, closed_over_by, with_shared_operands
 
 Function = Callable[..., Any]
 
@@ -39,8 +39,9 @@ def cond(
     if not torch.is_grad_enabled() or not any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs):
         return call(pred, *branches, operands)
     under_way = _Cond(
-        call=call, pred=pred, functions=functions, branches=branches, operands=operands, keys=dispatch_keys()
-    )
+        call=call, pred=pred, functions=functions, branches=branches, operands=operands, keys=dispatch_keys(),
+        closed_over=CLOSED_OVER.get(),
+    )  # fmt: skip
     leaves = _CondFunction.apply(under_way, *inputs)
     return pytree.tree_unflatten(list(leaves), pytree.tree_structure(subgraphs[0].result))
 
@@ -53,6 +54,7 @@ class _Cond:
     branches: list[TracedFunction]
     operands: Any
     keys: Any  # the dispatcher's included and excluded keys at the program's call
+    closed_over: tuple[TorchFunctionMode, ...]  # what CLOSED_OVER was there
 
 
 class _CondFunction(torch.autograd.Function):
@@ -69,20 +71,23 @@ class _CondFunction(torch.autograd.Function):
         count = len(under_way.operands)
         wanted = [x for x, is_needed in zip(ctx.inputs[count:], needed[count:], strict=True) if is_needed]
         given = [g for g in gradients if isinstance(g, torch.Tensor)]
-        backwards = [_backward_of(function, needed[:count], wanted, under_way.keys) for function in under_way.functions]
+        backwards = [_backward_of(function, needed[:count], wanted, under_way) for function in under_way.functions]
         found = iter(under_way.call(under_way.pred, *backwards, (*under_way.operands, *given)))
         return None, *(next(found) if is_needed else None for is_needed in needed)
 
 
-def _backward_of(function: Function, needed: Sequence[bool], wanted: list[torch.Tensor], keys: Any) -> Function:
-    """A branch's backward: a function of operands and tangents that returns gradients of needed operands and of `wanted`."""
+def _backward_of(function: Function, needed: Sequence[bool], wanted: list[torch.Tensor], under_way: _Cond) -> Function:
+    """A branch's backward: a function of operands and tangents that returns gradients of needed operands and of `wanted`.
+
+    The branch runs again. Where it reads a module's parameters, it now finds the real ones: inputs replace them once more.
+    """
 
     def backward(*values: Any) -> tuple[torch.Tensor, ...]:
         operands, given = values[: len(needed)], values[len(needed) :]
-        with with_dispatch_keys(keys), torch.enable_grad():  # an operator's functions run below autograd
+        with with_dispatch_keys(under_way.keys), torch.enable_grad():  # an operator's functions run below autograd
             inputs = [x.detach().requires_grad_() if n else x for x, n in zip(operands, needed, strict=True)]
             leaves = [x.detach().requires_grad_() for x in wanted]
-            with _Replaced(wanted, leaves):
+            with closed_over_by(_Replaced(wanted, leaves), *under_way.closed_over):
                 outputs = [x for x in pytree.tree_leaves(function(*inputs)) if isinstance(x, torch.Tensor)]
             _check_cut(outputs, wanted)
             targets = [*(x for x, is_needed in zip(inputs, needed, strict=True) if is_needed), *leaves]
