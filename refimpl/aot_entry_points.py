@@ -167,6 +167,14 @@ def aot_module_simplified(
     if captured is not None and guard is not None:
         captured.input_guards.append(lambda inputs: guard([*values, *inputs]))
 
+    return _with_state(mod, values, compiled)
+
+
+def _with_state(
+    mod: torch.nn.Module, values: Sequence[torch.Tensor], compiled: Callable[[list[Any]], Any]
+) -> Callable[..., Any]:
+    """The compiled function as one of the module's arguments alone; `values` are its parameters and buffers."""
+
     def forward(*runtime_args: Any) -> Any:
         return compiled([*values, *runtime_args])
 

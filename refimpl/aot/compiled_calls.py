@@ -149,6 +149,30 @@ class _TargetState:
             return ModuleState.of(self.module)
         return found
 
+    def function_of_leaves(
+        self, state: ModuleState, in_spec: pytree.TreeSpec
+    ) -> tuple[Callable[..., list[Any]], list[_Result]]:
+        """A function of a call's leaves (its state, then its arguments), and a list that holds the result of its last run."""
+        seen: list[_Result] = []
+        count = len(state.values)
+
+        def flat(*values: Any) -> list[Any]:
+            args, kwargs = pytree.tree_unflatten(list(values[count:]), in_spec)
+            assigned, assigned_values = [], []
+            if self.module is None:
+                result = self.fn(*args, **kwargs)
+            else:
+                named = dict(zip(state.names, state.values, strict=True))
+                result, assigned, assigned_values = call_and_read_assigned(
+                    self.module, named, values[:count], args, kwargs
+                )
+            results, spec = pytree.tree_flatten((result, assigned_values) if assigned else result)
+            results, plain = split_plain(results)
+            seen[:] = [_Result(spec=with_sizes(spec), plain=plain, assigned=assigned)]
+            return results
+
+        return flat, seen
+
 
 _NO_STATE = ModuleState(names=(), values=[], training=())
 
@@ -227,23 +251,7 @@ def compiled_by_call(
         num_static = count if dynamic else len(leaves)
         check = leaf_check(leaves, num_static)  # of the leaves before the trace, which may write to them
         with lock:
-            seen: list[_Result] = []
-
-            def flat(*values: Any) -> list[Any]:
-                args, kwargs = pytree.tree_unflatten(list(values[count:]), in_spec)
-                assigned, assigned_values = [], []
-                if module is None:
-                    result = fn(*args, **kwargs)
-                else:
-                    named = dict(zip(state.names, state.values, strict=True))
-                    result, assigned, assigned_values = call_and_read_assigned(
-                        module, named, values[:count], args, kwargs
-                    )
-                results, spec = pytree.tree_flatten((result, assigned_values) if assigned else result)
-                results, plain = split_plain(results)
-                seen[:] = [_Result(spec=with_sizes(spec), plain=plain, assigned=assigned)]
-                return results
-
+            flat, seen = target.function_of_leaves(state, in_spec)
             compiled = compile_flat(flat, leaves, count)
             guards = _guards(compiled.program, leaves, count, dynamic=dynamic)
             result = seen[-1]

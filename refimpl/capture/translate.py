@@ -330,7 +330,7 @@ class _Attempt:
             base.stack.clear()
 
     def before_transforms(self, at: int | None) -> int | None:
-        """The position where a segment that should end at `at` has to end, to end outside of a transform of torch.func."""
+        """Where a segment ends that should end at `at`: before a transform of torch.func that is active there."""
         entered = self.state.transforms_at
         return at if entered is None or (at is not None and at < entered) else entered
 

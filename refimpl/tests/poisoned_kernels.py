@@ -1,7 +1,7 @@
 """What of refimpl changes if one of torch's Python kernels is wrong: the kernels are poisoned one at a time.
 
     python -m refimpl.tests.poisoned_kernels --write          # all kernels that the corpus and OpInfo reach
-    python -m refimpl.tests.poisoned_kernels --again          # of the table, those with which something but a refusal changed
+    python -m refimpl.tests.poisoned_kernels --again          # only kernels that have changed more than to a refusal
     python -m refimpl.tests.poisoned_kernels --kernel meta_mm # those whose name contains a word, printed only
 
 A Python kernel is a function that torch registers as the meta kernel or the decomposition of an operator. Fake tensors run it.

@@ -172,11 +172,7 @@ def contents_of(
     groups = tuple(Group(finding=group, new=count, number=i) for i, (group, count) in enumerate(counted))
     group_of = {case_id: group.number for group in groups for case_id in group.finding.case_ids}
 
-    planned = changed.in_head
-    lost = [case for case_id, case in changed.in_base.items() if case_id not in planned]
-    columns = dict(planned)
-    if base is not None:
-        columns |= {base.columns["case_id"][case]: head.cases + i for i, case in enumerate(lost)}
+    columns = changed.columns()
     sources = [(side.place, side.run) for side in (*((base,) if base else ()), head)]
     programs = _program_hashes(sources)
     history = read_history(sources, columns, programs=programs, limit=history_runs)
@@ -239,6 +235,11 @@ class _Changed:
                 self._base[of_base(places.base[at])] = places.kind(at).value
             else:
                 self._head[of_head(places.head[at])] = places.kind(at).value
+
+    def columns(self) -> dict[str, int]:
+        """The column of each case in the history: head's cases, then those that only base planned."""
+        lost = [case_id for case_id in self.in_base if case_id not in self.in_head]
+        return self.in_head | {case_id: len(self.in_head) + i for i, case_id in enumerate(lost)}
 
     def word(self, in_head: int, in_base: int) -> str:
         """ChangeKind.value of the case at these indices; "" without an earlier run."""

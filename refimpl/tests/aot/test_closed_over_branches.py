@@ -65,8 +65,8 @@ def test_parameters_of_the_module_get_their_gradients(made: type[OneBranch], par
     compiled = refimpl.compile_aot(module, partition=partition)
     assert_as_eager(module, compiled, list(module.parameters()))
     with torch.no_grad():
-        module.linear.weight += 1
-        module.offset += 1
+        module.linear.weight.add_(1)
+        module.get_buffer("offset").add_(1)
     module.linear.bias = nn.Parameter(torch.tensor([3.0, 2.0, 1.0]))
     assert_as_eager(module, compiled, list(module.parameters()))
 

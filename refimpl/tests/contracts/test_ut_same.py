@@ -218,7 +218,7 @@ def test_more_may_be_allowed_for_small_tensors_or_for_all(
 
 
 def masks(both: int, only_ref: int, only_res: int) -> tuple[Tensor, Tensor]:
-    """Two tensors of bools with so many elements that are true in both, or in one of them."""
+    """Two tensors of bools: so many elements are true in both, only in the first, and only in the second."""
     ref = [True] * (both + only_ref) + [False] * (only_res + 3)
     res = [True] * both + [False] * only_ref + [True] * only_res + [False] * 3
     return torch.tensor(ref), torch.tensor(res)

@@ -56,7 +56,7 @@ def invoke_leaf_function(
         real, fake = _made(history.restored(real, backward), real), _made(_without_a_number(fake), fake)
         operands = (*operands, number)
         spec = pytree.tree_structure((operands, {}))
-    if written:  # their new values are the last results
+    if written:  # the operator returns the new values of written arguments last
         real, fake = (_made(_on_copies(one, written), one) for one in (real, fake))
     results = call.run(real, fake, spec, "", *map(call.as_fake, operands), **settings)
     hidden = len(written) + (forward is not None)
@@ -194,7 +194,7 @@ def _on_copies(function: Callable[..., Any], written: Sequence[int]) -> Function
 
     def on_copies(*args: Any, **kwargs: Any) -> tuple[Any, ...]:
         leaves, spec = pytree.tree_flatten((args, kwargs))
-        places: list[tuple[Any, Any]] = []  # where each leaf is: a container and its key
+        places: list[tuple[Any, Any]] = []  # the container that holds each leaf, and the key of the leaf in it
         for at, leaf in enumerate(leaves):
             places += _places_of(leaf) if isinstance(leaf, torch.nn.Module) else [(leaves, at)]
         before = [(*places[place], places[place][0][places[place][1]]) for place in written]
