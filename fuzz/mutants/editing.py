@@ -44,8 +44,18 @@ def aten_backend(forward: Rules, backward: Rules | None = None) -> Backend:
     return aot_autograd(fw_compiler=compile_forward, bw_compiler=compile_backward)
 
 
-def edited_backend(edit: Callable[[GraphModule], None], *, backward: bool = False) -> Backend:
-    """A backend whose aten graphs are changed by a function."""
+def wrong_calls(*operators: str, backward: bool = False) -> Callable[[Wrong], Backend]:
+    """Make a function the backend that calls it in place of these operators, in forward graphs or in backward graphs."""
+
+    def backend_of(wrong: Wrong) -> Backend:
+        rules = dict.fromkeys(operators, wrong)
+        return named_after(wrong, aten_backend({}, rules) if backward else aten_backend(rules))
+
+    return backend_of
+
+
+def edited_backend(edit: Callable[[GraphModule], None]) -> Backend:
+    """Make a function that changes a graph a backend that applies it to aten forward graphs."""
 
     def compile_edited(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
         edit(gm)
@@ -55,5 +65,15 @@ def edited_backend(edit: Callable[[GraphModule], None], *, backward: bool = Fals
     def compile_plain(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
         return gm.forward
 
-    first, second = (compile_plain, compile_edited) if backward else (compile_edited, compile_plain)
-    return aot_autograd(fw_compiler=first, bw_compiler=second)
+    return named_after(edit, aot_autograd(fw_compiler=compile_edited, bw_compiler=compile_plain))
+
+
+def named_after(function: Callable[..., Any], backend: Backend) -> Backend:
+    """The backend as a function with another one's name, module and docstring, so that its import path leads to it."""
+
+    def named(gm: GraphModule, example_inputs: Any) -> Callable[..., Any]:
+        return backend(gm, example_inputs)
+
+    named.__name__, named.__qualname__ = function.__name__, function.__qualname__
+    named.__module__, named.__doc__ = function.__module__, function.__doc__
+    return named

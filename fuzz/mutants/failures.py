@@ -10,8 +10,27 @@ from typing import Any
 
 import torch
 
-from fuzz.mutants.editing import aten_backend
-from fuzz.mutants.mutant import Mutant
+from fuzz.mutants.editing import aten_backend, named_after, wrong_calls
+from fuzz.mutants.mutant import Mutant, planting
+
+FAILURES: list[Mutant] = []
+_mutant = planting(FAILURES, stage="runtime")
+
+
+def _of(expression: str, value: str) -> str:
+    return f"def program(x):\n    return {expression}\n\ndef inputs(call):\n    return ({value},), {{}}\n"
+
+
+_EFFECT = """
+seen = []
+
+def program(x):
+    {effect}
+    return x * len(seen)
+
+def inputs(call):
+    return (torch.ones(3),), {{}}
+"""
 
 
 def _each_input(check: Callable[[torch.Tensor], None]) -> Callable[[Any, Any], Any]:
@@ -26,37 +45,56 @@ def _each_input(check: Callable[[torch.Tensor], None]) -> Callable[[Any, Any], A
 
         return call
 
-    return backend
+    return named_after(check, backend)
 
 
-def _die_of_nothing(tensor: torch.Tensor) -> None:
+@_mutant(
+    "a segmentation fault on empty tensors",
+    "rare",
+    _of("x + 1", "torch.ones(0, 3)"),
+    _of("x + 1", "torch.ones(1, 3)"),
+    statuses=("crash",),
+)
+@_each_input
+def empty_tensors_crash(tensor: torch.Tensor) -> None:
     if tensor.numel() == 0 and tensor.dim() >= 1:
         os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def empty_tensors_crash(gm: Any, example_inputs: Any) -> Any:
-    return _each_input(_die_of_nothing)(gm, example_inputs)
-
-
-def _hang_on_rank_five(tensor: torch.Tensor) -> None:
+@_mutant(
+    "no end on tensors of rank 5 and more",
+    "rare",
+    _of("x + 1", "torch.ones(1, 1, 1, 1, 2)"),
+    _of("x + 1", "torch.ones(1, 1, 1, 2)"),
+    statuses=("timeout",),
+)
+@_each_input
+def rank_five_hangs(tensor: torch.Tensor) -> None:
     if tensor.dim() >= 5:
         while True:
             time.sleep(1)
 
 
-def rank_five_hangs(gm: Any, example_inputs: Any) -> Any:
-    return _each_input(_hang_on_rank_five)(gm, example_inputs)
-
-
-def _refuse_complex(tensor: torch.Tensor) -> None:
+@_mutant(
+    "complex numbers are refused",
+    "some",
+    _of("x + 1", "torch.ones(2, dtype=torch.complex64)"),
+    _of("x + 1", "torch.ones(2)"),
+    statuses=("fail_to_run",),
+)
+@_each_input
+def complex_is_refused(tensor: torch.Tensor) -> None:
     if tensor.is_complex():
         raise NotImplementedError("this backend knows no complex numbers")
 
 
-def complex_is_refused(gm: Any, example_inputs: Any) -> Any:
-    return _each_input(_refuse_complex)(gm, example_inputs)
-
-
+@_mutant(
+    "the default dtype is float64 after a graph with float64 inputs",
+    "some",
+    _of("x + 1", "torch.ones(2, dtype=torch.float64)"),
+    _of("x + 1", "torch.ones(2)"),
+    statuses=("fail_state",),
+)
 def default_dtype_is_left_changed(gm: Any, example_inputs: Any) -> Any:
     """After a graph with float64 inputs the default dtype is float64."""
 
@@ -69,6 +107,13 @@ def default_dtype_is_left_changed(gm: Any, example_inputs: Any) -> Any:
     return call
 
 
+@_mutant(
+    "graphs with a sum or mean draw a random number",
+    "common",
+    _of("torch.sum(x)", "torch.ones(2)"),
+    _of("torch.amax(x)", "torch.ones(2)"),
+    statuses=("fail_rng", "fail_state"),
+)
 def generator_is_advanced(gm: Any, example_inputs: Any) -> Any:
     """Graphs with a reduction draw a random number that eager does not."""
     names = [getattr(node.target, "__name__", str(node.target)) for node in gm.graph.nodes]
@@ -90,10 +135,27 @@ def _index_select(op: Any, x: Any, dim: int, index: Any) -> Any:
     return op(x, dim, index.clamp(0, max(0, x.shape[dim] - 1)))
 
 
+@_mutant(
+    "indices out of range are clamped, where eager raises",
+    "rare",
+    _of("torch.index_select(x, 0, torch.tensor([5]))", "torch.ones(2)"),
+    _of("torch.index_select(x, 0, torch.tensor([1]))", "torch.ones(2)"),
+    statuses=("fail_exception",),
+    stage="forward",
+    expects_raise=True,
+)
 def bad_indices_are_clamped(gm: Any, example_inputs: Any) -> Any:
     return aten_backend({"aten.embedding": _embedding, "aten.index_select": _index_select})(gm, example_inputs)
 
 
+@_mutant(
+    "Python effects of the first call happen twice",
+    "some",
+    _EFFECT.format(effect="seen.append(1)"),
+    _EFFECT.format(effect="seen.copy()"),
+    statuses=("fail_accuracy", "fail_state", "fail_mutation"),
+    is_compiler=True,
+)
 def effects_run_twice(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """The first call runs the function once more as a warm-up, on copies of the tensors: effects on other objects stay."""
     warm: list[bool] = []
@@ -109,6 +171,14 @@ def effects_run_twice(fn: Any, *, dynamic: bool | None = None) -> Callable[..., 
     return call
 
 
+@_mutant(
+    "graphs of five and more operators do not compile",
+    "common",
+    _of("x.sin().cos().tan().exp().abs()", "torch.ones(2)"),
+    _of("x.sin().cos().tan().exp()", "torch.ones(2)"),
+    statuses=("fail_to_run",),
+    stage="compile",
+)
 def five_operators_do_not_compile(gm: Any, example_inputs: Any) -> Any:
     """Graphs with five or more operators do not compile."""
     if sum(node.op in ("call_function", "call_method") for node in gm.graph.nodes) >= 5:
@@ -116,115 +186,14 @@ def five_operators_do_not_compile(gm: Any, example_inputs: Any) -> Any:
     return gm.forward
 
 
-def _flushed(op: Any, *args: Any, **kwargs: Any) -> Any:
+@_mutant(
+    "after a division denormal numbers are flushed to zero",
+    "some",
+    _of("x / 3", "torch.ones(2)"),
+    _of("x * 3", "torch.ones(2)"),
+    statuses=("fail_state", "fail_accuracy"),
+)
+@wrong_calls("aten.div", "aten.reciprocal")
+def denormals_are_flushed_from_now_on(op: Any, *args: Any, **kwargs: Any) -> Any:
     torch.set_flush_denormal(True)
     return op(*args, **kwargs)
-
-
-def denormals_are_flushed_from_now_on(gm: Any, example_inputs: Any) -> Any:
-    return aten_backend({"aten.div": _flushed, "aten.reciprocal": _flushed})(gm, example_inputs)
-
-
-def _mutant(
-    function: Any, bug: str, statuses: tuple[str, ...], rarity: str, trigger: str, control: str, **fields: Any
-) -> Mutant:
-    given: dict[str, Any] = {"stage": "runtime", **fields}
-    return Mutant(
-        function=function, bug=bug, statuses=statuses, rarity=rarity, trigger=trigger, control=control, **given
-    )
-
-
-def _of(expression: str, value: str) -> str:
-    return f"def program(x):\n    return {expression}\n\ndef inputs(call):\n    return ({value},), {{}}\n"
-
-
-_EFFECT = """
-seen = []
-
-def program(x):
-    {effect}
-    return x * len(seen)
-
-def inputs(call):
-    return (torch.ones(3),), {{}}
-"""
-
-FAILURES = (
-    _mutant(
-        empty_tensors_crash,
-        "a segmentation fault on empty tensors",
-        ("crash",),
-        "rare",
-        _of("x + 1", "torch.ones(0, 3)"),
-        _of("x + 1", "torch.ones(1, 3)"),
-    ),
-    _mutant(
-        rank_five_hangs,
-        "no end on tensors of rank 5 and more",
-        ("timeout",),
-        "rare",
-        _of("x + 1", "torch.ones(1, 1, 1, 1, 2)"),
-        _of("x + 1", "torch.ones(1, 1, 1, 2)"),
-    ),
-    _mutant(
-        complex_is_refused,
-        "complex numbers are refused",
-        ("fail_to_run",),
-        "some",
-        _of("x + 1", "torch.ones(2, dtype=torch.complex64)"),
-        _of("x + 1", "torch.ones(2)"),
-    ),
-    _mutant(
-        default_dtype_is_left_changed,
-        "the default dtype is float64 after a graph with float64 inputs",
-        ("fail_state",),
-        "some",
-        _of("x + 1", "torch.ones(2, dtype=torch.float64)"),
-        _of("x + 1", "torch.ones(2)"),
-    ),
-    _mutant(
-        generator_is_advanced,
-        "graphs with a sum or mean draw a random number",
-        ("fail_rng", "fail_state"),
-        "common",
-        _of("torch.sum(x)", "torch.ones(2)"),
-        _of("torch.amax(x)", "torch.ones(2)"),
-    ),
-    _mutant(
-        bad_indices_are_clamped,
-        "indices out of range are clamped, where eager raises",
-        ("fail_exception",),
-        "rare",
-        _of("torch.index_select(x, 0, torch.tensor([5]))", "torch.ones(2)"),
-        _of("torch.index_select(x, 0, torch.tensor([1]))", "torch.ones(2)"),
-        stage="forward",
-        expects_raise=True,
-    ),
-    _mutant(
-        effects_run_twice,
-        "Python effects of the first call happen twice",
-        ("fail_accuracy", "fail_state", "fail_mutation"),
-        "some",
-        _EFFECT.format(effect="seen.append(1)"),
-        _EFFECT.format(effect="seen.copy()"),
-        is_compiler=True,
-    ),
-    _mutant(
-        five_operators_do_not_compile,
-        "graphs of five and more operators do not compile",
-        ("fail_to_run",),
-        "common",
-        _of("x.sin().cos().tan().exp().abs()", "torch.ones(2)"),
-        _of("x.sin().cos().tan().exp()", "torch.ones(2)"),
-        stage="compile",
-    ),
-    _mutant(
-        denormals_are_flushed_from_now_on,
-        "after a division denormal numbers are flushed to zero",
-        ("fail_state", "fail_accuracy"),
-        "some",
-        _of("x / 3", "torch.ones(2)"),
-        _of("x * 3", "torch.ones(2)"),
-        stage="runtime",
-    ),
-)

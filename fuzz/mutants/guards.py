@@ -8,10 +8,42 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from fuzz.mutants.mutant import Mutant
+from fuzz.mutants.mutant import Mutant, planting
 
 _VALUES = (bool, int, float, str, torch.Tensor)
 Key = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
+
+GUARDS: list[Mutant] = []
+_mutant = planting(GUARDS, stage="guards", statuses=("fail_guard",), is_compiler=True, calls=2)
+
+
+def _calls(body: str, first: str, second: str) -> str:
+    return f"{body}\n\ndef inputs(call):\n    return (({first},) if call == 0 else ({second},)), {{}}\n"
+
+
+_MODULE = """
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = 2.0
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, x):
+        return {expression}
+
+def program():
+    return Model()
+
+def inputs(call):
+    return (torch.ones(32),), {{}}
+"""
+
+
+_TWICE = """
+def inputs(call):
+    x = torch.ones(3)
+    return ((x, torch.ones(3)) if call == 0 else (x, x)), {}
+"""
 
 
 def _replaying(target: Any, key: Key, stale: Callable[[Any, Any, Any, Any], Any]) -> Callable[..., Any]:
@@ -41,6 +73,12 @@ def _shape_of(leaf: Any) -> Any:
     return (tuple(leaf.shape), str(leaf.dtype)) if is_tensor else type(leaf).__name__
 
 
+@_mutant(
+    "Python numbers are those of the first call with these shapes",
+    "some",
+    _calls("def program(x, n):\n    return x * n", "torch.ones(3), 2", "torch.ones(3), 3"),
+    _calls("def program(x, n):\n    return x * n", "torch.ones(3), 2", "torch.ones(4), 3"),
+)
 def python_scalars_are_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """Python numbers among the arguments are those of the first call with these shapes."""
 
@@ -54,6 +92,12 @@ def python_scalars_are_kept(fn: Any, *, dynamic: bool | None = None) -> Callable
     return _replaying(fn, _shapes, stale)
 
 
+@_mutant(
+    "results of later calls have the dtypes of the first",
+    "some",
+    _calls("def program(x):\n    return x * 2", "torch.ones(3)", "torch.ones(3, dtype=torch.float64)"),
+    _calls("def program(x):\n    return x * 2", "torch.ones(3)", "torch.ones(5)"),
+)
 def dtype_is_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """Results of later calls have the dtypes of the first one."""
     first: list[Any] = []
@@ -86,6 +130,14 @@ def _state_of(module: torch.nn.Module) -> dict[tuple[str, str], Any]:
     return plain
 
 
+@_mutant(
+    "attributes of a module are those of the first call",
+    "some",
+    _MODULE.format(expression="x * self.scale"),
+    _MODULE.format(expression="x * 2"),
+    before=("", "target.scale = 5.0"),
+    is_module=True,
+)
 def attributes_are_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """Numbers, flags and texts among a module's attributes are those of the first call."""
     if not isinstance(fn, torch.nn.Module):
@@ -109,6 +161,15 @@ def attributes_are_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[...
     return call
 
 
+@_mutant(
+    "train() and eval() are not seen after the first call",
+    "some",
+    _MODULE.format(expression="self.dropout(x) if self.training else x * 3"),
+    _MODULE.format(expression="x * 3"),
+    before=("target.eval()", "target.train()"),
+    is_module=True,
+    statuses=("fail_guard", "fail_rng", "fail_accuracy"),
+)
 def training_flag_is_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """train() and eval() after the first call have no effect."""
     if not isinstance(fn, torch.nn.Module):
@@ -127,6 +188,13 @@ def training_flag_is_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[.
     return call
 
 
+@_mutant(
+    "globals are those of the first call",
+    "some",
+    _calls("FACTOR = 2\n\ndef program(x):\n    return x * FACTOR", "torch.ones(3)", "torch.ones(3)"),
+    _calls("FACTOR = 2\n\ndef program(x):\n    return x * 2", "torch.ones(3)", "torch.ones(3)"),
+    before=("", "FACTOR = 3"),
+)
 def globals_are_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """Numbers, texts and tensors among the globals of the function are those of the first call."""
     target = fn.forward if isinstance(fn, torch.nn.Module) else fn
@@ -150,6 +218,13 @@ def globals_are_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., A
     return call
 
 
+@_mutant(
+    "compiled without gradients, later calls give none",
+    "rare",
+    _calls("def program(x):\n    return x * 2", "torch.ones(3)", "torch.ones(3, requires_grad=True)"),
+    _calls("def program(x):\n    return x * 2", "torch.ones(3, requires_grad=True)", "torch.ones(3)"),
+    statuses=("fail_guard", "fail_metadata", "fail_grad", "fail_to_run"),
+)
 def gradient_mode_is_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """A function compiled without gradients never has any later, and vice versa."""
     first: list[bool] = []
@@ -168,6 +243,12 @@ def gradient_mode_is_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[.
     return call
 
 
+@_mutant(
+    "compiled for a last size that 4 divides, what is over a multiple of 4 is 0 later",
+    "rare",
+    _calls("def program(x):\n    return x + 1", "torch.ones(8)", "torch.ones(7)"),
+    _calls("def program(x):\n    return x + 1", "torch.ones(7)", "torch.ones(9)"),
+)
 def sizes_keep_their_remainder(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """If 4 divides the last size of the first call, later calls drop the elements beyond a multiple of 4."""
     first: list[bool] = []
@@ -191,6 +272,13 @@ def _without_tail(leaf: Any) -> Any:
     return result
 
 
+@_mutant(
+    "arguments of a known shape are read with the strides of the first call",
+    "rare",
+    _calls("def program(x):\n    return x + 1", "torch.arange(4.0).view(2, 2)", "torch.arange(4.0).view(2, 2).t()"),
+    _calls("def program(x):\n    return x + 1", "torch.arange(4.0).view(2, 2)", "torch.arange(6.0).view(3, 2).t()"),
+    statuses=("fail_guard", "fail_alias", "fail_stride"),
+)
 def strides_are_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """Arguments of one shape are read with the strides of the first call."""
 
@@ -215,6 +303,12 @@ def strides_are_kept(fn: Any, *, dynamic: bool | None = None) -> Callable[..., A
     return _replaying(fn, key, stale)
 
 
+@_mutant(
+    "compiled for two tensors, called with one twice: a write to one is not seen through the other",
+    "rare",
+    "def program(x, y):\n    x.add_(1)\n    return y * 2\n" + _TWICE,
+    "def program(x, y):\n    return x + y\n" + _TWICE,
+)
 def aliasing_is_not_guarded(fn: Any, *, dynamic: bool | None = None) -> Callable[..., Any]:
     """Compiled for arguments that are distinct, called with one tensor twice: the second is a copy."""
     first: list[bool] = []
@@ -235,111 +329,3 @@ def aliasing_is_not_guarded(fn: Any, *, dynamic: bool | None = None) -> Callable
         return fn(*apart, **kwargs)
 
     return call
-
-
-def _mutant(function: Any, bug: str, rarity: str, trigger: str, control: str, **fields: Any) -> Mutant:
-    fields = {"calls": 2, "statuses": ("fail_guard",), **fields}
-    given: dict[str, Any] = {"rarity": rarity, "trigger": trigger, "control": control, **fields}
-    return Mutant(function=function, bug=bug, stage="guards", is_compiler=True, **given)
-
-
-def _calls(body: str, first: str, second: str) -> str:
-    return f"{body}\n\ndef inputs(call):\n    return (({first},) if call == 0 else ({second},)), {{}}\n"
-
-
-_MODULE = """
-class Model(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.scale = 2.0
-        self.dropout = torch.nn.Dropout(0.5)
-
-    def forward(self, x):
-        return {expression}
-
-def program():
-    return Model()
-
-def inputs(call):
-    return (torch.ones(32),), {{}}
-"""
-
-_TWICE = """
-def inputs(call):
-    x = torch.ones(3)
-    return ((x, torch.ones(3)) if call == 0 else (x, x)), {}
-"""
-
-GUARDS = (
-    _mutant(
-        python_scalars_are_kept,
-        "Python numbers are those of the first call with these shapes",
-        "some",
-        _calls("def program(x, n):\n    return x * n", "torch.ones(3), 2", "torch.ones(3), 3"),
-        _calls("def program(x, n):\n    return x * n", "torch.ones(3), 2", "torch.ones(4), 3"),
-    ),
-    _mutant(
-        dtype_is_kept,
-        "results of later calls have the dtypes of the first",
-        "some",
-        _calls("def program(x):\n    return x * 2", "torch.ones(3)", "torch.ones(3, dtype=torch.float64)"),
-        _calls("def program(x):\n    return x * 2", "torch.ones(3)", "torch.ones(5)"),
-    ),
-    _mutant(
-        attributes_are_kept,
-        "attributes of a module are those of the first call",
-        "some",
-        _MODULE.format(expression="x * self.scale"),
-        _MODULE.format(expression="x * 2"),
-        before=("", "target.scale = 5.0"),
-        is_module=True,
-    ),
-    _mutant(
-        training_flag_is_kept,
-        "train() and eval() are not seen after the first call",
-        "some",
-        _MODULE.format(expression="self.dropout(x) if self.training else x * 3"),
-        _MODULE.format(expression="x * 3"),
-        before=("target.eval()", "target.train()"),
-        is_module=True,
-        statuses=("fail_guard", "fail_rng", "fail_accuracy"),
-    ),
-    _mutant(
-        globals_are_kept,
-        "globals are those of the first call",
-        "some",
-        _calls("FACTOR = 2\n\ndef program(x):\n    return x * FACTOR", "torch.ones(3)", "torch.ones(3)"),
-        _calls("FACTOR = 2\n\ndef program(x):\n    return x * 2", "torch.ones(3)", "torch.ones(3)"),
-        before=("", "FACTOR = 3"),
-    ),
-    _mutant(
-        gradient_mode_is_kept,
-        "compiled without gradients, later calls give none",
-        "rare",
-        _calls("def program(x):\n    return x * 2", "torch.ones(3)", "torch.ones(3, requires_grad=True)"),
-        _calls("def program(x):\n    return x * 2", "torch.ones(3, requires_grad=True)", "torch.ones(3)"),
-        statuses=("fail_guard", "fail_metadata", "fail_grad", "fail_to_run"),
-    ),
-    _mutant(
-        sizes_keep_their_remainder,
-        "compiled for a last size that 4 divides, what is over a multiple of 4 is 0 later",
-        "rare",
-        _calls("def program(x):\n    return x + 1", "torch.ones(8)", "torch.ones(7)"),
-        _calls("def program(x):\n    return x + 1", "torch.ones(7)", "torch.ones(9)"),
-    ),
-    _mutant(
-        strides_are_kept,
-        "arguments of a known shape are read with the strides of the first call",
-        "rare",
-        _calls("def program(x):\n    return x + 1", "torch.arange(4.0).view(2, 2)", "torch.arange(4.0).view(2, 2).t()"),
-        _calls("def program(x):\n    return x + 1", "torch.arange(4.0).view(2, 2)", "torch.arange(6.0).view(3, 2).t()"),
-        statuses=("fail_guard", "fail_alias", "fail_stride"),
-    ),
-    _mutant(
-        aliasing_is_not_guarded,
-        "compiled for two tensors, called with one twice: a write to one is not seen through the other",
-        "rare",
-        "def program(x, y):\n    x.add_(1)\n    return y * 2\n" + _TWICE,
-        "def program(x, y):\n    return x + y\n" + _TWICE,
-    ),
-)

@@ -7,8 +7,11 @@ from typing import Any
 
 import torch
 
-from fuzz.mutants.editing import aten_backend
-from fuzz.mutants.mutant import Mutant
+from fuzz.mutants.editing import aten_backend, named_after, wrong_calls
+from fuzz.mutants.mutant import Mutant, planting
+
+LAYOUTS: list[Mutant] = []
+_mutant = planting(LAYOUTS, stage="runtime")
 
 
 def _after_call(change: Callable[[Any, tuple[Any, ...]], Any]) -> Callable[[Any, Any], Any]:
@@ -20,27 +23,42 @@ def _after_call(change: Callable[[Any, tuple[Any, ...]], Any]) -> Callable[[Any,
 
         return call
 
-    return backend
+    return named_after(change, backend)
 
 
-def _contiguous(output: Any, args: tuple[Any, ...]) -> Any:
+@_mutant(
+    "results of rank 3 and more are made contiguous",
+    "some",
+    "def program(x):\n    return torch.sin(x)\n\ndef inputs(call):\n    return (torch.ones(2, 3, 4).transpose(0, 2),), {}",
+    "def program(x):\n    return torch.sin(x)\n\ndef inputs(call):\n    return (torch.ones(2, 3, 4),), {}",
+    statuses=("fail_stride", "fail_alias"),
+)
+@_after_call
+def strides_of_results_are_contiguous(output: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(output, torch.Tensor) and output._base is None and output.dim() >= 3:
         return output.contiguous()
     return output
 
 
-def strides_of_results_are_contiguous(gm: Any, example_inputs: Any) -> Any:
-    return _after_call(_contiguous)(gm, example_inputs)
-
-
-def _unshared(output: Any, args: tuple[Any, ...]) -> Any:
+@_mutant(
+    "results that are views are copies",
+    "common",
+    "def program(x):\n    return x[1:]\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
+    "def program(x):\n    return x + 1\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
+    statuses=("fail_alias",),
+)
+@_after_call
+def views_are_copied(output: Any, args: tuple[Any, ...]) -> Any:
     return output.clone() if isinstance(output, torch.Tensor) and output._base is not None else output
 
 
-def views_are_copied(gm: Any, example_inputs: Any) -> Any:
-    return _after_call(_unshared)(gm, example_inputs)
-
-
+@_mutant(
+    "two results with equal elements are one tensor",
+    "some",
+    "def program(x):\n    return torch.sin(x), x.sin()\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
+    "def program(x):\n    return torch.sin(x), x.cos()\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
+    statuses=("fail_alias",),
+)
 def equal_results_are_one(gm: Any, example_inputs: Any) -> Any:
     """Common subexpressions of the results are merged into one tensor."""
 
@@ -63,23 +81,32 @@ def equal_results_are_one(gm: Any, example_inputs: Any) -> Any:
     return call
 
 
-def _detached(output: Any, args: tuple[Any, ...]) -> Any:
+@_mutant(
+    "0-d results do not require gradients",
+    "some",
+    "def program(x):\n    return x.sum()\n\ndef inputs(call):\n    return (torch.ones(3, requires_grad=True),), {}",
+    "def program(x):\n    return x * 2\n\ndef inputs(call):\n    return (torch.ones(3, requires_grad=True),), {}",
+    statuses=("fail_metadata", "fail_grad", "fail_to_run"),
+)
+@_after_call
+def scalars_lose_requires_grad(output: Any, args: tuple[Any, ...]) -> Any:
     is_small = isinstance(output, torch.Tensor) and output.dim() == 0
     return output.detach() if is_small else output
 
 
-def scalars_lose_requires_grad(gm: Any, example_inputs: Any) -> Any:
-    return _after_call(_detached)(gm, example_inputs)
-
-
-def _where(op: Any, condition: Any, x: Any, y: Any) -> Any:
+@_mutant(
+    "where with a 0-d branch gives float64 for float32",
+    "rare",
+    "def program(x):\n    return torch.where(x > 0, x, 0.0)\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
+    "def program(x):\n    return torch.where(x > 0, x, x + 1)\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
+    statuses=("fail_metadata",),
+    stage="forward",
+)
+@wrong_calls("aten.where")
+def where_with_a_scalar_is_double(op: Any, condition: Any, x: Any, y: Any) -> Any:
     result = op(condition, x, y)
     numbers = [value.dim() == 0 for value in (x, y) if isinstance(value, torch.Tensor)]
     return result.double() if any(numbers) and result.dtype is torch.float32 else result
-
-
-def where_with_a_scalar_is_double(gm: Any, example_inputs: Any) -> Any:
-    return aten_backend({"aten.where": _where})(gm, example_inputs)
 
 
 def _keeping(op: Any, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: Any) -> Any:
@@ -88,11 +115,26 @@ def _keeping(op: Any, x: Any, dim: Any = None, keepdim: bool = False, **kwargs: 
     return op(x, dim, keepdim, **kwargs)
 
 
+@_mutant(
+    "keepdim is ignored for reductions over several dimensions",
+    "rare",
+    "def program(x):\n    return x.sum((0, 1), keepdim=True)\n\ndef inputs(call):\n    return (torch.ones(2, 3),), {}",
+    "def program(x):\n    return x.sum(0, keepdim=True)\n\ndef inputs(call):\n    return (torch.ones(2, 3),), {}",
+    statuses=("fail_metadata", "fail_to_run"),
+    stage="forward",
+)
 def keepdim_of_two_dimensions(gm: Any, example_inputs: Any) -> Any:
     names = ("aten.sum.dim_IntList", "aten.mean.dim", "aten.amax", "aten.amin")
     return aten_backend(dict.fromkeys(names, _keeping))(gm, example_inputs)
 
 
+@_mutant(
+    "writes to arguments that are not contiguous are lost",
+    "some",
+    "def program(x):\n    x.add_(1)\n    return x * 2\n\ndef inputs(call):\n    return (torch.ones(2, 3).t(),), {}",
+    "def program(x):\n    x.add_(1)\n    return x * 2\n\ndef inputs(call):\n    return (torch.ones(2, 3),), {}",
+    statuses=("fail_mutation", "fail_alias"),
+)
 def writes_to_strided_arguments_are_lost(gm: Any, example_inputs: Any) -> Any:
     """The captured graph runs on contiguous copies of its inputs; writes are copied back only to contiguous inputs."""
 
@@ -106,6 +148,14 @@ def writes_to_strided_arguments_are_lost(gm: Any, example_inputs: Any) -> Any:
     return call
 
 
+@_mutant(
+    "the copy in x[1:] = x[:-1].clone() is left out",
+    "rare",
+    "def program(x):\n    x[1:] = x[:-1].clone()\n    return x\n\ndef inputs(call):\n    return (torch.arange(5.0),), {}",
+    "def program(x):\n    x[1:] = x[1:].clone()\n    return x\n\ndef inputs(call):\n    return (torch.arange(5.0),), {}",
+    statuses=("fail_accuracy", "fail_mutation"),
+    stage="graph",
+)
 def shifted_writes_read_what_they_wrote(gm: Any, example_inputs: Any) -> Any:
     """`x[1:] = x[:-1].clone()`: the copy is left out, and elements are written in ascending order."""
     for node in gm.graph.nodes:
@@ -128,6 +178,14 @@ def _walking_setitem(target: Any, index: Any, source: Any) -> None:
         written[i] = source[i].clone()
 
 
+@_mutant(
+    "in-place operators on float vectors without gradients are not run",
+    "some",
+    "def program(x):\n    x.mul_(3)\n    return x + 1\n\ndef inputs(call):\n    return (torch.ones(4),), {}",
+    "def program(x):\n    x.mul_(3)\n    return x + 1\n\ndef inputs(call):\n    return (torch.ones(2, 2),), {}",
+    statuses=("fail_mutation", "fail_accuracy", "fail_state"),
+    stage="graph",
+)
 def writes_of_buffers_are_lost(gm: Any, example_inputs: Any) -> Any:
     """In-place operators on one-dimensional tensors without gradients are not run."""
     for node in gm.graph.nodes:
@@ -142,90 +200,3 @@ def _write_unless_vector(method: str, x: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(x, torch.Tensor) and x.dim() == 1 and not x.requires_grad and x.is_floating_point():
         return x
     return getattr(x, method)(*args, **kwargs)
-
-
-def _mutant(
-    function: Any, bug: str, statuses: tuple[str, ...], rarity: str, trigger: str, control: str, **fields: Any
-) -> Mutant:
-    given: dict[str, Any] = {"stage": "runtime", "rarity": rarity, "trigger": trigger, "control": control, **fields}
-    return Mutant(function=function, bug=bug, statuses=statuses, **given)
-
-
-LAYOUTS = (
-    _mutant(
-        strides_of_results_are_contiguous,
-        "results of rank 3 and more are made contiguous",
-        ("fail_stride", "fail_alias"),
-        "some",
-        "def program(x):\n    return torch.sin(x)\n\ndef inputs(call):\n    return (torch.ones(2, 3, 4).transpose(0, 2),), {}",
-        "def program(x):\n    return torch.sin(x)\n\ndef inputs(call):\n    return (torch.ones(2, 3, 4),), {}",
-    ),
-    _mutant(
-        views_are_copied,
-        "results that are views are copies",
-        ("fail_alias",),
-        "common",
-        "def program(x):\n    return x[1:]\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
-        "def program(x):\n    return x + 1\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
-    ),
-    _mutant(
-        equal_results_are_one,
-        "two results with equal elements are one tensor",
-        ("fail_alias",),
-        "some",
-        "def program(x):\n    return torch.sin(x), x.sin()\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
-        "def program(x):\n    return torch.sin(x), x.cos()\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
-    ),
-    _mutant(
-        scalars_lose_requires_grad,
-        "0-d results do not require gradients",
-        ("fail_metadata", "fail_grad", "fail_to_run"),
-        "some",
-        "def program(x):\n    return x.sum()\n\ndef inputs(call):\n    return (torch.ones(3, requires_grad=True),), {}",
-        "def program(x):\n    return x * 2\n\ndef inputs(call):\n    return (torch.ones(3, requires_grad=True),), {}",
-    ),
-    _mutant(
-        where_with_a_scalar_is_double,
-        "where with a 0-d branch gives float64 for float32",
-        ("fail_metadata",),
-        "rare",
-        "def program(x):\n    return torch.where(x > 0, x, 0.0)\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
-        "def program(x):\n    return torch.where(x > 0, x, x + 1)\n\ndef inputs(call):\n    return (torch.ones(3),), {}",
-        stage="forward",
-    ),
-    _mutant(
-        keepdim_of_two_dimensions,
-        "keepdim is ignored for reductions over several dimensions",
-        ("fail_metadata", "fail_to_run"),
-        "rare",
-        "def program(x):\n    return x.sum((0, 1), keepdim=True)\n\ndef inputs(call):\n    return (torch.ones(2, 3),), {}",
-        "def program(x):\n    return x.sum(0, keepdim=True)\n\ndef inputs(call):\n    return (torch.ones(2, 3),), {}",
-        stage="forward",
-    ),
-    _mutant(
-        writes_to_strided_arguments_are_lost,
-        "writes to arguments that are not contiguous are lost",
-        ("fail_mutation", "fail_alias"),
-        "some",
-        "def program(x):\n    x.add_(1)\n    return x * 2\n\ndef inputs(call):\n    return (torch.ones(2, 3).t(),), {}",
-        "def program(x):\n    x.add_(1)\n    return x * 2\n\ndef inputs(call):\n    return (torch.ones(2, 3),), {}",
-    ),
-    _mutant(
-        shifted_writes_read_what_they_wrote,
-        "the copy in x[1:] = x[:-1].clone() is left out",
-        ("fail_accuracy", "fail_mutation"),
-        "rare",
-        "def program(x):\n    x[1:] = x[:-1].clone()\n    return x\n\ndef inputs(call):\n    return (torch.arange(5.0),), {}",
-        "def program(x):\n    x[1:] = x[1:].clone()\n    return x\n\ndef inputs(call):\n    return (torch.arange(5.0),), {}",
-        stage="graph",
-    ),
-    _mutant(
-        writes_of_buffers_are_lost,
-        "in-place operators on float vectors without gradients are not run",
-        ("fail_mutation", "fail_accuracy", "fail_state"),
-        "some",
-        "def program(x):\n    x.mul_(3)\n    return x + 1\n\ndef inputs(call):\n    return (torch.ones(4),), {}",
-        "def program(x):\n    x.mul_(3)\n    return x + 1\n\ndef inputs(call):\n    return (torch.ones(2, 2),), {}",
-        stage="graph",
-    ),
-)

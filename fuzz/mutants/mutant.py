@@ -5,9 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from oracle.program import Call, Program
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,3 +53,17 @@ class Mutant:
             is_module=self.is_module,
             expects_raise=self.expects_raise and source == self.trigger,
         )
+
+
+def planting(mutants: list[Mutant], **defaults: Any) -> Callable[..., Callable[[_Function], _Function]]:
+    """A decorator for the backends and compilers of one module, which describes each and adds it to the list of mutants."""
+
+    def mutant(bug: str, rarity: str, trigger: str, control: str, **fields: Any) -> Callable[[_Function], _Function]:
+        def add(function: _Function) -> _Function:
+            given: dict[str, Any] = {**defaults, **fields}
+            mutants.append(Mutant(function=function, bug=bug, rarity=rarity, trigger=trigger, control=control, **given))
+            return function
+
+        return add
+
+    return mutant
