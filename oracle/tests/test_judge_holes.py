@@ -9,52 +9,6 @@ from oracle.tests.outcomes import judged, observation, raised, returned, returne
 from oracle.verdict import Status
 
 
-def test_a_broadcast_shape_is_another_shape():
-    verdict = judged(returned(torch.ones(2, 3)), returned(torch.ones(3)))
-    assert verdict.status is Status.FAIL_METADATA
-    assert verdict.symptom == "call 0: output.shape is (3,), but should be (2, 3)"
-
-
-def test_a_scalar_is_not_a_tensor_of_one_element():
-    verdict = judged(returned(torch.ones(1)), returned(torch.ones(())))
-    assert verdict.symptom == "call 0: output.shape is (), but should be (1,)"
-
-
-def test_wrong_strides_are_found():
-    x = torch.arange(6.0).reshape(2, 3)
-    verdict = judged(returned(x), returned(x.t().contiguous().t()))
-    assert verdict.status is Status.FAIL_STRIDE
-    assert verdict.symptom == "call 0: output.stride() is (1, 2), but should be (3, 1)"
-
-
-@pytest.mark.parametrize(("shape", "stride"), [((1, 3), (99, 1)), ((3, 1, 2), (2, 7, 1)), ((0, 4), (1, 1))])
-def test_strides_that_address_nothing_do_not_count(shape, stride):
-    x = torch.zeros(shape)
-    assert judged(returned(x), returned(torch.zeros(1000).as_strided(shape, stride))).status is Status.PASS
-
-
-@pytest.mark.parametrize("expected", [True, False])
-def test_wrong_requires_grad_is_found(expected):
-    x = torch.ones(3)
-    verdict = judged(returned(x.clone().requires_grad_(expected)), returned(x.clone().requires_grad_(not expected)))
-    assert verdict.status is Status.FAIL_METADATA
-    assert verdict.symptom == f"call 0: output.requires_grad is {not expected}, but should be {expected}"
-
-
-def test_an_output_that_no_longer_aliases_its_input_is_found():
-    x = torch.arange(6.0)
-    verdict = judged(returned(x[2:], args=(x,)), returned(x[2:].clone(), args=(x,)))
-    assert verdict.status is Status.FAIL_ALIAS
-    assert verdict.symptom == "call 0: output does not share the storage of args[0], but should"
-
-
-def test_an_output_that_aliases_its_input_and_should_not_is_found():
-    x = torch.arange(6.0)
-    verdict = judged(returned(x.clone(), args=(x,)), returned(x.view(6), args=(x,)))
-    assert verdict.status is Status.FAIL_ALIAS
-    assert verdict.symptom == "call 0: output shares the storage of args[0], but should not"
-
-
 def test_int64_off_by_fifty_thousand_is_found():
     big = 1 << 40
     verdict = judged(returned(torch.tensor([0, big])), returned(torch.tensor([0, big + 50_000])))
@@ -62,11 +16,6 @@ def test_int64_off_by_fifty_thousand_is_found():
     assert verdict.symptom == f"call 0: output[1] is {big + 50_000}, but should be {big} (1 of 2 elements differ)"
     assert verdict.worst is not None
     assert verdict.worst.subject_error == 50_000
-
-
-def test_int64_off_by_one_beyond_float64_precision_is_found():
-    big = (1 << 62) + 1
-    assert judged(returned(torch.tensor([big])), returned(torch.tensor([big + 1]))).status is Status.FAIL_ACCURACY
 
 
 def test_one_element_of_ten_million_wrong_by_three_is_found_and_rounding_of_all_others_is_not():
@@ -101,36 +50,6 @@ def test_an_output_beyond_the_end_of_the_fp64_outputs_is_judged_all_the_same():
     truth = returned_calls(observation((x.double(),)))
     verdict = judged(returned(x, x + 1), returned(x, x + 1.5), truth=truth)
     assert verdict.symptom.startswith("call 0: output[1][0] is 2.5, but should be 2")
-
-
-def test_a_float_mismatch_is_never_ignored_beside_integers():
-    x, n = torch.ones(2), torch.tensor([1, 2])
-    verdict = judged(returned(n, x), returned(n, x * 1.01))
-    assert verdict.symptom.startswith("call 0: output[1][0] is 1.00999999, but should be 1")
-
-
-def test_an_output_that_is_none_does_not_end_the_comparison():
-    x = torch.ones(2)
-    verdict = judged(returned(None, x), returned(None, x + 1))
-    assert verdict.status is Status.FAIL_ACCURACY
-
-
-def test_a_tuple_is_not_a_list():
-    x = torch.ones(2)
-    verdict = judged(returned_calls(observation((x,))), returned_calls(observation([x])))
-    assert verdict.symptom == "call 0: output.structure is list(Tensor), but should be tuple(Tensor)"
-
-
-def test_an_empty_list_of_outputs_is_not_agreement_with_a_full_one():
-    assert (
-        judged(returned(torch.ones(2), torch.ones(2)), returned_calls(observation(()))).status is Status.FAIL_METADATA
-    )
-
-
-def test_comparing_nothing_is_not_agreement():
-    verdict = judged(returned_calls(observation(())), returned_calls(observation(())))
-    assert verdict.status is Status.PASS_DUE_TO_SKIP
-    assert verdict.symptom == "nothing was compared: the program returns and changes nothing"
 
 
 def test_a_subject_that_compiled_no_graph_is_not_agreement():
