@@ -58,16 +58,16 @@ class Geometry:
 class ReplayStep:
     """One of the view ops that make an alias from a base.
 
-    arguments: of the op, with `refimpl.functionalize.VIEWED` in place of the tensor that is viewed; a `ForwardOutput` is a
-    symbolic number that the forward graph returns.
+    arguments: those of the op, with `refimpl.functionalize.VIEWED` in place of the viewed tensor. A `ForwardOutput` among them is
+    a symbolic number that the forward graph returns.
     """
 
     target: Callable[..., Any]
     arguments: tuple[Any, ...]
     keywords: tuple[tuple[str, Any], ...]
-    element: int | None  # of an op with several results
+    element: int | None  # which result of an op with several results
     has_gradient: bool  # whether the program made the view in grad mode
-    enables_gradients: bool  # whether it did, and was called in no_grad mode
+    enables_gradients: bool  # whether it entered grad mode itself for this, after it was called in no_grad mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,17 +87,17 @@ class InputMutation:
     bumps_version: bool  # a write through `.data` does not
     geometry: Geometry | None  # the new geometry; None if unchanged
     resizes: bool  # the storage may have to grow
-    sets_storage: bool  # the input views other memory than it did
-    requires_grad: bool  # afterwards
-    position: int  # of its new value among the forward outputs
+    sets_storage: bool  # the input views other memory than before
+    requires_grad: bool  # after the call
+    position: int  # position of its new value among the forward outputs
     detaches: bool = False  # its history ends here, by `detach_`
-    # Sizes, strides and offset of a new geometry, where some are symbolic: those are outputs of the forward graph.
+    # Sizes, strides and offset of the new geometry, if some of them are symbolic. Symbolic ones are outputs of the forward graph.
     numbers: tuple[int | ForwardOutput, ...] = ()
-    # Among the forward outputs, of what was written in its old place, where the new geometry leaves some of that out.
+    # Position of the forward output that holds the elements of the old geometry, if the new geometry does not cover all of them.
     left_position: int | None = None
-    placement: OutputInfo | None = None  # where the memory is that it views, if that is other memory
-    is_visible_after_move: bool = True  # if to autograd at all; else it saw what was written in the old place
-    assigns_data: bool = False  # and whether it was put there by `x.data = y`, which autograd does not notice
+    placement: OutputInfo | None = None  # the memory that it views now, if it is not its own
+    is_visible_after_move: bool = True  # autograd sees writes to the new memory, and not only those to the old memory
+    assigns_data: bool = False  # the memory was replaced by `x.data = y`, which autograd does not notice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,25 +119,26 @@ class OutputInfo:
     position: int  # among the forward outputs
     requires_grad: bool = False
     source: int | None = None  # argument, slot, forward output or earlier output that it is or views
-    # How a view is made of the source. Of the only view of an intermediate, which the graph gives as a tensor of its own, how a
-    # view is made of that: it is one for autograd.
+    # The view ops that make the output from the source. An intermediate with only one view is not an output itself; the graph
+    # returns the view's elements as a new tensor, and the step makes a view of that, since the output is a view for autograd.
     steps: tuple[ReplayStep, ...] = ()
-    creation: Any = None  # of such an only view: in which mode and by what kind of op it is made
+    creation: Any = None  # for such an only view: autograd's creation metadata
     geometry: Geometry | None = None
-    becomes_leaf: bool = False  # the program asked for a gradient of it, by requires_grad_
-    # The program has put the tensor into this memory, or views it by a user's Function: its history, or whether it is an
-    # inference tensor, does not come from it.
+    becomes_leaf: bool = False  # the program called requires_grad_ on it
+    # The program put the tensor into this memory (`set_`, `x.data = y`), or made it by a user's autograd.Function. Then its
+    # history, and whether it is an inference tensor, do not come from the memory's owner.
     is_put: bool = False
-    # A view made without gradients of what is then written to: autograd forbids its gradient, or finds it by the base later.
+    # A view that was made in no_grad mode, and whose memory was then written to. Autograd forbids its gradient, or takes its
+    # history from the base later.
     is_before_writes: bool = False
     has_history: bool = False
     is_inference: bool = False
-    becomes_inference: bool = False  # made where the program has switched inference mode on itself
+    becomes_inference: bool = False  # made while the program itself had inference mode on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TangentInfo:
-    """A tangent: of which forward output, and the geometry that the backward graph expects."""
+    """A tangent: the position of its forward output, and the geometry and dtype that the backward graph expects."""
 
     position: int
     geometry: Geometry | None
@@ -154,7 +155,10 @@ class FlatWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramAnalysis:
-    """What one trace tells of a program. Positions count forward outputs: new values of inputs, results, bases, numbers."""
+    """The result of analysing one trace of a program.
+
+    Positions count the outputs of the forward graph: new values of inputs, then results, bases of views, and symbolic numbers.
+    """
 
     inputs: tuple[InputInfo, ...]
     outputs: tuple[OutputInfo, ...]
@@ -165,15 +169,17 @@ class ProgramAnalysis:
     num_forward_outputs: int
     has_backward: bool
     enables_gradients: bool = False  # the program enters grad mode itself, and was called in no_grad mode
-    # Positions of the differentiable outputs for whose gradient autograd raises, with the error.
+    # Positions of differentiable outputs whose backward raises in autograd, with the error.
     refused: tuple[tuple[int, Exception], ...] = ()
     lacks_formula: bool = False
-    """Whether an operator that tensors with gradients pass through has no formula for its gradient."""
-    # Per returned gradient, the tangents that it is given for without being computed from them (gradient_dependences); () if none
+    """Whether an operator on a tensor with gradient has no derivative formula."""
+    # For each returned gradient, the tangents for which autograd returns it although it is not computed from them
+    # (gradient_dependences), such as the zeros of `sgn`; () if there are none.
     given_unread: tuple[frozenset[int], ...] = ()
-    # For each custom backward that may return something else than zeros for zeros: the tangents it runs for, if not all
+    # For each custom backward that may return something other than zeros for zero tangents: the tangents that make it run, unless
+    # these are all.
     adding: tuple[frozenset[int], ...] = ()
-    # Per tangent, those whose backward cannot run after its own has freed saved tensors (autograd_graph.freed_together)
+    # For each tangent, those whose backward cannot run after its own has freed saved tensors (autograd_graph.freed_together).
     freed_together: tuple[frozenset[int], ...] = ()
     flat_writes: tuple[FlatWrite, ...] = ()
     backward_writes: tuple[

@@ -41,13 +41,14 @@ class ForwardOutputsState:
 
 
 class OutputAnalysisState:
-    """Of one trace, after the program has run.
+    """The analysis of the outputs of one trace, after the program has run.
 
-    node_of and tracker: of the trace; value_of: what stands for a node that no tensor of the program is known for;
-    inference_slots: of which the real tensors are inference tensors; gradient_slots: that require a gradient;
-    replays: False where nobody makes views again, because the caller takes what the graph returns.
-    inputs: what the program saw of the slots; None where tensors are wrappers. reread_slots: whose real tensors view a base
-    of another dtype, or conjugated: autograd calls views of such ones again as they were called.
+    node_of, tracker: those of the trace. value_of: gives a tensor for a node whose own tensor is not known.
+    inference_slots: slots whose real tensors are inference tensors. gradient_slots: slots that require a gradient.
+    reread_slots: slots whose real tensors view a base of another dtype, or a conjugated one. Autograd remakes views of these by
+    the view ops that were called.
+    replays: False if no view is remade, because the caller uses the outputs of the graph as they are.
+    inputs: the tensors that the program got for the slots; None if tensors are wrappers.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class OutputAnalysisState:
     ) -> list[OutputInfo]:
         """One info per result; adds results, and what their views need, to the forward outputs.
 
-        moved: inputs that view other memory than they did, with their positions: `placement_of` tells where they are.
+        moved: inputs that now view other memory, with the positions of that memory among the forward outputs (`placement_of`).
         """
         for tensor, position in moved:
             self._note_sibling(tensor, position)
@@ -114,7 +115,7 @@ class OutputAnalysisState:
         return infos
 
     def placement_of(self, tensor: torch.Tensor, position: int) -> OutputInfo:
-        """Of an input that views other memory than it did: that memory as an output."""
+        """The memory that an input views now, described as an output; for inputs that viewed other memory before."""
         node = self.node_of(tensor)
         kind, source = self._place(tensor, node, position)
         return OutputInfo(
@@ -126,7 +127,7 @@ class OutputAnalysisState:
         )
 
     def assigns_data(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor came to where it is by `x.data = y`."""
+        """Whether the last change of the tensor's memory was an assignment `x.data = y`."""
         sets = [step.node for step in self.aliases.calls_to(self.node_of(tensor)) if step.node.target in SET_OPS]
         return bool(sets) and notes_of(sets[-1]).is_data_assignment
 
@@ -148,7 +149,7 @@ class OutputAnalysisState:
         is_view = kind in (OutputKind.VIEW_OF_INPUT, OutputKind.VIEW_OF_INTERMEDIATE)
         is_early = history is _FORBIDDEN and kind is OutputKind.VIEW_OF_INPUT
         is_early |= is_view and not result.requires_grad and self._is_older_than_a_write(result, node)
-        # One that autograd refuses is refused when the gradient is asked for; what inference mode puts elsewhere has none.
+        # If autograd refuses to read the history, it raises in the backward; but in inference mode such a tensor has no history.
         is_known = history is not _FORBIDDEN or not torch.is_inference_mode_enabled()
         has_history = history is not None and not is_early and is_known
         is_apart = has_history and self._is_apart(result, kind, source)
@@ -192,8 +193,10 @@ class OutputAnalysisState:
         )
 
     def _is_older_than_a_write(self, result: torch.Tensor, node: Node) -> bool:
-        """Whether a view, which may yet get a history, was made before a write to its memory: autograd finds its history by
-        the base, once that requires a gradient, if versions tell that it was."""
+        """Whether a floating-point view was made before a write to its memory.
+
+        Such a view may get a history later: once the base requires a gradient, autograd compares versions and takes the base's.
+        """
         if not (result.is_floating_point() or result.is_complex()):
             return False
         steps = self.aliases.calls_to(node)
@@ -208,7 +211,7 @@ class OutputAnalysisState:
         return result._is_view() and node not in self.aliases.owners
 
     def _has_gradient(self, node: Node) -> bool:
-        """Whether a tensor requires a gradient in inference mode: if it is a view of one that does, also after `set_`."""
+        """Whether a tensor in inference mode requires a gradient: it does if it views a tensor that does, also after `set_`."""
         steps = self.aliases.calls_to(node)
         puts = [index for index, step in enumerate(steps) if step.node.target in SET_OPS]
         if not puts:
@@ -219,9 +222,9 @@ class OutputAnalysisState:
         return self._has_gradient(before) and not (is_view and self._is_inference(steps[puts[-1]].node))
 
     def _is_inference(self, node: Node) -> bool:
-        """Of a tensor in inference mode: `.data = y` makes of it what y is, views are what they view, and `set_` changes nothing.
+        """Whether a tensor of a program in inference mode is an inference tensor. A fake tensor made in this mode always says so.
 
-        Fake tensors that are made in inference mode all say that they are inference tensors.
+        After `x.data = y` it is one if y is; a view is one if its base is; `set_` changes nothing.
         """
         steps = self.aliases.calls_to(node)
         puts = [index for index, step in enumerate(steps) if step.node.target in SET_OPS]
@@ -236,7 +239,7 @@ class OutputAnalysisState:
         return self._is_inference(before)
 
     def _place(self, tensor: torch.Tensor, node: Node, position: int) -> tuple[OutputKind, int | None]:
-        """The kind and source of the tensor at a position of the forward outputs, by the memory it uses."""
+        """The kind and source of a forward output, found by the memory it uses."""
         base = self.aliases.base_of(node)
         if not self._is_left_as_computed(tensor):
             if base in self.placeholders:
@@ -246,21 +249,21 @@ class OutputAnalysisState:
         return OutputKind.FRESH, None
 
     def _base_position(self, view: torch.Tensor, base: Node) -> int:
-        """The position of the base among the forward outputs, to which it is added for its first view."""
+        """The position of the base among the forward outputs. Its first view adds it to them."""
         if base not in self._base_positions:
             self._base_positions[base] = self.forward.add(self._base_tensor(view, base))
             self.forward.bases.append(self._base_positions[base])
         position = self._base_positions[base]
         tensor = self.forward.values[position]
-        if self._keeps_own_gradient(view):  # nothing of its gradient comes through the base
+        if self._keeps_own_gradient(view):  # its gradient does not flow through the base
             return position
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad and history_of(tensor) is not None:
             self.forward.differentiable.setdefault(position, tensor)
         return position
 
     def _base_tensor(self, view: torch.Tensor, base: Node) -> Any:
-        """The base as a tensor of the program, where it is still there; else made of what is a base for autograd; else its node,
-        which has no gradient."""
+        """The base as a tensor of the program, if the program still has it; else one made from autograd's base of the view; else
+        a value without gradient, made from the node."""
         roots = [base_of(sibling) for sibling in (view, *self._siblings.get(base, {}).values())]
         tracked = [(root, found) for root in roots if (found := self.tracker.find(root)) is not None]
         inside = [(root, found.node) for root, found in tracked if self.aliases.base_of(found.node) is base]
@@ -270,7 +273,8 @@ class OutputAnalysisState:
         like = base.meta["val"]
         for root, _ in inside:
             if self._roots is not None and root.requires_grad and root.dtype == like.dtype and _is_plain(root, like):
-                # Its geometry was changed in place, or an op such as _unsafe_view gave it, which autograd takes for no view.
+                # Autograd's base is itself a view in the graph: its geometry was changed in place, or it comes from an op
+                # such as _unsafe_view, whose result is no view for autograd.
                 with torch.enable_grad():
                     whole = root.as_strided(like.shape, like.stride(), like.storage_offset())
                 self.tracker.track(whole, base)
@@ -278,8 +282,10 @@ class OutputAnalysisState:
         return self.value_of(base)
 
     def _is_apart(self, result: torch.Tensor, kind: OutputKind, source: int | None) -> bool:
-        """Whether a result has a history that a remade view of its base would not have: `x.detach()` that was written to in grad
-        mode, or a view of a tensor that was detached in place afterwards."""
+        """Whether a result has a history that a remade view of its base would not have.
+
+        Examples: `x.detach()` that was written to in grad mode; a view of a tensor that was detached in place afterwards.
+        """
         if self._roots is None or source is None:
             return False
         root = base_of(result)
@@ -289,8 +295,8 @@ class OutputAnalysisState:
         return not isinstance(base, torch.Tensor) or root is not base_of(base)
 
     def _steps(self, node: Node) -> tuple[Any, ...]:
-        # At a write autograd makes all views of that memory again from the base; those made after the last write have the chain
-        # of views they were called on; and so have views that something has read as another dtype, or conjugated, on the way.
+        # A write makes autograd remake the views of that memory from the base, by `as_strided`. Views made after the last write
+        # keep their chain of view ops, and so do views with a `view(dtype)` or a conjugation in the chain.
         steps = self.aliases.calls_to(node)
         writes = self.aliases.writes_to(self.aliases.base_of(node))
         before = sum(1 for step in steps if writes and step.node < writes[-1])
@@ -301,7 +307,7 @@ class OutputAnalysisState:
         return replay_steps(steps, lambda number: self.forward.add(self.value_of(number)))
 
     def _is_left_as_computed(self, tensor: torch.Tensor) -> bool:
-        """Whether the caller gets the graph's own output, and it is not remade as a view."""
+        """Whether the caller gets the output of the graph itself, and not a remade view."""
         return (self._roots is None or not self.replays) and self._keeps_own_gradient(tensor)
 
     def _keeps_own_gradient(self, tensor: torch.Tensor) -> bool:

@@ -1,10 +1,10 @@
-"""Makes views again, by their places in memory, when an op such as `x.t_()` changes the geometry of their base in a trace.
+"""Remakes views by size, stride and offset when an op such as `x.t_()` changes the geometry of their base in a trace.
 
-Counterpart: none; torch's AOT autograd replays such views on what their base has become
-Differs: autograd knows a view of a real tensor by its size, stride and offset, which hold whatever becomes of its base. Of a fake
-tensor it calls the view op again, which fails on a base of another geometry, or gives other elements; also on gradients of the
-base, whose memory begins at 0, so that an offset into the memory of a base that begins elsewhere is another place there. The
-program is traced again under a function mode, so that autograd does what it does in eager mode.
+Counterpart: none; torch's AOT autograd replays the view ops on the base with its new geometry
+Differs: for a real tensor autograd remembers a view by size, stride and offset, which stay valid if the base changes. For a fake
+tensor it calls the view op again. On a base with a new geometry this fails or selects other elements. It also does so on the
+gradient of the base: the gradient's memory begins at offset 0, so an offset into a base that begins elsewhere is wrong there.
+So the program is traced again under this function mode, under which autograd behaves as in eager mode.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAMES = frozenset(op._schema.name.partition("::")[2] for op in GEOMETRY_CHANGES
 
 
 class RemadeViewsMode(TorchFunctionMode):
-    """Makes views again, in place: the objects that the program holds stay."""
+    """Remakes views in place: the program keeps its tensor objects."""
 
     def __init__(self, recording: RecordingMode) -> None:
         super().__init__()
@@ -50,9 +50,9 @@ class RemadeViewsMode(TorchFunctionMode):
         return is_plain and self.recording.is_recording and self.recording.tracker.find(tensor) is not None
 
     def _relative(self, view: Any) -> Any:
-        """What as_strided gave, as a view that is the same of a base whose memory begins elsewhere.
+        """The result of `as_strided`, remade with an offset that counts from the beginning of its base.
 
-        Not for a view that begins in front of its base: that has no gradient there.
+        Autograd can then apply the view to a gradient, whose memory begins at 0. A view that begins in front of its base stays.
         """
         base = view._base if self._is_followed(view) else None
         if base is None or not _is_known_by_places(view, base):
@@ -83,30 +83,33 @@ class RemadeViewsMode(TorchFunctionMode):
         swap_tensor_impl(view, self._view(view, make))
 
     def _view(self, view: torch.Tensor, make: Callable[[], torch.Tensor]) -> torch.Tensor:
-        """Autograd is told that it came up as `view` did: what it refuses because of that stays."""
+        """A new view in place of `view`, with the same creation metadata, so that autograd refuses the same uses of it."""
         creation = creation_of_view(view)
         is_quiet = is_made_without_gradients(creation)
         with paused_recordings(), torch.inference_mode(False), torch.set_grad_enabled(not is_quiet):
-            again = make()  # a tensor as `view` is, of which no inference mode has the history
+            again = make()  # with a history, which inference mode would not record
         set_creation_of_view(again, creation)
         return again
 
 
 def is_read_otherwise(view: torch.Tensor) -> bool:
-    """Whether a view reads its base as another dtype, or conjugated: autograd does not know it by its places."""
+    """Whether a view has another dtype than its base, or is conjugated. Autograd then remakes it by the op that was called."""
     return view._base is not None and not _is_known_by_places(view, view._base)
 
 
 def _is_known_by_places(view: torch.Tensor, base: torch.Tensor) -> bool:
-    """Views that read the memory as another dtype, or conjugated, are called again in eager mode too. One that was put into other
-    memory, by `set_` or `x.data = y`, has no place in that of its base."""
+    """Whether autograd remakes the view by size, stride and offset.
+
+    Not if it has another dtype than its base, or is conjugated, since eager calls the view op again as well. Nor if `set_` or
+    `x.data = y` has put it into other memory than that of its base.
+    """
     if storage_key(view) != storage_key(base):
         return False
     return view.dtype == base.dtype and view.is_conj() == base.is_conj() and view.is_neg() == base.is_neg()
 
 
 def _view_by_places(base: torch.Tensor, view: torch.Tensor) -> torch.Tensor:
-    """The view of `base` in the places that `view` has. It says nothing of where the memory of the base begins."""
+    """The view of `base` at the elements of `view`, by an offset that counts from the beginning of the base if possible."""
     size, stride, before = view.shape, view.stride(), base.storage_offset()
     first = view.storage_offset() - before
     if type(first) is int and first == 0:

@@ -27,7 +27,7 @@ _NATIVE_METHOD = type(torch.Tensor.view)
 
 @functools.cache
 def _called_for(target: Any) -> Any:
-    """What remakes the view of an op: the tensor's method of that name, whose call takes a third of the time, if it is native."""
+    """The function that remakes the view of an op: the tensor method of that name if it is native: it is three times as fast."""
     if not isinstance(target, OpOverload) or target.namespace != "aten":
         return target
     method = getattr(torch.Tensor, target._schema.name.removeprefix("aten::"), None)
@@ -35,9 +35,9 @@ def _called_for(target: Any) -> Any:
 
 
 def replay_steps(steps: Sequence[ViewStep], number: Callable[[torch.fx.Node], int]) -> tuple[ReplayStep, ...]:
-    """The steps that remake a view. To be called in the grad mode in which the program is called.
+    """The steps that remake a view. Call this in the grad mode in which the program is called.
 
-    number: gives the position among the forward outputs of a node of a symbolic number."""
+    number: gives the position that the node of a symbolic number has among the forward outputs."""
     return tuple(_replay_step(step, number) for step in steps)
 
 
@@ -63,7 +63,7 @@ def _replay_step(step: ViewStep, number: Callable[[torch.fx.Node], int]) -> Repl
 
 
 def whole_view(*, needs_gradient: bool) -> ReplayStep:
-    """A step that views a whole tensor. To be called in the grad mode in which the program is called."""
+    """A step that views a whole tensor. Call this in the grad mode in which the program is called."""
     return ReplayStep(
         target=_aten.alias.default,
         arguments=(VIEWED,),
@@ -98,7 +98,7 @@ def common_call(a: Sequence[ReplayStep], b: Sequence[ReplayStep]) -> int | None:
 
 
 def shared_replayer(chains: Sequence[Sequence[ReplayStep]], index: int) -> SharedReplay:
-    """Like `replayer`, for chains that are equal up to the step at `index`, of whose results they use different ones.
+    """Like `replayer`, for chains that are equal up to the step at `index` and then use different results of that step.
 
     That step is called once."""
     before, call = replayer(chains[0][:index]), _function(replace(chains[0][index], element=None))
