@@ -57,7 +57,7 @@ class CallToJudge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
-    """What became of one call: a verdict, or the reason why there is none."""
+    """The outcome of one call: a verdict, or the reason why there is none."""
 
     number: int
     verdict: Verdict | None = None

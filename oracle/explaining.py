@@ -72,7 +72,7 @@ def explain(make: Callable[[], Instance]) -> Explanation:
 
 
 def captured_by_dynamo(make: Callable[[], Instance]) -> Capture:
-    """What Dynamo alone makes of the program. It forgets all compiled code before and after."""
+    """The capture of the program by Dynamo alone. This forgets all compiled code before and after."""
     before = snapshot()
     try:
         return _dynamo(make())[0]

@@ -20,7 +20,7 @@ class Break:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capture:
-    """What one system captured of the program, over all calls."""
+    """The graphs and breaks of one system's capture of the program, over all calls."""
 
     name: str  # "Dynamo", "refimpl"
     graphs: tuple[tuple[str, ...], ...] = ()  # the operators of each graph, in order
@@ -50,7 +50,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What the compilers made of a program: torch's Dynamo, and the reference implementation beside it."""
+    """The captures of a program by the compilers: torch's Dynamo, and the reference implementation beside it."""
 
     program: str
     calls: int

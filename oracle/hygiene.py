@@ -350,7 +350,7 @@ def _stream_differences(name: str, old: tuple[Any, ...], new: tuple[Any, ...]) -
 
 
 class _Namespaces(tuple[dict[str, Any], ...]):
-    """What each of `_PATCHABLE` holds. Equal if these are the same objects: `==` of what a program put there may be anything."""
+    """The contents of each of `_PATCHABLE`. Equal if they are the same objects, since a program may put any object there."""
 
     __slots__ = ()
 

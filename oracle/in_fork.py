@@ -1,4 +1,4 @@
-"""What a forked process does first: it uses no pool of threads of its parent, for they did not survive the fork."""
+"""The first steps of a forked process: it must not use thread pools of its parent, since threads do not survive a fork."""
 
 from __future__ import annotations
 

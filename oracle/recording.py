@@ -328,7 +328,7 @@ def _call(data: Any, path: Path, number: int) -> RecordedCall:
 
 
 def _problem_of(tensor: Mapping[str, Any]) -> str:
-    """What is wrong with the fields of a tensor; "" if nothing is."""
+    """The error in the fields of a tensor; "" if there is none."""
     if unknown := sorted(set(tensor) - _TENSOR_FIELDS):
         return f"fields {unknown}"
     shape: Any = tensor.get("shape")

@@ -63,7 +63,7 @@ class Measurements:
     kernels: int | None = None  # this and the next two only for subjects that generate kernels
     lowered: int | None = None  # operator calls that became kernels
     fallbacks: int | None = None  # operator calls that did not
-    # What verdicts on changes are made of (`results.speed`): one entry for each process that measured the case.
+    # The measurements behind verdicts on changes (`results.speed`): one entry for each process that measured the case.
     costs: tuple[tuple[float, ...], ...] = ()  # log(subject's time / eager's) of blocks of calls, in order
     compile_cpu_s: tuple[float, ...] = ()  # processor seconds of a cold compilation, of this process and its children
     peak_memories: tuple[int, ...] = ()  # as peak_memory

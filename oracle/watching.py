@@ -280,14 +280,14 @@ class Watching:
 
 
 def _original(model: Callable[..., Any]) -> Callable[..., Any]:
-    """What eager runs: the module or function that torch.compile was given."""
+    """The target in eager: the module or function that torch.compile was given."""
     if isinstance(model, OptimizedModule):
         return model._orig_mod
     return getattr(model, "_torchdynamo_orig_callable", model) if not isinstance(model, torch.nn.Module) else model
 
 
 def _compiled_like(model: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """What compiles a copy of the original model as `model` is compiled. Raises UsageError if torch.compile did not make it."""
+    """A function that compiles copies of the original model as `model` is. Raises UsageError if torch.compile did not make it."""
     if isinstance(model, OptimizedModule):
         return lambda target: OptimizedModule(target, model.dynamo_ctx)  # pyright: ignore
     if not isinstance(model, torch.nn.Module) and hasattr(model, "_torchdynamo_orig_callable"):

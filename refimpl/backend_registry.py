@@ -21,7 +21,7 @@ InputGuard = Callable[[Sequence[Any]], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedGraph:
-    """What capture and a backend tell each other about a graph, in `graph_module.meta["captured"]`."""
+    """The facts about a graph that capture and a backend exchange, in `graph_module.meta["captured"]`."""
 
     fake_inputs: list[Any] | None
     """Fake tensors and symbolic numbers to trace with, in place of the example inputs; None if no size is a symbol."""

@@ -52,7 +52,7 @@ class CaseChange:
 
 
 class RowText(NamedTuple):
-    """What a comparison says of one planned case of one run."""
+    """The part of a comparison that concerns one planned case of one run."""
 
     case_id: str
     status: str
@@ -61,7 +61,7 @@ class RowText(NamedTuple):
 
 
 def kind_of(base_status: str | None, head_status: str | None, base_symptom: str, head_symptom: str) -> ChangeKind:
-    """What became of a case. A status is None if the case is not planned in that run."""
+    """The two statuses of a case. A status is None if the case is not planned in that run."""
     if head_status is None or Status(head_status).is_absent:
         return ChangeKind.MISSING_ROW
     new = _as_judged(head_status)

@@ -250,7 +250,7 @@ def compare_runs(
 
 
 def _measured(records: Iterable[Record]) -> Measured:
-    """What was measured of the passing cases."""
+    """The measurements of the passing cases."""
     return {record.case_id: record.measurements for record in records if record.verdict.status is Status.PASS}
 
 
@@ -426,7 +426,7 @@ def _speed_changes(olds: Measured, news: Measured, judged: Judgement, timed: Ite
         return SpeedChange(case_id=name, base=_estimate(olds[name]), head=_estimate(news[name]), verdict=verdicts[name])
 
     def change(name: str) -> float:
-        """As SpeedChange.change, without the rest of the verdict."""
+        """The same as SpeedChange.change, without the rest of the verdict."""
         effect = verdicts.effect(name)
         return 1 / effect if effect else _estimate(news[name]).value / _estimate(olds[name]).value
 

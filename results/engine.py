@@ -24,7 +24,7 @@ from oracle.errors import UsageError
 from results.schema import DATABASE_VERSION, HEAD_REVISION, META, METADATA, REVISION, VIEWS
 
 BUSY_TIMEOUT_S: Final = 30.0  # time that a writer waits for another writer of the same file
-# Of SQLite's pages in memory. A writer's holds the indices of a large database, which the default, 2 MB, does not. A reader reads
+# SQLite's cache of pages. A writer's holds the indices of a large database, which the default, 2 MB, does not. A reader reads
 # each row once, and sorts in as much memory again.
 _WRITER_CACHE_KIB: Final = 32 * 1024
 _READER_CACHE_KIB: Final = 8 * 1024

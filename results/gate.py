@@ -117,7 +117,7 @@ class GateReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cases:
-    """What the gate needs of a run's planned cases."""
+    """The facts about a run's planned cases that the gate needs."""
 
     statuses: Mapping[Status, int]  # how many cases have each
     notable: Iterable[
@@ -126,14 +126,14 @@ class Cases:
 
     @classmethod
     def of(cls, records: Iterable[Record]) -> Cases:
-        """Of records, which come from `Store.records(run, with_missing=True)`."""
+        """Count records that come from `Store.records(run, with_missing=True)`."""
         records = list(records)
         statuses = Counter(record.verdict.status for record in records)
         return cls(statuses=statuses, notable=[(record.case_id, record.verdict) for record in records])
 
     @classmethod
     def read(cls, store: Store, run: RunInfo, accepted: Mapping[str, AcceptedFailure]) -> Cases:
-        """Of a run, counted by the database; passing cases are read only if the baseline accepts their failure."""
+        """Count a run's cases in the database; passing cases are read only if the baseline accepts their failure."""
         statuses: Counter[Status] = Counter()
         for *_, status, count in count_statuses(store, run):
             statuses[Status(status)] += count

@@ -62,7 +62,7 @@ class Columns(Protocol):
 
 
 class GroupRow(NamedTuple):
-    """What grouping needs of one case."""
+    """The facts about one case that grouping needs."""
 
     suite: str
     group: str
@@ -92,7 +92,7 @@ _COLUMNS: Final = (
 
 
 def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
-    """What grouping needs of records, as columns."""
+    """The facts about records that grouping needs, as columns."""
     names = ("case_id", "suite", "group", "name", "subject", "dtype", "direction")
     columns = {name: [getattr(record, name) for record in records] for name in names}
     verdicts = [record.verdict for record in records]

@@ -35,7 +35,7 @@ from results.store import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What a run was made with. Texts are "" where the run does not say."""
+    """The software and machine of a run. Unknown texts are ""."""
 
     run_id: str
     state: str
@@ -187,7 +187,7 @@ COMPARED_FACTS: Final = ("torch", "torch_git", "triton", "machine")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """Where a case that fails now began to fail."""
+    """The run at which a case that fails now began to fail."""
 
     first_bad: CaseRun
     last_good: CaseRun | None  # None if it never passed before

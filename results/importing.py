@@ -37,7 +37,7 @@ class ImportedRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Labels:
-    """What a CSV of PyTorch's benchmarks does not say of its run."""
+    """Facts about a run that a CSV of PyTorch's benchmarks lacks."""
 
     suite: str
     subject: str

@@ -25,7 +25,7 @@ _ERRORS: Final = frozenset({Status.CRASH, Status.MISSING, Status.MODEL_FAIL_TO_L
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Suite:
-    """What the head of one `testsuite` says."""
+    """The attributes of one `testsuite`."""
 
     suite: str
     subject: str

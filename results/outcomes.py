@@ -1,4 +1,4 @@
-"""What a status says of a case: passed, known, new, not compared or not run."""
+"""The outcome that a status stands for: passed, known, new, not compared or not run."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _PASS: Final = Status.PASS.value
 
 
 class ComparedRow(NamedTuple):
-    """What a comparison reads of one planned case."""
+    """The columns of one planned case that a comparison reads."""
 
     case_id: str
     ordinal: int  # planned order
@@ -123,12 +123,12 @@ def _read_pairs(base: Store, base_run: RunInfo, head: Store, head_run: RunInfo) 
 # Whether a speedup is a positive number. NaN is NULL in SQLite, and larger than every number in PostgreSQL.
 _IS_TIMED: Final = sa.and_(RECORDS.c.speedup > 0, RECORDS.c.speedup < sys.float_info.max)
 _TIMED_SQL: Final = f"CASE WHEN {{0}}.speedup > 0 AND {{0}}.speedup < {sys.float_info.max!r} THEN 1 ELSE 0 END"
-# What verdicts and comparisons need of Measurements and has a column; the rest is in `extra`.
+# The measurements that verdicts and comparisons need and that have a column; the rest is in `extra`.
 _NUMBERS: Final = (
     *("subject_s", "speedup", "speedup_low", "speedup_high", "compile_cold_s", "graph_breaks", "recompiles"),
 )
 _NUMBERS_SQL: Final = ", ".join(f"{{0}}.{name}" for name in _NUMBERS)
-# What else was measured is only of interest if the case passes in both runs.
+# Other measurements are only of interest if the case passes in both runs.
 _ROW_SQL: Final = f"""{{0}}_case.case_id, {{0}}_case.ordinal, {{0}}.status, {{0}}.symptom, {_TIMED_SQL}, {{0}}_case.program_hash,
     CASE WHEN {{0}}.status = '{_PASS}' AND {{1}}.status = '{_PASS}' THEN {{0}}.extra ELSE '' END, {_NUMBERS_SQL}"""
 _RUN_SQL: Final = "(SELECT run FROM {0}runs WHERE run_id = :{1})"
@@ -225,7 +225,7 @@ _KEY: Final = '"measurements": '  # in `extra`; inside of a text its quotes woul
 
 
 def _measured(extra: str, numbers: Sequence[Any]) -> MeasuredCase:
-    """What was measured of a case, of its columns and its `extra`.
+    """The measurements of a case, from its columns and its `extra`.
 
     Of the costs of a process only their median is kept, which is all that a verdict uses.
     """
@@ -239,7 +239,7 @@ def _measured(extra: str, numbers: Sequence[Any]) -> MeasuredCase:
 
 
 def measured_rows(store: Store, run: RunInfo, others: Sequence[str] = ()) -> dict[str, MeasuredCase]:
-    """What was measured of the passing cases that were timed, and of `others` among the passing ones, by case id."""
+    """The measurements of the passing cases that were timed, and of passing ones in `others`, by case id."""
     found = _measured_rows(store, run, _IS_TIMED)
     left = [case_id for case_id in others if case_id not in found]
     for first in range(0, len(left), MOST_PARAMETERS):
@@ -262,7 +262,7 @@ def _measured_rows(store: Store, run: RunInfo, condition: sa.ColumnElement[bool]
 
 
 def read_texts(store: Store, run: RunInfo, ordinals: Sequence[int]) -> dict[int, RowText]:
-    """What a comparison says of the cases at these places of a run, by place."""
+    """The changes of the cases at these places of a run, by place."""
     wanted = [ordinal for ordinal in ordinals if ordinal != NOT_PLANNED]
     if not wanted:
         return {}

@@ -57,7 +57,7 @@ _SPECIAL: Final = re.compile(r"[*?\[]")
 
 
 def literal_prefix(glob: str) -> str:
-    """What all ids begin with that equal the glob or match it; of ASCII characters only."""
+    """The beginning that all ids have that equal or match the glob, as far as it is ASCII."""
     found = re.match(r"[^*?\[\x7f-\U0010ffff]*", glob)
     return found[0] if found else ""
 

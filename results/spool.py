@@ -62,7 +62,7 @@ class Spool:
         return self.path.read_bytes().rfind(b"\n") + 1
 
     def records(self) -> list[Record]:
-        """What is in the file. Raises UsageError with the line number for a line that is no record.
+        """The records in the file. Raises UsageError with the line number for a line that is no record.
 
         A last line without its end, which a killed process leaves, is not counted: its case has to run again.
         """

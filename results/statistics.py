@@ -76,7 +76,7 @@ def sign_test(ratios: Sequence[float]) -> float:
     below = sum(1 for ratio in ratios if ratio < 1)
     if above + below == 0:
         return 1.0
-    # As scipy.stats.binomtest, whose import takes longer than a whole comparison.
+    # The result of scipy.stats.binomtest, whose import takes longer than a whole comparison.
     return float(min(1.0, 2 * scipy.special.bdtr(min(above, below), above + below, 0.5)))
 
 

@@ -29,7 +29,7 @@ _Row = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """What was added to the target."""
+    """The numbers of rows added to the target."""
 
     runs: int = 0  # new ones
     runs_completed: int = 0  # that were there in part

@@ -1,4 +1,4 @@
-"""What a team looks at once a week: new failures, fixed ones, flaky and slower cases, each under its owner, as Markdown.
+"""A team's weekly report: new failures, fixed ones, flaky and slower cases, each under its owner, as Markdown.
 
 Owners come from a file like CODEOWNERS: a pattern of case ids and the owner's name on each line, of which the last match counts.
 """

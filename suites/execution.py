@@ -13,14 +13,14 @@ from suites.registry import modules_of
 from suites.request import SweepRequest
 
 PRELOAD = ("torch", "oracle.case")
-# What is preloaded is imported once and shared by all workers, which are forked from one process: a worker that takes the place
+# Preloaded modules are imported once and shared by all workers, which are forked from one process: a worker that takes the place
 # of one that died would import it again, and these two take as long as torch.
 _COMPILER_PRELOAD = ("torch._dynamo", "torch._functorch.aot_autograd")
 _KINDS_WITH_COMPILER = frozenset({"torch_compile", "backend", "compiler", "export"})
 
 
 def preload_of(request: SweepRequest) -> tuple[str, ...]:
-    """What every worker of the sweep would import: compilers if a subject is one, and the suites."""
+    """Modules that every worker of the sweep would import: compilers if a subject is one, and the suites."""
     kinds = {spec.kind for spec in request.spec_by_name().values()}
     compilers = _COMPILER_PRELOAD if kinds & _KINDS_WITH_COMPILER else ()
     return (*PRELOAD, *compilers, *modules_of(request.suites))

@@ -45,7 +45,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What to plan for one suite. `are_own`: the user named no subjects, so a program may choose among the suite's own
+    """A request for a plan of one suite. `are_own`: the user named no subjects, so a program may choose among the suite's own
     (`SuiteProgram.subjects`).
     """
 

@@ -113,7 +113,7 @@ class SweepRequest:
         return words + (["--device", asked.device] if asked.device != "cpu" else [])
 
     def orders(self) -> list[Order]:
-        """What to plan, suite by suite."""
+        """The requests for plans, one for each suite."""
         selections = {suite: self.selection_for(suite) for suite in self.suites}
         return [
             Order(

@@ -47,7 +47,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """What one version of torch, or one commit, showed."""
+    """The answer of one version of torch, or of one commit."""
 
     name: str  # the version of torch, or the commit
     ran: Ran
@@ -63,7 +63,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """Where the answer changes: the last row with the old answer, the first with the new one, rows between without an answer."""
+    """The change of the answer: the last row with the old answer, the first with the new one, rows between without an answer."""
 
     before: Row
     after: Row

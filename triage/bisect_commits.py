@@ -183,7 +183,7 @@ def _work_tree(root: Path, commit: str) -> Iterator[Path]:
 
 
 def _git(folder: Path, *arguments: str, is_end: bool = False) -> str:
-    """What git prints. Raises UsageError if it fails; `is_end`: not for exit codes that a search may end with."""
+    """The output of git. Raises UsageError if it fails; `is_end`: not for exit codes that a search may end with."""
     kept = {name: text for name, text in os.environ.items() if name not in _LOCATIONS}
     command = ["git", "-c", "core.hooksPath=/dev/null", *arguments]
     done = subprocess.run(

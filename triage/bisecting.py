@@ -107,7 +107,7 @@ def bisect(
 
 
 def _commits(repo: str, good: str, bad: str, build: str) -> Commits | None:
-    """What --repo and its options ask for."""
+    """The request made by --repo and its options."""
     if not repo:
         if given := [name for name, text in (("good", good), ("bad", bad), ("build", build)) if text]:
             raise UsageError(

@@ -72,7 +72,7 @@ _COMPILED = re.compile(r"^compiled:.*$", re.MULTILINE)
 
 
 class Result(str, Enum):
-    """What one interpreter showed. The value is the word that users see."""
+    """The answer of one interpreter. The value is the word that users see."""
 
     BUG = "bug"
     GONE = "no bug"
@@ -231,7 +231,7 @@ def _ended(child: subprocess.Popen[bytes], timeout_s: float) -> int | None:
 
 
 def _parts(output: str) -> tuple[str, str]:
-    """What was printed while eager ran, and what was after."""
+    """The text printed while eager ran, and the text printed after."""
     found = _COMPILED.search(output)
     return (output[: found.start()], output[found.start() :]) if found else (output, "")
 

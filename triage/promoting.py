@@ -297,7 +297,7 @@ def _today() -> datetime.date:
 
 
 def _origin(asked: Target, db: str) -> str:
-    """Where the program comes from: a run's id instead of "latest"."""
+    """The origin of the program, with a run's id instead of "latest"."""
     text = asked.words[0]
     if (found := case_of(text)) is None:
         return text

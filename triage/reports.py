@@ -122,7 +122,7 @@ def minimised(asked: Target, budget_s: float) -> Minimised:
 
 
 def localised(asked: Target, program: Program) -> Localisation:
-    """Where a program, which is the target's or smaller, goes wrong on the target's subject."""
+    """The place where the target's program, or a smaller one, goes wrong on the target's subject."""
     with without_prints(), Console(stderr=True).status("") as status:
         return localise_program(
             lambda: instantiate(program), asked.subject, name=asked.name,
@@ -135,7 +135,7 @@ def localised(asked: Target, program: Program) -> Localisation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Report:
-    """What `repro` writes."""
+    """The text that `repro` writes."""
 
     script: str
     issue: str

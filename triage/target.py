@@ -1,4 +1,4 @@
-"""What the commands of this package are asked about: one program on one subject, named in one of four ways.
+"""The target of the commands of this package: one program on one subject, named in one of four ways.
 
 | target | program |
 |---|---|

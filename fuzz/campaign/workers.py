@@ -93,7 +93,7 @@ def _slots_of(settings: CampaignSettings) -> SlotSettings:
 
 
 def _options(settings: CampaignSettings) -> dict[str, Any]:
-    """What the pool of this machine and that of a slot have in common."""
+    """The settings that a pool on this machine and one in a slot of a cluster share."""
     return {
         "preload": _preload(settings),
         "threads_per_worker": settings.threads,
@@ -111,7 +111,7 @@ def _preload(settings: CampaignSettings) -> tuple[str, ...]:
     return PRELOAD
 
 
-# What the slots of a cluster call by name.
+# Functions that the slots of a cluster call by name.
 
 
 def cache_of_slot(workers: int) -> SharedCompilers:
@@ -155,7 +155,7 @@ def _is_running(pid: str) -> bool:
 
 
 class SharedCompilers:
-    """What the workers of one machine share: a temporary folder for compilers' caches and, for Inductor, a build server.
+    """The setting of one machine's workers: a temporary folder for compilers' caches and, for Inductor, a build server.
 
     Kernels of random programs are never needed again, and should not fill the user's cache: when the folder holds too many
     files, all but those seen by `keep` are deleted.

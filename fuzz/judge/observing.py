@@ -70,7 +70,7 @@ def aten_features(program: Program) -> list[str]:
 
 
 def compiler_features(spec: SubjectSpec) -> list[str]:
-    """What torch.compile has just done, if it is the subject: reasons of graph breaks, passes, lowerings."""
+    """The last steps of torch.compile, if it is the subject: reasons of graph breaks, passes, lowerings."""
     if spec.kind not in ("torch_compile", "backend"):
         return []
     found = [f"break:{_reason(text)}" for text in dynamo_counters["graph_break"]]

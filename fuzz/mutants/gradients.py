@@ -91,7 +91,7 @@ def _strictly(op: Any, x: Any, y: Any) -> Any:
 )
 @wrong_calls("aten.add.Tensor", backward=True)
 def gradients_ignore_the_second_use(op: Any, x: Any, y: Any, **kwargs: Any) -> Any:
-    """Where the backward graph adds the gradients of two uses of a tensor, the second one is left out."""
+    """Drops the second gradient where the backward graph adds those of two uses of a tensor."""
     same = isinstance(y, torch.Tensor) and y.shape == x.shape and y.dtype is x.dtype
     return x.clone() if same and x.dim() >= 2 else op(x, y, **kwargs)
 

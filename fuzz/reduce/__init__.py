@@ -25,7 +25,7 @@ __all__ = ["Hint", "Reduced", "reduce", "reduce_counted"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hint:
-    """Where to look first, from the verdict."""
+    """The place in the program that the verdict names, which is simplified first."""
 
     call: int | None = None  # the call that shows the symptom
     output: int | str | None = None  # position or key of the output that shows it

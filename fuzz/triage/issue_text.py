@@ -90,7 +90,7 @@ def title_of(verdict: Verdict, subject: SubjectSpec, program: Program | FuzzProg
 
 
 def environment_text() -> str:
-    """What torch.utils.collect_env says, without lines about what is not there. Takes seconds: it starts programs."""
+    """The text of torch.utils.collect_env, without lines about missing software. Takes seconds: it starts programs."""
     lines = [line for line in get_pretty_env_info().splitlines() if not _UNINFORMATIVE.search(line)]
     return re.sub(r"\n{2,}", "\n", "\n".join(lines)).strip()
 

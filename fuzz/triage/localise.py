@@ -27,7 +27,7 @@ def first_wrong(
 
 
 def second_opinion(program: FuzzProgram, rung: SubjectSpec, symptom: Symptom, *, judge_on: Judge | None = None) -> str:
-    """What refimpl does with a program that is first wrong on `rung`, such as "refimpl agrees with eager"."""
+    """The behaviour of refimpl on a program that is first wrong on `rung`, in words such as "refimpl agrees with eager"."""
     changes = any(call.before for call in program.calls)
     return ladder.second_opinion(rung, symptom, partial(judge_on or judge_here, program), changes_between_calls=changes)
 

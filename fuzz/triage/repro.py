@@ -112,7 +112,7 @@ def _standard_imports(inputs: Sequence[str]) -> str:
 
 
 def aspects(status: Status) -> tuple[str, ...]:
-    """What shows a bug of this status: the beginnings of what a script says after "call 0: "."""
+    """How the output of a script begins, after "call 0: ", if it shows a bug of this status."""
     return _ASPECTS.get(status, ALL_ASPECTS)
 
 

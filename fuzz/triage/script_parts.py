@@ -38,7 +38,7 @@ def short_header(subject: SubjectSpec, verdict: Verdict, notes: Sequence[str]) -
 
 
 def what_differs(verdict: Verdict) -> str:
-    """What the compiler gives and what eager gives: "output[0] is 10, eager gives 9 (float64: 9.0)"."""
+    """The compiler's and eager's value of an element, as text: "output[0] is 10, eager gives 9 (float64: 9.0)"."""
     worst, text = verdict.worst, _CALL.sub("", verdict.symptom)
     if worst is not None and worst.where and "sign of zero" not in text:
         index = f"[{', '.join(map(str, worst.index))}]" if worst.index else ""

@@ -191,7 +191,7 @@ def _backward(style: Style) -> list[str]:
 
 
 def _result(place: Place, style: Style, called: str) -> str:
-    """What `run` returns: an expression; "" for nothing."""
+    """The expression that `run` returns; "" for nothing."""
     root = re.split(r"[.\[]", place.path, maxsplit=1)[0]
     match place.kind:
         case Kind.OUTPUT:

@@ -86,7 +86,7 @@ def _is_short(program: FuzzProgram | Program, place: Place) -> bool:
 
 
 def _styles(place: Place, text: WrittenProgram) -> Iterator[Style]:
-    """From the shortest to the most careful one."""
+    """The forms of a script, from the shortest to the most careful one."""
     if place.in_backward:
         choices = ((False, True), (True, True), (True, False))  # (is_uneven, is_named)
     else:

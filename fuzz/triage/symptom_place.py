@@ -28,7 +28,7 @@ _DEADLY = (Status.CRASH, Status.TIMEOUT, Status.OOM)
 
 
 class Kind(Enum):
-    """What is compared."""
+    """The kind of thing that is compared."""
 
     OUTPUT = "values of outputs"
     ARGUMENT = "values of arguments after the call"
@@ -42,7 +42,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """What a verdict is about."""
+    """The place in the observation that a verdict is about."""
 
     kind: Kind
     call: int  # index in the call plan

@@ -1,4 +1,4 @@
-"""Where tasks run: in worker processes of this machine, or in slots of a cluster. Does not change results.
+"""The place where tasks run: worker processes of this machine, or slots of a cluster. It does not change results.
 
 These options are not stored with a run: a resumed run may run elsewhere, and no command or address is taken from a database.
 """

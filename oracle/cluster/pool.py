@@ -59,7 +59,7 @@ class NodesLostError(UsageError):
 
 
 class Client(Protocol):
-    """What the driver needs of the software that runs the cluster. `RayClient` is one."""
+    """The interface that the driver needs of the software that runs the cluster. `RayClient` is one."""
 
     @property
     def resources(self) -> Resources: ...

@@ -1,4 +1,4 @@
-"""What one slot takes of a node: processors, GPUs, memory, and resources that the cluster names itself."""
+"""The resources that one slot takes of a node: processors, GPUs, memory, and resources that the cluster names itself."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class AfterHang:
     timeout_s: float = 60.0
 
     def variables(self, *, case: str, pid: int) -> dict[str, str]:
-        """What the command finds in its environment beside what this process has."""
+        """Environment variables of the command besides those of this process."""
         return {CASE_VARIABLE: case, DEVICE_VARIABLE: self.device, PID_VARIABLE: str(pid)}
 
 

@@ -1,4 +1,4 @@
-"""What users of a pool rely on: `Pool` on this machine, or `oracle.cluster.ClusterPool` on the nodes of a cluster."""
+"""The interface of a pool: `Pool` on this machine, or `oracle.cluster.ClusterPool` on the nodes of a cluster."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.star
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StarterKey:
-    """What a starter has from its settings and from the process that starts it. Starters with equal keys are the same."""
+    """What a starter takes from its settings and its parent process. Starters with equal keys are interchangeable."""
 
     preload: tuple[str, ...]
     start_method: StartMethod

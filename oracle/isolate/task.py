@@ -79,7 +79,7 @@ class TimedOut:
     cpu_s: float | None = None
     """CPU time of the task and its children in that time; None if the system does not count it."""
     reset_failure: str = ""
-    """What went wrong with the command that the pool runs after a hang (`after_hang.py`)."""
+    """The failure of the command that the pool runs after a hang (`after_hang.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """What the program's author declared: comparisons to relax, an expected exception, random numbers of the subject's own."""
+    """Declarations of the program's author: comparisons to relax, an expected exception, random numbers of the subject's own."""
 
     policy: ComparePolicy = field(default_factory=ComparePolicy)
     raises: bool = False  # the program is meant to raise on its last call

@@ -65,7 +65,7 @@ _SCREENED_ERRORS = 3.0
 
 
 class Rule(str, Enum):
-    """What is wrong with the errors of a tensor."""
+    """A kind of systematic error."""
 
     BIAS = "bias"
     SPREAD = "spread"

@@ -144,5 +144,5 @@ def guarding(state: GuardState) -> Iterator[None]:
 
 
 def never_written(first: Tensor, second: Tensor) -> Tensor:
-    """Of one output of two runs, under the first and the second pattern: the elements that neither run has written."""
+    """The elements of an output that neither of two runs wrote. The runs fill memory with a first and a second pattern."""
     return _has_pattern(first, 0) & _has_pattern(second, 1)

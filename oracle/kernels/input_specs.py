@@ -1,4 +1,4 @@
-"""What a launcher is called with: a line of text that says it, and random arguments drawn from it.
+"""The arguments of a launcher: a line of text that describes them, and random arguments drawn from it.
 
     x: f32|f16[M, N], w: f32[N]!, index: i64[K] < M, eps: 1e-5, k: int 1..8, scale: float
 

@@ -43,7 +43,7 @@ _LISTS = "_foreach_"  # how the names of operators on lists begin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alias:
-    """What the result of a graph shares memory with in eager."""
+    """The arguments and results that a result of a graph shares memory with in eager."""
 
     argument: int | None = None  # number of an argument of the graph
     is_object: bool = False  # it is that argument
@@ -53,7 +53,7 @@ class _Alias:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotSeen:
-    """What AOT autograd may have missed, in words, by the name of the part: "result 0 shares memory with argument 0"."""
+    """Facts that AOT autograd may have missed, in words, by the name of the part: "result 0 shares memory with argument 0"."""
 
     texts: dict[str, dict[str, None]] = field(default_factory=lambda: {name: {} for name in ANALYSIS})
 
@@ -122,7 +122,7 @@ def _with_objects(compiled: Callable[..., Any], aliases: Sequence[_Alias]) -> Ca
 
 
 def _aliases_in_eager(graph: Callable[..., Any], args: Sequence[Any]) -> list[_Alias]:
-    """What each result of a graph shares memory with; [] if it cannot be run without its arguments' gradients.
+    """The aliases of each result of a graph; [] if it cannot be run without its arguments' gradients.
 
     Operators are decomposed as AOT autograd decomposes them here: a decomposition that copies is no fault of the analysis.
     """
@@ -242,7 +242,7 @@ def functionalization(seen: dict[str, None], left_out: Callable[[Any], bool]) ->
 
 @dataclass(slots=True, kw_only=True)
 class _Rewriting:
-    """What functionalization of operators is replaced with."""
+    """The replacements for the functionalization of operators."""
 
     seen: dict[str, None]
     left_out: Callable[[Any], bool]

@@ -28,7 +28,7 @@ from oracle.subjects.base import CompileRequest
 from oracle.subjects.spec import SubjectSpec
 from oracle.subjects.torch_compile import TorchCompile
 
-# What Dynamo and AOT autograd do to a whole program. The later ones are coarser: the partitioner that recomputes nothing merges
+# Steps of Dynamo and AOT autograd for a whole program. Later ones are coarser: the partitioner without recomputation merges
 # no equal computations, either, and code that is compiled for each call has no dynamic sizes.
 MERGED = "common subexpressions"
 REPLAY = "views replayed for results"
@@ -121,7 +121,7 @@ def calls(seen: dict[str, None], left_out: frozenset[str]) -> Iterator[None]:
 
 @dataclass(slots=True, kw_only=True)
 class _Calls:
-    """What Dynamo's handlers of calls are replaced with."""
+    """The replacements for Dynamo's handlers of calls."""
 
     seen: dict[str, None]
     left_out: frozenset[str]
@@ -152,7 +152,7 @@ class _Calls:
         return replaced(TorchInGraphFunctionVariable, "call_function", call_function)
 
     def higher_order(self) -> AbstractContextManager[None]:
-        """Of a higher-order operator: calls in the functions that it is given belong to it."""
+        """Handle higher-order operators. Calls in their function arguments count as part of them."""
         original = TorchHigherOrderOperatorVariable.call_function
 
         @functools.wraps(original)

@@ -287,7 +287,7 @@ class _Search:
         return replace(seen, breaks=bool(breaks))
 
     def _whole_capture(self) -> Culprit:
-        """What Dynamo or AOT autograd does to the whole program."""
+        """A step of Dynamo or AOT autograd that concerns the whole program."""
         for name in CAPTURE:
             part = Part(kind="capture", name=name)
             if self._may_be(name) and self.without([part]) == "right":

@@ -35,7 +35,7 @@ EXPORT = (INPUTS, CONSTANTS, STRICT, NOT_STRICT)
 
 @dataclass(slots=True, kw_only=True)
 class SeenInExport:
-    """What the exporter did."""
+    """Parts of an export that a culprit may be among."""
 
     shares_memory: bool = False  # some example inputs do
     constants: dict[str, None] = field(default_factory=dict)  # those that are state, in words

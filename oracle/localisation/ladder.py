@@ -63,7 +63,7 @@ def first_wrong(subject: SubjectSpec, symptom: Symptom, judge: Judge) -> Subject
 
 
 def second_opinion(rung: SubjectSpec, symptom: Symptom, judge: Judge, *, changes_between_calls: bool = False) -> str:
-    """What refimpl does with a program that is first wrong on `rung`, such as "refimpl agrees with eager".
+    """The behaviour of refimpl on a program that is first wrong on `rung`, in words such as "refimpl agrees with eager".
 
     "" for bugs of capture, and for subjects other than torch.compile's. `changes_between_calls`: the call plan changes more than
     the arguments, such as globals.

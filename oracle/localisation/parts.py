@@ -55,7 +55,7 @@ CAPTURE = (MERGED, REPLAY, TANGENTS, RECOMPUTATION, DYNAMIC, REUSE)  # later one
 _NEEDED_PASSES = re.compile(
     r"decompose|stable_sort|topological|assert|cuda|comm|ddp|fsdp|custom|profiler|overlap|bucket"
 )
-# What code generation does to the whole program, with the options of Inductor that switch it off.
+# Steps of code generation that concern the whole program, with the options of Inductor that switch them off.
 CODEGEN: dict[str, dict[str, Any]] = {
     "half precision kept in float32": {"emulate_precision_casts": True},
     "vector code": {"cpp.simdlen": 1},
@@ -73,10 +73,10 @@ CODEGEN: dict[str, dict[str, Any]] = {
     "C++ wrapper": {"cpp_wrapper": False},
     "cache of compiled graphs": {"force_disable_caches": True},
 }  # fmt: skip
-# Of these, how the code of one operator is made: a culprit names them beside its lowering.
+# Those of them that concern the code of one operator: a culprit names them beside its lowering.
 WAYS_OF_CODE = ("half precision kept in float32", "vector code")
 
-# What someone who has only torch changes, to leave out what a compiler does to the whole program.
+# Settings of torch that switch off a step of the compiler, for users who have only torch.
 _SETTINGS = {
     MERGED: "torch._functorch.config.cse = False",
     REPLAY: "torch._functorch.config.view_replay_for_aliased_outputs = False",
@@ -237,7 +237,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class SeenInFront:
-    """What Dynamo and AOT autograd did, in order."""
+    """The steps of Dynamo and AOT autograd, in order."""
 
     calls: dict[str, None]  # names of the calls that Dynamo captured
     functionalized: dict[str, None]  # overloads of writes and views that were functionalized

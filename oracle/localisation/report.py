@@ -27,7 +27,7 @@ class RungRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Localisation:
-    """Where a program goes wrong on a subject."""
+    """The place where a program goes wrong on a subject."""
 
     program: str
     subject: str

@@ -116,7 +116,7 @@ class Questions:
             return Verdict(status=Status.CRASH, symptom=f"the process died of {died}"), []
 
     def answer(self, what: str, work: Callable[[], Any], made: Callable[[Any], _Answer], otherwise: _Answer) -> _Answer:
-        """What `work` finds in a forked process; `otherwise` if it dies or takes too long, which `unanswered` then tells."""
+        """The result of `work` in a forked process; `otherwise`, and a note in `unanswered`, if it dies or takes too long."""
 
         def asked() -> Any:
             settle_in_fork()

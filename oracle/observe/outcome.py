@@ -71,7 +71,7 @@ class ExceptionFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CallObservation:
-    """What was observed of one call of the plan."""
+    """The observation of one call of the plan."""
 
     structure: str  # of the output: "tuple(Tensor, dict('loss': Tensor, 'aux': None))"
     outputs: tuple[Leaf, ...]

@@ -41,7 +41,7 @@ _EFFECTS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserFile:
-    """What a user named: a file, a name in it, and how it is called."""
+    """The target that a user named: a file, a name in it, and how it is called."""
 
     path: Path
     name: str
@@ -211,12 +211,12 @@ _AS_CALL = (
 
 
 def _tried(program: Program, asked: UserFile) -> dict[str, Any]:
-    """What one run in eager showed: {"needs_grad", "effects"}. Raises UsageError if eager cannot run the program."""
+    """The facts of one run in eager: {"needs_grad", "effects"}. Raises UsageError if eager cannot run the program."""
     return _answered(lambda: _needs_grad(instantiate(program)), program, asked)
 
 
 def _answered(work: Callable[[], dict[str, Any]], program: Program, asked: UserFile) -> dict[str, Any]:
-    """What the user's code shows in a forked process. Raises UsageError if it fails there."""
+    """The facts about the user's code, found in a forked process. Raises UsageError if it fails there."""
     try:
         answer = in_child(lambda: _trial(work, program), timeout_s=_TRIAL_S)
     except ChildLateError as late:

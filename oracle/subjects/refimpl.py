@@ -79,7 +79,7 @@ def _table(parts: Sequence[str]) -> dict[str, str]:
 
 
 class Transcript:
-    """What a subject compiled since its last `reset`, as text. Empty unless `is_kept` is set, since printing takes time."""
+    """Graphs and kernels compiled since the subject's last `reset`, as text. Empty unless `is_kept`: printing takes time."""
 
     def __init__(self) -> None:
         self.is_kept = False
@@ -271,7 +271,7 @@ class RefimplCodegen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CapturedSegment:
-    """What refimpl's capture made of a part of a function."""
+    """The capture of a part of a function by refimpl."""
 
     graph: torch.fx.GraphModule | None  # None where there is nothing to compute
     guards: tuple[str, ...]
@@ -340,7 +340,7 @@ class RefimplCapture:
         self.failed_guards.append(failed.reason)
 
     def captured(self) -> list[CapturedSegment]:
-        """What was captured since the last `reset`, function by function."""
+        """The captures since the last `reset`, function by function."""
         found = []
         for segment in self._segments():
             stack = segment.reason.stack if segment.reason is not None else ()

@@ -230,7 +230,7 @@ class _Plan:
                 uses.append(use)
                 begun.update(printed.written)
         outside = {value.name for value in self.graph.inputs if isinstance(value, Buffer)} | self.graph.constants.keys()
-        # Where operators have put their results is known only for buffers that are copied into the expected layout.
+        # Strides of operators' results are known only for buffers that are copied into the expected layout.
         elsewhere = {name for use in uses for name in use.given} - (self.read_by_place - self.written)
         return plan_memory(
             uses, self.buffers, frozenset(outside | elsewhere), frozenset(needed), reuse=self.options.reuse_buffers

@@ -36,7 +36,7 @@ class BadMemoryPlan(RefimplError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """What one entry of a schedule does with memory.
+    """The effect of one entry of a schedule on memory.
 
     made: buffers that are allocated before it runs. given: buffers that it returns, with memory of their own unless
     `is_aliasing`: then its arguments and results may share memory. overwrites: for a buffer of `made`, those that it may
@@ -252,7 +252,7 @@ def _bytes(buffer: Buffer) -> int:
 
 
 def use_of_extern(extern: Extern) -> Use:
-    """What an extern call does with memory."""
+    """The effect of an extern call on memory."""
     given = tuple(output.buffer.name for output in extern.outputs if output.buffer is not None)
     leaves = pytree.tree_leaves((extern.arguments, extern.keywords))
     is_hiding = any(output.opaque is not None for output in extern.outputs) or any(
@@ -277,12 +277,12 @@ def may_alias(target: Any) -> bool:
 
 
 def use_of_attention(attention: Attention | Tiled, printed: PrintedKernel) -> Use:
-    """What an attention kernel does with memory. Its programs read elements that others write, so it overwrites nothing."""
+    """The effect of an attention kernel on memory. Its programs read elements that others write, so it overwrites nothing."""
     return Use(reads=attention.reads, made=printed.written, overwrites={})
 
 
 def use_of_kernel(group: Group, printed: PrintedKernel, begun: Collection[str] = ()) -> Use:
-    """What a kernel does with memory. Buffers in `begun` exist already; it changes them."""
+    """The effect of a kernel on memory. Buffers in `begun` exist already; it changes them."""
     made = tuple(written for written in printed.written if written not in begun)
     loads = frozenset(group.reads() - group.produces().keys())
     names = {

@@ -59,7 +59,7 @@ class CodegenOptions:
 
 
 def codegen_options(given: CodegenOptions | Mapping[str, Any] | None) -> CodegenOptions:
-    """From a backend's `options`, fields by name as in `torch.compile(..., options=)`. Raises BadParameter for names that are not
+    """Options from those of a backend, by name as in `torch.compile(..., options=)`. Raises BadParameter for names that are no
     fields."""
     if given is None or isinstance(given, CodegenOptions):
         return given or CodegenOptions()

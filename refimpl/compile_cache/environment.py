@@ -1,4 +1,4 @@
-"""What the result of a trace depends on besides the program: versions, processors, modes and switches of the process.
+"""The facts besides the program that the result of a trace depends on: versions, processors, modes and switches of the process.
 
 Counterpart: torch/_inductor/codecache.py torch_key, CacheBase.get_system; AOTAutogradCacheDetails
 Differs: the hash of refimpl's sources stands for its version.

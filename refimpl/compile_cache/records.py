@@ -76,7 +76,7 @@ MOST_CONSTANT_BYTES = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedProgram:
-    """What a file tells of a program (ProgramFacts)."""
+    """The facts about a program in a file (ProgramFacts)."""
 
     analysis: ProgramAnalysis
     plan: InputPlan

@@ -128,7 +128,7 @@ class MemoryState:
         self.keep(base, value)
 
     def outgrow(self, base: Node, successor: Node) -> None:
-        """From now on the base `successor` stands for the tensor object of `base`. Views of `base` can no longer be used."""
+        """Let `successor` stand for the tensor object of `base` from now on. Views of `base` can no longer be used."""
         self.outgrown[base] = successor
 
     # ------------------------------------------------------------------------------------------------------- one step

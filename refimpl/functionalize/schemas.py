@@ -1,4 +1,4 @@
-"""What an op does, by its schema and tags: what it writes to, which results are views, whether it is random or has effects.
+"""The effects of an op, by its schema and tags: what it writes to, which results are views, whether it is random or has effects.
 
 Counterpart: the alias annotations that torchgen turns into the kernels of FunctionalTensorWrapper; torch/fx/node.py
 Node.is_impure; the tables of torch/_functorch/compile_utils.py rand_ops

@@ -490,7 +490,7 @@ class ShapeEnv(GuardOutput):
             self._errors_on_guards -= 1
 
     def freeze(self) -> None:
-        """From now on guards are not recorded; each logs a warning."""
+        """Stop recording guards; from now on each logs a warning."""
         self.frozen = True
 
     def _maybe_specialize_sym_int_with_hint(self, maybe_sym: Any) -> Any:

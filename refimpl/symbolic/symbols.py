@@ -76,7 +76,7 @@ class SymbolState:
 
     @property
     def facts(self) -> FactState:
-        """What is known of the symbols. A static trace, which has none, makes no table."""
+        """The facts about the symbols. A static trace, which has none, makes no table."""
         if self._facts is None:
             self._facts = FactState()
         return self._facts

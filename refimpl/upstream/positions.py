@@ -78,7 +78,7 @@ def _is_marked(anchors: _Anchors | None, line: int, column: int) -> bool:
 
 
 def _extract_anchors_from_expr(segment: str) -> _Anchors | None:
-    """Where `^` goes: a binary operator, the brackets of a subscript or the parentheses of a call; None for other expressions."""
+    """The part that `^` underlines: a binary operator, the brackets of a subscript, the parentheses of a call; else None."""
     try:
         tree = ast.parse(f"(\n{segment}\n)")
     except SyntaxError:

@@ -1,4 +1,4 @@
-"""What kind of thing an object is: exact types, named tuples, functions, constants.
+"""Predicates on objects: exact types, named tuples, functions, constants.
 
 Counterpart: torch/_dynamo/utils.py istype, is_typing, hashable, is_namedtuple, is_function, is_safe_constant and others
 """

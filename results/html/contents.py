@@ -1,4 +1,4 @@
-"""What the report of a run holds: counts of all its cases, groups of failures, and the rows and details that the file carries."""
+"""The contents of a run's report: counts of all its cases, groups of failures, and the rows and details that the file carries."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def _frame(side: Side) -> pd.DataFrame:
 
 
 class _Changed:
-    """What became of each case, by its place in one of the runs."""
+    """The change of each case, by its place in one of the runs."""
 
     def __init__(self, comparison: Comparison | None, head: Side, base: Side | None) -> None:
         self.in_head = {case_id: case for case, case_id in enumerate(head.columns["case_id"])}
@@ -250,7 +250,7 @@ class _Changed:
 
 
 def _index_of(side: Side) -> Callable[[int], int]:
-    """From the planned places of a run's cases to their indices. They are equal unless places were left out."""
+    """Maps the planned places of a run's cases to their indices. They are equal unless places were left out."""
     ordinals = side.columns["ordinal"]
     if not ordinals or ordinals[-1] == len(ordinals) - 1:
         return int
@@ -443,7 +443,7 @@ def _issues(ids: set[str]) -> dict[str, Any]:
 
 
 def details_of(contents: Contents) -> tuple[Iterator[dict[str, Any]], list[dict[str, Any]]]:
-    """What case pages show: a detail for each row, with the position of its program, and the programs.
+    """The contents of case pages: a detail for each row, with the position of its program, and the programs.
 
     Details are made while their records are read. Programs of failures and of flagged rows come first; when their text is over a
     limit, the rest have none (position -1).

@@ -31,7 +31,7 @@ _TONES: Final = {"new": "bad", "known": "warn"}
 
 
 def summary_of(contents: Contents) -> dict[str, Any]:
-    """What the template shows: text that is escaped for display (results.render), and links within the page."""
+    """The values that the template shows: text that is escaped for display (results.render), and links within the page."""
     head, base, comparison = contents.head, contents.base, contents.comparison
     tone, headline, subline = _headline(contents)
     steps = _steps(contents)
@@ -179,7 +179,7 @@ def _of_kind(kind: ChangeKind) -> str:
 
 
 def _steps(contents: Contents) -> list[dict[str, Any]]:
-    """What to look at, the most urgent first: new failures, or all where there is no earlier run; then what else changed."""
+    """The entries to look at, the most urgent first: new failures, or all if there is no earlier run; then other changes."""
     has_base = contents.comparison is not None
     steps = [_group_step(group, is_bad=True) for group in contents.groups if group.is_new or not has_base]
     others: list[dict[str, Any]] = []

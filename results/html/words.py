@@ -1,4 +1,4 @@
-"""What the report calls things: status words and kinds of change in plain English, and what the judge's witnesses are."""
+"""The words of the report: status words and kinds of change in plain English, and what the judge's witnesses are."""
 
 from __future__ import annotations
 

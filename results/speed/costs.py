@@ -16,7 +16,7 @@ from results.speed.samples import Run, SpeedCase, centre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CostTable:
-    """What is known of the runs of each case. Arrays are [cases, runs]; the last two columns are base and head."""
+    """The measured runs of each case. Arrays are [cases, runs]; the last two columns are base and head."""
 
     names: tuple[str, ...]
     classes: tuple[str, ...]  # SpeedCase.noise_class

@@ -60,7 +60,7 @@ class Variances:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Noise:
-    """What is known of the noise of each case: the variance of one process's cost, as differences of runs show it."""
+    """An estimate of the noise of each case: the variance of one process's cost, as differences of runs show it."""
 
     by_case: Variances  # in the order of the table's cases
     excess: float  # factor by which the variance between runs exceeds what their processes make expected; at least 1
@@ -82,7 +82,7 @@ def learn_noise(table: CostTable, assumed: Variance = ASSUMED) -> Noise:
 
 
 def _with_past(known: Variances, past: Variances) -> Variances:
-    """What is known of the cases' noise, with what their past changes show.
+    """An estimate of the cases' noise that takes their past changes into account.
 
     Processes of one run cannot show what differs between runs. So the more the past exceeds what chance would make of what is
     known, the less that counts.

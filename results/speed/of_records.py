@@ -20,7 +20,7 @@ Count: TypeAlias = Literal["graph breaks", "recompiles", "kernels"]
 
 
 class MeasuredCase(NamedTuple):
-    """What verdicts need of `Measurements`. A tuple, since a comparison makes one of each case of two runs."""
+    """The fields of `Measurements` that verdicts need. A tuple, since a comparison makes one of each case of two runs."""
 
     subject_s: float | None = None
     speedup: float | None = None
@@ -105,7 +105,7 @@ def _count_verdicts(
 def _cases(
     quantity: Quantity, names: Sequence[str], base: Measured, head: Measured, history: Sequence[Measured]
 ) -> dict[str, SpeedCase]:
-    """What was measured of a quantity of each case that either run measured."""
+    """The measurements of a quantity of each case that either run measured."""
     is_speed = quantity == "speed"
     found: dict[str, SpeedCase] = {}
     for name in names:

@@ -1,4 +1,4 @@
-"""What is compared: costs of one case, measured in several processes of the base run, of the head run and of earlier runs.
+"""Samples to compare: costs of one case, measured in several processes of the base run, of the head run and of earlier runs.
 
 A cost is the natural logarithm of something that is better small: the subject's time over eager's, seconds of a compilation,
 bytes. A difference of two costs is thus the logarithm of a ratio, and 0.0953 is 10 % worse.

@@ -195,7 +195,7 @@ class _Differences:
         return np.maximum(LEAST, NEGLIGIBLE - self._quantile(p) * self.error)
 
     def _quantile(self, p: float) -> np.ndarray:
-        """Of Student's distribution. Many cases share their degrees of freedom, and each quantile is a search."""
+        """Quantiles of Student's distribution. Many cases share their degrees of freedom, and each quantile is a search."""
         freedom, place = np.unique(self.freedom, return_inverse=True)
         return scipy.special.stdtrit(freedom, p)[place]
 
@@ -246,7 +246,7 @@ def judge_speed(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Judged:
-    """What was computed of all cases of a comparison: arrays with one number a case."""
+    """Results of the computation for all cases of a comparison: arrays with one number a case."""
 
     cases: Mapping[str, SpeedCase]
     row_of: Mapping[str, int]

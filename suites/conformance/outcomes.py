@@ -47,7 +47,7 @@ class TestOutcome:
     __test__ = False  # tells pytest that this is no test class
 
     test: str
-    """As unittest names it: file.Class.method."""
+    """The name that unittest uses: file.Class.method."""
     ending: Ending
     seconds: float = 0.0
     error: str = ""

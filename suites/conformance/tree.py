@@ -16,7 +16,7 @@ class SourceTree:
 
     root: Path
     version: str
-    """As its version.txt says, "unknown" where it has none."""
+    """The version in its version.txt; "unknown" if it has none."""
     content: str
     """Hash over the test files of the suite: outcomes are kept for these texts only."""
 

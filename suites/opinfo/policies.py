@@ -62,7 +62,7 @@ _EIGENVECTORS = Symmetry(
 )
 _QR = Symmetry(invariant="qr", reason="each column of Q has a sign, which the row of R undoes")
 
-# By the last part of the name: torch.svd and torch.linalg.svd alike.
+# Keyed by the last part of the name, so that torch.svd and torch.linalg.svd share an entry.
 INVARIANTS: Mapping[str, Symmetry] = MappingProxyType(
     {
         "svd": _SVD,

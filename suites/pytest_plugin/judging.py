@@ -49,7 +49,7 @@ class Row:
     repro: str = ""
 
     def verdict(self) -> Verdict:
-        """Of all calls: the first finding, else that they agree, else why none was compared. It counts what all compared."""
+        """The verdict on all calls: the first finding, else agreement, else why none was compared. Counts are summed."""
         first = next((each for each in self.verdicts if each.status.is_finding), None)
         agrees = next((each for each in self.verdicts if each.status in _AGREES), None)
         return replace(

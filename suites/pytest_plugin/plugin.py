@@ -99,7 +99,7 @@ def oracle_check(pytestconfig: pytest.Config) -> Callable[..., Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What the command line and the ini file say."""
+    """The options from the command line and the ini file."""
 
     subjects: str  # empty: only `oracle_check` judges
     targets: tuple[str, ...]

@@ -84,7 +84,7 @@ class Recorder:
             self._store = None
 
     def summary(self) -> Sequence[str]:
-        """What was judged, what was not and why, and where the rows are."""
+        """A summary: what was judged, what was not and why, and where the rows are."""
         if not self.calls and not self._left_out:
             return ["no call was judged: mark tests with @pytest.mark.oracle, or name a --torch-oracle-target"]
         findings = sum(count for status, count in self._statuses.items() if status.is_finding)

@@ -143,7 +143,7 @@ def _watch_class(watched_class: type, see: See) -> Callable[[], None]:
 
 
 def _seen_function(function: Callable[..., Any], see: See) -> Callable[..., Any]:
-    """What stands in for a function while its calls are watched."""
+    """A replacement for a function while its calls are watched."""
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:

@@ -28,7 +28,7 @@ _NOT_EXPORT = tuple(subject for subject in DEFAULT_SUBJECTS if not subject.start
 
 @cache
 def snippets() -> Mapping[str, Snippet]:
-    """By program name: "197829/shifted_slice_copy", "control/nan_in_fp64_too"."""
+    """All programs by name: "197829/shifted_slice_copy", "control/nan_in_fp64_too"."""
     agreeing = {program_name(stem): snippet for stem, snippet in read_snippets(_PROGRAMS).items()}
     with_file = sorted({**known_issues.programs(), **agreeing}.items(), key=lambda item: item[1].name)
     return {**dict(with_file), **known_issues.variants()}

@@ -13,7 +13,7 @@ DIFFERS = "differs"
 NOT_COMPARABLE = "not_comparable"  # eager raises
 NOT_FINDINGS = frozenset({AGREES, NOT_COMPARABLE})
 
-# What can differ.
+# Kinds of differences.
 FIELDS: Mapping[str, str] = {
     "raises": "the fake kernel raises where the real one returns",
     "results": "another number of tensors",
@@ -94,7 +94,7 @@ class MetadataGroup:
 
 
 def grouped(rows: Sequence[MetadataRow]) -> list[MetadataGroup]:
-    """By kind of sizes, operator and field, sorted."""
+    """Rows sorted by kind of sizes, operator and field."""
     found: dict[tuple[str, str, str], list[tuple[MetadataRow, MetadataDifference]]] = {}
     for row in rows:
         for one in row.differences:

@@ -136,7 +136,7 @@ def _found_inputs(model: nn.Module) -> tuple[Inputs, str]:
 
 
 def _trial(model: nn.Module, inputs: Inputs) -> str:
-    """What is wrong with a call on these inputs; "" if nothing is."""
+    """The error of a call on these inputs; "" if there is none."""
     try:
         outputs = [output for output in tensors_of(_call(model, inputs)) if output.is_floating_point()]
     except Exception as error:  # whatever the model raises on inputs that it does not take

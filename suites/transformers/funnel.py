@@ -28,7 +28,7 @@ from suites.text_tables import csv_text, markdown_table
 from suites.transformers import NAME
 from suites.transformers.catalog import architectures, family_of
 
-# What each step is. An architecture that stops at a step has not done it.
+# A description of each step. An architecture that stops at a step has not passed it.
 STEPS: Mapping[str, str] = {
     "build": "a shrunk configuration gives a model",
     "eager": "the model runs in eager on inputs that were derived",

@@ -1,1 +1,1 @@
-"""What changes for one program between two versions of torch: `torch-oracle advise`."""
+"""Compares one program between two versions of torch: `torch-oracle advise`."""

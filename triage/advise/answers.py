@@ -1,4 +1,4 @@
-"""What one process with one version of torch told about a program: the outcomes of eager and compiled, the capture, times."""
+"""Answers of one version of torch about a program, from one process: outcomes of eager and compiled, the capture, times."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TUPLES = ("shape", "stride")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureFacts:
-    """What Dynamo made of the program; None where this version of torch does not tell."""
+    """Dynamo's capture of the program; None if this version of torch cannot report it."""
 
     graphs: int | None = None
     breaks: tuple[Break, ...] | None = None
@@ -73,7 +73,7 @@ class Answer:
 
     @property
     def compile_s(self) -> float | None:
-        """What the first compiled call took longer than a later one."""
+        """The seconds by which the first compiled call took longer than a later one."""
         if self.first_s is None or self.compiled_s is None:
             return None
         return max(0.0, self.first_s - self.compiled_s)

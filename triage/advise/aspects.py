@@ -22,7 +22,7 @@ _COMPARED = ("compile_s", "compiled_s")  # eager's time is shown and not compare
 
 
 class Change(str, Enum):
-    """What became of an aspect. The value is the word that users see."""
+    """The change of an aspect. The value is the word that users see."""
 
     SAME = "same"
     BETTER = "better"

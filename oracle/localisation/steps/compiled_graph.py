@@ -21,7 +21,7 @@ Boxed = Callable[[list[Any]], Any]  # takes a list of arguments and may empty it
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Stage:
-    """What stands in for the compiled code: `captured` for all of it, or `joint`, or one graph for each side.
+    """The graphs that replace compiled code: `captured` for all of it, or `joint`, or one graph for each side.
 
     A side without a graph runs the code that the compiler made.
     """

@@ -149,7 +149,7 @@ def _computed(args: tuple[Any, ...]) -> frozenset[int]:
 
 
 def storage_of(tensor: torch.Tensor) -> int:
-    """What identifies the memory of a tensor: its storage, or the tensor itself if it has none of its own."""
+    """The identity of a tensor's memory: its storage, or the tensor itself if it has none of its own."""
     return tensor.untyped_storage()._cdata if has_plain_storage(tensor) else id(tensor)
 
 

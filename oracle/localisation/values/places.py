@@ -21,7 +21,7 @@ _ROOT = re.compile(r"^[LG]\['(?P<name>\w+)'\]\.?")  # how Dynamo writes a local 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where an operator is called. A text is "" if it is not known."""
+    """The place where an operator is called. Unknown texts are ""."""
 
     module: str  # "encoder.layers.3.norm2"; "" in a function, and in the forward of the whole model
     source: str  # "model.py:41", the innermost line of the user's code

@@ -248,7 +248,7 @@ def _copied(graph: fx.Graph, node: fx.Node, neutral: fx.Node, dtype: torch.dtype
 
 
 def _returned(output: fx.Node) -> list[Any]:
-    """What a graph returns, in the order of the judge's paths: nodes and constants."""
+    """The outputs of a graph, nodes and constants, in the order of the judge's paths."""
     return tree_leaves(output.args)
 
 

@@ -1,4 +1,4 @@
-"""What a launch raises: each error names the kernel, says what was seen and expected, and what to do.
+"""Errors of a launch: each names the kernel, says what was seen and expected, and what to do.
 
 `KernelError` is the class of them all, and of launches that do not fit their kernel.
 """
@@ -55,7 +55,7 @@ class OutOfBounds(KernelError):
 
 
 class Race(KernelError):
-    """What is in memory afterwards, or what was read, depends on the order in which programs or lanes run."""
+    """The memory after the launch, or a value that was read, depends on the order in which programs or lanes run."""
 
     def __init__(self, what: str, access: BadAccess, other: tuple[int, ...] | None) -> None:
         by = f" and program {other}" if other is not None else " and another lane"

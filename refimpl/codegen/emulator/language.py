@@ -242,7 +242,7 @@ _types = {type_.in_language: type_ for type_ in types.TYPES}
 
 
 def _functions(module: ModuleType) -> dict[str, Any]:
-    """What triton.language has of a module of the emulator: its public functions, `sum_` as `sum`."""
+    """The names that triton.language takes from a module of the emulator: its public functions, `sum_` as `sum`."""
     return {
         name.removesuffix("_"): function
         for name, function in vars(module).items()

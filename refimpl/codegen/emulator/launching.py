@@ -25,7 +25,7 @@ from refimpl.codegen.emulator.values import Diverged, Rejected, Unsupported, Val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a launch checks, and how much runs together.
+    """Options of a launch: the checks, and how many programs run together.
 
     elements: so many has the largest value at most, over all programs that run together.
     poison: a load without `other` gives NaN, or the bytes 0x5A, where its mask is off; else 0.

@@ -76,7 +76,7 @@ class Running:
 
 
 class Context:
-    """What runs now; one launch at a time."""
+    """The launch that is running; there is one at a time."""
 
     running = Running()
 

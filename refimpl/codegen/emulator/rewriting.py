@@ -138,7 +138,7 @@ def rewrite(function: Callable[..., Any], runtime: Any) -> tuple[Callable[..., A
     if not isinstance(definition, ast.FunctionDef):
         raise RewriteError(f"{function!r} is no function of its own")
     code = function.__code__
-    # What a closure holds is read now; Triton, too, takes it as it is when the kernel is compiled.
+    # Closures are read now; Triton, too, uses their contents at the time of compilation.
     cells = function.__closure__ or ()
     captured = {name: cell.cell_contents for name, cell in zip(code.co_freevars, cells, strict=True)}
     scope = {**function.__globals__, **captured} if captured else function.__globals__

@@ -145,9 +145,9 @@ SIGNATURE_TYPES: Mapping[str, Type] = MappingProxyType({type_.in_signatures: typ
 POINTER_TYPES: Mapping[torch.dtype, str] = MappingProxyType(
     {type_.storage: f"*{type_.in_signatures}" for type_ in TYPES}
 )
-"""By the dtype of a tensor argument, its type in a Triton signature: `*fp32` for torch.float32."""
+"""The type of a tensor argument in a Triton signature, by its dtype: `*fp32` for torch.float32."""
 SIGNED_OF_WIDTH = {type_.bits: type_.storage for type_ in TYPES if type_.kind_ is Kind.INTEGRAL and type_.signed}
-"""By a number of bits, the dtype of signed integers that have as many."""
+"""The dtype of signed integers, by their number of bits."""
 
 
 def type_of_dtype(dtype: torch.dtype) -> Type:

@@ -1,1 +1,1 @@
-"""Where kernels run: emulated on tensors, in Triton's interpreter, compiled without a device, on a device."""
+"""The levels on which kernels run: emulated on tensors, in Triton's interpreter, compiled without a device, on a device."""

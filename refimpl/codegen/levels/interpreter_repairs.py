@@ -160,7 +160,7 @@ def _fma(self: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 def _product(x: Any, y: Any) -> Any:
-    """By -1 a negation, as the compiler makes it: of NaN too."""
+    """A product with -1 is a negation, as the compiler makes it: it changes the sign of NaN too."""
     return np.negative(x * np.ones_like(y)) if (y == -1).all() else np.multiply(x, y)
 
 

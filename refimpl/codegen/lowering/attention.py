@@ -47,7 +47,7 @@ MASK_DTYPES = (torch.bool, *DOT_DTYPES)
 
 
 class _Call:
-    """What forward and backward of a call have in common: the operands, and the options of the kernels."""
+    """The shared part of a call's forward and backward: the operands, and the options of the kernels."""
 
     def __init__(
         self,

@@ -402,7 +402,7 @@ def _is_of(buffer: Buffer, value: Scalar) -> bool:
 
 
 def _moved(node: torch.fx.Node, shape: Indices, place: Indices) -> Indices:
-    """Where an element of a view or copy is in its result. `shape` is the input's shape."""
+    """The position that an element of the input has in a view or copy of it. `shape` is the input's shape."""
     own = shape_of(fake_of(node))
     match node.target:
         case aten.clone.default:
